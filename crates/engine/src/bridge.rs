@@ -2,6 +2,8 @@
 
 use std::future::Future;
 use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 /// Runs `work` to its end on a small runtime of its own.
 pub fn run<T>(work: impl Future<Output = T>) -> io::Result<T> {
@@ -21,6 +23,14 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(gone) => std::panic::resume_unwind(gone.into_panic()),
+    }
+}
+
+/// The result of work that is async in form only: blocking code behind a trait whose others wait.
+pub(crate) fn ready<T>(work: impl Future<Output = T>) -> T {
+    match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => unreachable!("it waits for nothing"),
     }
 }
 

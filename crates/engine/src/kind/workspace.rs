@@ -7,7 +7,6 @@
 //! it runs. Before a revert, a restore or an undo touches the live tree, what it will change is kept in an undo checkpoint. What
 //! an interrupted restore began is brought to its end before anything else happens to the tree.
 
-mod act;
 mod answers;
 mod commands;
 mod create;
@@ -17,30 +16,35 @@ mod git;
 mod keep;
 mod left_alone;
 mod paced;
+mod plan;
 mod prompt_mark;
+mod restore;
 mod room_for;
 mod session;
 mod show;
 mod undo;
 mod watch;
 
+pub use crate::restore::{LeftAloneEntry, LeftAloneReason};
 pub use answers::{
     AgentEventRow, ChangeOp, ChangePlan, ChangesSummary, CheckpointRow, Checkpointed, Checkpoints,
     Compacted, DatabaseRow, DeletedCheckpoint, DiffKind, DiffSide, EventCounts, ExcludedNow,
-    ForgetReason, ForgottenUndo, ForkedWorkspace, GitChange, GitCommit, GitPlan, LeftAloneEntry,
-    LeftAloneReason, PathChange, PathDiff, PathHistory, PathStatus, PathVersion, PromptRow,
-    RestoredWorkspace, RevertAction, RevertedPath, SessionForm, UndoRow, UndoneChange,
-    UnreadableSlot, VersionStatus, Watched, WorkspaceChanges, WorkspaceMade, WorkspaceStatus,
+    ForgetReason, ForgottenUndo, ForkedWorkspace, GitChange, GitCommit, GitPlan, PathChange,
+    PathDiff, PathHistory, PathStatus, PathVersion, PromptRow, RestoredWorkspace, RevertAction,
+    RevertedPath, SessionForm, UndoRow, UndoneChange, UnreadableSlot, VersionStatus, Watched,
+    WorkspaceChanges, WorkspaceMade, WorkspaceStatus,
 };
 pub use commands::{
-    CompactCheckpoints, CreateCheckpoint, ForkWorkspace, Maker, RestoreWorkspace, RevertPath,
-    RunMode, UndoChange,
+    CompactCheckpoints, CreateCheckpoint, ForkWorkspace, InitWorkspace, Maker, RestoreWorkspace,
+    RevertPath, RunMode, UndoChange,
 };
 pub use error::{Freeable, NoRoom, WorkspaceError};
 pub use paced::BeforeCall;
+pub use session::HostEnv;
 
 use crate::bridge;
 use crate::error::{Error, OPEN_DIRECTORY};
+use crate::restore::recover;
 use session::Session;
 use stasis_disk::form::slots::{Eviction, Manifest, Pool, StatCache, fact, manifest};
 use stasis_disk::fs::free_space;
@@ -61,30 +65,6 @@ use std::time::Duration;
 const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often he looks.
 const AGAIN: Duration = Duration::from_millis(20);
-
-/// A workspace that is made known.
-#[derive(Clone, Debug)]
-pub struct InitWorkspace {
-    /// The directory.
-    pub directory: PathBuf,
-    /// Where its checkpoints and events are kept; else under the state directory of this host.
-    pub session: Option<PathBuf>,
-    /// What is cloned with every checkpoint besides: a directory or an image.
-    pub system: Option<PathBuf>,
-    /// The most bytes of all checkpoints.
-    pub budget: Option<u64>,
-}
-
-/// What a workspace needs to know of this host.
-#[derive(Clone, Debug)]
-pub struct HostEnv {
-    /// The state directory, `$XDG_STATE_HOME/stasis`.
-    pub state: PathBuf,
-    /// The home directory, which is no workspace.
-    pub home: Option<PathBuf>,
-    /// Where time comes from.
-    pub clock: Arc<dyn Clock>,
-}
 
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -468,10 +448,9 @@ impl Workspace {
 
     /// Brings an interrupted restore to its end, and removes what an interrupted revert left; `false` when no restore was begun.
     fn recover(&self) -> Result<bool, Error> {
-        let finished = stasis_disk::tree::restore::recovered(self.directory())?;
+        let was_begun = recover(self.directory())?;
         self.clear_up()?;
-        finished.iter().for_each(crate::restore::tell_finished);
-        Ok(!finished.is_empty())
+        Ok(was_begun)
     }
 
     /// The same if nobody is at the workspace.

@@ -2,55 +2,38 @@
 //!
 //! 1. take the lock; find the snapshot, which must be this project's; check every argument against it
 //! 2. stop the programs, but not the servers through which databases are restored
-//! 3. save what is there now: the way back. What cannot be saved is only noted
-//! 4. stage what differs; compare the digest of the whole; check every database in it
-//! 5. swap the databases that live in servers; put what differs in its place, by a journal, keeping what comes out; make
-//!    `latest` mean that snapshot if all of it was restored
-//! 6. start the programs again; see that they are well; if not, go back when that was asked for
+//! 3. restore the state as every restore does ([`StateRestore`]): what is there now is saved first, and what cannot be saved is
+//!    only noted; every database that was staged is checked; those that live in servers are swapped before the files;
+//!    `latest` means that snapshot if all of it was restored
+//! 4. start the programs again; see that they are well; if not, go back when that was asked for
 //!
-//! *Always true:* an error before 5 leaves everything as it was, and starts again what was stopped. A crash leaves the old
+//! *Always true:* an error before the swap leaves everything as it was, and starts again what was stopped. A crash leaves the old
 //! tree, or a journal by which the next command makes it the new one, whole ([`Project::recover_restore`]). Nothing that was
 //! there is lost: it is in the safety snapshot, and for a week as it was beside the directory.
 
 mod command;
 mod databases;
 mod plan;
-mod scope;
+mod state;
 
 pub use command::{KeptDatabase, ProjectRestore, ProjectRestored, SetAsideEntry};
 
-use databases::SwapFailed;
-use plan::RestorePlan;
-use scope::CaptureScope;
+use plan::{CaptureScope, ProjectPlan};
+use state::StateRestore;
 
 use super::compare::difference;
 use super::rows::Moment;
-use super::save::{ProjectSave, ProjectSaved};
-use super::{Declared, Project, ProjectError, or_cancelled};
+use super::{Declared, Project};
 use crate::bridge;
 use crate::error::{Error, PlaceError, error_chain};
-use crate::restore::{InPlaceChanges, Placement, RepoRestore, StagedSnapshot};
-use crate::result::SkipReason;
+use crate::restore::{RepoRestore, carry_out, recover};
 use crate::warning::Warning;
-use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
-use stasis_disk::tree::restore::{self, PlacedTree, RestoreChanges, RestoreOrigin, Returned};
-use stasis_disk::tree::walk;
-use stasis_model::format::manifest::SaveReason;
+use stasis_disk::tree::restore;
 use stasis_model::id::{ServiceName, SnapshotId};
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::diff::ChangeKind;
 use std::path::{Path, PathBuf};
-
-/// Everything that takes the place of what is there, written and verified beside it.
-struct StagedState {
-    /// The tree; none if only databases in servers are replaced.
-    files: Option<StagedSnapshot>,
-    servers: Vec<databases::StagedDatabase>,
-}
-
-/// How many damaged databases are named.
-const NAMED: usize = 5;
 
 impl Project {
     /// Restores the project.
@@ -97,7 +80,7 @@ impl Project {
             let _ = self.engine.dirs().restore(restore).await?;
         } else {
             match &self.home.declared {
-                None => self.restore_plain(&command, &plan, &mut result).await?,
+                None => self.restore_state(&command, &plan, &mut result).await?,
                 Some(declared) => {
                     Box::pin(self.restore_declared(declared, &command, &plan, &mut result)).await?;
                 }
@@ -114,7 +97,7 @@ impl Project {
     /// What a restore would change, in the order of paths.
     async fn would_change(
         &self,
-        plan: &RestorePlan,
+        plan: &ProjectPlan,
     ) -> Result<Vec<(EntryPath, ChangeKind)>, Error> {
         let mut scope = self.home.declared.as_ref();
         let mut scope = scope
@@ -123,7 +106,8 @@ impl Project {
         let compared = loop {
             let declared = scope.as_ref().map(|scope| &scope.declared);
             match (
-                self.compared_as(declared, &plan.snapshot, &plan.only).await,
+                self.compared_as(declared, &plan.source.snapshot, &plan.only)
+                    .await,
                 &mut scope,
             ) {
                 (Ok(compared), _) => break compared,
@@ -170,7 +154,7 @@ impl Project {
 
     /// Whether programs have databases of a plain directory open, as far as that can be seen; programs of a project are stopped
     /// first.
-    async fn has_open_databases(&self, plan: &RestorePlan) -> bool {
+    async fn has_open_databases(&self, plan: &ProjectPlan) -> bool {
         let (dir, plan) = (self.home.dir.clone(), plan.clone());
         bridge::blocking(move || {
             let open = restore::open_databases_in(&dir);
@@ -182,7 +166,7 @@ impl Project {
     /// Refuses to exchange a database of a plain directory under a program.
     async fn ensure_none_open(
         &self,
-        plan: &RestorePlan,
+        plan: &ProjectPlan,
         differing: &[(EntryPath, ChangeKind)],
     ) -> Result<(), Error> {
         if self.home.declared.is_some() || !self.home.dir.is_dir() {
@@ -197,18 +181,18 @@ impl Project {
         .await
     }
 
-    fn about(&self, command: &ProjectRestore, plan: &RestorePlan) -> ProjectRestored {
+    fn about(&self, command: &ProjectRestore, plan: &ProjectPlan) -> ProjectRestored {
         let current = self.home.declared.as_ref().map(Declared::current);
         let target = command.to.clone().or(current);
         let target = target.unwrap_or_else(|| self.home.dir.clone());
         ProjectRestored {
             project: self.home.id.clone(),
-            snapshot_id: plan.snapshot.clone(),
+            snapshot_id: plan.source.snapshot.clone(),
             target: target.display().to_string(),
             dry_run: command.dry_run,
-            is_part: !plan.is_whole() || plan.is_of_part,
+            is_part: !plan.is_whole() || plan.source.is_of_part,
             except: plan.except.iter().map(ToString::to_string).collect(),
-            has_servers: !plan.servers.is_empty(),
+            has_servers: !plan.source.servers.is_empty(),
             seen: None,
             in_place: None,
             changes: Vec::new(),
@@ -239,71 +223,6 @@ impl Project {
         }
     }
 
-    /// Saves what is there now. What cannot be saved is noted, to be set aside.
-    async fn safety(
-        &self,
-        command: &ProjectRestore,
-        plan: &RestorePlan,
-        result: &mut ProjectRestored,
-    ) -> Result<(), Error> {
-        // Half a restore is nothing to go back to; the one before it has made a snapshot.
-        if !command.safety || self.half_restored().await.is_some() || !self.live().is_dir() {
-            return Ok(());
-        }
-        let ProjectSaved { saved, .. } = self.safety_save(command, plan, result).await?;
-        let lost = saved
-            .left_out_entries
-            .iter()
-            .filter(|one| is_lost(one.reason));
-        for one in lost {
-            if let Ok(path) = one.path.parse::<EntryPath>() {
-                result.not_saved.push((path, one.words.clone()));
-            }
-        }
-        let snapshot = saved.snapshot_id;
-        if !saved.published {
-            result.warnings.push(Warning::SafetyUnchanged {
-                snapshot: snapshot.to_string(),
-            });
-        }
-        result.safety_snapshot_id = Some(snapshot);
-        Ok(())
-    }
-
-    async fn safety_save(
-        &self,
-        command: &ProjectRestore,
-        plan: &RestorePlan,
-        result: &mut ProjectRestored,
-    ) -> Result<ProjectSaved, Error> {
-        let save = ProjectSave {
-            allow_shrink: true,
-            cancel: command.cancel.clone(),
-            ..ProjectSave::new(SaveReason::BeforeRestore)
-        };
-        let Some(declared) = &self.home.declared else {
-            return self.save_as(None, save).await;
-        };
-        let mut scope = CaptureScope::of(declared, plan);
-        loop {
-            let save = ProjectSave {
-                excludes: scope.excludes.clone(),
-                is_part: !scope.excludes.is_empty(),
-                ..save.clone()
-            };
-            match self.save_as(Some(&scope.declared), save).await {
-                Ok(saved) => {
-                    let failed = scope.failed.into_iter();
-                    result
-                        .not_saved
-                        .extend(failed.map(|(name, why)| (declared.config.place_of(&name), why)));
-                    return Ok(saved);
-                }
-                Err(error) => scope.without(error)?,
-            }
-        }
-    }
-
     /// The live directory.
     fn live(&self) -> PathBuf {
         let current = self.home.declared.as_ref().map(Declared::current);
@@ -313,86 +232,35 @@ impl Project {
     /// Brings to its end what a restore that died had begun to put in its place.
     pub(super) async fn recover_restore(&self) -> Result<(), Error> {
         let live = self.live();
-        let finished = bridge::blocking(move || {
-            if !live.is_dir() {
-                return Ok(Vec::new());
-            }
-            restore::recovered(&live)
-        });
-        let finished = finished.await?;
-        finished.iter().for_each(crate::restore::tell_finished);
-        if !finished.is_empty()
-            && let Some(declared) = &self.home.declared
-        {
+        let was_begun = bridge::blocking(move || Ok::<_, Error>(live.is_dir() && recover(&live)?));
+        if was_begun.await? {
             // The databases had been swapped before: now the files are those of the same snapshot.
-            self.mark_restore(declared, None).await?;
+            self.mark_restore(None).await?;
         }
         Ok(())
     }
 
-    /// A plain directory stays the same directory: whoever is in it stays in it. One that is gone comes back.
-    async fn restore_plain(
+    /// Restores the tree and the databases, where the programs stand or there are none.
+    async fn restore_state(
         &self,
         command: &ProjectRestore,
-        plan: &RestorePlan,
+        plan: &ProjectPlan,
         result: &mut ProjectRestored,
     ) -> Result<(), Error> {
-        if self.has_open_databases(plan).await {
-            // Refused before anything is saved.
-            let differing = self.would_change(plan).await?;
-            self.ensure_none_open(plan, &differing).await?;
-        }
-        self.safety(command, plan, result).await?;
-        let restore = RepoRestore {
-            placement: Placement::InPlace,
-            only: plan.only.clone(),
-            except: plan.except.clone(),
-            ..self.repo_restore_of(command, &plan.snapshot, &self.home.dir)
-        };
-        let (_, staged) = self.engine.dirs().stage(restore, &plan.snapshot).await?;
-        self.place(staged, plan, result).await?;
-        self.choose(command, plan, result).await;
-        Ok(())
-    }
-
-    /// Puts what was staged into the live directory, and says where that is now which no snapshot has.
-    async fn place(
-        &self,
-        staged: StagedSnapshot,
-        plan: &RestorePlan,
-        result: &mut ProjectRestored,
-    ) -> Result<(), Error> {
-        let origin = RestoreOrigin {
-            at: self.engine.clock.now(),
-            from: format!("snapshot {} of {}", plan.snapshot, self.home.id),
-        };
-        let not_saved = result.not_saved.clone();
-        let index = self.index().await?;
-        let engine = &self.engine;
-        let patterns = engine
-            .dirs()
-            .patterns_now(&index, &self.name(), &self.live())
-            .await?;
-        let placed = bridge::blocking(move || {
-            let (_, restored) = staged.swap(&origin)?;
-            let kept = match &restored.placed {
-                PlacedTree::InPlace(RestoreChanges {
-                    backup: Some(backup),
-                    ..
-                }) => came_out(backup, &not_saved, &patterns),
-                _ => Vec::new(),
-            };
-            Ok::<_, Error>((InPlaceChanges::of(&restored.placed), kept))
-        });
-        (result.in_place, result.set_aside) = placed.await?;
-        Ok(())
+        carry_out(StateRestore {
+            project: self,
+            command,
+            plan,
+            result,
+        })
+        .await
     }
 
     async fn restore_declared(
         &self,
         declared: &Declared,
         command: &ProjectRestore,
-        plan: &RestorePlan,
+        plan: &ProjectPlan,
         result: &mut ProjectRestored,
     ) -> Result<(), Error> {
         let servers: Vec<ServiceName> = declared.config.servers().cloned().collect();
@@ -402,7 +270,7 @@ impl Project {
         self.remember_stopped(declared, &self.running(declared).await)
             .await?;
         result.restarted = self.stop_those(declared, others).await?;
-        let restored = self.replace(declared, command, plan, result).await;
+        let restored = self.restore_state(command, plan, result).await;
         let started = self.start_those(declared, &result.restarted).await;
         self.remember_stopped(declared, &[]).await?;
         restored?;
@@ -429,192 +297,6 @@ impl Project {
         result.hooks.extend(after);
         let asked: Vec<ServiceName> = [&*result.restarted, servers].concat();
         self.healthy(declared, &asked).await
-    }
-
-    /// Safety, staging, checks, swap; the programs stand.
-    async fn replace(
-        &self,
-        declared: &Declared,
-        command: &ProjectRestore,
-        plan: &RestorePlan,
-        result: &mut ProjectRestored,
-    ) -> Result<(), Error> {
-        self.check_target(declared).await?;
-        self.safety(command, plan, result).await?;
-        let hooks = self.run_hooks(declared, Moment::PreRestore, "restore");
-        let before = or_cancelled(&command.cancel, hooks).await??;
-        result.hooks.extend(before);
-        let (id, current) = (&plan.snapshot, declared.current());
-        let servers = self.stage_dumps(declared, command, plan).await?;
-        let files = if plan.has_files() {
-            let restore = RepoRestore {
-                placement: Placement::InPlace,
-                only: plan.files.clone(),
-                except: plan.except.clone(),
-                ..self.repo_restore_of(command, id, &current)
-            };
-            match self.staged(restore, declared, id, result).await {
-                Ok(staged) => Some(staged),
-                Err(error) => {
-                    databases::discard(servers).await;
-                    return Err(error);
-                }
-            }
-        } else {
-            None
-        };
-        let swapped = self
-            .swap(declared, StagedState { files, servers }, plan, result)
-            .await?;
-        self.choose(command, plan, result).await;
-        let is_saved = |one: &databases::SwappedDatabase| {
-            let at = declared.config.place_of(&one.volume);
-            let mut failed = result.not_saved.iter();
-            result.safety_snapshot_id.is_some() && !failed.any(|(path, _)| *path == at)
-        };
-        // Of those that the safety snapshot has, nothing else need be kept.
-        let (saved, _): (Vec<_>, Vec<_>) = swapped.into_iter().partition(is_saved);
-        databases::drop_backup(saved).await;
-        result.databases_kept = self.kept_databases(declared, &plan.servers).await;
-        Ok(())
-    }
-
-    /// Stages the tree beside, checks its databases, and takes the dumps out of it.
-    async fn staged(
-        &self,
-        restore: RepoRestore,
-        declared: &Declared,
-        id: &SnapshotId,
-        result: &mut ProjectRestored,
-    ) -> Result<StagedSnapshot, Error> {
-        let (_, staged) = self.engine.dirs().stage(restore, id).await?;
-        let staged = self.checked(staged, id, result).await?;
-        let dumps = declared.dumps();
-        bridge::blocking(move || {
-            for dump in dumps {
-                staged.remove(&dump)?;
-            }
-            Ok(staged)
-        })
-        .await
-    }
-
-    /// Swaps the servers' databases, then the tree; what cannot be done is undone.
-    async fn swap(
-        &self,
-        declared: &Declared,
-        staged: StagedState,
-        plan: &RestorePlan,
-        result: &mut ProjectRestored,
-    ) -> Result<Vec<databases::SwappedDatabase>, Error> {
-        let StagedState { files, servers } = staged;
-        let is_marked = !servers.is_empty();
-        let snapshot = &plan.snapshot;
-        if is_marked && let Err(error) = self.mark_restore(declared, Some(snapshot)).await {
-            databases::discard(servers).await;
-            return Err(error);
-        }
-        let servers = match databases::swap(servers).await {
-            Ok(servers) => servers,
-            // What became of it is not known: the mark stays, and nothing is saved until it was done again.
-            Err(SwapFailed::Unknown(error)) => return Err(error),
-            Err(SwapFailed::Undone(error)) => {
-                self.mark_restore(declared, None).await?;
-                return Err(error);
-            }
-        };
-        if let Some(files) = files
-            && let Err(error) = self.place(files, plan, result).await
-        {
-            if matches!(error, Error::Restore(PlaceError::HalfDone { .. })) {
-                // The mark stays until the journal has been followed to its end.
-                return Err(error);
-            }
-            databases::swap_back(servers).await?;
-            self.mark_restore(declared, None).await?;
-            return Err(error);
-        }
-        if is_marked {
-            self.mark_restore(declared, None).await?;
-        }
-        Ok(servers)
-    }
-
-    /// What a restore would move away is refused before anything is done.
-    async fn check_target(&self, declared: &Declared) -> Result<(), Error> {
-        let (current, servers) = (declared.current(), declared.server_directories());
-        bridge::blocking(move || {
-            for (volume, directory) in servers {
-                let is_empty = match std::fs::read_dir(&directory) {
-                    Ok(mut entries) => entries.next().is_none(),
-                    Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-                };
-                if !is_empty {
-                    return Err(ProjectError::ServerData { volume, directory }.into());
-                }
-            }
-            if !current.is_dir() {
-                return Ok(());
-            }
-            match restore::mounts_in(&current)?.into_iter().next() {
-                Some(mount) => Err(ProjectError::Mounted(current.join(mount)).into()),
-                None => Ok(()),
-            }
-        })
-        .await
-    }
-
-    /// Checks every database of a staged tree.
-    async fn checked(
-        &self,
-        staged: StagedSnapshot,
-        id: &SnapshotId,
-        result: &mut ProjectRestored,
-    ) -> Result<StagedSnapshot, Error> {
-        let scratch = self.engine.profiles().spool().await?;
-        let spawn = self.host.check.clone();
-        let checked = bridge::blocking(move || {
-            let settings = CheckSettings::new(scratch);
-            let report = check::tree(staged.tree(), &settings, &spawn)?;
-            Ok::<_, Error>((staged, report))
-        });
-        let (staged, report) = checked.await?;
-        let damaged = report
-            .databases
-            .iter()
-            .filter(|one| one.verdict.is_damaged());
-        let mut databases: Vec<String> = damaged.map(|one| one.path.to_string()).collect();
-        if !databases.is_empty() {
-            let more = databases.len().saturating_sub(NAMED);
-            databases.truncate(NAMED);
-            if more > 0 {
-                databases.push(format!("and {more} more"));
-            }
-            let snapshot = id.clone();
-            return Err(ProjectError::Integrity {
-                snapshot,
-                databases,
-            }
-            .into());
-        }
-        result.databases = report.databases.len() as u64;
-        Ok(staged)
-    }
-
-    /// Makes `latest` mean what was restored, if that was everything.
-    async fn choose(
-        &self,
-        command: &ProjectRestore,
-        plan: &RestorePlan,
-        result: &mut ProjectRestored,
-    ) {
-        let is_partial = result.in_place.as_ref().is_some_and(|all| all.is_partial);
-        let is_all = plan.is_whole() && plan.except.is_empty() && !plan.is_of_part && !is_partial;
-        if is_all && command.becomes_latest {
-            let seen = result.seen.clone();
-            self.adopt(Some(&plan.snapshot), seen.as_ref(), result)
-                .await;
-        }
     }
 
     /// Writes into the index what `latest` means. The state is what it should be, whatever becomes of that.
@@ -671,47 +353,4 @@ impl Project {
         }
         Ok(())
     }
-}
-
-/// Those of the entries that no snapshot has which a restore replaced, and where they are kept.
-fn came_out(
-    backup: &Path,
-    not_saved: &[(EntryPath, String)],
-    patterns: &[String],
-) -> Vec<SetAsideEntry> {
-    if not_saved.is_empty() && patterns.is_empty() {
-        return Vec::new();
-    }
-    let returned = restore::returned(backup).map(|(all, _)| all);
-    let returned = returned.unwrap_or_else(|error| {
-        tracing::warn!(%error, backup = %backup.display(), "what was replaced is kept, but could not be listed");
-        Vec::new()
-    });
-    let is_out = |path: &EntryPath| {
-        returned.iter().any(|one| match one {
-            Returned::Back(out) => out.is_within(path) || path.is_within(out),
-            _ => false,
-        })
-    };
-    let is_ignored = walk::matcher(patterns).ok();
-    let ignored = returned.iter().filter_map(|one| match one {
-        Returned::Back(path) if is_ignored.as_ref().is_some_and(|is| is(path, false)) => {
-            Some((path, "saves leave it out"))
-        }
-        _ => None,
-    });
-    let out = not_saved.iter().filter(|(path, _)| is_out(path));
-    let out = out.map(|(path, reason)| (path, reason.as_str()));
-    out.chain(ignored)
-        .map(|(path, reason)| SetAsideEntry {
-            path: path.to_string(),
-            kept_at: restore::place_in(backup, path).display().to_string(),
-            reason: reason.to_owned(),
-        })
-        .collect()
-}
-
-/// Whether an entry that a save left out is there, and would be gone after a restore.
-fn is_lost(reason: SkipReason) -> bool {
-    reason == SkipReason::Unreadable
 }

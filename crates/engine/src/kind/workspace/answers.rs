@@ -3,6 +3,7 @@
 //! Paths are written as [`EntryPath`](stasis_model::tree::EntryPath) displays them: lossless and safe to print.
 
 use crate::clone::LeftOut;
+use crate::restore::LeftAloneEntry;
 use crate::result::{CopyMethod, EntryType};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -424,18 +425,6 @@ pub struct ForgottenUndo {
     pub why: ForgetReason,
 }
 
-/// An entry that a restore left as it is, though nobody asked for that.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-pub struct LeftAloneEntry {
-    /// Which.
-    pub path: String,
-    /// What kept it from being restored.
-    pub why: LeftAloneReason,
-    /// What stays with it, and everything in that; nothing where it stays alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub within: Option<String>,
-}
-
 /// What a checkpoint holds that is excluded from checkpoints by now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct ExcludedNow {
@@ -749,20 +738,6 @@ pub enum ForgetReason {
     Budget,
 }
 
-/// Why a restore left an entry as it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum LeftAloneReason {
-    /// It may not be read: nobody could say what an undo brings back.
-    Unreadable,
-    /// It could not be read when the checkpoint was made, which says nothing of what it was.
-    NotInCheckpoint,
-    /// It, or the directory it is in, belongs to another user, and may not be moved.
-    NotOurs,
-    /// A directory that did not exist then, with something in it that is excluded from checkpoints.
-    HoldsExcluded,
-}
-
 /// An entry in one checkpoint, against the checkpoint before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -803,7 +778,6 @@ display_as_serialized!(
     DiffKind,
     RevertAction,
     ForgetReason,
-    LeftAloneReason,
     VersionStatus,
     SessionForm,
 );

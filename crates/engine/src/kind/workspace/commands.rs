@@ -31,6 +31,19 @@ impl Maker {
     }
 }
 
+/// A workspace that is made known.
+#[derive(Clone, Debug)]
+pub struct InitWorkspace {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Where its checkpoints and events are kept; else under the state directory of this host.
+    pub session: Option<PathBuf>,
+    /// What is cloned with every checkpoint besides: a directory or an image.
+    pub system: Option<PathBuf>,
+    /// The most bytes of all checkpoints.
+    pub budget: Option<u64>,
+}
+
 /// Whether something is done, or only shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RunMode {

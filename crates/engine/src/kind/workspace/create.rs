@@ -96,8 +96,7 @@ impl Workspace {
 
     /// The slot of the next checkpoint of an agent.
     fn next_agent(&self, occupants: &[Occupant]) -> Result<Slot, Error> {
-        let used = self.session().db.last_agent_slot();
-        let used = used.map_err(WorkspaceError::from)?;
+        let used = self.session().db.last_agent_slot()?;
         Ok(workspace::next_agent(self.settings(), occupants, used))
     }
 
@@ -330,7 +329,7 @@ impl Workspace {
     /// Makes an automatic checkpoint for a watch, and forgets the oldest events when there are too many.
     pub(super) fn automatic(&self, maker: Maker) -> Result<Checkpointed, Error> {
         let session_db = &self.session().db;
-        let last = session_db.last_event_id().map_err(WorkspaceError::from)?;
+        let last = session_db.last_event_id()?;
         match session_db.prune(USUAL_MOST_EVENTS, last) {
             Err(error) if free_space::is_want_of_room(&error) => {
                 tracing::warn!(%error, "could not forget the oldest events");

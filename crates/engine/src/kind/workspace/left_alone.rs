@@ -12,10 +12,11 @@
 //! excluded does; that is counted, and not named one by one.
 
 use super::Workspace;
-use super::act::LiveChange;
-use super::answers::{ExcludedNow, LeftAloneEntry, LeftAloneReason};
+use super::answers::ExcludedNow;
 use super::error::WorkspaceError;
+use super::plan::{ChangeVerb, WorkspacePlan};
 use crate::error::Error;
+use crate::restore::{LeftAloneEntry, LeftAloneReason};
 use stasis_disk::form::chunked::databases::{COMPANIONS, HEADER};
 use stasis_disk::form::slots::{self, Manifest, ManifestEntry, ManifestKind};
 use stasis_disk::tree::restore::{Permissions, is_part_of};
@@ -42,7 +43,7 @@ impl Workspace {
         &self,
         from: &'a SlotMetadata,
         asked: &[EntryPath],
-    ) -> Result<LiveChange<'a>, Error> {
+    ) -> Result<WorkspacePlan<'a>, Error> {
         let (is, report) = self.live()?;
         if report.unlisted() > 0
             && let Some(path) = report.unreadable().next()
@@ -50,21 +51,21 @@ impl Workspace {
             // So many may not be read that not all of them are known.
             return Err(WorkspaceError::Unreadable(path.clone()).into());
         }
-        let act = LiveChange::new("restore", from, is, self.contents(from)?);
+        let plan = WorkspacePlan::new(ChangeVerb::Restore, from, is, self.contents(from)?);
         let root = self.root()?;
         let whole = asked.iter().map(|path| {
             let is_live = slots::fact(&root, path).is_some();
-            act.kept_with(path, is_live)
+            plan.kept_with(path, is_live)
         });
         let whole: Vec<EntryPath> = whole.chain(asked.iter().cloned()).collect();
-        let act = self.without_excluded(self.without_idle(act.without(&whole))?)?;
-        let stays = self.stays(&act, &report)?;
-        self.without_others(act.staying(&stays, &whole))
+        let plan = self.without_excluded(self.without_idle(plan.without(&whole))?)?;
+        let stays = self.stays(&plan, &report)?;
+        self.without_others(plan.staying(&stays, &whole))
     }
 
     /// The same change without what a program has beside a database that it only opened: while that is what it was, and nothing waits to be
     /// written into it, there is no reason to take its WAL and the index of that away under the program.
-    fn without_idle<'a>(&self, act: LiveChange<'a>) -> Result<LiveChange<'a>, Error> {
+    fn without_idle<'a>(&self, plan: WorkspacePlan<'a>) -> Result<WorkspacePlan<'a>, Error> {
         let root = self.root()?;
         let beside = |base: &EntryPath, end: &[u8]| {
             EntryPath::parse(&[base.as_bytes(), end].concat()).unwrap_or_default()
@@ -80,50 +81,47 @@ impl Workspace {
                 .find_map(|end| bytes.strip_suffix(end));
             let base = base.and_then(|base| EntryPath::parse(base).ok());
             base.is_some_and(|base| {
-                let is = act.is.find(&base);
-                act.becomes.find(&one.path).is_none()
+                let is = plan.source.is.find(&base);
+                plan.source.becomes.find(&one.path).is_none()
                     && is.is_some()
-                    && is == act.becomes.find(&base)
-                    && !waits(&act.is, &base)
-                    && !waits(&act.becomes, &base)
+                    && is == plan.source.becomes.find(&base)
+                    && !waits(&plan.source.is, &base)
+                    && !waits(&plan.source.becomes, &base)
                     && slots::read_file(&root, &base, HEADER.len() as u64)
                         .is_ok_and(|start| start.is_some_and(|start| start == HEADER))
             })
         };
-        let idle = act.is.entries().iter().filter(is_idle);
+        let idle = plan.source.is.entries().iter().filter(is_idle);
         let idle: Vec<EntryPath> = idle.map(|one| one.path.clone()).collect();
-        Ok(act.without(&idle))
+        Ok(plan.without(&idle))
     }
 
     /// The same change without what is excluded from checkpoints by now.
-    fn without_excluded<'a>(&self, act: LiveChange<'a>) -> Result<LiveChange<'a>, Error> {
-        let patterns = self.session().excludes();
-        if patterns.is_empty() {
-            return Ok(act);
-        }
-        let is_excluded =
-            stasis_disk::tree::walk::matcher(&patterns).map_err(WorkspaceError::from)?;
+    fn without_excluded<'a>(&self, plan: WorkspacePlan<'a>) -> Result<WorkspacePlan<'a>, Error> {
+        let Some(is_excluded) = self.session().excluded()? else {
+            return Ok(plan);
+        };
         let is_excluded =
             |one: &&ManifestEntry| is_excluded(&one.path, one.what == ManifestKind::Directory);
         let mut top: Vec<EntryPath> = Vec::new();
         let mut entries = 0;
-        for one in act.becomes.entries().iter().filter(is_excluded) {
+        for one in plan.source.becomes.entries().iter().filter(is_excluded) {
             entries += 1;
             if !top.last().is_some_and(|last| one.path.is_within(last)) {
                 top.push(one.path.clone());
             }
         }
         if top.is_empty() {
-            return Ok(act);
+            return Ok(plan);
         }
         let paths = top.iter().take(NAMED).map(ToString::to_string).collect();
-        let mut act = act.without(&top);
-        act.excluded_now = Some(ExcludedNow { entries, paths });
-        Ok(act)
+        let mut plan = plan.without(&top);
+        plan.source.excluded_now = Some(ExcludedNow { entries, paths });
+        Ok(plan)
     }
 
     /// What stays of a tree, and why.
-    fn stays(&self, act: &LiveChange<'_>, report: &WalkReport) -> Result<Vec<Stays>, Error> {
+    fn stays(&self, plan: &WorkspacePlan<'_>, report: &WalkReport) -> Result<Vec<Stays>, Error> {
         let stays = |why| {
             move |path: EntryPath| Stays {
                 path,
@@ -137,17 +135,17 @@ impl Workspace {
             .map(stays(LeftAloneReason::Unreadable));
         let mut all: Vec<Stays> = unreadable.collect();
         let is_unreadable = |path: &EntryPath| report.unreadable().any(|one| one == path);
-        let left_out = act.from.left_out.iter();
+        let left_out = plan.source.from.left_out.iter();
         let left_out = left_out.filter_map(|shown| shown.parse::<EntryPath>().ok());
         for path in left_out.filter(|path| !is_unreadable(path)) {
             all.push(Stays {
-                is_live: act.is.find(&path).is_some(),
+                is_live: plan.source.is.find(&path).is_some(),
                 ..stays(LeftAloneReason::NotInCheckpoint)(path)
             });
         }
-        if act.from.left_out_count > act.from.left_out.len() as u64 {
+        if plan.source.from.left_out_count > plan.source.from.left_out.len() as u64 {
             // Nobody can tell what was not there then from what could not be read.
-            let added = act.becomes.diff(&act.is).into_iter();
+            let added = plan.source.becomes.diff(&plan.source.is).into_iter();
             for (path, _) in added.filter(|(_, change)| *change == ChangeKind::Added) {
                 if !all.last().is_some_and(|last| path.is_within(&last.path)) {
                     all.push(stays(LeftAloneReason::NotInCheckpoint)(path));
@@ -159,7 +157,7 @@ impl Workspace {
             let found = found.map_err(WorkspaceError::from)?.into_iter();
             let goes = found.filter(|path| {
                 let (above, _) = path.split_last().unwrap_or_default();
-                !above.is_root() && !is_directory(&act.becomes, &above)
+                !above.is_root() && !is_directory(&plan.source.becomes, &above)
             });
             all.extend(goes.map(stays(LeftAloneReason::HoldsExcluded)));
         }
@@ -167,18 +165,18 @@ impl Workspace {
     }
 
     /// The same change without what belongs to others and may not be moved.
-    fn without_others<'a>(&self, mut act: LiveChange<'a>) -> Result<LiveChange<'a>, Error> {
+    fn without_others<'a>(&self, mut plan: WorkspacePlan<'a>) -> Result<WorkspacePlan<'a>, Error> {
         let root = self.root()?;
         let mut permissions = Permissions::new(&root);
         let (mut stay, mut dressed): (Vec<EntryPath>, BTreeMap<EntryPath, ManifestEntry>) =
             Default::default();
-        for (path, change) in act.is.diff(&act.becomes) {
+        for (path, change) in plan.source.is.diff(&plan.source.becomes) {
             if stay.last().is_some_and(|last| path.is_within(last)) {
                 continue;
             }
-            let is = act.is.find(&path);
+            let is = plan.source.is.find(&path);
             let stays_directory = is.is_some_and(|one| one.what == ManifestKind::Directory)
-                && is_directory(&act.becomes, &path);
+                && is_directory(&plan.source.becomes, &path);
             if !stays_directory && !permissions.may_move(&path) {
                 stay.push(path);
             } else if stays_directory
@@ -189,26 +187,26 @@ impl Workspace {
             }
         }
         if stay.is_empty() && dressed.is_empty() {
-            return Ok(act);
+            return Ok(plan);
         }
         let others = stay.iter().chain(dressed.keys());
-        act.left_alone.extend(others.map(|path| LeftAloneEntry {
+        plan.left_alone.extend(others.map(|path| LeftAloneEntry {
             path: path.to_string(),
             why: LeftAloneReason::NotOurs,
             within: None,
         }));
-        let mut becomes = act.becomes.entries().to_vec();
+        let mut becomes = plan.source.becomes.entries().to_vec();
         for one in &mut becomes {
             if let Some(is) = dressed.get(&one.path) {
                 one.clone_from(is);
             }
         }
-        act.becomes = Manifest::of(becomes);
-        Ok(act.without(&stay))
+        plan.source.becomes = Manifest::of(becomes);
+        Ok(plan.without(&stay))
     }
 }
 
-impl LiveChange<'_> {
+impl WorkspacePlan<'_> {
     /// The same change, with everything left alone that stays, and named unless somebody asked for that.
     fn staying(mut self, stays: &[Stays], asked: &[EntryPath]) -> Self {
         let is_asked = |path: &EntryPath| asked.iter().any(|one| is_part_of(path, one));
@@ -239,7 +237,7 @@ impl LiveChange<'_> {
             let (above, _) = path.split_last().unwrap_or_default();
             for name in above.components() {
                 at = at.child(name).expect("it is part of a good path");
-                if !is_directory(&self.becomes, &at) {
+                if !is_directory(&self.source.becomes, &at) {
                     return at;
                 }
             }
@@ -247,8 +245,9 @@ impl LiveChange<'_> {
         let bytes = path.as_bytes();
         let database = COMPANIONS.iter().find_map(|end| bytes.strip_suffix(*end));
         let database = database.and_then(|bytes| EntryPath::parse(bytes).ok());
-        let is_known =
-            |path: &EntryPath| self.becomes.find(path).is_some() || self.is.find(path).is_some();
+        let is_known = |path: &EntryPath| {
+            self.source.becomes.find(path).is_some() || self.source.is.find(path).is_some()
+        };
         database.filter(is_known).unwrap_or_else(|| path.clone())
     }
 }

@@ -118,8 +118,7 @@ impl Workspace {
     }
 
     fn kept_missed(&self) -> Result<Option<MissedPrompt>, Error> {
-        let kept = self.session().db.kept(MISSED);
-        let kept = kept.map_err(WorkspaceError::from)?;
+        let kept = self.session().db.kept(MISSED)?;
         Ok(kept.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
@@ -259,8 +258,7 @@ impl Workspace {
 
     /// The last checkpoint of a hook that took long, if hooks still heed it.
     pub(super) fn hook_pace(&self) -> Result<Option<HookPace>, Error> {
-        let kept = self.session().db.kept(PACE);
-        let kept = kept.map_err(WorkspaceError::from)?;
+        let kept = self.session().db.kept(PACE)?;
         Ok(kept.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
@@ -307,7 +305,7 @@ impl Workspace {
         let bytes =
             pace.map(|pace| serde_json::to_vec(pace).expect("plain fields are always JSON"));
         let kept = self.session().db.keep(PACE, &bytes.unwrap_or_default());
-        Ok(kept.map_err(WorkspaceError::from)?)
+        Ok(kept?)
     }
 
     fn note_pace(&self, pace: &HookPace) {

@@ -1,65 +1,40 @@
-//! What changes the live tree: revert, restore, undo.
+//! Reverts and restores: the live tree becomes what it was, or one entry of it does.
 //!
-//! 1. lock the session; bring an interrupted restore to its end
-//! 2. compare the live tree with what it will become: the plan
-//! 3. an agent that would delete many files must have seen this very plan
-//! 4. make an undo checkpoint, which holds nothing yet
-//! 5. announce the change in the session database   6. change the tree in place: what comes out is the backup (`disk::restore`)
-//! 7. give the backup to the undo checkpoint; write down what was put back
+//! As every restore ([`crate::restore`]), after the session was locked, and an interrupted restore brought to its end:
 //!
-//! A crash before the journal of 6 leaves the tree as it was, and an undo checkpoint without a backup, which goes. After it the next
-//! one who locks the session brings the restore to its end, and finds the backup by its label. A crash before the end of 7 leaves it
+//! 1. *plan*: compare the live tree with what it will become; an agent that would delete many files must have seen this very plan
+//! 2. *guard*: what is in no checkpoint must not go, and there must be room
+//! 3. *keep*: make an undo checkpoint, which holds nothing yet; announce the change in the session database
+//! 4. *swap*: change the tree in place (`disk` stages, and follows a journal): what comes out is the backup
+//! 5. *settle*: give the backup to the undo checkpoint; write down what was put back
+//!
+//! A crash before the journal of 4 leaves the tree as it was, and an undo checkpoint without a backup, which goes. After it the next
+//! one who locks the session brings the restore to its end, and finds the backup by its label. A crash before the end of 5 leaves it
 //! to the watcher to tell what happened, as if somebody else had done it. Whatever others write to the tree meanwhile is afterwards in
 //! the tree or in the undo checkpoint; what was not what the plan says is named in the result.
 
-use super::answers::{
-    ChangePlan, ExcludedNow, ForgottenUndo, LeftAloneEntry, LeftAloneReason, RestoredWorkspace,
-    RevertAction, RevertedPath,
-};
+use super::answers::{ForgottenUndo, RestoredWorkspace, RevertAction, RevertedPath};
 use super::commands::{RestoreWorkspace, RevertPath, RunMode};
 use super::error::WorkspaceError;
+use super::plan::{ChangeVerb, TreeChange, WorkspacePlan};
 use super::room_for::RoomFor;
-use super::show::{BeforeAfter, called};
+use super::show::called;
 use super::{Actor, Workspace};
-use crate::error::Error;
+use crate::bridge;
+use crate::error::{Error, error_chain};
+use crate::restore::{LeftAloneEntry, LeftAloneReason, RestoreKind, carry_out};
 use stasis_disk::form::chunked::databases::{COMPANIONS, HEADER, holds_changes};
 use stasis_disk::form::slots::{self, Manifest, ManifestEntry, ManifestKind, StatCache, fact};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::session_db::{RestoredFile, RestoredFrom};
 use stasis_disk::tree::restore::{self, RestoreChanges};
-use stasis_disk::tree::walk::WalkSettings;
-use stasis_model::digest::StoreDigest;
+use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_model::time::Timestamp;
-use stasis_model::tree::diff::ChangeKind;
 use stasis_model::tree::{EntryKind, EntryPath, FileTime};
 use stasis_model::workspace::{CheckpointOrigin, SlotMetadata};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::SystemTime;
-
-/// A model deletes no more files than this without having seen which.
-const MOST_DELETED: u64 = 20;
-/// How many entries of a plan are shown.
-const SHOWN: usize = 100;
-
-/// A change of the live tree.
-pub(super) struct LiveChange<'a> {
-    pub(super) word: &'static str,
-    /// What the tree, or an entry of it, becomes.
-    pub(super) from: &'a SlotMetadata,
-    /// The entry; else the whole tree.
-    pub(super) path: Option<&'a EntryPath>,
-    /// What belongs to the entry, if that is a database: its WAL and its journals.
-    pub(super) beside: Vec<EntryPath>,
-    pub(super) is: Manifest,
-    pub(super) becomes: Manifest,
-    /// What is left as it is.
-    pub(super) except: Vec<EntryPath>,
-    /// What of that nobody asked for.
-    pub(super) left_alone: Vec<LeftAloneEntry>,
-    /// What is excluded from checkpoints by now, and left as it is for that.
-    pub(super) excluded_now: Option<ExcludedNow>,
-}
 
 /// A change that was made.
 pub(super) struct ChangeDone {
@@ -118,14 +93,13 @@ impl Workspace {
         }
         self.check_readable(&command.path)?;
         let beside = self.add_beside(&command.path, &from, &mut live, &mut then)?;
-        let act = LiveChange {
-            path: Some(&command.path),
-            beside,
-            ..LiveChange::new("revert", &from, Manifest::of(live), Manifest::of(then))
+        let (is, becomes) = (Manifest::of(live), Manifest::of(then));
+        let plan = WorkspacePlan {
+            only: [vec![command.path.clone()], beside].concat(),
+            ..WorkspacePlan::new(ChangeVerb::Revert, &from, is, becomes)
         };
-        let plan = self.plan(&act);
-        let is_same = act.is == act.becomes;
-        let action = match (is_same, act.becomes.entries().is_empty()) {
+        let is_same = plan.is_nothing();
+        let action = match (is_same, plan.source.becomes.entries().is_empty()) {
             (true, _) => RevertAction::Unchanged,
             (false, true) => RevertAction::Deleted,
             (false, false) => RevertAction::Restored,
@@ -138,7 +112,7 @@ impl Workspace {
             undo: None,
             changed_meanwhile: Vec::new(),
             undo_forgotten: Vec::new(),
-            plan,
+            plan: self.described(&plan),
             dry_run: command.run == RunMode::Dry,
             elapsed_ms: 0,
         };
@@ -146,7 +120,7 @@ impl Workspace {
             // Whoever reverts an entry of the repository has named it.
             let is_agreed = self.actor() == Actor::Owner;
             self.confirm(&result.plan, command.confirm.as_deref(), is_agreed)?;
-            let done = self.carry_out(&act)?.whole()?;
+            let done = self.carry_out(&plan)?.whole()?;
             (result.undo, result.changed_meanwhile) = (done.undo, done.changed_meanwhile);
             result.undo_forgotten = done.forgotten;
             result.reverted = true;
@@ -270,25 +244,23 @@ impl Workspace {
         let started = self.clock().uptime();
         let _lock = self.lock("restoring")?;
         let from = self.resolve(&command.checkpoint)?;
-        let act = self.whole_less(&from, &command.except)?;
-        let plan = self.plan(&act);
-        let is_same = act.is == act.becomes;
+        let plan = self.whole_less(&from, &command.except)?;
         let mut result = RestoredWorkspace {
             restored: false,
             checkpoint: from.slot.to_string(),
             undo: None,
-            untouched: act.untouched(),
+            untouched: plan.untouched(),
             changed_meanwhile: Vec::new(),
             undo_forgotten: Vec::new(),
-            left_alone: act.left_alone.clone(),
-            excluded_now: act.excluded_now.clone(),
-            plan,
+            left_alone: plan.left_alone.clone(),
+            excluded_now: plan.source.excluded_now.clone(),
+            plan: self.described(&plan),
             dry_run: command.run == RunMode::Dry,
             elapsed_ms: 0,
         };
-        if !is_same && command.run == RunMode::Real {
+        if !plan.is_nothing() && command.run == RunMode::Real {
             self.confirm(&result.plan, command.confirm.as_deref(), command.agreed)?;
-            let done = self.carry_out(&act)?;
+            let done = self.carry_out(&plan)?;
             result.left_alone.extend(done.refused());
             (result.undo, result.changed_meanwhile) = (done.undo, done.changed_meanwhile);
             result.undo_forgotten = done.forgotten;
@@ -298,131 +270,89 @@ impl Workspace {
         Ok(result)
     }
 
-    /// What a change does, and a digest that stands for it.
-    pub(super) fn plan(&self, act: &LiveChange<'_>) -> ChangePlan {
-        let changes = act.is.diff(&act.becomes);
-        let git = self.git_plan(&changes, act.from);
-        let (changes, _) = super::git::collapsed(changes);
-        let count = |wanted: fn(&ChangeKind) -> bool| {
-            changes.iter().filter(|(_, change)| wanted(change)).count() as u64
-        };
-        let is_file = |path: &EntryPath| {
-            act.is
-                .find(path)
-                .is_some_and(|one| one.what != ManifestKind::Directory)
-        };
-        let going = changes
-            .iter()
-            .filter(|(_, change)| *change == ChangeKind::Removed);
-        let creates = count(|change| *change == ChangeKind::Added);
-        let deletes = count(|change| *change == ChangeKind::Removed);
-        let shown = super::show::differences(&act.is, &act.becomes);
-        let (shown, _) = super::git::collapsed(shown);
-        let all = shown.len();
-        let shown = shown.iter().take(SHOWN);
-        let both = BeforeAfter {
-            before: &act.is,
-            after: &act.becomes,
-        };
-        let shown = shown.map(|(path, change)| self.change(path, *change, both, act.from));
-        let identity = format!(
-            "{} {} {}",
-            act.from.origin, act.from.slot, act.from.sequence
-        );
-        let path = act.path.map(ToString::to_string).unwrap_or_default();
-        // What is in the live tree may change at any time, and is kept whatever it is: the digest stands for what the tree becomes,
-        // and for what is deleted for it.
-        let becomes = act.becomes.hash().to_string();
-        let mut digest = vec![identity, path, becomes];
-        digest.extend(going.clone().map(|(path, _)| path.to_string()));
-        let digest = StoreDigest::of(digest.join("\n").as_bytes());
-        ChangePlan {
-            creates,
-            replaces: changes.len() as u64 - creates - deletes,
-            deletes,
-            deletes_files: going.filter(|(path, _)| is_file(path)).count() as u64,
-            sample_is_cut: all > SHOWN,
-            sample: shown.collect(),
-            git,
-            digest: digest.to_string(),
-        }
-    }
-
-    /// Whether a plan may be carried out by whoever asks.
-    pub(super) fn confirm(
-        &self,
-        plan: &ChangePlan,
-        said: Option<&str>,
-        is_agreed: bool,
-    ) -> Result<(), Error> {
-        let git = plan.git.as_ref().filter(|git| !git.moves.is_empty());
-        match said {
-            Some(said) if said != plan.digest => Err(WorkspaceError::PlanChanged.into()),
-            None if self.actor() == Actor::Model && plan.deletes_files > MOST_DELETED => {
-                Err(WorkspaceError::NeedsConfirmation {
-                    deletes: plan.deletes_files,
-                    most: MOST_DELETED,
-                }
-                .into())
-            }
-            // Commits are the user's: nobody takes them away without having been told.
-            None if git.is_some_and(|git| self.actor() == Actor::Model || git.takes_commits())
-                && !is_agreed =>
-            {
-                let git = git.expect("it was just looked at");
-                Err(WorkspaceError::MovesGit {
-                    moves: git.moves.join(", "),
-                    commits: git.commits_leaving,
-                }
-                .into())
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Makes what takes a change back, makes the change, and writes that down.
-    pub(super) fn carry_out(&self, act: &LiveChange<'_>) -> Result<ChangeDone, Error> {
-        let began = self.locked_at();
-        self.check_excluded(act)?;
-        self.check_undos()?;
-        self.check_room(act)?;
-        let no_room = |error| self.no_room(error, &RoomFor::Change(act));
-        let undo = self.begin_undo(act).map_err(no_room)?;
-        let changed = act.is.diff(&act.becomes).into_iter();
-        let changed: Vec<EntryPath> = changed.map(|(path, _)| path).collect();
-        let id = format!(
-            "{}-{}-{}",
-            undo.epoch_millis,
-            undo.slot.index(),
-            std::process::id()
-        );
-        let session_db = &self.session().db;
-        let announced = match act.path {
-            Some(path) => {
-                session_db.announce(&id, &[std::slice::from_ref(path), &act.beside].concat())
-            }
-            None => session_db.announce(&id, &changed),
+    pub(super) fn carry_out(&self, plan: &WorkspacePlan<'_>) -> Result<ChangeDone, Error> {
+        let changed = plan.source.is.diff(&plan.source.becomes).into_iter();
+        bridge::ready(carry_out(LiveRestore {
+            workspace: self,
+            plan,
+            changed: changed.map(|(path, _)| path).collect(),
+            began: self.locked_at(),
+        }))
+    }
+
+    /// When the session was locked, by the clock that files are stamped by.
+    fn locked_at(&self) -> Option<SystemTime> {
+        let seen = std::fs::metadata(self.lock_path());
+        seen.and_then(|seen| seen.modified()).ok()
+    }
+}
+
+/// A live tree that is changed.
+struct LiveRestore<'a> {
+    workspace: &'a Workspace,
+    plan: &'a WorkspacePlan<'a>,
+    /// Every entry that differs from what it becomes.
+    changed: Vec<EntryPath>,
+    began: Option<SystemTime>,
+}
+
+/// What takes a change back, once it was made.
+struct AnnouncedUndo {
+    undo: SlotMetadata,
+    /// Under which the session database knows the change.
+    id: String,
+}
+
+impl RestoreKind for LiveRestore<'_> {
+    type Kept = AnnouncedUndo;
+    type Staged = ();
+    type Swapped = RestoreChanges;
+    type Restored = ChangeDone;
+
+    async fn guard(&mut self) -> Result<(), Error> {
+        self.check_excluded()?;
+        self.workspace.check_undos()?;
+        self.workspace.check_room(self.plan)
+    }
+
+    async fn keep(&mut self) -> Result<AnnouncedUndo, Error> {
+        let (workspace, plan) = (self.workspace, self.plan);
+        let undo = workspace.begin_undo(plan);
+        let undo = undo.map_err(|error| self.no_room(error))?;
+        let (number, process) = (undo.slot.index(), std::process::id());
+        let id = format!("{}-{number}-{process}", undo.epoch_millis);
+        let paths = if plan.is_whole() {
+            &self.changed
+        } else {
+            &plan.only
         };
-        let done = announced
-            .map_err(Error::from)
-            .and_then(|()| self.change_tree(act, &undo));
-        let done = match done {
-            Err(error) => {
-                let _ = session_db.abandon(&id);
-                // A restore that is brought to its end later must be undone.
-                if is_half_done(&error) {
-                    return Err(error);
-                }
-                let _ = self.pool().delete_undo(undo.slot.index());
-                return Err(no_room(error));
-            }
-            Ok(done) => done,
-        };
+        let announced = workspace.session().db.announce(&id, paths);
+        let kept = AnnouncedUndo { undo, id };
+        match announced {
+            Ok(()) => Ok(kept),
+            Err(error) => Err(self.not_done(error.into(), &kept)),
+        }
+    }
+
+    /// Nothing of its own: `disk` stages what it swaps.
+    async fn stage(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn swap(&mut self, (): (), kept: &AnnouncedUndo) -> Result<RestoreChanges, Error> {
+        let done = self.change_tree(&kept.undo);
+        done.map_err(|error| self.not_done(error, kept))
+    }
+
+    async fn settle(self, done: RestoreChanges, kept: AnnouncedUndo) -> Result<ChangeDone, Error> {
+        let (workspace, source) = (self.workspace, &self.plan.source);
+        let AnnouncedUndo { undo, id } = kept;
         let Some(backup) = &done.backup else {
             // Somebody else had made it what it was to become.
             let _ = (
-                session_db.abandon(&id),
-                self.pool().delete_undo(undo.slot.index()),
+                workspace.session().db.abandon(&id),
+                workspace.pool().delete_undo(undo.slot.index()),
             );
             return Ok(ChangeDone {
                 undo: None,
@@ -431,13 +361,13 @@ impl Workspace {
                 not_permitted: Vec::new(),
             });
         };
-        let changed_meanwhile = self.changed_meanwhile(act, &done, began);
-        let adopted = self.pool().adopt(&undo, backup);
+        let changed_meanwhile = self.changed_meanwhile(&done);
+        let adopted = workspace.pool().adopt(&undo, backup);
         adopted?;
-        self.settle(&id, act, &changed);
-        let forgotten = self.forget_old_undos();
-        self.keep_reserve();
-        tracing::info!(act = act.word, from = %called(act.from), entries = changed.len(), "changed the workspace");
+        self.record(&id);
+        let forgotten = workspace.forget_old_undos();
+        workspace.keep_reserve();
+        tracing::info!(act = source.verb.word(), from = %called(source.from), entries = self.changed.len(), "changed the workspace");
         Ok(ChangeDone {
             undo: Some(called(&undo)),
             changed_meanwhile,
@@ -445,32 +375,38 @@ impl Workspace {
             not_permitted: done.refused,
         })
     }
+}
 
-    /// When the session was locked, by the clock that files are stamped by.
-    fn locked_at(&self) -> Option<SystemTime> {
-        let seen = std::fs::metadata(self.lock_path());
-        seen.and_then(|seen| seen.modified()).ok()
+impl LiveRestore<'_> {
+    fn no_room(&self, error: Error) -> Error {
+        self.workspace.no_room(error, &RoomFor::Change(self.plan))
+    }
+
+    /// Forgets what was to take back a change that was not made.
+    fn not_done(&self, error: Error, kept: &AnnouncedUndo) -> Error {
+        let _ = self.workspace.session().db.abandon(&kept.id);
+        // A restore that is brought to its end later must be undone.
+        if is_half_done(&error) {
+            return error;
+        }
+        let number = kept.undo.slot.index();
+        let _ = self.workspace.pool().delete_undo(number);
+        self.no_room(error)
     }
 
     /// What came out of the live tree and is not what the plan says, because somebody else was there first.
-    fn changed_meanwhile(
-        &self,
-        act: &LiveChange<'_>,
-        done: &RestoreChanges,
-        began: Option<SystemTime>,
-    ) -> Vec<String> {
+    fn changed_meanwhile(&self, done: &RestoreChanges) -> Vec<String> {
         let mut changed: BTreeSet<EntryPath> = done.changed_meanwhile.iter().cloned().collect();
         // Not what came out of the live tree: it was to come, and did not, or waits for a later undo.
         let is_other = |path: &EntryPath| {
-            let mut excepted = act.except.iter();
             let mut waiting = done.waiting.iter();
-            excepted.any(|one| restore::is_part_of(path, one))
-                || waiting.any(|one| path.is_within(one))
+            self.plan.is_excepted(path) || waiting.any(|one| path.is_within(one))
         };
+        let began = self.began;
         let began = began.and_then(|began| began.duration_since(SystemTime::UNIX_EPOCH).ok());
         let kept = done.backup.as_deref().map(restore::returned);
         if let (Some(Ok((_, tree))), Some(began)) = (kept, began)
-            && let Ok((entries, _)) = stasis_disk::tree::walk::list(&tree, &self.session().walk())
+            && let Ok((entries, _)) = walk::list(&tree, &self.workspace.session().walk())
         {
             for entry in entries {
                 let EntryKind::File { size } = entry.kind else {
@@ -479,7 +415,8 @@ impl Workspace {
                 if is_other(&entry.path) {
                     continue;
                 }
-                let known = act.is.find(&entry.path).and_then(super::show::size);
+                let known = self.plan.source.is.find(&entry.path);
+                let known = known.and_then(super::show::size);
                 let FileTime { seconds, nanos } = entry.metadata.modified;
                 let began = (began.as_secs().cast_signed(), began.subsec_nanos());
                 if known != Some(size) || (seconds, nanos) > began {
@@ -491,86 +428,80 @@ impl Workspace {
     }
 
     /// Writes down what was put back. It has been done: that nobody could write it down is told in the log.
-    fn settle(&self, id: &str, act: &LiveChange<'_>, changed: &[EntryPath]) {
-        let session_db = &self.session().db;
-        let settled = self.restored_rows(act, changed).and_then(|restored| {
-            let settled = session_db.settle(id, self.clock().now(), &restored);
-            Ok(settled.map_err(WorkspaceError::from)?)
+    fn record(&self, id: &str) {
+        let session_db = &self.workspace.session().db;
+        let settled = self.restored_rows().and_then(|restored| {
+            Ok(session_db.settle(id, self.workspace.clock().now(), &restored)?)
         });
         if let Err(error) = settled {
             let _ = session_db.abandon(id);
-            let error = crate::error::error_chain(&error);
+            let error = error_chain(&error);
             tracing::error!(error, "could not write down what was put back");
         }
     }
 
     /// Refuses what would take away, or write over, something that is in no checkpoint and so in no undo.
-    fn check_excluded(&self, act: &LiveChange<'_>) -> Result<(), Error> {
-        let patterns = self.session().excludes();
-        if patterns.is_empty() {
+    fn check_excluded(&self) -> Result<(), Error> {
+        let (session, becomes) = (self.workspace.session(), &self.plan.source.becomes);
+        let Some(is_excluded) = session.excluded()? else {
             return Ok(());
-        }
-        let is_excluded =
-            stasis_disk::tree::walk::matcher(&patterns).map_err(WorkspaceError::from)?;
+        };
         let is_directory = |one: &ManifestEntry| one.what == ManifestKind::Directory;
-        let mut written = act.becomes.entries().iter();
+        let mut written = becomes.entries().iter();
         if let Some(one) = written.find(|one| is_excluded(&one.path, is_directory(one))) {
             return Err(WorkspaceError::Excluded(one.path.clone()).into());
         }
         // What a tool installs for itself goes with the directory that it is in, and is kept with it until the undo is forgotten.
-        let Some(patterns) = &self.session().config.exclude else {
+        let Some(patterns) = &session.config.exclude else {
             return Ok(());
         };
         let root = EntryPath::root();
-        let at = act.path.unwrap_or(&root);
-        let found =
-            slots::excluded_in(&self.root()?, at, patterns).map_err(WorkspaceError::from)?;
-        for path in found {
+        let at = self.plan.path().unwrap_or(&root);
+        let found = slots::excluded_in(&self.workspace.root()?, at, patterns);
+        for path in found.map_err(WorkspaceError::from)? {
             let (above, _) = path.split_last().unwrap_or_default();
-            let stays = above.is_root() || act.becomes.find(&above).is_some_and(is_directory);
+            let stays = above.is_root() || becomes.find(&above).is_some_and(is_directory);
             // An entry that is reverted is exchanged whole, with all that is in it.
-            if act.path.is_some() || !stays {
+            if !self.plan.is_whole() || !stays {
                 return Err(WorkspaceError::Excluded(path).into());
             }
         }
         Ok(())
     }
 
-    fn change_tree(
-        &self,
-        act: &LiveChange<'_>,
-        undo: &SlotMetadata,
-    ) -> Result<RestoreChanges, Error> {
-        let label = self.pool().label_of(undo);
-        let at = self.clock().now();
-        let done = if act.from.origin == CheckpointOrigin::Undo {
-            let backup = self.pool().backup_of(act.from);
+    fn change_tree(&self, undo: &SlotMetadata) -> Result<RestoreChanges, Error> {
+        let (workspace, plan) = (self.workspace, self.plan);
+        let TreeChange { from, is, .. } = &plan.source;
+        let label = workspace.pool().label_of(undo);
+        let at = workspace.clock().now();
+        let done = if from.origin == CheckpointOrigin::Undo {
+            let backup = workspace.pool().backup_of(from);
             let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
             let origin = restore::RestoreOrigin {
                 at,
-                from: called(act.from),
+                from: called(from),
             };
-            let taken =
-                restore::take_back(self.directory(), &backup, (&origin, &label), &act.except);
+            let directory = workspace.directory();
+            let taken = restore::take_back(directory, &backup, (&origin, &label), &plan.except);
             taken.map_err(slots::SlotError::from)
         } else {
             let restore_in_place = |except: &[EntryPath]| {
                 let back = slots::Return {
-                    workspace: self.directory(),
-                    live: &act.is,
-                    only: act.path,
-                    beside: &act.beside,
+                    workspace: workspace.directory(),
+                    live: is,
+                    only: plan.path(),
+                    beside: plan.only.get(1..).unwrap_or_default(),
                     except,
                     at,
                     label: &label,
                 };
-                self.pool().restore_in_place(act.from, back)
+                workspace.pool().restore_in_place(from, back)
             };
-            match restore_in_place(&act.except) {
+            match restore_in_place(&plan.except) {
                 // What the plan knows of and belongs to others is left alone already. These hold what they held, and have only another
                 // time or owner, which nobody but their owners can change.
-                Err(error) if act.path.is_none() && !not_ours(&error).is_empty() => {
-                    restore_in_place(&[&act.except, not_ours(&error)].concat())
+                Err(error) if plan.is_whole() && !not_ours(&error).is_empty() => {
+                    restore_in_place(&[&plan.except, not_ours(&error)].concat())
                 }
                 done => done,
             }
@@ -579,80 +510,27 @@ impl Workspace {
     }
 
     /// The files that were put back, or taken away, as the session database has them.
-    fn restored_rows(
-        &self,
-        act: &LiveChange<'_>,
-        changed: &[EntryPath],
-    ) -> Result<Vec<RestoredFile>, Error> {
-        let root = self.root()?;
-        let from = match act.from.origin {
+    fn restored_rows(&self) -> Result<Vec<RestoredFile>, Error> {
+        let root = self.workspace.root()?;
+        let TreeChange {
+            from, is, becomes, ..
+        } = &self.plan.source;
+        let from = match from.origin {
             CheckpointOrigin::Undo => RestoredFrom::Word("undo"),
-            _ => RestoredFrom::Checkpoint(act.from.slot),
+            _ => RestoredFrom::Checkpoint(from.slot),
         };
         let is_file = |path: &&EntryPath| {
-            let one = act.becomes.find(path).or_else(|| act.is.find(path));
+            let one = becomes.find(path).or_else(|| is.find(path));
             one.is_some_and(|one| one.what != ManifestKind::Directory)
         };
-        let rows = changed.iter().filter(is_file).map(|path| RestoredFile {
+        let files = self.changed.iter().filter(is_file);
+        let rows = files.map(|path| RestoredFile {
             path: path.clone(),
             from,
-            size: act.becomes.find(path).and_then(super::show::size),
+            size: becomes.find(path).and_then(super::show::size),
             left: fact(&root, path),
         });
         Ok(rows.collect())
-    }
-}
-
-impl<'a> LiveChange<'a> {
-    /// A change of the whole tree.
-    pub(super) fn new(
-        word: &'static str,
-        from: &'a SlotMetadata,
-        is: Manifest,
-        becomes: Manifest,
-    ) -> Self {
-        Self {
-            word,
-            from,
-            path: None,
-            beside: Vec::new(),
-            is,
-            becomes,
-            except: Vec::new(),
-            left_alone: Vec::new(),
-            excluded_now: None,
-        }
-    }
-
-    /// How many entries stay what they are.
-    fn untouched(&self) -> u64 {
-        let changed = self.is.diff(&self.becomes).into_iter();
-        let changed = changed.filter(|(_, change)| *change != ChangeKind::Added);
-        (self.is.entries().len() - changed.count()) as u64
-    }
-
-    /// The same change, but for some entries, which stay what they are.
-    pub(super) fn without(mut self, except: &[EntryPath]) -> Self {
-        if except.is_empty() {
-            return self;
-        }
-        let is_excepted = |path: &EntryPath| {
-            except
-                .iter()
-                .any(|except| restore::is_part_of(path, except))
-        };
-        let stays = self
-            .is
-            .entries()
-            .iter()
-            .filter(|one| is_excepted(&one.path));
-        let comes = self.becomes.entries().iter();
-        let comes = comes.filter(|one| !is_excepted(&one.path));
-        let mut all: Vec<ManifestEntry> = stays.chain(comes).cloned().collect();
-        all.sort_by(|one, other| one.path.cmp(&other.path));
-        self.becomes = Manifest::of(all);
-        self.except.extend_from_slice(except);
-        self
     }
 }
 

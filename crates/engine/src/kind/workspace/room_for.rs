@@ -5,9 +5,9 @@
 //! would free: what neither the live tree nor another checkpoint refers to.
 
 use super::Workspace;
-use super::act::LiveChange;
 use super::answers::SessionForm;
 use super::error::{Freeable, NoRoom, WorkspaceError};
+use super::plan::{ChangeVerb, WorkspacePlan};
 use crate::error::Error;
 use stasis_disk::form::slots::{Manifest, ManifestKind};
 use stasis_disk::fs::free_space;
@@ -26,7 +26,7 @@ const FILES: u64 = 16;
 /// What room is wanted for.
 pub(super) enum RoomFor<'a> {
     Checkpoint,
-    Change(&'a LiveChange<'a>),
+    Change(&'a WorkspacePlan<'a>),
 }
 
 /// What something needs at most.
@@ -62,8 +62,8 @@ impl Need {
 
 impl Workspace {
     /// Refuses a change for which there is no room, before anything is touched.
-    pub(super) fn check_room(&self, act: &LiveChange<'_>) -> Result<(), Error> {
-        let need = self.need_of(act);
+    pub(super) fn check_room(&self, plan: &WorkspacePlan<'_>) -> Result<(), Error> {
+        let need = self.need_of(plan);
         let own = Need {
             bytes: 0,
             entries: 0,
@@ -83,7 +83,7 @@ impl Workspace {
             // A btrfs says that nothing is free when it means that little is: then it is tried.
             let is_short = free_space::has(path, need.bytes()).is_err();
             if is_short || !has_inodes {
-                let refused = self.refusal(&RoomFor::Change(act), path, need);
+                let refused = self.refusal(&RoomFor::Change(plan), path, need);
                 return Err(WorkspaceError::NoRoom(Box::new(refused)).into());
             }
         }
@@ -98,7 +98,7 @@ impl Workspace {
         }
         let (path, need) = match wanted {
             RoomFor::Checkpoint => (self.session().path.as_path(), self.need_of_checkpoint()),
-            RoomFor::Change(act) => (self.directory(), self.need_of(act)),
+            RoomFor::Change(plan) => (self.directory(), self.need_of(plan)),
         };
         let refused = NoRoom {
             source: Some(Box::new(error)),
@@ -107,11 +107,12 @@ impl Workspace {
         WorkspaceError::NoRoom(Box::new(refused)).into()
     }
 
-    fn need_of(&self, act: &LiveChange<'_>) -> Need {
+    fn need_of(&self, plan: &WorkspacePlan<'_>) -> Need {
         // What takes a change back exchanges the same inodes again.
-        let is_shared = act.from.origin == CheckpointOrigin::Undo
-            || act.from.form == SlotForm::Clone && self.session().form().0 == SessionForm::Clone;
-        Need::of(&act.is, &act.becomes, is_shared)
+        let from = plan.source.from;
+        let is_shared = from.origin == CheckpointOrigin::Undo
+            || from.form == SlotForm::Clone && self.session().form().0 == SessionForm::Clone;
+        Need::of(&plan.source.is, &plan.source.becomes, is_shared)
     }
 
     /// What a checkpoint of the tree as it is now needs at most: all names in a clone, what is new since the newest one in chunks.
@@ -135,7 +136,7 @@ impl Workspace {
         NoRoom {
             what: match wanted {
                 RoomFor::Checkpoint => "a checkpoint",
-                RoomFor::Change(act) => act.word_for_room(),
+                RoomFor::Change(plan) => noun(plan.source.verb),
             },
             path: path.to_owned(),
             need_bytes: need.bytes(),
@@ -173,13 +174,11 @@ impl Workspace {
     }
 }
 
-impl LiveChange<'_> {
-    /// What it is that there is no room for.
-    fn word_for_room(&self) -> &'static str {
-        match self.word {
-            "revert" => "the revert",
-            "undo" => "the undo",
-            _ => "the restore",
-        }
+/// What it is that there is no room for.
+fn noun(verb: ChangeVerb) -> &'static str {
+    match verb {
+        ChangeVerb::Revert => "the revert",
+        ChangeVerb::Undo => "the undo",
+        ChangeVerb::Restore => "the restore",
     }
 }

@@ -4,9 +4,9 @@
 //! there says where. `session.json` says which workspace it is; `config.toml`, which is the user's and may be missing, is read when the
 //! session is opened and not again.
 
-use super::answers::SessionForm;
+use super::answers::{SessionForm, WorkspaceMade};
+use super::commands::InitWorkspace;
 use super::error::WorkspaceError;
-use super::{HostEnv, InitWorkspace, WorkspaceMade};
 use crate::error::{Error, OPEN_DIRECTORY, refused};
 use crate::kind::project::plain_id;
 use serde::{Deserialize, Serialize};
@@ -15,13 +15,16 @@ use stasis_disk::fs::atomic_write::{atomic_write, make_directory};
 use stasis_disk::fs::facilities::{self, Support};
 use stasis_disk::session_db::SessionDb;
 use stasis_disk::tree::clone::Fallback;
-use stasis_disk::tree::walk::WalkSettings;
+use stasis_disk::tree::walk::{WalkSettings, matcher};
 use stasis_disk::watch::MonitorSettings;
 use stasis_model::failure::AtPath;
+use stasis_model::time::Clock;
+use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Budget, Settings};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What a session is configured by.
 const CONFIG: &str = "config.toml";
@@ -31,6 +34,17 @@ const ELSEWHERE: &str = "elsewhere";
 const DATABASE: &str = "session.db";
 /// More than this is no configuration.
 const LARGEST: u64 = 1 << 20;
+
+/// What a workspace needs to know of this host.
+#[derive(Clone, Debug)]
+pub struct HostEnv {
+    /// The state directory, `$XDG_STATE_HOME/stasis`.
+    pub state: PathBuf,
+    /// The home directory, which is no workspace.
+    pub home: Option<PathBuf>,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+}
 
 /// `session.json`
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -98,7 +112,7 @@ impl Session {
         let total = facilities::total_bytes(&path).at("read", &path)?;
         let budget = config.budget_bytes.map(Budget::of_bytes);
         let budget = budget.unwrap_or_else(|| Budget::for_disk(total));
-        let session_db = SessionDb::open(&path.join(DATABASE)).map_err(WorkspaceError::from)?;
+        let session_db = SessionDb::open(&path.join(DATABASE))?;
         Ok(Self {
             directory: identity.workspace,
             system: identity.system,
@@ -131,6 +145,17 @@ impl Session {
             Some(patterns) => patterns.clone(),
             None => tools_in(&self.directory).map(str::to_owned).collect(),
         }
+    }
+
+    /// Says of an entry, and whether it is a directory, that it is in no checkpoint; none if everything is.
+    pub(super) fn excluded(
+        &self,
+    ) -> Result<Option<impl Fn(&EntryPath, bool) -> bool + use<>>, Error> {
+        let patterns = self.excludes();
+        if patterns.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(matcher(&patterns).map_err(WorkspaceError::from)?))
     }
 
     /// How the tree is walked: without what is excluded, and without what a revert makes for a moment.
@@ -262,11 +287,10 @@ fn read(path: &Path) -> Result<SessionConfig, Error> {
         }
     })?;
     let patterns = config.exclude.as_deref().unwrap_or_default();
-    let _good =
-        stasis_disk::tree::walk::matcher(patterns).map_err(|error| WorkspaceError::Config {
-            path: path.to_owned(),
-            detail: crate::error::error_chain(&error),
-        })?;
+    let _good = matcher(patterns).map_err(|error| WorkspaceError::Config {
+        path: path.to_owned(),
+        detail: crate::error::error_chain(&error),
+    })?;
     Ok(config)
 }
 
@@ -355,7 +379,7 @@ fn init_session(session: &Path, own: &SessionIdentity, budget: Option<u64>) -> R
     if !session.join(CONFIG).exists() {
         atomic_write(&session.join(CONFIG), configuration(budget).as_bytes())?;
     }
-    drop(SessionDb::open(&session.join(DATABASE)).map_err(WorkspaceError::from)?);
+    drop(SessionDb::open(&session.join(DATABASE))?);
     // Last: what says whose it is, is a session.
     let text = serde_json::to_vec_pretty(own).expect("plain fields are always JSON");
     Ok(atomic_write(&session.join(IDENTITY), &text)?)

@@ -12,6 +12,8 @@ use crate::result::EntryType;
 use stasis_disk::form::slots::{Manifest, ManifestEntry, ManifestKind, portion};
 use stasis_disk::fs::free_space;
 use stasis_disk::fs::lock_file::LockFile;
+use stasis_disk::fs::root_dir::RootDir;
+use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::diff::ChangeKind;
@@ -95,6 +97,15 @@ pub(super) struct BeforeAfter<'a> {
     pub(super) after: &'a Manifest,
 }
 
+/// An entry of a tree, with everything in it.
+pub(super) fn portion_of(
+    tree: &RootDir,
+    path: &EntryPath,
+    walk: &WalkSettings,
+) -> Result<Vec<ManifestEntry>, Error> {
+    Ok(portion(tree, path, walk).map_err(WorkspaceError::from)?)
+}
+
 impl Workspace {
     /// The checkpoints that can be used, the newest first.
     pub(super) fn newest_first(&self) -> Result<Vec<SlotMetadata>, Error> {
@@ -160,8 +171,7 @@ impl Workspace {
         let counts = self
             .session()
             .db
-            .counts(&|slot| occupants.iter().any(|one| one.slot() == slot))
-            .map_err(WorkspaceError::from)?;
+            .counts(&|slot| occupants.iter().any(|one| one.slot() == slot))?;
         let counts: HashMap<_, _> = counts.into_iter().map(|one| (one.slot, one)).collect();
         let newest_first = self.newest_first()?;
         let now = self.clock().now();
@@ -364,12 +374,9 @@ impl Workspace {
 
     /// What is in a checkpoint and would be in one that is made now: what is excluded by now differs from nothing.
     fn included(&self, contents: Manifest) -> Result<Manifest, Error> {
-        let patterns = self.session().excludes();
-        if patterns.is_empty() {
+        let Some(is_excluded) = self.session().excluded()? else {
             return Ok(contents);
-        }
-        let is_excluded =
-            stasis_disk::tree::walk::matcher(&patterns).map_err(WorkspaceError::from)?;
+        };
         let mut entries = contents.entries().to_vec();
         entries.retain(|one| !is_excluded(&one.path, one.what == ManifestKind::Directory));
         Ok(Manifest::of(entries))
@@ -430,8 +437,8 @@ impl Workspace {
             // Most of it is known. What may not be read is refused where it would be lost, and hinders nobody who only looks.
             return Ok(self.live()?.0.portion(path).to_vec());
         }
-        let all = stasis_disk::tree::walk::WalkSettings::default();
-        let mut found = portion(&self.root()?, path, &all).map_err(WorkspaceError::from)?;
+        let all = WalkSettings::default();
+        let mut found = portion_of(&self.root()?, path, &all)?;
         found.retain(|one| !is_excluded(&one.path, one.what == ManifestKind::Directory));
         Ok(found)
     }
@@ -446,8 +453,8 @@ impl Workspace {
             let view = self.pool().view(of, &[])?;
             // One file is read sooner than the list of all of them.
             if view.tree().directory(path.as_bytes()).is_err() {
-                let walk = stasis_disk::tree::walk::WalkSettings::default();
-                return Ok(portion(view.tree(), path, &walk).map_err(WorkspaceError::from)?);
+                let walk = WalkSettings::default();
+                return portion_of(view.tree(), path, &walk);
             }
         }
         if let Some(recorded) = self.pool().recorded(of) {
@@ -457,8 +464,8 @@ impl Workspace {
             return Ok(self.contents(of)?.portion(path).to_vec());
         }
         let view = self.pool().view(of, &[])?;
-        let walk = stasis_disk::tree::walk::WalkSettings::default();
-        Ok(portion(view.tree(), path, &walk).map_err(WorkspaceError::from)?)
+        let walk = WalkSettings::default();
+        portion_of(view.tree(), path, &walk)
     }
 
     pub(super) fn status_now(&self) -> Result<WorkspaceStatus, Error> {
@@ -474,7 +481,7 @@ impl Workspace {
             u32::try_from(known.filter(|one| one.origin == origin).count()).unwrap_or(u32::MAX)
         };
         let newest = self.newest_first()?.into_iter().next();
-        let skipped = session.db.last_skipped().map_err(WorkspaceError::from)?;
+        let skipped = session.db.last_skipped()?;
         Ok(WorkspaceStatus {
             workspace: session.directory.display().to_string(),
             session: session.path.display().to_string(),
@@ -497,7 +504,7 @@ impl Workspace {
             last_skipped: skipped
                 .map(|skipped| format!("{}: {}", skipped.timestamp, skipped.because)),
             undo: self.undo_rows()?,
-            last_event_id: session.db.last_event_id().map_err(WorkspaceError::from)?,
+            last_event_id: session.db.last_event_id()?,
             finished_restore,
             unreadable: unreadable(&occupants),
         })

@@ -4,14 +4,16 @@
 //! inodes again. To take back a change of the whole tree that is not the last one, those after it are taken back first, the newest
 //! before the others: the tree is then what it was before all of them, but for what others changed since.
 
-use super::act::{ChangeDone, LiveChange};
-use super::answers::{ForgetReason, ForgottenUndo, LeftAloneEntry, LeftAloneReason, UndoneChange};
+use super::answers::{ForgetReason, ForgottenUndo, UndoneChange};
 use super::commands::{RunMode, UndoChange};
 use super::error::WorkspaceError;
-use super::show::called;
+use super::plan::{ChangeVerb, WorkspacePlan};
+use super::restore::ChangeDone;
+use super::show::{called, portion_of};
 use super::{Actor, Workspace};
 use crate::error::Error;
-use stasis_disk::form::slots::{self, Manifest, ManifestEntry, ManifestKind, SlotError};
+use crate::restore::{LeftAloneEntry, LeftAloneReason};
+use stasis_disk::form::slots::{Manifest, ManifestEntry, ManifestKind, SlotError};
 use stasis_disk::tree::restore::{self, Returned};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::attributes::AttributesDigest;
@@ -47,13 +49,13 @@ impl Workspace {
             let becomes = self.taken_back(one, &states[at], &except)?;
             states.push(becomes);
         }
-        let act = LiveChange {
-            path: path.as_ref(),
+        let becomes = states[chosen.len()].clone();
+        let plan = WorkspacePlan {
+            only: path.into_iter().collect(),
             except,
-            ..LiveChange::new("undo", from, is, states[chosen.len()].clone())
+            ..WorkspacePlan::new(ChangeVerb::Undo, from, is, becomes)
         };
-        let plan = self.plan(&act);
-        let is_same = act.is == act.becomes;
+        let is_same = plan.is_nothing();
         let mut result = UndoneChange {
             undone: false,
             undo: called(from),
@@ -63,7 +65,7 @@ impl Workspace {
             changed_meanwhile: Vec::new(),
             undo_forgotten: Vec::new(),
             left_alone,
-            plan,
+            plan: self.described(&plan),
             dry_run: command.run == RunMode::Dry,
         };
         if command.run == RunMode::Real {
@@ -72,13 +74,13 @@ impl Workspace {
                 result.undone = true;
             }
             for (one, state) in chosen.iter().zip(states.windows(2)) {
-                let (is_left, is_kept) = self.keeps_back(one, &act.except)?;
+                let (is_left, is_kept) = self.keeps_back(one, &plan.except)?;
                 if is_same && is_left {
                     // Nothing came back of what it keeps.
                     continue;
                 }
                 if !is_same || is_kept {
-                    let done = self.take_back(one, &act, state)?;
+                    let done = self.take_back(one, &plan, state)?;
                     result.left_alone.extend(done.refused());
                     // Taking back the first of these takes back all of them.
                     result.redo = result.redo.or(done.undo);
@@ -177,8 +179,7 @@ impl Workspace {
             match step {
                 Returned::Back(path) => {
                     take(&mut all, &path);
-                    let kept = slots::portion(&tree, &path, &walk);
-                    let kept = kept.map_err(WorkspaceError::from)?;
+                    let kept = portion_of(&tree, &path, &walk)?;
                     all.extend(kept.into_iter().map(|one| (one.path.clone(), one)));
                 }
                 Returned::Away(path) => take(&mut all, &path),
@@ -213,15 +214,15 @@ impl Workspace {
     fn take_back(
         &self,
         from: &SlotMetadata,
-        whole: &LiveChange<'_>,
+        whole: &WorkspacePlan<'_>,
         state: &[Manifest],
     ) -> Result<ChangeDone, Error> {
-        let act = LiveChange {
-            path: whole.path,
+        let (is, becomes) = (state[0].clone(), state[1].clone());
+        self.carry_out(&WorkspacePlan {
+            only: whole.only.clone(),
             except: whole.except.clone(),
-            ..LiveChange::new(whole.word, from, state[0].clone(), state[1].clone())
-        };
-        self.carry_out(&act)
+            ..WorkspacePlan::new(whole.source.verb, from, is, becomes)
+        })
     }
 
     /// Whether there is room for another undo checkpoint: those of models go only when a person lets them.
@@ -258,28 +259,26 @@ impl Workspace {
     /// The number of the next undo checkpoint: none is ever used again.
     fn next_undo(&self) -> Result<u32, Error> {
         let session_db = &self.session().db;
-        let kept = session_db.kept(LAST_UNDO).map_err(WorkspaceError::from)?;
+        let kept = session_db.kept(LAST_UNDO)?;
         let kept = kept.and_then(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?)));
         let all = self.pool().undos()?;
         let last = all.iter().map(|one| one.slot().index()).chain(kept).max();
         let next = last.unwrap_or_default().saturating_add(1);
-        session_db
-            .keep(LAST_UNDO, &next.to_le_bytes())
-            .map_err(WorkspaceError::from)?;
+        session_db.keep(LAST_UNDO, &next.to_le_bytes())?;
         Ok(next)
     }
 
     /// Makes the undo checkpoint of a change that is about to be made.
-    pub(super) fn begin_undo(&self, act: &LiveChange<'_>) -> Result<SlotMetadata, Error> {
+    pub(super) fn begin_undo(&self, plan: &WorkspacePlan<'_>) -> Result<SlotMetadata, Error> {
         let (slot, now) = (Slot::new(self.next_undo()?), self.clock().now());
         let mut metadata =
             SlotMetadata::new(slot, CheckpointOrigin::Undo, now, self.next_sequence()?);
         metadata.made_by = Some(self.maker().word().to_owned());
         metadata.undo = Some(UndoNote {
-            act: act.word.to_owned(),
-            path: act.path.map(ToString::to_string),
+            act: plan.source.verb.word().to_owned(),
+            path: plan.path().map(ToString::to_string),
             made: Vec::new(),
-            from: called(act.from),
+            from: called(plan.source.from),
             pending: true,
         });
         let made = self.pool().begin_undo(metadata);

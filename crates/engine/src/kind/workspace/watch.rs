@@ -93,7 +93,7 @@ impl Workspace {
     /// Goes on where the last watch stopped, or begins anew.
     fn monitor(&self) -> Result<Monitor, Error> {
         let (session_db, clock) = (&self.session().db, self.shared_clock());
-        let saved_state = session_db.kept(WATCH_STATE).map_err(WorkspaceError::from)?;
+        let saved_state = session_db.kept(WATCH_STATE)?;
         let settings = self.session().monitoring();
         if let Some(saved_state) = saved_state {
             match Monitor::resume(
@@ -179,7 +179,7 @@ impl Listening<'_> {
 
     /// Writes down everything that happened until now, and if asked what is believed.
     fn flush(&mut self, monitor: &mut Monitor, write: Write) -> Result<(), Error> {
-        let batch = monitor.flush().map_err(WorkspaceError::from)?;
+        let batch = monitor.flush()?;
         let saved_state = (write == Write::EventsAndState).then(|| monitor.saved_state());
         self.record(&batch, saved_state.as_deref())
     }
@@ -188,7 +188,7 @@ impl Listening<'_> {
         let (session_db, now) = (&self.workspace.session().db, self.workspace.clock().now());
         let recorded =
             session_db.record(batch, now, saved_state, &mut |path| fact(self.root, path));
-        let recorded = recorded.map_err(WorkspaceError::from)?;
+        let recorded = recorded?;
         self.watched.events += recorded.written as u64;
         if let Some(gap) = batch.gap {
             self.watched.gaps += 1;

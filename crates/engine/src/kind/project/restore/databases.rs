@@ -3,12 +3,12 @@
 //! A tree and several databases cannot be swapped in one act. So a mark is written durably before the first swap, and removed
 //! after the last: whoever finds it knows that a restore came to no end, and saves nothing until it was done again.
 
-use super::command::KeptDatabase;
-use super::plan::RestorePlan;
+use super::command::{KeptDatabase, ProjectRestore};
+use super::plan::ProjectPlan;
 use crate::bridge;
 use crate::error::Error;
 use crate::kind::project::capture::dump_in;
-use crate::kind::project::{Declared, Project, ProjectError, ProjectRestore, or_cancelled};
+use crate::kind::project::{Declared, Project, ProjectError, or_cancelled};
 use crate::restore::RepoRestore;
 use stasis_disk::fs::{atomic_write, remove};
 use stasis_disk::tree::staging_view::{self, StagingView};
@@ -100,13 +100,13 @@ impl Project {
         &self,
         declared: &Declared,
         command: &ProjectRestore,
-        plan: &RestorePlan,
+        plan: &ProjectPlan,
     ) -> Result<Vec<StagedDatabase>, Error> {
-        if plan.servers.is_empty() {
+        if plan.source.servers.is_empty() {
             return Ok(Vec::new());
         }
         let dump = |name: &VolumeName| dump_path(&declared.config, name);
-        let dumps = plan.servers.iter().map(dump).collect();
+        let dumps = plan.source.servers.iter().map(dump).collect();
         let place = declared.state.join(".stasis");
         let scratch = bridge::blocking(move || {
             let looks = staging_view::look_at(place.parent().unwrap_or(&place))?.metadata();
@@ -116,7 +116,7 @@ impl Project {
         let tree = scratch.root().join("tree");
         let restore = RepoRestore {
             only: dumps,
-            ..self.repo_restore_of(command, &plan.snapshot, &tree)
+            ..self.repo_restore_of(command, &plan.source.snapshot, &tree)
         };
         let _ = self.engine.dirs().restore(restore).await?;
         let staged = self
@@ -130,12 +130,12 @@ impl Project {
     async fn stage_databases(
         &self,
         declared: &Declared,
-        plan: &RestorePlan,
+        plan: &ProjectPlan,
         tree: &Path,
         cancel: &AtomicBool,
     ) -> Result<Vec<StagedDatabase>, Error> {
         let mut all = Vec::new();
-        for name in &plan.servers {
+        for name in &plan.source.servers {
             let volume = &declared.config.volumes[name];
             let place = declared.config.place_of(name).to_string();
             let dump = dump_in(&tree.join(place), name);
@@ -235,11 +235,11 @@ impl Project {
     }
 
     /// Says durably that a restore is at work, or is done.
-    pub(super) async fn mark_restore(
-        &self,
-        declared: &Declared,
-        snapshot: Option<&SnapshotId>,
-    ) -> Result<(), Error> {
+    pub(super) async fn mark_restore(&self, snapshot: Option<&SnapshotId>) -> Result<(), Error> {
+        // A plain directory has no databases in servers.
+        let Some(declared) = &self.home.declared else {
+            return Ok(());
+        };
         let (mark, words) = (declared.mark(), snapshot.map(ToString::to_string));
         bridge::blocking(move || match words {
             Some(words) => Ok(atomic_write::atomic_write(&mark, words.as_bytes())?),

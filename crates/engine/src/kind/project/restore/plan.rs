@@ -1,53 +1,40 @@
 //! What a restore touches, decided before anything is written: a dry run shows it, and a real run does just that.
 
+use super::command::ProjectRestore;
 use crate::bridge;
 use crate::catalog::{ChunkFetcher, OpenedSnapshot, no_entry};
-use crate::error::Error;
-use crate::kind::project::{Project, ProjectError, ProjectRestore};
+use crate::error::{Error, ErrorKind, error_chain};
+use crate::kind::project::{Declared, Project, ProjectError};
+use crate::restore::RestorePlan;
 use stasis_disk::form::chunked::list::ListReader;
-use stasis_disk::tree::restore;
 use stasis_model::format::manifest::{Consistency, FileList, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::{SnapshotId, VolumeName};
 use stasis_model::tree::EntryPath;
 
-/// A restore whose every argument was found right.
+/// A restore of a project whose every argument was found right.
+pub(in crate::kind::project) type ProjectPlan = RestorePlan<ProjectSource>;
+
+/// What a project becomes.
 #[derive(Clone, Debug)]
-pub(in crate::kind::project) struct RestorePlan {
-    /// What the project becomes.
+pub(in crate::kind::project) struct ProjectSource {
     pub(super) snapshot: SnapshotId,
     /// Whether that is only a part of the project's state.
     pub(super) is_of_part: bool,
-    /// The entries that are wanted; everything if none is named.
-    pub(super) only: Vec<EntryPath>,
-    /// Those of them that are files of the tree: everything if the plan is whole.
+    /// Those of the wanted entries that are files of the tree: everything if the plan is whole.
     pub(super) files: Vec<EntryPath>,
-    /// Entries that are left as they are.
-    pub(super) except: Vec<EntryPath>,
     /// The volumes in servers whose databases are replaced.
     pub(super) servers: Vec<VolumeName>,
 }
 
-impl RestorePlan {
-    /// Whether everything is restored.
-    pub(super) fn is_whole(&self) -> bool {
-        self.only.is_empty()
-    }
-
+impl ProjectPlan {
     /// Whether anything of the tree is restored.
     pub(super) fn has_files(&self) -> bool {
-        self.is_whole() || !self.files.is_empty()
+        self.is_whole() || !self.source.files.is_empty()
     }
 
-    /// Whether an entry is among those that are restored.
-    pub(super) fn is_wanted(&self, path: &EntryPath) -> bool {
-        let is_named = |one: &EntryPath| path.is_within(one) || path.is_companion_of(one);
-        let is_excepted = self.except.iter().any(|one| restore::is_part_of(path, one));
-        !is_excepted && (self.is_whole() || self.only.iter().any(is_named))
-    }
-
-    /// Whether all of an entry stays as it is because that was asked for.
-    pub(super) fn leaves(&self, path: &EntryPath) -> bool {
-        self.except.iter().any(|one| path.is_within(one))
+    /// Whether all of the state is restored, so that it is what the snapshot says.
+    pub(super) fn is_all(&self) -> bool {
+        self.is_whole() && self.except.is_empty() && !self.source.is_of_part
     }
 }
 
@@ -58,7 +45,7 @@ impl Project {
         command: &ProjectRestore,
         index: &SnapshotIndex,
         id: &SnapshotId,
-    ) -> Result<RestorePlan, Error> {
+    ) -> Result<ProjectPlan, Error> {
         let mut only: Vec<EntryPath> = Vec::new();
         if !command.volumes.is_empty() {
             let config = &self.home.declared()?.config;
@@ -108,13 +95,16 @@ impl Project {
         };
         let in_server = |path: &EntryPath| places.iter().any(|place| path.is_within(place));
         let files = only.iter().filter(|path| !in_server(path)).cloned();
-        Ok(RestorePlan {
-            is_of_part: manifest.is_part,
+        let source = ProjectSource {
             snapshot: id.clone(),
+            is_of_part: manifest.is_part,
             files: files.collect(),
-            except: command.except.clone(),
-            only,
             servers,
+        };
+        Ok(RestorePlan {
+            only,
+            except: command.except.clone(),
+            ..RestorePlan::whole(source)
         })
     }
 
@@ -166,4 +156,95 @@ fn find(
         missing: missing.first().copied(),
         companions,
     })
+}
+
+/// A project's declaration, less what a safety save and a comparison do not capture of it: a restore must not need what it is
+/// there to replace.
+///
+/// Volumes that are not restored are not captured. One that cannot be (a damaged database, a server that is down) is left
+/// out, and everything else is captured all the same.
+#[derive(Clone, Debug)]
+pub(in crate::kind::project) struct CaptureScope {
+    /// What is captured in its own way.
+    pub(super) declared: Declared,
+    /// Patterns of what is not read at all.
+    pub(super) excludes: Vec<String>,
+    /// What could not be captured, and why.
+    pub(super) failed: Vec<(VolumeName, String)>,
+}
+
+impl CaptureScope {
+    /// The volumes that a plan touches, as far as they are there.
+    pub(super) fn of(declared: &Declared, plan: &ProjectPlan) -> Self {
+        let mut scope = Self {
+            declared: declared.clone(),
+            excludes: Vec::new(),
+            failed: Vec::new(),
+        };
+        for (name, volume) in &declared.config.volumes {
+            let is_server = volume.consistency == Consistency::Postgres;
+            let at = declared.config.place_of(name);
+            let is_touched = plan.is_whole()
+                || plan.source.servers.contains(name)
+                || plan
+                    .source
+                    .files
+                    .iter()
+                    .any(|one| one.is_within(&at) || at.is_within(one));
+            if !is_touched || plan.leaves(&at) {
+                scope.leave_out(name);
+            } else if !is_server && !declared.volume_directory(name).exists() {
+                // Nothing is there to be captured.
+                scope.declared.config.volumes.remove(name);
+            }
+        }
+        scope
+    }
+
+    fn leave_out(&mut self, name: &VolumeName) {
+        let place = self.declared.config.place_of(name);
+        self.declared.config.volumes.remove(name);
+        self.excludes.push(format!("/{place}"));
+    }
+
+    /// Goes on without what an error is about; the error comes back when that is nothing that can be left out.
+    pub(super) fn without(&mut self, error: Error) -> Result<(), Error> {
+        let kind = error.kind();
+        let Error::Project(inner) = &error else {
+            return self.without_clones(error);
+        };
+        if kind == ErrorKind::Cancelled {
+            return Err(error);
+        }
+        let volume = match &**inner {
+            ProjectError::Sqlite { volume, .. }
+            | ProjectError::Postgres { volume, .. }
+            | ProjectError::Url { volume, .. }
+            | ProjectError::NoVariable { volume, .. } => volume.clone(),
+            ProjectError::Pause(..) | ProjectError::PauseBroken { .. } | ProjectError::Place(_) => {
+                return self.without_clones(error);
+            }
+            _ => return Err(error),
+        };
+        if !self.declared.config.volumes.contains_key(&volume) {
+            return Err(error);
+        }
+        self.leave_out(&volume);
+        self.failed.push((volume, error_chain(&error)));
+        Ok(())
+    }
+
+    /// Volumes that could not be cloned are read where they are, as every other file.
+    fn without_clones(&mut self, error: Error) -> Result<(), Error> {
+        if !matches!(error, Error::Project(_) | Error::Clone(_)) {
+            return Err(error);
+        }
+        let volumes = &mut self.declared.config.volumes;
+        let before = volumes.len();
+        volumes.retain(|_, volume| volume.consistency != Consistency::Generic);
+        if volumes.len() == before {
+            return Err(error);
+        }
+        Ok(())
+    }
 }
