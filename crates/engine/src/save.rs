@@ -311,8 +311,7 @@ impl DirRepo<'_> {
         let (sink, source) = (storing.clone(), ChunkFetcher::new(root.clone()));
         let map: BTreeMap<_, _> = moves.iter().map(|one| (one.from, one.to)).collect();
         let level = began.repo.compression.level;
-        let list =
-            bridge::blocking(move || relocate(&list, &map, (&*sink, level), &source)).await?;
+        let list = bridge::blocking(move || relocate(&list, &map, &*sink, level, &source)).await?;
         storing.finish().await?;
         settled.has_moved = true;
         settled.manifest.set_list(&list);

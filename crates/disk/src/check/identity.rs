@@ -66,7 +66,7 @@ pub fn identity(
         let names: Vec<&[u8]> = path.components().collect();
         match names[..] {
             [_, b"Cookies"] | [_, b"Network", b"Cookies"] => {
-                match cookies(archive, (path, *size), settings, spawn)? {
+                match cookies(archive, path, *size, settings, spawn)? {
                     Ok(found) => {
                         identity.cookies.extend(found.keys().cloned());
                         identity.lives.extend(found);
@@ -98,7 +98,8 @@ pub fn identity(
 
 fn cookies(
     archive: &Archive,
-    (path, size): (&EntryPath, u64),
+    path: &EntryPath,
+    size: u64,
     settings: &CheckSettings,
     spawn: &Spawn,
 ) -> Result<Cookies, IdentityError> {

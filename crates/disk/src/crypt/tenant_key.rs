@@ -80,7 +80,8 @@ impl TenantKey {
         &self,
         key: &DataKey,
         nonce: [u8; NONCE],
-        (op_id, now): (OpId, Timestamp),
+        op_id: OpId,
+        now: Timestamp,
     ) -> KeyDocument {
         KeyDocument::first(key.lineage().clone(), self.wrap(key, nonce), op_id, now)
     }
@@ -114,7 +115,8 @@ impl TenantKey {
         &self,
         document: &KeyDocument,
         new: &Self,
-        (nonce, op_id): ([u8; NONCE], OpId),
+        nonce: [u8; NONCE],
+        op_id: OpId,
     ) -> Result<KeyDocument, SealError> {
         let key = self.unwrap(document, &document.lineage)?;
         Ok(document.rewrapped(new.wrap(&key, nonce), op_id))

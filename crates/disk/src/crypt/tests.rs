@@ -26,8 +26,8 @@ fn data_key(of: &str) -> DataKey {
 }
 
 fn document() -> KeyDocument {
-    let when = (OpId::from_random([1; 16]), Timestamp::from_millis(5));
-    tenant_key().first_document(&data_key("acme/ada@131"), [2; NONCE], when)
+    let (op_id, now) = (OpId::from_random([1; 16]), Timestamp::from_millis(5));
+    tenant_key().first_document(&data_key("acme/ada@131"), [2; NONCE], op_id, now)
 }
 
 /// The same wrapping with one field replaced.
@@ -198,7 +198,7 @@ fn a_rewrapped_document_opens_with_the_new_key_only() {
     let (old, new, here) = (tenant_key(), another_tenant_key(), lineage("acme/ada@131"));
 
     let after = old
-        .rewrap(&document(), &new, ([3; NONCE], OpId::from_random([9; 16])))
+        .rewrap(&document(), &new, [3; NONCE], OpId::from_random([9; 16]))
         .unwrap();
 
     assert_eq!(after.generation, document().generation.next());
@@ -206,7 +206,7 @@ fn a_rewrapped_document_opens_with_the_new_key_only() {
     assert_eq!(key.secret(), &[0x42; KEY], "the data key stays");
     let refused = old.unwrap(&after, &here).unwrap_err();
     assert!(matches!(refused, SealError::WrongKey { .. }));
-    let nothing = new.rewrap(&document(), &old, ([3; NONCE], OpId::default()));
+    let nothing = new.rewrap(&document(), &old, [3; NONCE], OpId::default());
     assert!(matches!(nothing, Err(SealError::WrongKey { .. })));
 }
 

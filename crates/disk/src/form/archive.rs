@@ -47,7 +47,7 @@ mod verify;
 mod workers;
 mod writer;
 
-pub use assemble::{Assembled, assemble, assemble_sealed};
+pub use assemble::{AssembleTarget, Assembled, assemble, assemble_sealed};
 pub use bytes::ReadAt;
 pub use extract::Root;
 pub use frames::encoder_id;

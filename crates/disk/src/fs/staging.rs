@@ -325,15 +325,17 @@ pub(crate) fn backups(parent: impl AsFd, name: &CStr) -> Result<Vec<(u64, CStrin
 
 /// Gives a directory of ours the name of a new backup of `name` in `parent`.
 pub(crate) fn rename_to_backup(
-    (from, old): (BorrowedFd<'_>, &CStr),
-    (parent, name): (BorrowedFd<'_>, &CStr),
+    from: BorrowedFd<'_>,
+    old: &CStr,
+    parent: BorrowedFd<'_>,
+    name: &CStr,
 ) -> Result<CString> {
     let last = backups(parent, name)?.last().map_or(0, |(last, _)| *last);
     for number in last + 1.. {
         let mut new = backup_prefix(name);
         new.extend_from_slice(number.to_string().as_bytes());
         let new = CString::new(new).map_err(|_| Errno::INVAL)?;
-        match rename_noreplace((from, old), (parent, &new)) {
+        match rename_noreplace(from, old, parent, &new) {
             Err(Errno::EXIST) => {}
             renamed => return renamed.map(|()| new),
         }
@@ -346,8 +348,10 @@ pub(crate) fn rename_to_backup(
 /// Where the filesystem does not know the flag, a link that is made fails just the same; only for a directory, which has no
 /// links, there is a moment between looking and renaming, in which nothing but an empty directory can be replaced.
 pub(crate) fn rename_noreplace(
-    (from, old): (BorrowedFd<'_>, &CStr),
-    (to, new): (BorrowedFd<'_>, &CStr),
+    from: BorrowedFd<'_>,
+    old: &CStr,
+    to: BorrowedFd<'_>,
+    new: &CStr,
 ) -> Result<()> {
     match fs::renameat_with(from, old, to, new, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS) => {}

@@ -4,7 +4,7 @@ use crate::differential::{extract, settings};
 use crate::seed::Seed;
 use crate::tree::{Taste, assert_restored, grow};
 use stasis_disk::form::archive::{
-    Archive, ArchiveError, CreateSettings, ReadSettings, assemble, create, nameless,
+    Archive, ArchiveError, AssembleTarget, CreateSettings, ReadSettings, assemble, create, nameless,
 };
 use stasis_disk::tree::walk::WalkSkip;
 use stasis_model::digest::ArchiveDigest;
@@ -378,7 +378,10 @@ fn an_archive_is_brought_here_without_what_an_older_one_has() {
     let bring = |base: Option<&str>| {
         let base = base.map(|name| opened(&at(name)));
         let file = nameless(home.path()).unwrap();
-        let place = (&file, home.path());
+        let place = AssembleTarget {
+            file: &file,
+            path: home.path(),
+        };
         let brought = assemble(&opened(&at("new")), base.as_deref(), place, &go_on).unwrap();
         let mut bytes = vec![0; usize::try_from(brought.stored_bytes).unwrap()];
         file.read_exact_at(&mut bytes, 0).unwrap();

@@ -5,8 +5,9 @@ use crate::seed::{Seed, cases};
 use crate::tree::{Taste, assert_restored, grow};
 use stasis_disk::crypt::DataKey;
 use stasis_disk::form::archive::{
-    Archive, ArchiveError, BadSeal, CreateSettings, Problem, ReadAt, ReadSettings, SealReport,
-    SealSettings, SealedArchive, assemble_sealed, create, nameless, seal, seal_nameless,
+    Archive, ArchiveError, AssembleTarget, BadSeal, CreateSettings, Problem, ReadAt, ReadSettings,
+    SealReport, SealSettings, SealedArchive, assemble_sealed, create, nameless, seal,
+    seal_nameless,
 };
 use stasis_disk::tree::write::{TreeWriter, WriteSettings};
 use stasis_model::digest::ArchiveDigest;
@@ -361,7 +362,11 @@ fn an_encrypted_archive_is_brought_here_without_what_an_older_one_has() {
     let bring = |base: Option<&SealedArchive>| {
         let (file, go_on) = (nameless(home.path()).unwrap(), AtomicBool::new(false));
         let wanted = open(&new).unwrap();
-        let brought = assemble_sealed(&wanted, base, (&file, home.path()), &go_on).unwrap();
+        let to = AssembleTarget {
+            file: &file,
+            path: home.path(),
+        };
+        let brought = assemble_sealed(&wanted, base, to, &go_on).unwrap();
         assert!(all_of(&file) == new, "other bytes came");
         brought.bytes_fetched
     };

@@ -115,7 +115,11 @@ impl ArchivePlace {
         );
         let brought = bridge::blocking(move || {
             let file = archive::nameless(&spool)?;
-            archive::assemble(&archive, None, (&file, &spool), &cancel)?;
+            let to = archive::AssembleTarget {
+                file: &file,
+                path: &spool,
+            };
+            archive::assemble(&archive, None, to, &cancel)?;
             Archive::over(Arc::new(file), &name)
         });
         Ok(brought.await?)

@@ -37,14 +37,33 @@ pub struct Assembled {
     pub bytes_fetched: u64,
 }
 
-/// Copies the bytes of `wanted` into `file`, which is empty, taking from `base` what that has.
+/// The file that an archive is assembled in, and its name in messages.
+#[derive(Clone, Copy, Debug)]
+pub struct AssembleTarget<'a> {
+    /// Empty when it begins.
+    pub file: &'a File,
+    /// What it is called, or where it lies if it has no name.
+    pub path: &'a Path,
+}
+
+/// The bytes that are wanted, and their name in messages.
+#[derive(Clone, Copy)]
+struct StoredBytes<'a> {
+    bytes: &'a dyn ReadAt,
+    name: &'a Path,
+}
+
+/// Copies the bytes of `wanted` into `to`, taking from `base` what that has.
 pub fn assemble(
     wanted: &Archive,
     base: Option<&Archive>,
-    to: (&File, &Path),
+    to: AssembleTarget<'_>,
     cancel: &AtomicBool,
 ) -> Result<Assembled, ArchiveError> {
-    let from = (wanted.bytes(), wanted.path());
+    let from = StoredBytes {
+        bytes: wanted.bytes(),
+        name: wanted.path(),
+    };
     match (&wanted.0, base.map(|base| &base.0)) {
         (ArchiveForm::Framed(new), Some(ArchiveForm::Framed(base))) => {
             let old = base.index.frames.iter().enumerate();
@@ -62,12 +81,12 @@ pub fn assemble(
     }
 }
 
-/// Copies the encrypted bytes of `wanted` into `file`, which is empty, taking from `base` what that has; nothing is
+/// Copies the encrypted bytes of `wanted` into `to`, taking from `base` what that has; nothing is
 /// decrypted but to check it.
 pub fn assemble_sealed(
     wanted: &SealedArchive,
     base: Option<&SealedArchive>,
-    to: (&File, &Path),
+    to: AssembleTarget<'_>,
     cancel: &AtomicBool,
 ) -> Result<Assembled, ArchiveError> {
     let known: HashMap<_, _> = base
@@ -79,19 +98,24 @@ pub fn assemble_sealed(
         let stored = here.and_then(|(base, at)| base.stored(*at).ok());
         (wanted.stored_range(at).1, stored)
     });
-    bring((wanted.bytes(), wanted.path()), frames, to, cancel)
+    let from = StoredBytes {
+        bytes: wanted.bytes(),
+        name: wanted.path(),
+    };
+    bring(from, frames, to, cancel)
 }
 
 /// Copies the bytes of `from` that begin with `frames`: the length of each, and its bytes when they are here.
 fn bring(
-    (bytes, name): (&dyn ReadAt, &Path),
+    from: StoredBytes<'_>,
     frames: impl Iterator<Item = (u64, Option<Vec<u8>>)>,
-    (file, path): (&File, &Path),
+    to: AssembleTarget<'_>,
     cancel: &AtomicBool,
 ) -> Result<Assembled, ArchiveError> {
+    let (StoredBytes { bytes, name }, AssembleTarget { file, path }) = (from, to);
     let length = bytes.length();
     let length = length.at("read", name)?;
-    let missing = take_over(frames, (file, path), length)?;
+    let missing = take_over(frames, to, length)?;
     let parts = parts(&missing);
     let bytes_fetched = parts.iter().map(|part| part.end - part.start).sum();
     let pool = WorkerPool::<_, ArchiveError>::new(parts);
@@ -116,7 +140,7 @@ fn bring(
 /// Writes the frames that are here; says what is missing, in order.
 fn take_over(
     frames: impl Iterator<Item = (u64, Option<Vec<u8>>)>,
-    (file, path): (&File, &Path),
+    to: AssembleTarget<'_>,
     length: u64,
 ) -> Result<Vec<Range<u64>>, ArchiveError> {
     let mut missing: Vec<Range<u64>> = Vec::new();
@@ -125,8 +149,8 @@ fn take_over(
         let end = at + stored_length;
         match stored {
             Some(stored) => {
-                let written = file.write_all_at(&stored, at);
-                written.at("write", path)?;
+                let written = to.file.write_all_at(&stored, at);
+                written.at("write", to.path)?;
             }
             None => add(&mut missing, at..end),
         }

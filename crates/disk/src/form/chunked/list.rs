@@ -281,7 +281,8 @@ pub fn root_of(source: &dyn ChunkSource, list: &FileList) -> Result<ListRoot, Ch
 pub fn relocate(
     list: &FileList,
     moves: &BTreeMap<ChunkName, ChunkName>,
-    (sink, level): (&dyn ChunkSink, i32),
+    sink: &dyn ChunkSink,
+    level: i32,
     source: &dyn ChunkSource,
 ) -> Result<FileList, ChunkError> {
     let mut parent = root_of(source, list)?;

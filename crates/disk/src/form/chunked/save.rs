@@ -12,9 +12,9 @@ mod bundle;
 mod compare;
 mod cut;
 mod database;
-mod heal;
 mod large;
 mod plan;
+mod rewrite;
 mod small;
 mod stream;
 mod workers;
@@ -22,11 +22,12 @@ mod workers;
 use super::databases::{DatabaseCapture, DatabaseState, Inconsistent, SavedDatabase};
 use super::list::{Bundler, ListReader, ListWriter, root_of};
 use super::list_cache::{self, ListCacheKey, ListCacheReader, ListCacheWriter};
-use super::scan::{Scan, ScannedKind};
+use super::scan::{Scan, ScannedDir, ScannedKind, Spot};
 use super::seal::ChunkSealer;
 use super::{ChunkError, ChunkSink, ChunkSource};
 use crate::fs::root_dir::RootDir;
 use crate::progress::Progress;
+use crate::tree::stat_cache::FileStat;
 use crate::tree::walk::{WalkError, WalkReport, WalkSettings, WalkSkip};
 use plan::{FileState, PlannedDatabases, SavePlan};
 use stasis_model::digest::TreeDigest;
@@ -220,126 +221,180 @@ impl Saved {
 
 /// Saves the tree beneath a root.
 pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, SaveError> {
-    let (mut scan, walk) = Scan::of(parts.root, &settings.walk)?;
+    let (scan, walk) = Scan::of(parts.root, &settings.walk)?;
     let databases = match parts.databases {
         None => PlannedDatabases::Files,
         Some(capture) if capture.takes_sets() => PlannedDatabases::Sets,
         Some(_) => PlannedDatabases::Copies,
     };
-    let mut plan = plan::join(&scan, previous(parts, settings)?, databases)?;
+    let plan = plan::join(&scan, previous(parts, settings)?, databases)?;
+    let mut run = SaveRun {
+        parts,
+        settings,
+        scan,
+        plan,
+    };
     if let Some(parent) = parts.parent
         && let Some(key) = &settings.cache
-        && is_the_same(parts, parent, (&scan, &plan), &walk)
+        && run.is_the_same(parent, &walk)
     {
-        return Ok(same(parts, parent, &plan, (key, walk))?);
+        return Ok(run.same(parent, key, walk)?);
     }
-    heal::heal(parts, settings.level, (&scan, &mut plan), parts.damaged)?;
-    plan.announce(&scan, &settings.progress);
+    run.rewrite_damaged(parts.damaged)?;
+    run.plan.announce(&run.scan, &settings.progress);
     let parent = parent_root(parts)?;
     for section in &parent.sections {
-        plan.table_mut().know(section.slice.chunk);
+        run.plan.table_mut().know(section.slice.chunk);
     }
     if let Some(FileList::Stored(at)) = parts.parent.map(|parent| &parent.list) {
-        plan.table_mut().know(at.slice().chunk);
+        run.plan.table_mut().know(at.slice().chunk);
     }
-    let mut report = read(parts, settings, (&mut scan, &mut plan))?;
-    report.bytes_moved = plan.bytes_moved;
+    let mut report = run.read()?;
+    report.bytes_moved = run.plan.bytes_moved;
     report.walk.merge(walk);
-    report.attributes_left_out += scan.attributes_left_out;
-    write(parts, settings, (&scan, &mut plan), (&parent, report))
+    report.attributes_left_out += run.scan.attributes_left_out;
+    run.write(&parent, report)
 }
 
-/// Reads every file that must be read. A chunk that turns out damaged or missing meanwhile is rebuilt, or what lies in it is
-/// read too: nothing that is published refers to it.
-fn read(
-    parts: &SaveParts<'_>,
-    settings: &SaveSettings,
-    (scan, plan): (&mut Scan, &mut SavePlan),
-) -> Result<SaveReport, SaveError> {
-    let mut report = round(parts, settings, (scan, plan))?;
-    let mut known = HashSet::new();
-    loop {
-        let mut damaged = std::mem::take(&mut report.damaged);
-        damaged.retain(|name| known.insert(*name));
-        if damaged.is_empty() {
-            return Ok(report);
+/// A save under way: the tree as it was seen, and what is to be done about each of its files.
+struct SaveRun<'s> {
+    parts: &'s SaveParts<'s>,
+    settings: &'s SaveSettings,
+    scan: Scan,
+    plan: SavePlan,
+}
+
+impl SaveRun<'_> {
+    /// Reads every file that must be read. A chunk that turns out damaged or missing meanwhile is rebuilt, or what lies in it is
+    /// read too: nothing that is published refers to it.
+    fn read(&mut self) -> Result<SaveReport, SaveError> {
+        let mut report = self.round()?;
+        let mut known = HashSet::new();
+        loop {
+            let mut damaged = std::mem::take(&mut report.damaged);
+            damaged.retain(|name| known.insert(*name));
+            if damaged.is_empty() {
+                return Ok(report);
+            }
+            self.rewrite_damaged(&damaged)?;
+            if !self.plan.jobs.is_empty() {
+                report.merge(self.round()?);
+            }
         }
-        heal::heal(parts, settings.level, (scan, plan), &damaged)?;
-        if !plan.jobs.is_empty() {
-            report.merge(round(parts, settings, (scan, plan))?);
+    }
+
+    /// Reads files, then those of them that turned out to be databases.
+    fn round(&mut self) -> Result<SaveReport, SaveError> {
+        let (mut report, aside) = workers::read(self)?;
+        // Now, while it is known what was in each file before.
+        let rebuilt = self.rebuild(&report.damaged)?;
+        report.damaged.retain(|name| !rebuilt.contains(name));
+        let databases = database::second_round(&mut self.plan, aside);
+        if !self.plan.jobs.is_empty() {
+            report.merge(workers::read_databases(self, databases.clone())?);
+            database::refresh(&mut self.scan, &self.plan, &databases, self.parts.root);
         }
+        Ok(report)
     }
-}
 
-/// Reads files, then those of them that turned out to be databases.
-fn round(
-    parts: &SaveParts<'_>,
-    settings: &SaveSettings,
-    (scan, plan): (&mut Scan, &mut SavePlan),
-) -> Result<SaveReport, SaveError> {
-    let (mut report, aside) = workers::read(parts, settings, scan, plan)?;
-    // Now, while it is known what was in each file before.
-    let rebuilt = heal::rebuild(parts, settings.level, (scan, plan), &report.damaged)?;
-    report.damaged.retain(|name| !rebuilt.contains(name));
-    let databases = database::second_round(plan, aside);
-    if !plan.jobs.is_empty() {
-        let second = databases.clone();
-        report.merge(workers::read_databases(
-            parts,
-            settings,
-            (scan, plan),
-            second,
-        )?);
-        database::refresh(scan, plan, &databases, parts.root);
+    /// Whether nothing at all differs from the parent, so that its list is the list.
+    fn is_the_same(&self, parent: &Parent, walk: &WalkReport) -> bool {
+        let (parts, scan, plan) = (self.parts, &self.scan, &self.plan);
+        // A memory that is torn ends early; then it knows less than the parent has.
+        plan.same_as.as_ref() == Some(&parent.snapshot)
+            && plan.entries_known == parent.totals.entries()
+            && list_cache::can_belong_to(&parent.snapshot, parts.snapshot)
+            && plan.leaves_nothing()
+            && parts.damaged.is_empty()
+            && scan.root == parent.root
+            && scan.root_attributes() == parent.root_attributes
+            && parent.totals.left_out == walk.vanished_count + gaps(walk)
     }
-    Ok(report)
-}
 
-/// Whether nothing at all differs from the parent, so that its list is the list.
-fn is_the_same(
-    parts: &SaveParts<'_>,
-    parent: &Parent,
-    (scan, plan): (&Scan, &SavePlan),
-    walk: &WalkReport,
-) -> bool {
-    // A memory that is torn ends early; then it knows less than the parent has.
-    plan.same_as.as_ref() == Some(&parent.snapshot)
-        && plan.entries_known == parent.totals.entries()
-        && list_cache::can_belong_to(&parent.snapshot, parts.snapshot)
-        && plan.leaves_nothing()
-        && parts.damaged.is_empty()
-        && scan.root == parent.root
-        && scan.root_attributes() == parent.root_attributes
-        && parent.totals.left_out == walk.vanished_count + gaps(walk)
-}
-
-fn same(
-    parts: &SaveParts<'_>,
-    parent: &Parent,
-    plan: &SavePlan,
-    (key, walk): (&ListCacheKey, WalkReport),
-) -> Result<Saved, ChunkError> {
-    let mut names: Names = plan.table().names().collect();
-    if let FileList::Stored(at) = &parent.list {
-        names.insert(at.root);
-        let sections = root_of(parts.source, &parent.list)?.sections;
-        names.extend(sections.iter().map(|place| place.slice.chunk.name));
+    /// The parent's list, once more.
+    fn same(
+        &self,
+        parent: &Parent,
+        key: &ListCacheKey,
+        walk: WalkReport,
+    ) -> Result<Saved, ChunkError> {
+        let parts = self.parts;
+        let mut names: Names = self.plan.table().names().collect();
+        if let FileList::Stored(at) = &parent.list {
+            names.insert(at.root);
+            let sections = root_of(parts.source, &parent.list)?.sections;
+            names.extend(sections.iter().map(|place| place.slice.chunk.name));
+        }
+        Ok(Saved {
+            list: parent.list.clone(),
+            digest: parent.digest,
+            root: parent.root,
+            root_attributes: parent.root_attributes.clone(),
+            totals: parent.totals,
+            databases: Vec::new(),
+            names,
+            report: SaveReport {
+                walk,
+                ..SaveReport::default()
+            },
+            is_same: true,
+            memory: Memory::Same(key.clone(), parts.snapshot.clone()),
+        })
     }
-    Ok(Saved {
-        list: parent.list.clone(),
-        digest: parent.digest,
-        root: parent.root,
-        root_attributes: parent.root_attributes.clone(),
-        totals: parent.totals,
-        databases: Vec::new(),
-        names,
-        report: SaveReport {
-            walk,
-            ..SaveReport::default()
-        },
-        is_same: true,
-        memory: Memory::Same(key.clone(), parts.snapshot.clone()),
-    })
+
+    /// Writes the list, using the sections that the parent's has.
+    fn write(mut self, parent: &ListRoot, mut report: SaveReport) -> Result<Saved, SaveError> {
+        let (parts, settings) = (self.parts, self.settings);
+        let tools = |source| SaveError::Tools(source);
+        let mut sealer = ChunkSealer::new(parts.sink, settings.level).map_err(tools)?;
+        store_fingerprints(&mut self.plan, &mut sealer, &mut report)?;
+        let (scan, plan) = (&self.scan, &self.plan);
+        let memory = settings.cache.as_ref();
+        let memory =
+            memory.map(|key| ListCacheWriter::create(key, parts.snapshot, settings.started));
+        let known = |digest: &_| plan.table().known(digest);
+        let mut out = SaveOutput {
+            scan,
+            plan,
+            list: ListWriter::new(sealer, &known, parent),
+            hasher: TreeHasher::new(),
+            totals: Totals::default(),
+            // A host that cannot remember saves all the same.
+            memory: memory.and_then(Result::ok),
+            dropped: HashSet::new(),
+            databases: Vec::new(),
+            file: 0,
+            witness: parts.witness,
+        };
+        scan.for_each(|spot, path, below| out.entry(spot, path, below))?;
+        let SaveOutput {
+            list,
+            hasher,
+            mut totals,
+            memory,
+            databases,
+            ..
+        } = out;
+        totals.left_out = report.walk.vanished_count + gaps(&report.walk);
+        let written = list.finish(parts.source)?;
+        report.bytes_stored += written.stored_bytes;
+        report.chunks_new += written.chunks_new;
+        Ok(Saved {
+            list: written.list,
+            digest: hasher.finish(),
+            root: scan.root,
+            root_attributes: scan.root_attributes(),
+            totals,
+            databases,
+            names: written.names,
+            report,
+            is_same: false,
+            memory: match (memory, &settings.cache) {
+                (Some(writer), Some(key)) => Memory::New(Box::new(writer), key.clone()),
+                _ => Memory::Nothing,
+            },
+        })
+    }
 }
 
 /// The sections of the parent's list that can be used again.
@@ -404,61 +459,6 @@ fn store_fingerprints(
     Ok(())
 }
 
-fn write(
-    parts: &SaveParts<'_>,
-    settings: &SaveSettings,
-    (scan, plan): (&Scan, &mut SavePlan),
-    (parent, mut report): (&ListRoot, SaveReport),
-) -> Result<Saved, SaveError> {
-    let tools = |source| SaveError::Tools(source);
-    let mut sealer = ChunkSealer::new(parts.sink, settings.level).map_err(tools)?;
-    store_fingerprints(plan, &mut sealer, &mut report)?;
-    let memory = settings.cache.as_ref();
-    let memory = memory.map(|key| ListCacheWriter::create(key, parts.snapshot, settings.started));
-    let known = |digest: &_| plan.table().known(digest);
-    let mut out = SaveOutput {
-        scan,
-        plan,
-        list: ListWriter::new(sealer, &known, parent),
-        hasher: TreeHasher::new(),
-        totals: Totals::default(),
-        // A host that cannot remember saves all the same.
-        memory: memory.and_then(Result::ok),
-        dropped: HashSet::new(),
-        databases: Vec::new(),
-        file: 0,
-        witness: parts.witness,
-    };
-    scan.for_each(|spot, path, below| out.entry(spot, path, below))?;
-    let SaveOutput {
-        list,
-        hasher,
-        mut totals,
-        memory,
-        databases,
-        ..
-    } = out;
-    totals.left_out = report.walk.vanished_count + gaps(&report.walk);
-    let written = list.finish(parts.source)?;
-    report.bytes_stored += written.stored_bytes;
-    report.chunks_new += written.chunks_new;
-    Ok(Saved {
-        list: written.list,
-        digest: hasher.finish(),
-        root: scan.root,
-        root_attributes: scan.root_attributes(),
-        totals,
-        databases,
-        names: written.names,
-        report,
-        is_same: false,
-        memory: match (memory, &settings.cache) {
-            (Some(writer), Some(key)) => Memory::New(Box::new(writer), key.clone()),
-            _ => Memory::Nothing,
-        },
-    })
-}
-
 /// How many entries are missing, or not to be trusted, though they belong to the tree.
 fn gaps(report: &WalkReport) -> u64 {
     let is_gap = |reason: WalkSkip| !matches!(reason, WalkSkip::Fifo | WalkSkip::OwnTarget);
@@ -485,9 +485,9 @@ struct SaveOutput<'p, 's, 'k> {
 impl SaveOutput<'_, '_, '_> {
     fn entry(
         &mut self,
-        spot: super::scan::Spot,
+        spot: Spot,
         path: &EntryPath,
-        below: Option<&super::scan::ScannedDir>,
+        below: Option<&ScannedDir>,
     ) -> Result<(), SaveError> {
         let (_, spotted) = self.scan.get(spot);
         let mut entry = Entry {
@@ -520,14 +520,10 @@ impl SaveOutput<'_, '_, '_> {
                 entry.kind = EntryKind::Fifo;
             }
         }
-        self.row(entry, None, (None, None))
+        self.row(entry, None, None, None)
     }
 
-    fn file(
-        &mut self,
-        mut entry: Entry,
-        mut stat: crate::tree::stat_cache::FileStat,
-    ) -> Result<(), SaveError> {
+    fn file(&mut self, mut entry: Entry, mut stat: FileStat) -> Result<(), SaveError> {
         let state = self.plan.files[self.file].get();
         self.file += 1;
         let done = match state {
@@ -539,7 +535,7 @@ impl SaveOutput<'_, '_, '_> {
         };
         if let Some(seen) = done.fresh() {
             entry.metadata = seen.metadata();
-            stat = crate::tree::stat_cache::FileStat::from(seen);
+            stat = FileStat::from(seen);
         }
         let size = stat.size;
         entry.kind = EntryKind::File { size };
@@ -556,17 +552,15 @@ impl SaveOutput<'_, '_, '_> {
                 digest: content.digest,
             });
         }
-        self.row(entry, Some(content), (Some(&stat), state))
+        self.row(entry, Some(content), Some(&stat), state)
     }
 
     fn row(
         &mut self,
         entry: Entry,
         content: Option<FileContent>,
-        (stat, database): (
-            Option<&crate::tree::stat_cache::FileStat>,
-            Option<DatabaseState>,
-        ),
+        stat: Option<&FileStat>,
+        database: Option<DatabaseState>,
     ) -> Result<(), SaveError> {
         let digest = content.as_ref().map(|content| &content.digest);
         self.hasher.entry(&entry, digest);

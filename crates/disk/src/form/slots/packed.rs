@@ -329,7 +329,7 @@ pub(super) fn unpack(
     let writer = TreeWriter::new(into, WriteSettings::default())
         .map_err(crate::tree::restore::RestoreError::from)?;
     // Whoever takes from this tree checks nothing any more: the chunks and the digest have been checked here.
-    let _ = write(source, document, writer, (only, None))?;
+    let _ = write(source, document, writer, only, None)?;
     Ok(())
 }
 
@@ -356,11 +356,11 @@ pub(super) fn place(
     stage.limit(placing.limits);
     let writer = stage.writer(WriteSettings::default())?;
     if let Some(only) = only.as_ref().filter(|_| !placing.is_there) {
-        stage_above(&stage, &writer, (None, only))?;
+        stage_above(&stage, &writer, None, only)?;
     }
     let written = if placing.is_there {
         let only: Vec<EntryPath> = only.into_iter().chain(beside).collect();
-        write(source, document, writer, (&only, Some(&stage)))?
+        write(source, document, writer, &only, Some(&stage))?
     } else {
         let head = Some(&document.root());
         writer
@@ -378,7 +378,8 @@ fn write(
     source: &dyn ChunkSource,
     document: &SnapshotManifest,
     writer: TreeWriter,
-    (only, stage): (&[EntryPath], Option<&RestoreStage>),
+    only: &[EntryPath],
+    stage: Option<&RestoreStage>,
 ) -> Result<WriteReport, SlotError> {
     let list = document
         .list()

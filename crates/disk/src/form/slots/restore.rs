@@ -144,7 +144,7 @@ pub fn restore_in_place(
     };
     match &only {
         Some(only) => {
-            stage_above(&stage, &loader.writer, (Some(tree), only))?;
+            stage_above(&stage, &loader.writer, Some(tree), only)?;
             let mut all = std::iter::once(only).chain(&beside);
             all.try_for_each(|one| loader.one(one, &walking))?;
         }
@@ -175,7 +175,8 @@ pub fn restore_in_place(
 pub(super) fn stage_above(
     stage: &RestoreStage,
     writer: &TreeWriter,
-    (tree, path): (Option<&RootDir>, &EntryPath),
+    tree: Option<&RootDir>,
+    path: &EntryPath,
 ) -> Result<(), WorkspaceRestoreError> {
     let (above, _) = path.split_last().unwrap_or_default();
     let mut here = EntryPath::root();
@@ -416,7 +417,7 @@ impl Visitor for Loader<'_> {
         place: &WalkedDir<'_>,
         entries: &[WalkedEntry<'_>],
     ) -> Result<(), WorkspaceRestoreError> {
-        let here = StagedDir::new(place, (self.stage.old(), &self.path(place.path)));
+        let here = StagedDir::new(place, self.stage.old(), &self.path(place.path));
         for found in entries {
             let wanted = found.seen.metadata();
             match &found.kind {
@@ -446,7 +447,7 @@ struct StagedDir<'a> {
 }
 
 impl<'a> StagedDir<'a> {
-    fn new(place: &'a WalkedDir<'a>, (old, path): (Option<&'a RootDir>, &EntryPath)) -> Self {
+    fn new(place: &'a WalkedDir<'a>, old: Option<&'a RootDir>, path: &EntryPath) -> Self {
         let live = old.and_then(|old| {
             let directory = old.directory(path.as_bytes()).ok()?;
             Some((old, directory))

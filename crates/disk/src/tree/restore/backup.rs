@@ -374,8 +374,8 @@ impl Near {
         let is_mount = target.seen.is_some_and(|seen| seen.is_mount);
         for (parent, is_inside) in places.into_iter().skip(usize::from(is_mount)) {
             let parent = open_again(parent).map_err(failed())?;
-            let old = (from.as_fd(), &*name);
-            match staging::rename_to_backup(old, (parent.as_fd(), &target.name)) {
+            let to = parent.as_fd();
+            match staging::rename_to_backup(from.as_fd(), &name, to, &target.name) {
                 Err(Errno::XDEV | Errno::ACCESS | Errno::PERM | Errno::ROFS) => {}
                 named => {
                     return Ok(Self {

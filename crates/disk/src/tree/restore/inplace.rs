@@ -312,8 +312,8 @@ impl Forward<'_> {
         if is_backup {
             return Ok(self.name.to_owned());
         }
-        let own = (self.parent, self.name);
-        let rename = || staging::rename_to_backup(own, (self.parent, &self.target.name));
+        let (parent, name) = (self.parent, &self.target.name);
+        let rename = || staging::rename_to_backup(parent, self.name, parent, name);
         let named = match open_again(self.parent) {
             Ok(root) if self.is_inside => staging::keeping_time(&root, rename),
             _ => rename(),

@@ -225,7 +225,7 @@ impl Moves<'_> {
             let placed = if may_exchange {
                 self.exchange(path, (&from, &name), (&to, &name))
             } else {
-                rename_noreplace((from.as_fd(), &name), (to.as_fd(), &name))
+                rename_noreplace(from.as_fd(), &name, to.as_fd(), &name)
             };
             match placed {
                 Ok(()) => {
@@ -277,7 +277,7 @@ impl Moves<'_> {
     ) -> Result<()> {
         let live = root_dir::find(from, name)?.ok_or(Errno::NOENT)?;
         let opened = Self::open_up(self.live, path, &live)?;
-        rename_noreplace((from.as_fd(), name), (to.as_fd(), there))?;
+        rename_noreplace(from.as_fd(), name, to.as_fd(), there)?;
         close_again(to, there, opened)
     }
 
@@ -316,7 +316,7 @@ impl Moves<'_> {
         if root_dir::find(self.aside, &aside)?.is_none() {
             return Ok(());
         }
-        match rename_noreplace((self.aside.as_fd(), &aside), (to.as_fd(), name)) {
+        match rename_noreplace(self.aside.as_fd(), &aside, to.as_fd(), name) {
             Err(Errno::EXIST) => Ok(()),
             fetched => fetched,
         }
@@ -431,7 +431,7 @@ fn move_parts((from, name): (&OwnedFd, &CStr), (to, there): (&OwnedFd, &CStr)) -
     for _ in 0..ATTEMPTS {
         let is_entry = |name: &[u8]| !matches!(name, b"." | b"..");
         for part in staging::named(&source, b"", is_entry)? {
-            match rename_noreplace((source.as_fd(), &part), (target.as_fd(), &part)) {
+            match rename_noreplace(source.as_fd(), &part, target.as_fd(), &part) {
                 Err(Errno::NOENT) => {}
                 Err(Errno::XDEV) => move_parts((&source, &part), (&target, &part))?,
                 Err(Errno::EXIST) => move_again((&source, &part), &target)?,
@@ -464,7 +464,7 @@ fn move_again((source, part): (&OwnedFd, &CStr), target: &OwnedFd) -> Result<()>
     for attempt in 1..ATTEMPTS {
         let name = [part.to_bytes(), format!("~{attempt}").as_bytes()].concat();
         let name = CString::new(name).map_err(|_| Errno::INVAL)?;
-        match rename_noreplace((source.as_fd(), part), (target.as_fd(), &name)) {
+        match rename_noreplace(source.as_fd(), part, target.as_fd(), &name) {
             Err(Errno::EXIST) => {}
             moved => return moved,
         }

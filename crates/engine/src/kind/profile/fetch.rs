@@ -291,7 +291,10 @@ impl Fetching {
                 .iter()
                 .find_map(|near| self.cache.as_ref()?.open(*near))
         };
-        let place = (file, &*self.spool);
+        let place = archive::AssembleTarget {
+            file,
+            path: &self.spool,
+        };
         match &self.key {
             None => {
                 let there = Archive::over(remote, &self.name)?;

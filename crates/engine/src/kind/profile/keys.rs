@@ -102,8 +102,8 @@ impl Profiles<'_> {
         self.chance.fill(&mut secret);
         self.chance.fill(&mut nonce);
         let key = DataKey::from_random(&mut secret, lineage.clone());
-        let about = (self.lineages.op_id(), self.lineages.now());
-        let document = tenant.first_document(&key, nonce, about);
+        let (op_id, now) = (self.lineages.op_id(), self.lineages.now());
+        let document = tenant.first_document(&key, nonce, op_id, now);
         let place = layout::data_key(lineage);
         let bytes = Bytes::from(document::render(&document));
         let created = self.bucket.create(&place, bytes).await?;
@@ -131,7 +131,7 @@ impl Profiles<'_> {
         let mut nonce = [0; 12];
         self.chance.fill(&mut nonce);
         let op_id = self.lineages.op_id();
-        let document = old.rewrap(&found.value, new, (nonce, op_id))?;
+        let document = old.rewrap(&found.value, new, nonce, op_id)?;
         let place = layout::data_key(lineage);
         let bytes = Bytes::from(document::render(&document));
         let swapped = self.bucket.swap(&place, &found.version, bytes).await?;

@@ -2,7 +2,6 @@
 
 use super::SaveError;
 use super::large::{CutFile, LargeFile, LargeRead, Part, WINDOW};
-use super::plan::Before;
 use super::stream::PieceStream;
 use super::workers::{Offered, Tools};
 use crate::form::chunked::ChunkLook;
@@ -22,6 +21,14 @@ pub(super) enum ComparedFile {
     TooDifferent,
 }
 
+/// What a large file was when it was stored last.
+pub(super) struct PreviousBlocks<'b> {
+    pub(super) content: &'b FileContent,
+    pub(super) size: u64,
+    /// Of each of its blocks.
+    pub(super) fingerprints: &'b [u8],
+}
+
 /// Changed pieces on their way into chunks.
 #[derive(Default)]
 struct Gathering {
@@ -34,9 +41,10 @@ impl<'a> LargeRead<'_, 'a> {
     /// Compares the file with the fingerprints of what it was.
     pub(super) fn compare(
         &self,
-        (content, before, old): (&FileContent, &Before, &[u8]),
+        was: &PreviousBlocks<'_>,
         tools: &mut Tools<'a>,
     ) -> Result<ComparedFile, SaveError> {
+        let content = was.content;
         let mut stream = PieceStream::new();
         let mut buffer = vec![0; WINDOW];
         let (mut at, end) = (0, self.opened.seen.size);
@@ -62,7 +70,7 @@ impl<'a> LargeRead<'_, 'a> {
             Extent::Hole(_) => true,
         };
         let is_kept = |number: &u64| {
-            self.is_kept((content, before), (old, &new), (*number, size))
+            self.is_kept(was, &new, *number, size)
                 && (gone.is_empty()
                     || content
                         .stretch(number * PIECE as u64, PIECE as u64)
@@ -96,24 +104,19 @@ impl<'a> LargeRead<'_, 'a> {
     }
 
     /// Whether a piece is what it was, and may stay where it is.
-    fn is_kept(
-        &self,
-        (content, before): (&FileContent, &Before),
-        (old, new): (&[u8], &[u8]),
-        (number, size): (u64, u64),
-    ) -> bool {
+    fn is_kept(&self, was: &PreviousBlocks<'_>, new: &[u8], number: u64, size: u64) -> bool {
         let plan = self.pool.plan;
         let at = usize::try_from(number)
             .unwrap_or(usize::MAX)
             .saturating_mul(blocks::FINGERPRINT);
-        let both = [old, new].map(|table| table.get(at..at + blocks::FINGERPRINT));
+        let both = [was.fingerprints, new].map(|table| table.get(at..at + blocks::FINGERPRINT));
         let from = number * PIECE as u64;
         let stays = |extent: &Extent| !plan.lies_abandoned(extent);
-        let is_whole = from + PIECE as u64 <= before.size || before.size == size;
+        let is_whole = from + PIECE as u64 <= was.size || was.size == size;
         both[0].is_some()
             && both[0] == both[1]
             && is_whole
-            && (plan.leaves_nothing() || content.stretch(from, PIECE as u64).iter().all(stays))
+            && (plan.leaves_nothing() || was.content.stretch(from, PIECE as u64).iter().all(stays))
     }
 
     /// Reads the pieces that changed; the others stay where they are.

@@ -128,7 +128,7 @@ impl<'a> SaveWorkers<'a> {
             }
             DatabaseCopy::Still => CapturedDatabase::One(ReadSource::Still),
             DatabaseCopy::Set { files, state, why } => {
-                CapturedDatabase::Set(self.set_of(task, files, (state, why))?)
+                CapturedDatabase::Set(self.set_of(task, files, state, why)?)
             }
             DatabaseCopy::Cancelled => return Err(WalkError::Cancelled.into()),
             DatabaseCopy::Refused { why } => {
@@ -148,7 +148,8 @@ impl<'a> SaveWorkers<'a> {
         &self,
         task: &DatabaseTask,
         files: Vec<SetFile>,
-        (mut state, mut why): (DatabaseState, Option<String>),
+        mut state: DatabaseState,
+        mut why: Option<String>,
     ) -> Result<HashMap<Vec<u8>, CopiedDatabase>, SaveError> {
         let own = self.scan.get(self.plan.jobs[task.jobs.start].spot);
         let own_name = own.0.name(own.1);

@@ -1,7 +1,7 @@
 //! Large files: cut by content, or compared with what they were piece by piece.
 
 use super::SaveError;
-use super::compare::ComparedFile;
+use super::compare::{ComparedFile, PreviousBlocks};
 use super::plan::{Job, Rare, ReadFile};
 use super::workers::{ATTEMPTS, OpenedFile, SaveWorkers, Tools};
 use crate::form::chunked::databases::HEADER;
@@ -126,7 +126,14 @@ impl<'a> LargeRead<'_, 'a> {
             let old = fetch(self.pool.parts.source, &fingerprints.chunk.name);
             let old = old.and_then(|chunk| cut_out(&chunk, fingerprints).map(<[u8]>::to_vec));
             let compared = match old {
-                Ok(old) => self.compare((content, before, &old), tools)?,
+                Ok(old) => {
+                    let was = PreviousBlocks {
+                        content,
+                        size: before.size,
+                        fingerprints: &old,
+                    };
+                    self.compare(&was, tools)?
+                }
                 Err(error @ ChunkError::Moving { .. }) => return Err(error.into()),
                 // Without the fingerprints there is nothing to compare with.
                 Err(_) => ComparedFile::TooDifferent,

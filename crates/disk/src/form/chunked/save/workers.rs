@@ -5,7 +5,7 @@
 
 use super::large::LargeFile;
 use super::plan::{Before, FileState, Job, ReadFile, SavePlan};
-use super::{SaveError, SaveParts, SaveReport, SaveSettings};
+use super::{SaveError, SaveParts, SaveReport, SaveRun, SaveSettings};
 use crate::form::chunked::databases::DatabaseState;
 use crate::form::chunked::scan::{Scan, ScannedDir, Spotted};
 use crate::form::chunked::seal::ChunkSealer;
@@ -107,30 +107,24 @@ pub(super) struct SaveWorkers<'a> {
 }
 
 /// Reads every file that must be read; says which of them turned out to be databases, and were not read on.
-pub(super) fn read(
-    parts: &SaveParts<'_>,
-    settings: &SaveSettings,
-    scan: &Scan,
-    plan: &SavePlan,
-) -> Result<(SaveReport, Vec<FoundDatabase>), SaveError> {
-    let tasks = tasks(scan, &plan.jobs);
-    SaveWorkers::new(parts, settings, (scan, plan), tasks).run()
+pub(super) fn read(run: &SaveRun<'_>) -> Result<(SaveReport, Vec<FoundDatabase>), SaveError> {
+    let tasks = tasks(&run.scan, &run.plan.jobs);
+    SaveWorkers::new(run, tasks).run()
 }
 
 /// Captures and reads databases, and what was held back only because of the files beside it, which are none: the jobs
 /// before the first database.
 pub(super) fn read_databases(
-    parts: &SaveParts<'_>,
-    settings: &SaveSettings,
-    (scan, plan): (&Scan, &SavePlan),
+    run: &SaveRun<'_>,
     databases: Vec<DatabaseTask>,
 ) -> Result<SaveReport, SaveError> {
+    let plan = &run.plan;
     let first = databases
         .first()
         .map_or(plan.jobs.len(), |one| one.jobs.start);
     let mut all: VecDeque<SaveTask> = databases.into_iter().map(SaveTask::Database).collect();
-    all.extend(tasks(scan, &plan.jobs[..first]));
-    let pool = SaveWorkers::new(parts, settings, (scan, plan), all);
+    all.extend(tasks(&run.scan, &plan.jobs[..first]));
+    let pool = SaveWorkers::new(run, all);
     pool.run().map(|(report, _)| report)
 }
 
@@ -178,18 +172,13 @@ pub(super) struct Tools<'a> {
 }
 
 impl<'a> SaveWorkers<'a> {
-    fn new(
-        parts: &'a SaveParts<'a>,
-        settings: &'a SaveSettings,
-        (scan, plan): (&'a Scan, &'a SavePlan),
-        tasks: VecDeque<SaveTask>,
-    ) -> Self {
+    fn new(run: &'a SaveRun<'a>, tasks: VecDeque<SaveTask>) -> Self {
         Self {
-            parts,
-            settings,
-            scan,
-            plan,
-            cutter: settings.chunker.cutter(),
+            parts: run.parts,
+            settings: run.settings,
+            scan: &run.scan,
+            plan: &run.plan,
+            cutter: run.settings.chunker.cutter(),
             twins: Mutex::default(),
             report: Mutex::default(),
             aside: Mutex::default(),

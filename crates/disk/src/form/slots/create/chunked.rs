@@ -215,7 +215,7 @@ impl Pool {
                 trees.contents = self.contents_of(&packed, newest)?;
             }
             let of_newest = newest.map_or(&[][..], |newest| &newest.databases);
-            let databases = databases_of(&packed.saved, (document, of_newest));
+            let databases = databases_of(&packed.saved, document, of_newest);
             let mut walk = packed.saved.report.walk.clone();
             forget_journals(&mut walk, &databases);
             if document == WORKSPACE_DOCUMENT {
@@ -316,7 +316,7 @@ fn was_opened_meanwhile(saved: &Saved) -> bool {
 }
 
 /// The databases of a tree that was stored; those of the newest checkpoint if nothing differs from that.
-fn databases_of(saved: &Saved, (document, newest): (&str, &[SlotDatabase])) -> Vec<SlotDatabase> {
+fn databases_of(saved: &Saved, document: &str, newest: &[SlotDatabase]) -> Vec<SlotDatabase> {
     let is_system = document == SYSTEM_DOCUMENT;
     if saved.is_same {
         let is_own = |one: &&SlotDatabase| one.path.starts_with(OF_SYSTEM) == is_system;

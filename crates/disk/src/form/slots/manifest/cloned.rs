@@ -87,7 +87,7 @@ impl CloneReader<'_> {
         let known = live.and_then(|live| self.cache.find(&live));
         let memory = live.zip(known.map(CachedFile::held));
         if let (Some(live), Some(known)) = (&live, known)
-            && self.is_cloned(here, live, (found, || known.was_at(path)))
+            && self.is_cloned(here, live, found, || known.was_at(path))
         {
             let (seen, held) = (found.seen, known.held());
             return Ok(Some(ClonedContent { seen, held, memory }));
@@ -98,7 +98,7 @@ impl CloneReader<'_> {
         let held = content.held;
         let learned = || {
             let live = live.filter(|_| content.is_still)?;
-            let is_cloned = self.is_cloned(here, &live, (found, || false));
+            let is_cloned = self.is_cloned(here, &live, found, || false);
             is_cloned.then_some((live, held))
         };
         Ok(Some(ClonedContent {
@@ -114,7 +114,8 @@ impl CloneReader<'_> {
         &self,
         here: &CloneDir<'_>,
         live: &Seen,
-        (found, was_at_path): (&WalkedEntry<'_>, impl FnOnce() -> bool),
+        found: &WalkedEntry<'_>,
+        was_at_path: impl FnOnce() -> bool,
     ) -> bool {
         let clone = &found.seen;
         self.racy.is_settled(&FileStat::from(live))
