@@ -22,9 +22,10 @@ mod scratch;
 pub mod sqlite;
 
 pub(crate) use find::is_sqlite;
-pub use identity::{Identity, IdentityError, identity};
+pub use identity::{ProfileIdentity, identity};
 pub use message::Messages;
 
+use crate::form::archive::ArchiveError;
 use crate::fs::remove;
 use crate::fs::root_dir::RootDir;
 use crate::tree::walk::{WalkError, WalkReport, WalkSettings};
@@ -213,13 +214,16 @@ impl CheckReport {
     }
 }
 
-/// Why a tree was not checked.
+/// Why a tree, or a profile in an archive, was not checked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckError {
     /// The tree could not be read.
     #[error(transparent)]
     Walk(#[from] WalkError),
+    /// The archive could not be read.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     /// More databases than anybody has.
     #[error("more than {limit} databases are in the tree")]
     TooMany {

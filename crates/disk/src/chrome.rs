@@ -1,12 +1,12 @@
 //! What a browser's profile on disk says of itself.
 
 use crate::check::is_sqlite;
-use crate::fs::root_dir::RootDir;
+use crate::fs::root_dir::{RootDir, c_name};
 use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
 use stasis_model::chrome::{self, DatabaseFiles, Preferences};
 use stasis_model::id::{ChromeMajor, Label};
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -113,7 +113,7 @@ fn file_type(directory: impl AsFd, entry: &rustix::fs::DirEntry) -> Option<FileT
 /// The content of a small regular file; `None` when there is none, or something else.
 fn small_file(root: &RootDir, path: &str) -> Result<Option<Vec<u8>>, Errno> {
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
-    let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+    let name = c_name(name)?;
     let opened = root
         .directory(above.as_bytes())
         .and_then(|directory| root.file(std::os::fd::AsFd::as_fd(&directory), &name));

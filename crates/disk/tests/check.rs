@@ -599,7 +599,7 @@ fn a_check_can_be_cancelled() {
 }
 
 /// What `tree` looks like to whoever compares identities.
-fn identity(home: &Home) -> check::Identity {
+fn identity(home: &Home) -> check::ProfileIdentity {
     let file = home.0.path().join("profile.tar.zst");
     let made = stasis_disk::form::archive::create(&home.at(""), &file, &CreateSettings::default());
     let _ = made.unwrap();

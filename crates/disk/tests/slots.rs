@@ -9,7 +9,7 @@
 
 use stasis_disk::form::slots::{
     CheckpointSource, Created, Manifest, OWN_PATTERNS, Pool, PoolSettings, SlotError, StatCache,
-    WorkspaceRestore, WorkspaceRestoreError, manifest, portion, restore_in_place,
+    WorkspaceRestore, manifest, portion, restore_in_place,
 };
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::clone::{Fallback, Method};
@@ -28,7 +28,7 @@ use tempfile::TempDir;
 const LATER: Timestamp = Timestamp::from_millis(10_000_000_000_000);
 
 /// Makes one entry what it is in a tree, in place; `false` when it is already.
-fn revert(live: &Path, tree: &RootDir, path: &EntryPath) -> Result<bool, WorkspaceRestoreError> {
+fn revert(live: &Path, tree: &RootDir, path: &EntryPath) -> Result<bool, SlotError> {
     let root = RootDir::open(live, Mounts::Stay).unwrap();
     let walk = WalkSettings::default();
     if portion(tree, path, &walk)? == portion(&root, path, &walk)? {

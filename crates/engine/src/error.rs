@@ -12,8 +12,6 @@ use crate::kind::workspace::WorkspaceError;
 use stasis_disk::check::CheckError;
 use stasis_disk::form::archive::ArchiveError;
 pub use stasis_disk::form::chunked::ChunkError;
-pub use stasis_disk::form::chunked::restore::ChunkRestoreError;
-pub use stasis_disk::form::chunked::save::SaveError;
 use stasis_disk::form::slots::SlotError;
 use stasis_disk::session_db::SessionDbError;
 use stasis_disk::tree::clone::CloneError;
@@ -65,15 +63,9 @@ pub enum Error {
     /// A clone of a directory.
     #[error(transparent)]
     Clone(#[from] CloneError),
-    /// A save of a tree into chunks.
-    #[error(transparent)]
-    Save(#[from] SaveError),
-    /// A chunk.
+    /// A tree in chunks.
     #[error(transparent)]
     Chunk(#[from] ChunkError),
-    /// A tree that was to be written.
-    #[error(transparent)]
-    RestoreTree(#[from] ChunkRestoreError),
     /// The index of a repository.
     #[error(transparent)]
     Index(#[from] ChangeError),
@@ -187,7 +179,7 @@ pub enum Error {
     },
     /// A check of the databases in a directory.
     #[error(transparent)]
-    Check(#[from] CheckError),
+    Check(CheckError),
     /// A profile.
     #[error(transparent)]
     Profile(Box<ProfileError>),
@@ -353,9 +345,7 @@ impl Error {
             | Self::NoSuchOperation(_)
             | Self::Group(GroupError::Start { .. }) => ErrorKind::NotFound,
             Self::Group(_) => ErrorKind::Bug,
-            Self::Save(error) => error_kind::save(error),
             Self::Chunk(error) => error_kind::chunk(error),
-            Self::RestoreTree(error) => error_kind::restore(error),
             Self::Index(error) => error_kind::change(error),
             Self::Copy(error) => error_kind::copy(error),
             Self::UnfitSnapshot { .. }
@@ -367,6 +357,15 @@ impl Error {
             Self::UnknownChange(_) => ErrorKind::Unknown,
             Self::SaveGaveUp(_) | Self::SweepGaveUp(_) => ErrorKind::Retry,
             Self::Restore(error) => error_kind::place(error),
+        }
+    }
+}
+
+impl From<CheckError> for Error {
+    fn from(error: CheckError) -> Self {
+        match error {
+            CheckError::Archive(error) => error.into(),
+            error => Self::Check(error),
         }
     }
 }

@@ -3,8 +3,6 @@
 use stasis_disk::check::CheckError;
 use stasis_disk::form::archive::ArchiveError;
 use stasis_disk::form::chunked::ChunkError;
-use stasis_disk::form::chunked::restore::ChunkRestoreError;
-use stasis_disk::form::chunked::save::SaveError;
 use stasis_disk::tree::clone::CloneError;
 use stasis_disk::tree::restore::RestoreError as PlaceError;
 use stasis_disk::tree::walk::WalkError;
@@ -96,6 +94,7 @@ pub(crate) fn clone(error: &CloneError) -> ErrorKind {
 pub(crate) fn check(error: &CheckError) -> ErrorKind {
     match error {
         CheckError::Walk(error) => walk(error),
+        CheckError::Archive(error) => archive(error),
         CheckError::Failed(failure) => failure.kind(),
         CheckError::TooMany { .. } => ErrorKind::Limit,
         CheckError::Cancelled => ErrorKind::Cancelled,
@@ -134,24 +133,6 @@ pub(crate) fn walk(error: &WalkError) -> ErrorKind {
     }
 }
 
-pub(crate) fn save(error: &SaveError) -> ErrorKind {
-    match error {
-        SaveError::Walk(error) => walk(error),
-        SaveError::Chunk(error) => chunk(error),
-        _ => ErrorKind::Bug,
-    }
-}
-
-pub(crate) fn restore(error: &ChunkRestoreError) -> ErrorKind {
-    match error {
-        ChunkRestoreError::Chunk(error) => chunk(error),
-        ChunkRestoreError::Write(error) => tree_write(error),
-        ChunkRestoreError::NoSuchEntry(_) => ErrorKind::NotFound,
-        ChunkRestoreError::Unfit { .. } => ErrorKind::Corrupt,
-        _ => ErrorKind::Bug,
-    }
-}
-
 pub(crate) fn chunk(error: &ChunkError) -> ErrorKind {
     match error {
         ChunkError::Moving { source, .. } => match source.downcast_ref::<BucketError>() {
@@ -160,6 +141,10 @@ pub(crate) fn chunk(error: &ChunkError) -> ErrorKind {
                 .downcast_ref::<io::Error>()
                 .map_or(ErrorKind::Bug, io_kind),
         },
+        ChunkError::Walk(error) => walk(error),
+        ChunkError::Write(error) => tree_write(error),
+        ChunkError::NoSuchEntry(_) => ErrorKind::NotFound,
+        ChunkError::Tools(_) => ErrorKind::Bug,
         _ => ErrorKind::Corrupt,
     }
 }

@@ -28,7 +28,7 @@ type Part<'a> = (&'a EntryPath, &'a [u8], u64);
 
 /// Who a profile is known to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Identity {
+pub struct ProfileIdentity {
     /// Cookies by site and name.
     pub cookies: BTreeSet<(String, String)>,
     /// How long each of them lasts.
@@ -41,26 +41,14 @@ pub struct Identity {
     pub unread: Vec<String>,
 }
 
-/// Why an archive could not be looked into.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum IdentityError {
-    /// The archive could not be read.
-    #[error(transparent)]
-    Archive(#[from] ArchiveError),
-    /// A copy could not be made, or somebody asked us to stop.
-    #[error(transparent)]
-    Check(#[from] CheckError),
-}
-
 /// Looks into the profile in `archive`, whose entries are given with their sizes.
 pub fn identity(
     archive: &Archive,
     entries: &[(EntryPath, u64)],
     settings: &CheckSettings,
     spawn: &Spawn,
-) -> Result<Identity, IdentityError> {
-    let mut identity = Identity::default();
+) -> Result<ProfileIdentity, CheckError> {
+    let mut identity = ProfileIdentity::default();
     let mut storages: BTreeMap<&[u8], Vec<Part<'_>>> = BTreeMap::new();
     for (path, size) in entries {
         let names: Vec<&[u8]> = path.components().collect();
@@ -102,8 +90,8 @@ fn cookies(
     size: u64,
     settings: &CheckSettings,
     spawn: &Spawn,
-) -> Result<Cookies, IdentityError> {
-    let scratch = CheckScratch::make(&settings.scratch).map_err(CheckError::from)?;
+) -> Result<Cookies, CheckError> {
+    let scratch = CheckScratch::make(&settings.scratch)?;
     let mut bytes = size;
     for (copy, suffix) in [
         (c"db", ""),
@@ -126,16 +114,15 @@ fn cookies(
         if bytes > LARGEST_COOKIES {
             return Ok(Err(format!("it has more than {LARGEST_COOKIES} bytes")));
         }
-        let mut file = File::from(scratch.file(copy).map_err(CheckError::from)?);
+        let mut file = File::from(scratch.file(copy)?);
         archive.cat(&beside, &mut file, &reading(settings))?;
         if suffix == "-journal" {
             let journal = file.into();
             let cut = sqlite::forget_super_journal(&journal);
-            cut.at("change a journal in", scratch.place())
-                .map_err(CheckError::from)?;
+            cut.at("change a journal in", scratch.place())?;
         }
     }
-    Ok(sqlite::read_cookies(&scratch, bytes, settings, spawn)?)
+    sqlite::read_cookies(&scratch, bytes, settings, spawn)
 }
 
 fn with_suffix(path: &EntryPath, suffix: &str) -> Option<EntryPath> {
@@ -153,7 +140,7 @@ fn local_storage(
     archive: &Archive,
     files: &[Part<'_>],
     settings: &CheckSettings,
-) -> Result<Result<BTreeSet<String>, String>, IdentityError> {
+) -> Result<Result<BTreeSet<String>, String>, CheckError> {
     let total = files
         .iter()
         .fold(0_u64, |sum, (_, _, size)| sum.saturating_add(*size));

@@ -32,13 +32,13 @@ use super::find::{self, JOURNAL, SQLITE};
 use super::scratch::{CheckScratch, CopiedDatabase};
 use super::{CheckError, CheckSettings, Spawn, Verdict};
 use crate::fs::metadata;
-use crate::fs::root_dir::RootDir;
+use crate::fs::root_dir::{RootDir, c_name};
 use answer::SqliteClaim;
 use process::ChildEnd;
 use rustix::io::{self, Errno};
 use stasis_model::failure::AtPath;
 use stasis_model::tree::EntryPath;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// What the copy is called; its journal and its log are called after it.
@@ -164,7 +164,7 @@ fn open_file(
     name: &[u8],
     suffix: &[u8],
 ) -> io::Result<Option<(OwnedFd, u64)>> {
-    let name = CString::new([name, suffix].concat()).map_err(|_| Errno::INVAL)?;
+    let name = c_name([name, suffix].concat())?;
     let file = match root.file(directory, &name) {
         Ok(file) => file,
         Err(Errno::NOENT | Errno::NAMETOOLONG) => return Ok(None),

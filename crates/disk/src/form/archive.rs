@@ -65,7 +65,7 @@ pub use writer::{CreateReport, CreateSettings, create, create_nameless};
 use crate::tree::restore::RestoreError;
 use crate::tree::walk::WalkError;
 use crate::tree::write::TreeWriteError;
-use stasis_model::failure::{Failure, Kinded};
+use stasis_model::failure::{AtPath, Failure};
 use stasis_model::tree::EntryPath;
 use std::io;
 use std::num::NonZeroUsize;
@@ -102,7 +102,7 @@ pub enum ArchiveError {
     Write(#[from] TreeWriteError),
     /// The tree could not take its place.
     #[error(transparent)]
-    Restore(#[from] RestoreError),
+    Restore(RestoreError),
     /// The base of a new archive has no index.
     #[error("`{}` is no archive of ours, so its frames cannot be used again", .0.display())]
     NotFramed(PathBuf),
@@ -148,30 +148,50 @@ fn place(at: u64, entry: Option<&EntryPath>) -> String {
     }
 }
 
-/// An error where there is no result to say it of.
-fn failed(op: &'static str, path: &Path, error: impl Into<io::Error>) -> ArchiveError {
-    let error = error.into();
-    let failure = Failure::new(Kinded::kind(&error), op, path.display());
-    failure.because(error).into()
+/// Says of which archive something is wrong.
+trait ArchiveContext<T> {
+    fn of_archive(self, path: &Path) -> Result<T, ArchiveError>;
 }
 
-impl ArchiveError {
-    /// Bytes could not be read; those who decrypt them on the way say themselves what is wrong.
-    fn unread(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |error| match error.downcast() {
-            Ok(refused) => refused,
-            Err(error) => failed("read", &path, error),
-        }
-    }
-
-    fn refused(path: &Path) -> impl FnOnce(Problem) -> Self {
-        let path = path.to_owned();
-        move |problem| Self::Refused {
-            path,
+impl<T> ArchiveContext<T> for Result<T, Problem> {
+    fn of_archive(self, path: &Path) -> Result<T, ArchiveError> {
+        self.map_err(|problem| ArchiveError::Refused {
+            path: path.to_owned(),
             at: 0,
             entry: None,
             problem,
+        })
+    }
+}
+
+impl<T> ArchiveContext<T> for Result<T, BadSeal> {
+    fn of_archive(self, path: &Path) -> Result<T, ArchiveError> {
+        self.map_err(Problem::Seal).of_archive(path)
+    }
+}
+
+impl<T> ArchiveContext<T> for io::Result<T> {
+    /// Bytes could not be read; those who decrypt them on the way say themselves what is wrong.
+    fn of_archive(self, path: &Path) -> Result<T, ArchiveError> {
+        match self {
+            Ok(read) => Ok(read),
+            Err(error) => match error.downcast() {
+                Ok(refused) => Err(refused),
+                Err(error) => Ok(Err(error).at("read", path)?),
+            },
+        }
+    }
+}
+
+impl From<RestoreError> for ArchiveError {
+    /// There is one way to say that somebody asked us to stop, and one that the tree could not be written.
+    fn from(error: RestoreError) -> Self {
+        match error {
+            RestoreError::Cancelled | RestoreError::Write(TreeWriteError::Cancelled) => {
+                Self::Cancelled
+            }
+            RestoreError::Write(error) => Self::Write(error),
+            error => Self::Restore(error),
         }
     }
 }

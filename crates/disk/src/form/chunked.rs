@@ -16,11 +16,15 @@ mod table;
 
 pub use seal::{ChunkSealer, open};
 
+use crate::tree::walk::WalkError;
+use crate::tree::write::TreeWriteError;
 use stasis_model::digest::ChunkDigest;
 use stasis_model::format::chunk::BadChunk;
 use stasis_model::protocol::gc::ChunkName;
+use stasis_model::tree::EntryPath;
 use stasis_model::tree::list::{BadList, Slice};
 use std::error::Error;
+use std::io;
 
 /// Where a chunk is to be used, and whether its bytes are needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +88,7 @@ pub trait ChunkSource: Sync {
     fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError>;
 }
 
-/// Why a chunk was not stored, or not read.
+/// Why a tree was not stored in chunks, or not read from them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
@@ -118,6 +122,27 @@ pub enum ChunkError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The tree could not be read.
+    #[error(transparent)]
+    Walk(#[from] WalkError),
+    /// The system has no means to compress.
+    #[error("could not prepare the compression of chunks")]
+    Tools(#[source] io::Error),
+    /// The tree could not be written.
+    #[error(transparent)]
+    Write(#[from] TreeWriteError),
+    /// The entries of the snapshot are not a tree.
+    #[error("the snapshot's entry `{path}` cannot be written")]
+    Unfit {
+        /// Which entry.
+        path: EntryPath,
+        /// Why not.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// Nothing of that name is in the snapshot.
+    #[error("there is no `{0}` in the snapshot")]
+    NoSuchEntry(EntryPath),
 }
 
 /// The plaintext of a chunk, checked against its name.

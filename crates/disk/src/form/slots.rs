@@ -43,9 +43,7 @@ pub use manifest::{
 };
 pub use measure::{SlotUsage, Usage};
 pub use portion::{excluded_in, fact, portion, read_file};
-pub use restore::{
-    SameContent, WorkspaceRestore, WorkspaceRestoreError, WorkspaceRestored, restore_in_place,
-};
+pub use restore::{SameContent, WorkspaceRestore, WorkspaceRestored, restore_in_place};
 pub use view::{Return, View};
 
 pub use crate::fs::staging::OWN_PATTERNS;
@@ -58,7 +56,6 @@ use crate::progress::Progress;
 use crate::tree::clone::{CloneSettings, DatabaseMode, Fallback, SourceSurvey};
 use crate::tree::walk::WalkSettings;
 use chunks::Chunks;
-use error::failed;
 use place::SlotDir;
 use stasis_model::failure::AtPath;
 use stasis_model::tree::EntryPath;
@@ -213,7 +210,7 @@ impl Pool {
 
     /// What is in the slots now, in their order.
     pub fn list(&self) -> Result<Vec<Occupant>, SlotError> {
-        self.slots.list()
+        Ok(self.slots.list()?)
     }
 
     /// What takes changes back, in order.
@@ -245,7 +242,7 @@ impl Pool {
     pub fn tree(&self, slot: Slot) -> Result<RootDir, SlotError> {
         self.metadata(slot)?;
         let path = self.path_of(slot);
-        RootDir::open(&path, Mounts::Stay).map_err(failed("open", &path))
+        Ok(RootDir::open(&path, Mounts::Stay).at("open", &path)?)
     }
 
     /// Where the tree of a checkpoint is, if it is a directory.
@@ -420,7 +417,7 @@ fn remove(place: &SlotDir, slot: Slot) -> Result<(), SlotError> {
     if place.occupant(slot)?.is_none() {
         return Err(SlotError::Empty(slot));
     }
-    place.remove(slot)
+    Ok(place.remove(slot)?)
 }
 
 /// Fills in what was not counted when the checkpoint was made.

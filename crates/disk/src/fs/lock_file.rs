@@ -14,27 +14,20 @@ use stasis_model::failure::{AtPath, Failure};
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// More than this is not read of what another holder wrote.
 const LONGEST: u64 = 4096;
 
-/// Why a lock was not taken.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LockError {
-    /// Another process holds it.
-    #[error("`{}` is held: {holder}", path.display())]
-    Held {
-        /// The lock.
-        path: PathBuf,
-        /// What its holder wrote.
-        holder: String,
-    },
-    /// The lock file could not be used.
-    #[error(transparent)]
-    Failed(#[from] Failure),
+/// What became of an attempt to take a lock.
+#[derive(Debug)]
+#[must_use = "dropped, the lock is released"]
+pub enum LockAttempt {
+    /// It is ours.
+    Taken(LockFile),
+    /// Another process holds it; what that wrote.
+    Held(String),
 }
 
 /// A lock that is held until this is dropped, or the process ends.
@@ -47,23 +40,20 @@ pub struct LockFile {
 
 impl LockFile {
     /// Takes the lock at once, or says who holds it. `text` is for those who come meanwhile, and is left out where the disk is full.
-    pub fn take(path: &Path, text: &str) -> Result<Self, LockError> {
+    pub fn take(path: &Path, text: &str) -> Result<LockAttempt, Failure> {
         if let Some(above) = path.parent()
             && let Err(failure) = make_directory(above)
         {
-            return Err(relabeled(failure, "make a place for the lock", path).into());
+            return Err(relabeled(failure, "make a place for the lock", path));
         }
         let file = open(path).at("open the lock", path)?;
         if !file.metadata().at("look at the lock", path)?.is_file() {
-            return Err(io::ErrorKind::InvalidInput)
-                .at("open the lock", path)
-                .map_err(LockError::from);
+            return Err(io::ErrorKind::InvalidInput).at("open the lock", path);
         }
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let (path, holder) = (path.to_owned(), text_of(&file));
-                return Err(LockError::Held { path, holder });
+                return Ok(LockAttempt::Held(text_of(&file)));
             }
             Err(TryLockError::Error(error)) => Err(error).at("take the lock", path)?,
         }
@@ -72,7 +62,7 @@ impl LockFile {
         if has_text {
             lock.write(text).at("write the lock", path)?;
         }
-        Ok(lock)
+        Ok(LockAttempt::Taken(lock))
     }
 
     /// Takes the lock when its holder releases it; asks again after each `pause`, until `is_over` says that it was long enough.
@@ -81,11 +71,11 @@ impl LockFile {
         text: &str,
         pause: Duration,
         mut is_over: impl FnMut() -> bool,
-    ) -> Result<Self, LockError> {
+    ) -> Result<LockAttempt, Failure> {
         loop {
-            match Self::take(path, text) {
-                Err(LockError::Held { .. }) if !is_over() => std::thread::sleep(pause),
-                taken => return taken,
+            match Self::take(path, text)? {
+                LockAttempt::Held(_) if !is_over() => std::thread::sleep(pause),
+                attempt => return Ok(attempt),
             }
         }
     }
@@ -210,20 +200,21 @@ mod tests {
     }
 
     #[test]
-    fn a_second_one_is_told_who_holds_it_and_a_third_one_after_that_gets_it() {
+    fn a_second_one_learns_who_holds_it_and_a_third_one_after_that_gets_it() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("deep/lock");
 
         let first = LockFile::take(&path, "save by 12").unwrap();
-        let refused = LockFile::take(&path, "restore by 13").unwrap_err();
+        let refused = LockFile::take(&path, "restore by 13").unwrap();
+        assert!(matches!(first, LockAttempt::Taken(_)), "{first:?}");
         drop(first);
-        let third = LockFile::take(&path, "restore by 13");
+        let third = LockFile::take(&path, "restore by 13").unwrap();
 
         assert!(
-            matches!(&refused, LockError::Held { holder, .. } if holder == "save by 12"),
+            matches!(&refused, LockAttempt::Held(holder) if holder == "save by 12"),
             "{refused:?}"
         );
-        assert!(third.is_ok());
+        assert!(matches!(third, LockAttempt::Taken(_)), "{third:?}");
     }
 
     #[test]
@@ -234,6 +225,7 @@ mod tests {
         assert_eq!(LockFile::holder(&path), None);
         assert!(!path.exists(), "nobody made it");
         let held = LockFile::take(&path, "save by 12").unwrap();
+        assert!(matches!(held, LockAttempt::Taken(_)), "{held:?}");
         assert_eq!(LockFile::holder(&path).as_deref(), Some("save by 12"));
         drop(held);
         let quiet = LockFile::take(&path, "").unwrap();
@@ -256,10 +248,7 @@ mod tests {
             asked += 1;
             asked == 3
         });
-        assert!(
-            matches!(refused, Err(LockError::Held { .. })),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, Ok(LockAttempt::Held(_))), "{refused:?}");
         assert_eq!(asked, 3);
 
         let mut held = Some(held);
@@ -267,7 +256,7 @@ mod tests {
             held = None;
             false
         });
-        assert!(taken.is_ok(), "{taken:?}");
+        assert!(matches!(taken, Ok(LockAttempt::Taken(_))), "{taken:?}");
         drop(taken);
         assert!(LockFile::try_take(&path).unwrap().is_some());
     }

@@ -6,6 +6,7 @@
 //! removed where it is.
 
 use crate::fs::free_space;
+use crate::fs::root_dir::c_name;
 use crate::fs::sys;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, ResolveFlags};
 use rustix::io::{Errno, Result, retry_on_intr};
@@ -57,7 +58,7 @@ pub fn tree_at(path: &Path) -> Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Errno::INVAL);
     };
-    let name = CString::new(name.as_bytes()).map_err(|_| Errno::INVAL)?;
+    let name = c_name(name.as_bytes())?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     tree(rustix::fs::open(parent, flags, Mode::empty())?, &name)
 }

@@ -11,6 +11,7 @@
 //! never garbage while it has a journal, or a file `undo` that says how to take the restore back.
 
 use crate::fs::lock_file::{try_lock, try_lock_if_supported};
+use crate::fs::root_dir::c_name;
 use crate::fs::{metadata, root_dir};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::{Errno, Result};
@@ -334,7 +335,7 @@ pub(crate) fn rename_to_backup(
     for number in last + 1.. {
         let mut new = backup_prefix(name);
         new.extend_from_slice(number.to_string().as_bytes());
-        let new = CString::new(new).map_err(|_| Errno::INVAL)?;
+        let new = c_name(new)?;
         match rename_noreplace(from, old, parent, &new) {
             Err(Errno::EXIST) => {}
             renamed => return renamed.map(|()| new),

@@ -6,7 +6,7 @@ use super::table::{EntryStat, EntryTable, WatchedKind};
 use super::watches::Watches;
 use super::{GapReason, MonitorError};
 use crate::fs::metadata::{self, Seen};
-use crate::fs::root_dir::{Mounts, RootDir};
+use crate::fs::root_dir::{Mounts, RootDir, c_name};
 use crate::tree::walk::Excludes;
 use rustix::fs::Dir;
 use rustix::io::Errno;
@@ -128,7 +128,7 @@ impl TreeState {
 
     fn see(&self, path: &EntryPath) -> rustix::io::Result<Seen> {
         let (above, name) = path.split_last().ok_or(Errno::INVAL)?;
-        let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+        let name = c_name(name)?;
         let directory = self.root.directory(above.as_bytes())?;
         metadata::look(directory.as_fd(), &name)
     }

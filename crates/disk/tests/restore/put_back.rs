@@ -3,9 +3,7 @@
 use crate::child;
 use crate::filesystems::mounted;
 use crate::support::*;
-use stasis_disk::form::slots::{
-    WorkspaceRestore, WorkspaceRestoreError, WorkspaceRestored, restore_in_place,
-};
+use stasis_disk::form::slots::{SlotError, WorkspaceRestore, WorkspaceRestored, restore_in_place};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::clone::{CloneSettings, Method, clone};
 use stasis_disk::tree::restore::{self, Placement, RestoreLimits};
@@ -53,7 +51,7 @@ impl World {
 }
 
 /// Puts a workspace back, comparing bytes to find what is the same.
-fn from(checkpoint: &Path, live: &Path) -> Result<WorkspaceRestored, WorkspaceRestoreError> {
+fn from(checkpoint: &Path, live: &Path) -> Result<WorkspaceRestored, SlotError> {
     let tree = RootDir::open(checkpoint, Mounts::Stay).unwrap();
     let read = |root: &Path, path: &EntryPath| std::fs::read(root.join(path.to_string())).ok();
     let same = |path: &EntryPath| {
@@ -64,7 +62,7 @@ fn from(checkpoint: &Path, live: &Path) -> Result<WorkspaceRestored, WorkspaceRe
 }
 
 /// What a process does that is going to be killed.
-pub(crate) fn beside(live: &Path) -> Result<(), WorkspaceRestoreError> {
+pub(crate) fn beside(live: &Path) -> Result<(), SlotError> {
     from(&live.with_file_name("checkpoint"), live).map(drop)
 }
 
@@ -206,7 +204,7 @@ fn nothing_is_reached_through_a_symbolic_link() {
     let link = world.home.path().join("link");
     symlink(world.live(), &link).unwrap();
     let refused = restore_in_place(&tree, &link, &|_| true, WorkspaceRestore::new(origin()));
-    assert!(matches!(refused, Err(WorkspaceRestoreError::Workspace(_))));
+    assert!(matches!(refused, Err(SlotError::Place(_))));
 }
 
 #[test]
@@ -232,7 +230,7 @@ fn what_is_spared_stays_a_missing_workspace_comes_back_and_a_cancelled_one_is_un
     let was_there = world.at("deep/dropped").exists();
     let done = restore_in_place(&tree, &world.live(), &same, settings()).unwrap();
 
-    assert!(matches!(cancelled, Err(WorkspaceRestoreError::Cancelled)));
+    assert!(matches!(cancelled, Err(SlotError::Cancelled)));
     assert!(was_there && !world.at("deep/dropped").exists());
     assert!(world.at("deep/added").exists());
     assert_eq!(done.changes.removed, 1);

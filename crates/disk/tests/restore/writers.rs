@@ -6,7 +6,7 @@
 use crate::child;
 use crate::filesystems::mounted;
 use crate::support::{Home, origin};
-use stasis_disk::form::slots::{WorkspaceRestore, WorkspaceRestoreError, restore_in_place};
+use stasis_disk::form::slots::{SlotError, WorkspaceRestore, restore_in_place};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::restore::{self, Placement, RestoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -293,7 +293,7 @@ fn assert_none_lost(home: &Path, acknowledged: &Acknowledged, context: &str) -> 
     acknowledged.values().map(BTreeSet::len).sum()
 }
 
-fn put_back_live(home: &Path) -> Result<(), WorkspaceRestoreError> {
+fn put_back_live(home: &Path) -> Result<(), SlotError> {
     let tree = RootDir::open(&home.join("checkpoint"), Mounts::Stay).unwrap();
     restore_in_place(
         &tree,

@@ -42,7 +42,7 @@ use crate::bridge;
 use crate::check;
 use crate::error::Error;
 use crate::open::Engine;
-use stasis_disk::fs::lock_file::{LockError, LockFile};
+use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_model::id::{SubjectName, TenantId};
 use stasis_quiesce::watchdog;
 use stasis_store::bucket::Swap;
@@ -119,15 +119,14 @@ impl Project {
         let path = place.join("project.lock");
         let now = self.engine.clock.now();
         let words = format!("{doing} by process {} since {now}", std::process::id());
-        let taken = bridge::blocking(move || LockFile::take(&path, &words)).await;
-        taken.map(Some).map_err(|error| match error {
-            LockError::Held { holder, .. } => ProjectError::InProgress {
-                project: self.home.id.clone(),
-                holder,
+        let attempt = bridge::blocking(move || LockFile::take(&path, &words)).await;
+        match attempt.map_err(ProjectError::Lock)? {
+            LockAttempt::Taken(lock) => Ok(Some(lock)),
+            LockAttempt::Held(holder) => {
+                let project = self.home.id.clone();
+                Err(ProjectError::InProgress { project, holder }.into())
             }
-            .into(),
-            error => ProjectError::Lock(error).into(),
-        })
+        }
     }
 
     /// Makes the place for its snapshots, if it is not there yet.

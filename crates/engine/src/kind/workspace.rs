@@ -48,7 +48,7 @@ use crate::restore::recover;
 use session::Session;
 use stasis_disk::form::slots::{Eviction, Manifest, Pool, StatCache, fact, manifest};
 use stasis_disk::fs::free_space;
-use stasis_disk::fs::lock_file::{LockError, LockFile};
+use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::progress::Progress;
 use stasis_disk::tree::walk::WalkReport;
@@ -419,11 +419,11 @@ impl Workspace {
         );
         let until = self.clock.uptime() + LOCK_TIMEOUT;
         let is_over = || self.clock.uptime() >= until;
-        let taken = LockFile::take_within(&self.lock_path(), &words, AGAIN, is_over);
-        let taken = taken.map_err(|error| match error {
-            LockError::Held { holder, .. } => WorkspaceError::Busy(holder),
-            error => WorkspaceError::Lock(error),
-        })?;
+        let attempt = LockFile::take_within(&self.lock_path(), &words, AGAIN, is_over);
+        let taken = match attempt.map_err(WorkspaceError::Lock)? {
+            LockAttempt::Taken(lock) => lock,
+            LockAttempt::Held(holder) => return Err(WorkspaceError::Busy(holder).into()),
+        };
         self.pool.reserve().lend(|| self.recover())?;
         Ok(taken)
     }
@@ -433,9 +433,12 @@ impl Workspace {
     fn lock_to_free(&self, doing: &'static str) -> Result<(LockFile, bool), Error> {
         match self.lock(doing) {
             Err(error) if free_space::is_want_of_room(&error) => {
-                let take = || LockFile::take(&self.lock_path(), "");
-                let taken = self.pool.reserve().lend(take);
-                Ok((taken.map_err(WorkspaceError::Lock)?, true))
+                let path = self.lock_path();
+                let attempt = self.pool.reserve().lend(|| LockFile::take(&path, ""));
+                match attempt.map_err(WorkspaceError::Lock)? {
+                    LockAttempt::Taken(lock) => Ok((lock, true)),
+                    LockAttempt::Held(holder) => Err(WorkspaceError::Held { path, holder }.into()),
+                }
             }
             taken => Ok((taken?, false)),
         }
@@ -456,10 +459,10 @@ impl Workspace {
     /// The same if nobody is at the workspace.
     fn recover_if_free(&self) -> Result<bool, Error> {
         // Without words: whoever looks writes nothing.
-        match LockFile::take(&self.lock_path(), "") {
-            Ok(_taken) => self.recover(),
-            Err(LockError::Held { .. }) => Ok(false),
-            Err(error) => Err(WorkspaceError::Lock(error).into()),
+        let attempt = LockFile::take(&self.lock_path(), "");
+        match attempt.map_err(WorkspaceError::Lock)? {
+            LockAttempt::Taken(_lock) => self.recover(),
+            LockAttempt::Held(_) => Ok(false),
         }
     }
 }

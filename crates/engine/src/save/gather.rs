@@ -5,7 +5,7 @@ use super::databases::{DamagedDatabases, LiveDatabases};
 use crate::bridge;
 use crate::catalog::OpenedSnapshot;
 use crate::catalog::port::{ChunkFetcher, Storing};
-use crate::error::{Error, OPEN_DIRECTORY, SaveError, refused};
+use crate::error::{ChunkError, Error, OPEN_DIRECTORY, refused};
 use crate::handle::DirRepo;
 use stasis_disk::form::chunked::list_cache::ListCacheKey;
 use stasis_disk::form::chunked::save::{self, Parent, SaveParts, SaveSettings, Saved};
@@ -347,7 +347,7 @@ pub(crate) async fn ignores(dir: &Path) -> Result<Vec<String>, Error> {
 pub(crate) fn matcher(
     patterns: &[String],
 ) -> Result<impl Fn(&EntryPath, bool) -> bool + Send + Sync + use<>, Error> {
-    Ok(walk::matcher(patterns).map_err(SaveError::from)?)
+    Ok(walk::matcher(patterns).map_err(ChunkError::from)?)
 }
 
 /// The patterns that a file has, one in each line, as in a `.gitignore`.

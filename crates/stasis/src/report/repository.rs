@@ -1,9 +1,7 @@
 //! Hints for what goes wrong with repositories and restores.
 
 use super::{bucket_hint, read_hint};
-use stasis_engine::error::{
-    BucketError, ChangeError, ChunkError, ChunkRestoreError, Error, PlaceError, SaveError,
-};
+use stasis_engine::error::{BucketError, ChangeError, ChunkError, Error, PlaceError};
 use stasis_engine::model::format::manifest::IndexRefusal;
 use stasis_engine::model::id::SnapshotId;
 
@@ -11,15 +9,11 @@ use stasis_engine::model::id::SnapshotId;
 pub(super) fn hint(error: &Error) -> Option<String> {
     let text = match error {
         Error::Index(error) => return index(error),
-        Error::Chunk(error)
-        | Error::Save(SaveError::Chunk(error))
-        | Error::RestoreTree(ChunkRestoreError::Chunk(error)) => {
-            return chunk(error);
-        }
         Error::Restore(error) => return place(error),
-        Error::RestoreTree(ChunkRestoreError::NoSuchEntry(_)) | Error::NoSuchEntry { .. } => {
+        Error::Chunk(ChunkError::NoSuchEntry(_)) | Error::NoSuchEntry { .. } => {
             "an entry is named from the top of what was saved, as in `src/main.rs`; `stasis restore DIR SNAPSHOT --to ELSEWHERE` shows what there is, and `stasis repo ls SNAPSHOT` for a repository"
         }
+        Error::Chunk(error) => return chunk(error),
         Error::Copy(error) => match error.bucket_kind() {
             Some(kind) => return bucket_hint(kind),
             None => {
@@ -93,10 +87,11 @@ fn index(error: &ChangeError) -> Option<String> {
 fn chunk(error: &ChunkError) -> Option<String> {
     match error {
         ChunkError::Moving { source, .. } => bucket_hint(source.downcast_ref::<BucketError>()?.kind),
-        _ => Some(
+        ChunkError::Absent(_) | ChunkError::Damaged { .. } | ChunkError::List { .. } => Some(
             "`stasis repo check --read-data` names what is hurt; a save from where the bytes still are makes it whole again"
                 .to_owned(),
         ),
+        _ => None,
     }
 }
 

@@ -10,7 +10,7 @@ use super::reader::{Archive, ArchiveForm, ReadSettings, go_on};
 use super::reading::ArchiveReading;
 use super::tar_event::TarEvent;
 use super::workers::{self, FrameTask, FrameWorkers};
-use super::{ArchiveError, Problem};
+use super::{ArchiveContext, ArchiveError, Problem};
 use crate::tree::write::{NewFile, TreeWriter};
 use stasis_model::tree::{Entry, EntryKind, EntryPath, Metadata};
 use std::ops::Range;
@@ -322,7 +322,7 @@ impl<'w> Sorter<'w> {
     fn finish(self, archive: &Archive) -> Result<Root, ArchiveError> {
         match self.open {
             Some(OpenExtract::Announced(..) | OpenExtract::Begun(..)) => {
-                Err(ArchiveError::refused(archive.path())(Problem::Truncated))
+                Err(Problem::Truncated).of_archive(archive.path())
             }
             _ => Ok(self.root),
         }

@@ -2,7 +2,7 @@
 
 use super::frames::{Opener, PIECE, Tar, damaged, frame_digest, stored_digest};
 use super::index::{FOOTER, HEAD, Index, IndexFooter};
-use super::{ArchiveError, Problem, ReadAt};
+use super::{ArchiveContext, ArchiveError, Problem, ReadAt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -20,26 +20,23 @@ pub(super) struct Framed {
 impl Framed {
     /// Reads the index; `None` when there is none.
     pub(super) fn open(bytes: &Arc<dyn ReadAt>, path: &Path) -> Result<Option<Self>, ArchiveError> {
-        let failed = || ArchiveError::unread(path);
-        let length = bytes.length().map_err(failed())?;
+        let length = bytes.length().of_archive(path)?;
         let Some(before_footer) = length.checked_sub(FOOTER as u64) else {
             return Ok(None);
         };
         let mut footer = [0; FOOTER];
-        bytes
-            .read_exact_at(&mut footer, before_footer)
-            .map_err(failed())?;
-        let refused = || ArchiveError::refused(path);
-        let Some(footer) = IndexFooter::read(&footer).map_err(refused())? else {
+        let read = bytes.read_exact_at(&mut footer, before_footer);
+        read.of_archive(path)?;
+        let Some(footer) = IndexFooter::read(&footer).of_archive(path)? else {
             return Ok(None);
         };
         let head = (footer.stored + HEAD) as u64;
         let before = before_footer.checked_sub(head);
-        let before = before.ok_or_else(|| refused()(Problem::Truncated))?;
+        let before = before.ok_or(Problem::Truncated).of_archive(path)?;
         let mut stored = vec![0; footer.stored + HEAD];
         let read = bytes.read_exact_at(&mut stored, before);
-        read.map_err(failed())?;
-        let index = footer.index(&stored, before).map_err(refused())?;
+        read.of_archive(path)?;
+        let index = footer.index(&stored, before).of_archive(path)?;
         let offsets = index.offsets().collect();
         let path = path.to_owned();
         Ok(Some(Self {
@@ -54,7 +51,7 @@ impl Framed {
     fn read(&self, frame: usize) -> Result<Vec<u8>, ArchiveError> {
         let mut stored = vec![0; self.index.frames[frame].stored as usize];
         let read = self.bytes.read_exact_at(&mut stored, self.offsets[frame]);
-        read.map_err(ArchiveError::unread(&self.path))?;
+        read.of_archive(&self.path)?;
         Ok(stored)
     }
 
@@ -62,7 +59,7 @@ impl Framed {
     pub(super) fn stored(&self, frame: usize) -> Result<Vec<u8>, ArchiveError> {
         let stored = self.read(frame)?;
         if stored_digest(&stored) != self.index.frames[frame].stored_digest {
-            return Err(self.damaged(frame, "its stored bytes have changed"));
+            return self.damaged(frame, "its stored bytes have changed");
         }
         Ok(stored)
     }
@@ -76,9 +73,11 @@ impl Framed {
         }
         let mut tar = Vec::new();
         let open = opener.open(&stored, known.tar as usize, &mut tar);
-        open.map_err(|what| self.damaged(frame, what))?;
+        if let Err(what) = open {
+            return self.damaged(frame, what);
+        }
         if frame_digest(&tar) != known.digest {
-            return Err(self.damaged(frame, "its digest is another one"));
+            return self.damaged(frame, "its digest is another one");
         }
         if tar.len() == PIECE && tar == super::frames::zeros() {
             let _ = self.zeros.set(stored);
@@ -87,7 +86,7 @@ impl Framed {
         Ok(Tar::Bytes(tar))
     }
 
-    fn damaged(&self, frame: usize, what: &'static str) -> ArchiveError {
-        ArchiveError::refused(&self.path)(damaged(frame, self.offsets[frame], what))
+    fn damaged<T>(&self, frame: usize, what: &'static str) -> Result<T, ArchiveError> {
+        Err(damaged(frame, self.offsets[frame], what)).of_archive(&self.path)
     }
 }

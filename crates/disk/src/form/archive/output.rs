@@ -1,6 +1,7 @@
 //! A large file that gets its name only when it is whole, or never gets one.
 
 use super::ArchiveError;
+use crate::fs::root_dir::c_name;
 use crate::fs::stale;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -133,7 +134,7 @@ fn new_file(parent: &OwnedFd, name: &[u8]) -> Result<(CString, File), Errno> {
         temp.extend_from_slice(&name[..name.len().min(REPEATED)]);
         temp.extend_from_slice(MARK);
         temp.extend_from_slice(format!("{pid}-{attempt}").as_bytes());
-        let temp = CString::new(temp).map_err(|_| Errno::INVAL)?;
+        let temp = c_name(temp)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         match fs::openat(parent, &*temp, flags, Mode::RUSR | Mode::WUSR) {
             Err(Errno::EXIST) => {}

@@ -1,7 +1,6 @@
 //! Tars without an index: as they are, or compressed by gzip or zstd as one stream.
 
-use super::failed;
-use super::{ArchiveError, Problem, ReadAt};
+use super::{ArchiveContext, ArchiveError, Problem, ReadAt};
 use flate2::read::MultiGzDecoder;
 use stasis_model::failure::AtPath;
 use std::io::{self, BufReader, Read};
@@ -92,7 +91,7 @@ impl Stream<'_> {
                 Ok(0) => break,
                 Ok(read) => filled += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.failed(error)),
+                Err(error) => return self.failed(error),
             }
         }
         chunk.truncate(filled);
@@ -100,12 +99,12 @@ impl Stream<'_> {
     }
 
     /// A decompressor has no other way to say that the bytes are damaged.
-    fn failed(&self, error: io::Error) -> ArchiveError {
+    fn failed<T>(&self, error: io::Error) -> Result<T, ArchiveError> {
         let is_system = error.raw_os_error().is_some();
         if is_system || self.plain.compression == Compression::None {
-            return failed("read", &self.plain.path, error);
+            return Ok(Err(error).at("read", &self.plain.path)?);
         }
-        ArchiveError::refused(&self.plain.path)(Problem::Compression(error.to_string()))
+        Err(Problem::Compression(error.to_string())).of_archive(&self.plain.path)
     }
 }
 

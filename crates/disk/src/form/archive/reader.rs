@@ -6,7 +6,7 @@ use super::plain::{Compression, Plain};
 use super::reading::ArchiveReading;
 use super::rules::ArchiveLimits;
 use super::tar_event::TarEvent;
-use super::{ArchiveError, Problem, ReadAt, Summary};
+use super::{ArchiveContext, ArchiveError, Problem, ReadAt, Summary};
 use stasis_model::failure::AtPath;
 use stasis_model::tree::{Entry, EntryKind, EntryPath};
 use std::fs::File;
@@ -162,7 +162,7 @@ impl Archive {
                 Some(EntryKind::File { size }) if one.left == 0 => return Ok(size),
                 Some(EntryKind::HardLink { to }) => path = to,
                 Some(EntryKind::File { .. }) => {
-                    return Err(ArchiveError::refused(self.path())(Problem::Truncated));
+                    return Err(Problem::Truncated).of_archive(self.path());
                 }
                 Some(_) => return Err(ArchiveError::NotAFile(path)),
                 None => {

@@ -4,8 +4,8 @@ use super::{Archive, ArchiveError, ReadSettings};
 use crate::fs::metadata::Rights;
 use crate::fs::root_dir::RootDir;
 use crate::progress::Progress;
-use crate::tree::restore::{Placement, RestoreError, RestoreOrigin, RestoreStage, RestoredTree};
-use crate::tree::write::{TreeWriteError, WriteLimits, WriteReport, WriteSettings};
+use crate::tree::restore::{Placement, RestoreOrigin, RestoreStage, RestoredTree};
+use crate::tree::write::{WriteLimits, WriteReport, WriteSettings};
 use stasis_model::tree::EntryPath;
 use std::path::Path;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl UnpackedArchive {
 
     /// Puts the tree in its place.
     pub fn swap(self, origin: &RestoreOrigin) -> Result<RestoredTree, ArchiveError> {
-        self.stage.swap(self.written, origin).map_err(told)
+        Ok(self.stage.swap(self.written, origin)?)
     }
 }
 
@@ -83,7 +83,7 @@ pub fn unpack_beside(
 ) -> Result<UnpackedArchive, ArchiveError> {
     let limits = settings.read.limits;
     let cancel = settings.read.cancel.clone();
-    let stage = RestoreStage::begin(target, settings.placement, cancel.clone()).map_err(told)?;
+    let stage = RestoreStage::begin(target, settings.placement, cancel.clone())?;
     let writer = stage.writer(WriteSettings {
         rights: settings.rights,
         limits: WriteLimits {
@@ -93,8 +93,7 @@ pub fn unpack_beside(
         },
         cancel,
         progress: settings.progress.clone(),
-    });
-    let writer = writer.map_err(told)?;
+    })?;
     let is_written = AtomicBool::new(false);
     let root = std::thread::scope(|scope| {
         let disk = scope.spawn(|| sync_along(stage.tree(), &settings.progress, &is_written));
@@ -135,16 +134,5 @@ impl Drop for UnpackEnd<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
         self.1.unpark();
-    }
-}
-
-/// One way to say that somebody wanted us to stop.
-fn told(error: RestoreError) -> ArchiveError {
-    match error {
-        RestoreError::Cancelled | RestoreError::Write(TreeWriteError::Cancelled) => {
-            ArchiveError::Cancelled
-        }
-        RestoreError::Write(error) => ArchiveError::Write(error),
-        error => ArchiveError::Restore(error),
     }
 }

@@ -4,7 +4,7 @@ use super::reader::{Archive, ArchiveForm, ReadSettings, go_on};
 use super::reading::ArchiveReading;
 use super::tar_event::TarEvent;
 use super::workers::{self, FrameWorkers};
-use super::{ArchiveError, Problem, ReadAt};
+use super::{ArchiveContext, ArchiveError, Problem, ReadAt};
 use stasis_model::digest::{ArchiveDigest, ArchiveHasher, FileHasher, TreeDigest};
 use stasis_model::tree::canonical::TreeHasher;
 use stasis_model::tree::{Entry, EntryKind};
@@ -72,7 +72,7 @@ impl Archive {
         let tree_digest = found.finish();
         let expected = self.summary().map(|summary| summary.tree_digest);
         if expected != tree_digest {
-            return Err(ArchiveError::refused(self.path())(Problem::OtherTree));
+            return Err(Problem::OtherTree).of_archive(self.path());
         }
         Ok(VerifyReport {
             archive_sha256,
@@ -105,7 +105,7 @@ pub fn digest(
     loop {
         go_on(cancel)?;
         let read = bytes.read_at(&mut buffer, length);
-        match read.map_err(ArchiveError::unread(path))? {
+        match read.of_archive(path)? {
             0 => return Ok((hasher.finish(), length)),
             read => {
                 hasher.update(&buffer[..read]);

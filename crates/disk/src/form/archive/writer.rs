@@ -2,7 +2,6 @@
 
 use super::ArchiveError;
 use super::base::Base;
-use super::failed;
 use super::frames::encoder_id;
 use super::index::Summary;
 use super::output::ArchiveOutput;
@@ -143,7 +142,7 @@ fn write(
         Ok((walk, counts, tree_digest))
     })
     .map_err(cancelled)?;
-    let read = Read {
+    let read = ReadTree {
         walk,
         counts,
         tree_digest,
@@ -161,14 +160,14 @@ fn cancelled(error: ArchiveError) -> ArchiveError {
 }
 
 /// A tree that was read to its end.
-struct Read {
+struct ReadTree {
     walk: WalkReport,
     counts: SourceCounts,
     tree_digest: TreeDigest,
     encoder_id: String,
 }
 
-impl Read {
+impl ReadTree {
     fn publish(
         self,
         stored: pipeline::StoredFrame,
@@ -196,10 +195,12 @@ impl Read {
             files: counts.files,
             bytes: counts.bytes,
         };
-        let index = index.finish(&summary).map_err(|error| match error.kind() {
-            io::ErrorKind::FileTooLarge => ArchiveError::TooLarge,
-            _ => failed("write the index of", &output.path, error),
-        })?;
+        let index = match index.finish(&summary) {
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                return Err(ArchiveError::TooLarge);
+            }
+            index => index.at("write the index of", &output.path)?,
+        };
         let written = output.file.write_all(&index);
         written.at("write", &output.path)?;
         hasher.update(&index);

@@ -7,7 +7,7 @@ use super::seal::{ChunkSealer, SealOutcome};
 use super::{ChunkError, ChunkSink, ChunkSource, cut_out, fetch};
 use stasis_model::digest::ChunkDigest;
 use stasis_model::format::manifest::{FileList, INLINE_LIMIT, ListRef};
-use stasis_model::protocol::gc::{ChunkName, GcEpoch, Names};
+use stasis_model::protocol::gc::{ChunkName, Names};
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::chunking::BUNDLE_MIN;
 use stasis_model::tree::diff::DigestedEntry;
@@ -289,11 +289,7 @@ pub fn relocate(
     parent
         .sections
         .retain(|place| !moves.contains_key(&place.slice.chunk.name));
-    let tools = |error: std::io::Error| ChunkError::Moving {
-        name: ChunkName::new(ChunkDigest::of(b""), GcEpoch::FIRST),
-        source: Box::new(error),
-    };
-    let sealer = ChunkSealer::new(sink, level).map_err(tools)?;
+    let sealer = ChunkSealer::new(sink, level)?;
     let mut writer = ListWriter::new(sealer, &|_| None, &parent);
     let mut reader = ListReader::new(source, list)?;
     while let Some(mut row) = reader.next_row()? {

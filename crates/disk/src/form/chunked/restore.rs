@@ -11,13 +11,13 @@ mod fill;
 mod reading;
 mod rows;
 
-pub use reading::{BadTree, ListedTree, fetch_stored, read_list};
+pub use reading::{ListedTree, fetch_stored, read_list};
 
 use super::list::ListReader;
 use super::{ChunkError, ChunkSource};
 use crate::fs::metadata::Seen;
 use crate::fs::root_dir::RootDir;
-use crate::tree::write::{TreeWriteError, TreeWriter};
+use crate::tree::write::TreeWriter;
 use fill::Filling;
 use rows::RestoreRows;
 use stasis_model::digest::TreeDigest;
@@ -48,30 +48,6 @@ pub struct RestoreParts<'s> {
     pub workers: NonZeroUsize,
 }
 
-/// Why a tree was not written.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ChunkRestoreError {
-    /// A chunk could not be read.
-    #[error(transparent)]
-    Chunk(#[from] ChunkError),
-    /// The tree could not be written.
-    #[error(transparent)]
-    Write(#[from] TreeWriteError),
-    /// The entries of the snapshot are not a tree.
-    #[error("the snapshot's entry `{path}` cannot be written")]
-    Unfit {
-        /// Which entry.
-        path: EntryPath,
-        /// Why not.
-        #[source]
-        source: BadTree,
-    },
-    /// Nothing of that name is in the snapshot.
-    #[error("there is no `{0}` in the snapshot")]
-    NoSuchEntry(EntryPath),
-}
-
 /// What was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "the tree may be put in place only if its digest is the right one"]
@@ -91,7 +67,7 @@ pub struct WrittenTree {
 }
 
 /// Writes a tree; finishing the writer is left to the caller.
-pub fn restore(parts: &RestoreParts<'_>) -> Result<WrittenTree, ChunkRestoreError> {
+pub fn restore(parts: &RestoreParts<'_>) -> Result<WrittenTree, ChunkError> {
     let borrowed = borrowed(parts)?;
     let mut rows = RestoreRows::default();
     let mut found: Vec<bool> = vec![false; parts.only.len()];
@@ -102,7 +78,7 @@ pub fn restore(parts: &RestoreParts<'_>) -> Result<WrittenTree, ChunkRestoreErro
         Ok(())
     })?;
     if let Some(at) = found.iter().position(|found| !found) {
-        return Err(ChunkRestoreError::NoSuchEntry(parts.only[at].clone()));
+        return Err(ChunkError::NoSuchEntry(parts.only[at].clone()));
     }
     let filled = Filling::new(parts, rows).run()?;
     Ok(WrittenTree { digest, ..filled })
@@ -122,7 +98,7 @@ fn is_wanted(only: &[EntryPath], path: &EntryPath, found: &mut [bool]) -> bool {
 /// The files that wanted links lead to, but that are not wanted themselves.
 type Borrowed = HashMap<EntryPath, ListRow>;
 
-fn borrowed(parts: &RestoreParts<'_>) -> Result<Borrowed, ChunkRestoreError> {
+fn borrowed(parts: &RestoreParts<'_>) -> Result<Borrowed, ChunkError> {
     let mut borrowed = Borrowed::new();
     if parts.only.is_empty() {
         return Ok(borrowed);
@@ -155,7 +131,7 @@ fn announce(
     borrowed: &Borrowed,
     row: ListRow,
     rows: &mut RestoreRows,
-) -> Result<(), ChunkRestoreError> {
+) -> Result<(), ChunkError> {
     let writer = parts.writer;
     let ListRow { mut entry, content } = row;
     let no_content = || FileContent {

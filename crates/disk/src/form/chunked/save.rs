@@ -28,7 +28,7 @@ use super::{ChunkError, ChunkSink, ChunkSource};
 use crate::fs::root_dir::RootDir;
 use crate::progress::Progress;
 use crate::tree::stat_cache::FileStat;
-use crate::tree::walk::{WalkError, WalkReport, WalkSettings, WalkSkip};
+use crate::tree::walk::{WalkReport, WalkSettings, WalkSkip};
 use plan::{FileState, PlannedDatabases, SavePlan};
 use stasis_model::digest::TreeDigest;
 use stasis_model::format::manifest::{FileList, Totals};
@@ -97,21 +97,6 @@ pub struct SaveParts<'s> {
     pub witness: Option<&'s (dyn Fn(&ListRow) + Sync)>,
     /// Who copies live databases; without, they are files like others.
     pub databases: Option<&'s dyn DatabaseCapture>,
-}
-
-/// Why a tree was not saved.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SaveError {
-    /// The tree could not be read.
-    #[error(transparent)]
-    Walk(#[from] WalkError),
-    /// A chunk could not be stored or read.
-    #[error(transparent)]
-    Chunk(#[from] ChunkError),
-    /// The system has no means to compress.
-    #[error("could not prepare the compression of chunks")]
-    Tools(#[source] io::Error),
 }
 
 /// What a save read and stored.
@@ -220,7 +205,7 @@ impl Saved {
 }
 
 /// Saves the tree beneath a root.
-pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, SaveError> {
+pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, ChunkError> {
     let (scan, walk) = Scan::of(parts.root, &settings.walk)?;
     let databases = match parts.databases {
         None => PlannedDatabases::Files,
@@ -238,7 +223,7 @@ pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, Sav
         && let Some(key) = &settings.cache
         && run.is_the_same(parent, &walk)
     {
-        return Ok(run.same(parent, key, walk)?);
+        return run.same(parent, key, walk);
     }
     run.rewrite_damaged(parts.damaged)?;
     run.plan.announce(&run.scan, &settings.progress);
@@ -267,7 +252,7 @@ struct SaveRun<'s> {
 impl SaveRun<'_> {
     /// Reads every file that must be read. A chunk that turns out damaged or missing meanwhile is rebuilt, or what lies in it is
     /// read too: nothing that is published refers to it.
-    fn read(&mut self) -> Result<SaveReport, SaveError> {
+    fn read(&mut self) -> Result<SaveReport, ChunkError> {
         let mut report = self.round()?;
         let mut known = HashSet::new();
         loop {
@@ -284,7 +269,7 @@ impl SaveRun<'_> {
     }
 
     /// Reads files, then those of them that turned out to be databases.
-    fn round(&mut self) -> Result<SaveReport, SaveError> {
+    fn round(&mut self) -> Result<SaveReport, ChunkError> {
         let (mut report, aside) = workers::read(self)?;
         // Now, while it is known what was in each file before.
         let rebuilt = self.rebuild(&report.damaged)?;
@@ -343,10 +328,9 @@ impl SaveRun<'_> {
     }
 
     /// Writes the list, using the sections that the parent's has.
-    fn write(mut self, parent: &ListRoot, mut report: SaveReport) -> Result<Saved, SaveError> {
+    fn write(mut self, parent: &ListRoot, mut report: SaveReport) -> Result<Saved, ChunkError> {
         let (parts, settings) = (self.parts, self.settings);
-        let tools = |source| SaveError::Tools(source);
-        let mut sealer = ChunkSealer::new(parts.sink, settings.level).map_err(tools)?;
+        let mut sealer = ChunkSealer::new(parts.sink, settings.level)?;
         store_fingerprints(&mut self.plan, &mut sealer, &mut report)?;
         let (scan, plan) = (&self.scan, &self.plan);
         let memory = settings.cache.as_ref();
@@ -488,7 +472,7 @@ impl SaveOutput<'_, '_, '_> {
         spot: Spot,
         path: &EntryPath,
         below: Option<&ScannedDir>,
-    ) -> Result<(), SaveError> {
+    ) -> Result<(), ChunkError> {
         let (_, spotted) = self.scan.get(spot);
         let mut entry = Entry {
             path: path.clone(),
@@ -523,7 +507,7 @@ impl SaveOutput<'_, '_, '_> {
         self.row(entry, None, None, None)
     }
 
-    fn file(&mut self, mut entry: Entry, mut stat: FileStat) -> Result<(), SaveError> {
+    fn file(&mut self, mut entry: Entry, mut stat: FileStat) -> Result<(), ChunkError> {
         let state = self.plan.files[self.file].get();
         self.file += 1;
         let done = match state {
@@ -561,7 +545,7 @@ impl SaveOutput<'_, '_, '_> {
         content: Option<FileContent>,
         stat: Option<&FileStat>,
         database: Option<DatabaseState>,
-    ) -> Result<(), SaveError> {
+    ) -> Result<(), ChunkError> {
         let digest = content.as_ref().map(|content| &content.digest);
         self.hasher.entry(&entry, digest);
         let row = ListRow { entry, content };
@@ -573,7 +557,6 @@ impl SaveOutput<'_, '_, '_> {
         {
             self.memory = None;
         }
-        self.list.push(row)?;
-        Ok(())
+        self.list.push(row)
     }
 }

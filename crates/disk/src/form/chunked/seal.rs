@@ -29,15 +29,21 @@ pub struct SealOutcome {
     pub stored_bytes: Option<u64>,
 }
 
+/// One at this level, and a fast one to try with.
+fn compressors(level: i32) -> io::Result<(Compressor<'static>, Compressor<'static>)> {
+    let mut compressor = Compressor::new(level)?;
+    compressor.include_contentsize(true)?;
+    Ok((compressor, Compressor::new(1)?))
+}
+
 impl<'s> ChunkSealer<'s> {
     /// Makes chunks for `sink` at this zstd level.
-    pub fn new(sink: &'s dyn ChunkSink, level: i32) -> io::Result<Self> {
-        let mut compressor = Compressor::new(level)?;
-        compressor.include_contentsize(true)?;
+    pub fn new(sink: &'s dyn ChunkSink, level: i32) -> Result<Self, ChunkError> {
+        let (compressor, taster) = compressors(level).map_err(ChunkError::Tools)?;
         Ok(Self {
             sink,
             compressor,
-            taster: Compressor::new(1)?,
+            taster,
             buffer: Vec::new(),
             is_for_lists: false,
         })

@@ -8,13 +8,14 @@
 //! *Always true:* a chunk that has its name was durable before it had it. Whoever stores or sweeps holds the pool's lock, so that
 //! nothing is swept that somebody is about to rely on. A sweep that cannot read what a checkpoint names removes nothing.
 
-use super::error::{SlotError, failed};
+use super::error::SlotError;
 use crate::form::chunked::{self, ChunkError, ChunkSink, ChunkSource, PlacedChunk, SealedChunk};
 use crate::fs::atomic_write;
 use crate::fs::staging::{self, Staging};
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use stasis_model::digest::ChunkDigest;
+use stasis_model::failure::AtPath;
 use stasis_model::protocol::gc::{ChunkName, GcEpoch, Names};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
@@ -56,7 +57,7 @@ impl Chunks {
         atomic_write::make_directory(&path)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = fs::open(&path, flags, Mode::empty());
-        let fd = fd.map_err(failed("open the directory", &path))?;
+        let fd = fd.at("open the directory", &path)?;
         Ok(Self { path, fd })
     }
 
@@ -64,18 +65,18 @@ impl Chunks {
     pub(super) fn costs(&self) -> Result<HashMap<ChunkDigest, u64>, SlotError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let listed = fs::openat(&self.fd, c".", flags, Mode::empty());
-        let listed = listed.map_err(failed("list", &self.path))?;
+        let listed = listed.at("list", &self.path)?;
         let mut buffer = Vec::with_capacity(BUFFER);
         let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
         let mut costs = HashMap::new();
         while let Some(entry) = entries.next() {
-            let entry = entry.map_err(failed("list", &self.path))?;
+            let entry = entry.at("list", &self.path)?;
             let name = entry.file_name();
             let Some(digest) = name.to_str().ok().and_then(|name| name.parse().ok()) else {
                 continue;
             };
             let seen = fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW);
-            let seen = seen.map_err(failed("look at a chunk in", &self.path))?;
+            let seen = seen.at("look at a chunk in", &self.path)?;
             costs.insert(
                 digest,
                 cost(u64::try_from(seen.st_size).unwrap_or_default()),
@@ -96,7 +97,7 @@ impl Chunks {
                 let name = ChunkName::new(digest, GcEpoch::FIRST);
                 match fs::unlinkat(&self.fd, &*name_of(&name), AtFlags::empty()) {
                     Ok(()) | Err(Errno::NOENT) => {}
-                    Err(error) => return Err(failed("remove a chunk from", &self.path)(error)),
+                    Err(error) => return Ok(Err(error).at("remove a chunk from", &self.path)?),
                 }
             }
         }
@@ -105,12 +106,12 @@ impl Chunks {
 
     /// Begins to store some, no more than `allowance` bytes of the disk.
     pub(super) fn incoming(&self, allowance: u64) -> Result<Incoming<'_>, SlotError> {
-        let failed = || failed("make a temporary directory in", &self.path);
         // HeldContent while the new directory is made, so that nobody takes them for garbage.
-        let left = staging::leftovers(&self.fd, INCOMING).map_err(failed())?;
+        let left = staging::leftovers(&self.fd, INCOMING)
+            .at("make a temporary directory in", &self.path)?;
         let again = self.fd.try_clone().map_err(|_| Errno::MFILE);
         let staging = again.and_then(|parent| Staging::make(parent, INCOMING));
-        let staging = staging.map_err(failed())?;
+        let staging = staging.at("make a temporary directory in", &self.path)?;
         let mut adopted = HashMap::new();
         for one in left {
             adopt(&one.fd, &staging, &mut adopted);
@@ -220,14 +221,15 @@ impl Incoming<'_> {
 
     /// Makes them durable, and gives each its name.
     pub(super) fn keep(self) -> Result<(), SlotError> {
-        let failed = || failed("make chunks durable in", &self.chunks.path);
-        self.staging.sync().map_err(failed())?;
+        self.staging
+            .sync()
+            .at("make chunks durable in", &self.chunks.path)?;
         for name in lock(&self.written).iter() {
             let name = name_of(name);
             let kept = fs::renameat(self.staging.root(), &*name, &self.chunks.fd, &*name);
-            kept.map_err(failed())?;
+            kept.at("make chunks durable in", &self.chunks.path)?;
         }
-        fs::fsync(&self.chunks.fd).map_err(failed())
+        Ok(fs::fsync(&self.chunks.fd).at("make chunks durable in", &self.chunks.path)?)
     }
 }
 

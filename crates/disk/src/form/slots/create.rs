@@ -2,7 +2,7 @@
 
 mod chunked;
 
-use super::error::{SlotError, failed};
+use super::error::SlotError;
 use super::packed::{NAMES, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
 use super::staged::StagedSlot;
 use super::{Eviction, MANIFEST, METADATA, Pool, PoolSettings, SYSTEM, WORKSPACE, measure};
@@ -120,13 +120,14 @@ impl Pool {
             .cloning(measure::survey(&accounts, self.path(), budget));
         let staged = StagedSlot::empty(self.place(metadata.origin), metadata.slot)?;
         let staged = staged.fill(&cloning, source, metadata.clone())?;
-        self.publish(staged, (replaced.clone(), evicted))
+        self.publish(staged, replaced.clone(), evicted)
     }
 
     fn publish(
         &self,
         mut staged: StagedSlot<'_>,
-        (replaced, mut evicted): (Option<SlotMetadata>, Vec<Slot>),
+        replaced: Option<SlotMetadata>,
+        mut evicted: Vec<Slot>,
     ) -> Result<Created, SlotError> {
         let target = staged.metadata().clone();
         evicted.extend(self.make_room(&target, measure::New::Staged(&staged))?);
@@ -182,7 +183,7 @@ impl Pool {
         let mut staged = StagedSlot::empty(&self.undo, metadata.slot)?;
         let tree = staged.path().join(WORKSPACE);
         let made = rustix::fs::mkdir(&tree, rustix::fs::Mode::RWXU);
-        made.map_err(failed("make", &tree))?;
+        made.at("make", &tree)?;
         let metadata = SlotMetadata {
             form: SlotForm::Clone,
             ..metadata
@@ -234,7 +235,7 @@ impl Pool {
         }
         atomic_write(&staged.path().join(METADATA), &metadata.to_json())?;
         staged.set_report((metadata, CloneReport::default(), None));
-        whole.publish(staged, (replaced, Vec::new()))
+        whole.publish(staged, replaced, Vec::new())
     }
 }
 

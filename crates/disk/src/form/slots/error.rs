@@ -1,12 +1,12 @@
 //! Why something was not done to a slot.
 
-use crate::form::chunked::restore::ChunkRestoreError as UnpackError;
-use crate::form::chunked::save::SaveError;
+use crate::form::chunked::ChunkError;
 use crate::tree::clone::CloneError;
 use crate::tree::restore::RestoreError;
 use crate::tree::walk::WalkError;
-use rustix::io::Errno;
-use stasis_model::failure::{Failure, Kinded};
+use crate::tree::write::TreeWriteError;
+use stasis_model::failure::Failure;
+use stasis_model::format::manifest::BadInline;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{OverBudget, Slot};
 use std::io;
@@ -59,16 +59,19 @@ pub enum SlotError {
     Replaced(Slot),
     /// The tree could not be stored in chunks.
     #[error("could not store the tree in chunks")]
-    Pack(#[from] SaveError),
+    Pack(#[from] ChunkError),
     /// The tree could not be made from its chunks.
     #[error("could not make the tree from its chunks")]
-    Unpack(#[from] UnpackError),
+    Unpack(#[source] ChunkError),
     /// The tree could not be put in its place.
     #[error(transparent)]
     Place(#[from] RestoreError),
-    /// The workspace could not be put back.
-    #[error(transparent)]
-    Restore(#[from] super::WorkspaceRestoreError),
+    /// The checkpoint could not be read, or not all of it.
+    #[error("could not read the checkpoint")]
+    Checkpoint(#[source] WalkError),
+    /// Somebody asked us to stop.
+    #[error("putting the workspace back was cancelled")]
+    Cancelled,
     /// What says what a tree is cannot be used.
     #[error("the checkpoint cannot be used: {0}")]
     Document(String),
@@ -77,25 +80,31 @@ pub enum SlotError {
     Failed(#[from] Failure),
 }
 
-impl SlotError {
-    /// Sorts out the refusal that has another way around it.
-    pub(super) fn cloning(path: &Path) -> impl FnOnce(CloneError) -> Self {
-        let of = path.to_owned();
-        move |error| match error {
-            CloneError::CannotShare { path, source } => Self::Unsupported { path, source },
-            error => Self::Clone {
-                path: of,
-                source: Box::new(error),
-            },
-        }
+impl From<TreeWriteError> for SlotError {
+    fn from(error: TreeWriteError) -> Self {
+        Self::Place(error.into())
     }
 }
 
-pub(super) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(Errno) -> SlotError {
-    let path = path.to_owned();
-    move |error| {
-        let error = io::Error::from(error);
-        let failure = Failure::new(Kinded::kind(&error), doing, path.display());
-        failure.because(error).into()
+impl From<BadInline> for SlotError {
+    fn from(error: BadInline) -> Self {
+        Self::Document(error.to_string())
+    }
+}
+
+/// Sorts out the refusal of a clone that has another way around it.
+pub(super) trait CloneContext<T> {
+    fn of_checkpoint(self, path: &Path) -> Result<T, SlotError>;
+}
+
+impl<T> CloneContext<T> for Result<T, CloneError> {
+    fn of_checkpoint(self, path: &Path) -> Result<T, SlotError> {
+        self.map_err(|error| match error {
+            CloneError::CannotShare { path, source } => SlotError::Unsupported { path, source },
+            error => SlotError::Clone {
+                path: path.to_owned(),
+                source: Box::new(error),
+            },
+        })
     }
 }

@@ -11,7 +11,7 @@
 //! Chunks are counted as the files they are, each once.
 
 use super::chunks::{Chunks, names_from_bytes};
-use super::error::{SlotError, failed};
+use super::error::SlotError;
 use super::extents::{self, ENTRY, Extents};
 use super::packed::{self, NAMES, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
 use super::place::SlotDir;
@@ -105,13 +105,13 @@ pub(super) fn expected(
 ) -> Result<u64, SlotError> {
     let mut expected = 0;
     for path in std::iter::once(workspace).chain(system) {
-        let seen = fs::stat(path).map_err(failed("look at", path))?;
+        let seen = fs::stat(path).at("look at", path)?;
         let seen = metadata::Seen::from(&seen);
         if !seen.file_type().is_dir() {
             expected += whole(1, seen.size);
             continue;
         }
-        let root = RootDir::open(path, Mounts::Stay).map_err(failed("open", path))?;
+        let root = RootDir::open(path, Mounts::Stay).at("open", path)?;
         let survey = survey::survey(&root, settings, &Progress::default())?;
         let walk = &survey.walk;
         let entries = walk.files + walk.directories + walk.symlinks + walk.hard_links;
@@ -281,7 +281,7 @@ fn measure(slot: &Path) -> Result<Extents, SlotError> {
         match RootDir::open(&path, Mounts::Stay) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             opened => {
-                let root = opened.map_err(failed("open", &path))?;
+                let root = opened.at("open", &path)?;
                 let settings = WalkSettings {
                     deepest: usize::MAX,
                     ..WalkSettings::default()
@@ -301,7 +301,7 @@ fn measure(slot: &Path) -> Result<Extents, SlotError> {
 
 /// What a live tree holds.
 pub(super) fn live(workspace: &Path, settings: &WalkSettings) -> Result<Extents, SlotError> {
-    let root = RootDir::open(workspace, Mounts::Stay).map_err(failed("open", workspace))?;
+    let root = RootDir::open(workspace, Mounts::Stay).at("open", workspace)?;
     Ok(Extents::find(&root, settings)?)
 }
 

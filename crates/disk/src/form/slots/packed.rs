@@ -5,14 +5,14 @@
 mod sets;
 
 use super::chunks::Incoming;
-use super::error::{SlotError, failed};
+use super::error::SlotError;
 use super::manifest::{Manifest, ManifestEntry, ManifestKind};
 use super::restore::stage_above;
+use crate::form::chunked::ChunkSource;
 use crate::form::chunked::list::ListReader;
 use crate::form::chunked::list_cache::ListCacheKey;
 use crate::form::chunked::restore::{RestoreParts, fetch_stored, restore};
 use crate::form::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
-use crate::form::chunked::{ChunkError, ChunkSource};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::progress::Progress;
@@ -85,21 +85,21 @@ pub(super) struct Packing<'a> {
 
 /// Opens what is to be saved: a directory, or the one that an image is in, less everything else in it.
 pub(super) fn open(path: &Path, walk: &WalkSettings) -> Result<(RootDir, WalkSettings), SlotError> {
-    let seen = fs::stat(path).map_err(failed("look at", path))?;
+    let seen = fs::stat(path).at("look at", path)?;
     let mut walk = walk.clone();
     if metadata::Seen::from(&seen).file_type().is_dir() {
-        let root = RootDir::open(path, Mounts::Stay).map_err(failed("open", path))?;
+        let root = RootDir::open(path, Mounts::Stay).at("open", path)?;
         return Ok((root, walk));
     }
     let (Some(above), Some(name)) = (
         path.parent(),
         path.file_name().and_then(|name| name.to_str()),
     ) else {
-        return Err(failed("open", path)(rustix::io::Errno::INVAL));
+        return Ok(Err(rustix::io::Errno::INVAL).at("open", path)?);
     };
     let literal: String = name.chars().flat_map(|c| ['\\', c]).collect();
     walk.excludes = vec!["/*".to_owned(), format!("!/{literal}")];
-    let root = RootDir::open(above, Mounts::Stay).map_err(failed("open", above))?;
+    let root = RootDir::open(above, Mounts::Stay).at("open", above)?;
     Ok((root, walk))
 }
 
@@ -172,14 +172,13 @@ pub(super) fn pack(
 }
 
 fn parent(document: &SnapshotManifest) -> Result<Parent, SlotError> {
-    let bad = |error: &dyn std::error::Error| SlotError::Document(error.to_string());
     Ok(Parent {
         snapshot: document.snapshot_id.clone(),
         digest: document.state_digest,
         totals: document.totals,
         root: document.root(),
-        root_attributes: document.root_attributes().map_err(|error| bad(&error))?,
-        list: document.list().map_err(|error| bad(&error))?,
+        root_attributes: document.root_attributes()?,
+        list: document.list()?,
     })
 }
 
@@ -200,9 +199,7 @@ pub(super) fn contents(
     source: &dyn ChunkSource,
     document: &SnapshotManifest,
 ) -> Result<Manifest, SlotError> {
-    let list = document
-        .list()
-        .map_err(|error| SlotError::Document(error.to_string()))?;
+    let list = document.list()?;
     let mut reader = ListReader::new(source, &list)?;
     let mut contents = Contents::default();
     while let Some(row) = reader.next_row()? {
@@ -218,9 +215,7 @@ pub(super) fn file(
     path: &EntryPath,
     most: u64,
 ) -> Result<Option<Vec<u8>>, SlotError> {
-    let list = document
-        .list()
-        .map_err(|error| SlotError::Document(error.to_string()))?;
+    let list = document.list()?;
     let mut wanted = path.clone();
     // Another name of a file leads to its first one, which came before.
     for _ in 0..2 {
@@ -326,8 +321,7 @@ pub(super) fn unpack(
     into: rustix::fd::OwnedFd,
     only: &[EntryPath],
 ) -> Result<(), SlotError> {
-    let writer = TreeWriter::new(into, WriteSettings::default())
-        .map_err(crate::tree::restore::RestoreError::from)?;
+    let writer = TreeWriter::new(into, WriteSettings::default())?;
     // Whoever takes from this tree checks nothing any more: the chunks and the digest have been checked here.
     let _ = write(source, document, writer, only, None)?;
     Ok(())
@@ -363,9 +357,7 @@ pub(super) fn place(
         write(source, document, writer, &only, Some(&stage))?
     } else {
         let head = Some(&document.root());
-        writer
-            .finish(head)
-            .map_err(crate::tree::restore::RestoreError::from)?
+        writer.finish(head)?
     };
     let restored = stage.swap(written, &placing.origin)?;
     Ok(match restored.placed {
@@ -381,11 +373,8 @@ fn write(
     only: &[EntryPath],
     stage: Option<&RestoreStage>,
 ) -> Result<WriteReport, SlotError> {
-    let list = document
-        .list()
-        .map_err(|error| SlotError::Document(error.to_string()))?;
-    let attributes = document.root_attributes();
-    let attributes = attributes.map_err(|error| SlotError::Document(error.to_string()))?;
+    let list = document.list()?;
+    let attributes = document.root_attributes()?;
     let head = document.root();
     let leave = |path: &EntryPath, seen: &Seen| {
         if let Some(stage) = stage {
@@ -393,10 +382,7 @@ fn write(
         }
     };
     let is_in_place = stage.is_some_and(|stage| stage.placement() == Placement::InPlace);
-    let wrong = crate::tree::restore::RestoreError::from;
-    writer
-        .directory(&EntryPath::root(), &head, &attributes)
-        .map_err(wrong)?;
+    writer.directory(&EntryPath::root(), &head, &attributes)?;
     let tree = restore(&RestoreParts {
         source,
         list: &list,
@@ -405,20 +391,13 @@ fn write(
         old: stage.and_then(RestoreStage::old),
         leave: is_in_place.then_some(&leave),
         workers: WORKERS,
-    })?;
+    });
+    let tree = tree.map_err(SlotError::Unpack)?;
     if tree.digest != document.state_digest {
         let what = "its tree is not what its document says".to_owned();
         return Err(SlotError::Document(what));
     }
-    Ok(writer
-        .finish(Some(&head))
-        .map_err(crate::tree::restore::RestoreError::from)?)
-}
-
-impl From<ChunkError> for SlotError {
-    fn from(error: ChunkError) -> Self {
-        Self::Pack(error.into())
-    }
+    Ok(writer.finish(Some(&head))?)
 }
 
 /// What is needed to read a checkpoint in chunks.

@@ -1,12 +1,12 @@
 //! The directory of the slots: what is in it, and how something leaves it.
 
-use super::error::{SlotError, failed};
 use super::{METADATA, SYSTEM, WORKSPACE};
 use crate::fs::metadata;
 use crate::fs::root_dir;
 use crate::fs::{free_space, remove, staging};
 use rustix::fs::{self, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::Errno;
+use stasis_model::failure::{AtPath, Failure};
 use stasis_model::workspace::{LARGEST_METADATA, Occupant, Slot, SlotForm, SlotMetadata};
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -34,9 +34,9 @@ fn directory() -> OFlags {
 }
 
 impl SlotDir {
-    pub(super) fn open(path: PathBuf) -> Result<Self, SlotError> {
+    pub(super) fn open(path: PathBuf) -> Result<Self, Failure> {
         let fd = fs::open(&path, directory(), Mode::empty());
-        let fd = fd.map_err(failed("open the directory", &path))?;
+        let fd = fd.at("open the directory", &path)?;
         Ok(Self { path, fd })
     }
 
@@ -53,25 +53,25 @@ impl SlotDir {
         self.path.join(slot.index().to_string())
     }
 
-    pub(super) fn again(&self) -> Result<OwnedFd, SlotError> {
+    pub(super) fn again(&self) -> Result<OwnedFd, Failure> {
         let again = fs::openat(&self.fd, c".", directory(), Mode::empty());
-        again.map_err(failed("open the directory", &self.path))
+        again.at("open the directory", &self.path)
     }
 
-    fn names(&self) -> Result<Vec<CString>, SlotError> {
+    fn names(&self) -> Result<Vec<CString>, Failure> {
         let listed = self.again()?;
         let mut buffer = Vec::with_capacity(BUFFER);
         let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
         let mut names = Vec::new();
         while let Some(entry) = entries.next() {
-            let entry = entry.map_err(failed("list", &self.path))?;
+            let entry = entry.at("list", &self.path)?;
             names.push(entry.file_name().to_owned());
         }
         Ok(names)
     }
 
     /// What is in the slots, in their order.
-    pub(super) fn list(&self) -> Result<Vec<Occupant>, SlotError> {
+    pub(super) fn list(&self) -> Result<Vec<Occupant>, Failure> {
         let names = self.names()?;
         let slots = names
             .iter()
@@ -87,7 +87,7 @@ impl SlotDir {
     }
 
     /// What is in a slot.
-    pub(super) fn occupant(&self, slot: Slot) -> Result<Option<Occupant>, SlotError> {
+    pub(super) fn occupant(&self, slot: Slot) -> Result<Option<Occupant>, Failure> {
         let unreadable = |why: String| Some(Occupant::Unreadable { slot, why });
         let opened = match fs::openat(&self.fd, &*name_of(slot), directory(), Mode::empty()) {
             Ok(opened) => opened,
@@ -95,7 +95,7 @@ impl SlotDir {
             Err(Errno::LOOP | Errno::NOTDIR) => {
                 return Ok(unreadable("it is not a directory".to_owned()));
             }
-            Err(error) => return Err(failed("open", &self.slot(slot))(error)),
+            Err(error) => return Err(error).at("open", &self.slot(slot)),
         };
         let bytes = match read_small(opened.as_fd(), METADATA) {
             Ok(bytes) => bytes,
@@ -121,38 +121,38 @@ impl SlotDir {
     }
 
     /// Takes a slot out of the list, durably, and then removes it.
-    pub(super) fn remove(&self, slot: Slot) -> Result<(), SlotError> {
+    pub(super) fn remove(&self, slot: Slot) -> Result<(), Failure> {
         let (path, name) = (self.slot(slot), name_of(slot));
         for aside in staging::fresh_names(&name) {
             match fs::renameat_with(&self.fd, &*name, &self.fd, &*aside, RenameFlags::NOREPLACE) {
                 Err(Errno::EXIST) => continue,
                 Err(error) if free_space::is_errno(error) => return self.remove_in_place(slot),
-                renamed => renamed.map_err(failed("move aside", &path))?,
+                renamed => renamed.at("move aside", &path)?,
             }
             match fs::fsync(&self.fd) {
                 // Whatever becomes of the new name, nothing that is half of a checkpoint may look like a whole one.
                 Err(error) if free_space::is_errno(error) => {
-                    self.disown(&aside).map_err(failed("remove", &path))?;
+                    self.disown(&aside).at("remove", &path)?;
                 }
-                synced => synced.map_err(failed("make durable", &self.path))?,
+                synced => synced.at("make durable", &self.path)?,
             }
             // It is deleted; what stays of it is removed when the pool is opened the next time.
             let _ = self.discard(&aside);
             return Ok(());
         }
-        Err(failed("move aside", &path)(Errno::EXIST))
+        Err(Errno::EXIST).at("move aside", &path)
     }
 
     /// Removes a slot under its own name, on a disk so full that nothing can be renamed: a btrfs without room for metadata. A crash
     /// meanwhile leaves something without metadata, which is no checkpoint and can be deleted again.
-    fn remove_in_place(&self, slot: Slot) -> Result<(), SlotError> {
+    fn remove_in_place(&self, slot: Slot) -> Result<(), Failure> {
         let (path, name) = (self.slot(slot), name_of(slot));
         let removed = self.disown(&name).and_then(|()| self.discard(&name));
-        removed.map_err(failed("remove", &path))?;
+        removed.at("remove", &path)?;
         // What was unlinked is gone, and made room.
         match fs::fsync(&self.fd) {
             Err(error) if free_space::is_errno(error) => Ok(()),
-            synced => synced.map_err(failed("make durable", &self.path)),
+            synced => synced.at("make durable", &self.path),
         }
     }
 
@@ -173,8 +173,8 @@ impl SlotDir {
         }
     }
 
-    pub(super) fn sync(&self) -> Result<(), SlotError> {
-        fs::fsync(&self.fd).map_err(failed("make durable", &self.path))
+    pub(super) fn sync(&self) -> Result<(), Failure> {
+        fs::fsync(&self.fd).at("make durable", &self.path)
     }
 
     /// Removes what was a slot, or should have become one.

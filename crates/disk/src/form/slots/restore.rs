@@ -13,8 +13,9 @@
 //!
 //! Whoever changes the workspace meanwhile finds what he wrote in the live tree, or in the backup that the restore leaves.
 
+use super::error::SlotError;
 use crate::fs::metadata::{self, Seen};
-use crate::fs::root_dir::{Mounts, RootDir};
+use crate::fs::root_dir::{Mounts, RootDir, c_name};
 use crate::fs::staging::OWN_PATTERNS;
 use crate::tree::restore::{
     PlacedTree, Placement, RestoreChanges, RestoreError, RestoreLimits, RestoreOrigin, RestoreStage,
@@ -74,46 +75,33 @@ pub struct WorkspaceRestored {
     pub written: WriteReport,
 }
 
-/// Why a workspace was not put back. It is as it was, but for [`RestoreError::HalfDone`].
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WorkspaceRestoreError {
-    /// The checkpoint could not be read, or not all of it.
-    #[error("could not read the checkpoint")]
-    Checkpoint(#[source] WalkError),
-    /// The workspace could not be made what it was.
-    #[error(transparent)]
-    Workspace(#[from] RestoreError),
-    /// Somebody asked us to stop.
-    #[error("putting the workspace back was cancelled")]
-    Cancelled,
-}
-
-impl From<WalkError> for WorkspaceRestoreError {
-    fn from(error: WalkError) -> Self {
-        match error {
-            WalkError::Cancelled => Self::Cancelled,
-            error => Self::Checkpoint(error),
-        }
+/// Says of whatever ends a restore whether the checkpoint is why, or somebody asked us to stop.
+fn ended(error: SlotError) -> SlotError {
+    match error {
+        SlotError::Walk(WalkError::Cancelled)
+        | SlotError::Place(RestoreError::Cancelled)
+        | SlotError::Place(RestoreError::Write(TreeWriteError::Cancelled)) => SlotError::Cancelled,
+        SlotError::Walk(error) => SlotError::Checkpoint(error),
+        error => error,
     }
 }
 
-impl From<TreeWriteError> for WorkspaceRestoreError {
-    fn from(error: TreeWriteError) -> Self {
-        match error {
-            TreeWriteError::Cancelled => Self::Cancelled,
-            error => Self::Workspace(error.into()),
-        }
-    }
-}
-
-/// Makes the workspace what `tree` is, or one entry of it.
+/// Makes the workspace what `tree` is, or one entry of it. After an error it is as it was, but for [`RestoreError::HalfDone`].
 pub fn restore_in_place(
     tree: &RootDir,
     workspace: &Path,
     same: SameContent<'_>,
     settings: WorkspaceRestore,
-) -> Result<WorkspaceRestored, WorkspaceRestoreError> {
+) -> Result<WorkspaceRestored, SlotError> {
+    put_in_place(tree, workspace, same, settings).map_err(ended)
+}
+
+fn put_in_place(
+    tree: &RootDir,
+    workspace: &Path,
+    same: SameContent<'_>,
+    settings: WorkspaceRestore,
+) -> Result<WorkspaceRestored, SlotError> {
     let WorkspaceRestore {
         cancel,
         limits,
@@ -152,11 +140,7 @@ pub fn restore_in_place(
         None => drop(walk::walk(tree, &loader, &walking)?),
     }
     let (written, left) = loader.finish()?;
-    let restored = stage.swap(written, &origin);
-    let restored = restored.map_err(|error| match error {
-        RestoreError::Cancelled => WorkspaceRestoreError::Cancelled,
-        error => error.into(),
-    })?;
+    let restored = stage.swap(written, &origin)?;
     let changes = match restored.placed {
         PlacedTree::InPlace(changes) => changes,
         PlacedTree::New | PlacedTree::Replaced { .. } => RestoreChanges {
@@ -177,7 +161,7 @@ pub(super) fn stage_above(
     writer: &TreeWriter,
     tree: Option<&RootDir>,
     path: &EntryPath,
-) -> Result<(), WorkspaceRestoreError> {
+) -> Result<(), SlotError> {
     let (above, _) = path.split_last().unwrap_or_default();
     let mut here = EntryPath::root();
     for name in above.components() {
@@ -189,9 +173,9 @@ pub(super) fn stage_above(
         });
         // Where neither has one, nothing of it is there, and nothing was.
         let Some(opened) = opened else { break };
-        let seen = metadata::of(&opened).map_err(unreadable("look at", &here))?;
+        let seen = metadata::of(&opened).of_checkpoint("look at", &here)?;
         let attributes = metadata::attributes(&opened);
-        let attributes = attributes.map_err(unreadable("read the attributes of", &here))?;
+        let attributes = attributes.of_checkpoint("read the attributes of", &here)?;
         writer.directory(&here, &seen.metadata(), &attributes.user)?;
     }
     Ok(())
@@ -228,46 +212,46 @@ impl Loader<'_> {
     }
 
     /// Stages one entry, if the checkpoint has it; the directories above it are staged.
-    fn one(&self, path: &EntryPath, walking: &WalkSettings) -> Result<(), WorkspaceRestoreError> {
+    fn one(&self, path: &EntryPath, walking: &WalkSettings) -> Result<(), SlotError> {
         let (above, name) = path.split_last().unwrap_or_default();
         let name = CString::new(name).expect("no name of an entry has a NUL");
         let directory = match self.tree.directory(above.as_bytes()) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
-            directory => directory.map_err(unreadable("open", &above))?,
+            directory => directory.of_checkpoint("open", &above)?,
         };
         let seen = metadata::look(directory.as_fd(), &name);
         let seen = match seen {
             Err(Errno::NOENT) => return Ok(()),
-            seen => seen.map_err(unreadable("look at", path))?,
+            seen => seen.of_checkpoint("look at", path)?,
         };
         match seen.file_type() {
             FileType::Directory => {
                 let inside = self.tree.directory(path.as_bytes());
                 let inside = inside.and_then(|fd| RootDir::new(fd, Mounts::Stay));
-                let inside = inside.map_err(unreadable("open", path))?;
+                let inside = inside.of_checkpoint("open", path)?;
                 let _ = walk::walk(&inside, self, walking)?;
                 Ok(())
             }
             FileType::RegularFile => self.stage_at(path),
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(&directory, &*name, Vec::new());
-                let target = target.map_err(unreadable("read the link", path))?;
+                let target = target.of_checkpoint("read the link", path)?;
                 let (target, wanted) = (target.into_bytes(), seen.metadata());
                 Ok(self.writer.symlink(path, &target, &wanted)?)
             }
             FileType::Fifo => Ok(self.writer.fifo(path, &seen.metadata())?),
-            _ => Err(unreadable("put back", path)(Errno::INVAL).into()),
+            _ => Err(Errno::INVAL).of_checkpoint("put back", path),
         }
     }
 
     /// Decides on files with several names, and completes the staged tree.
-    fn finish(self) -> Result<(WriteReport, u64), WorkspaceRestoreError> {
+    fn finish(self) -> Result<(WriteReport, u64), SlotError> {
         let mut linked = self.linked.lock().unwrap_or_else(PoisonError::into_inner);
         let names = std::mem::take(&mut *linked);
         drop(linked);
         self.settle(names)?;
         let root = self.tree.directory(b"").and_then(metadata::of);
-        let root = root.map_err(unreadable("look at", &EntryPath::root()))?;
+        let root = root.of_checkpoint("look at", &EntryPath::root())?;
         let left = self
             .left
             .into_inner()
@@ -275,7 +259,7 @@ impl Loader<'_> {
         Ok((self.writer.finish(Some(&root.metadata()))?, left))
     }
 
-    fn settle(&self, linked: Vec<LinkedName>) -> Result<(), WorkspaceRestoreError> {
+    fn settle(&self, linked: Vec<LinkedName>) -> Result<(), SlotError> {
         let mut names_of: HashMap<(u64, u64), usize> = HashMap::new();
         for is in linked.iter().filter_map(|name| name.is) {
             *names_of.entry(is.identity()).or_default() += 1;
@@ -312,11 +296,7 @@ impl Loader<'_> {
     }
 
     /// Leaves a file, stages it, or waits until all its names are known.
-    fn file(
-        &self,
-        here: &StagedDir<'_>,
-        found: &WalkedEntry<'_>,
-    ) -> Result<(), WorkspaceRestoreError> {
+    fn file(&self, here: &StagedDir<'_>, found: &WalkedEntry<'_>) -> Result<(), SlotError> {
         let path = self.path(&here.place.child(found.name)?);
         let is = here.live(found.name);
         let is_right = is.is_some_and(|is| self.is_right(here, found, &is, &path));
@@ -363,60 +343,59 @@ impl Loader<'_> {
             })
     }
 
-    fn stage_at(&self, path: &EntryPath) -> Result<(), WorkspaceRestoreError> {
+    fn stage_at(&self, path: &EntryPath) -> Result<(), SlotError> {
         let opened = path.split_last().ok_or(Errno::ISDIR);
         let opened = opened.and_then(|(above, name)| {
             let directory = self.tree.directory(above.as_bytes())?;
-            let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+            let name = c_name(name)?;
             let file = self.tree.file(directory.as_fd(), &name)?;
             let seen = metadata::of(&file)?;
             Ok((file, seen))
         });
-        let (source, seen) = opened.map_err(unreadable("open", path))?;
+        let (source, seen) = opened.of_checkpoint("open", path)?;
         self.stage_file(path, &source, &seen)
     }
 
-    fn stage_file(
-        &self,
-        path: &EntryPath,
-        source: &OwnedFd,
-        seen: &Seen,
-    ) -> Result<(), WorkspaceRestoreError> {
+    fn stage_file(&self, path: &EntryPath, source: &OwnedFd, seen: &Seen) -> Result<(), SlotError> {
         let attributes = metadata::attributes(source);
-        let attributes = attributes.map_err(unreadable("read the attributes of", path))?;
+        let attributes = attributes.of_checkpoint("read the attributes of", path)?;
         let file = self.writer.file(path, seen.size)?;
         file.fill_from(source.as_fd(), seen.size)?;
         Ok(file.finish(&seen.metadata(), &attributes.user)?)
     }
 }
 
-fn unreadable(doing: &'static str, path: &EntryPath) -> impl FnOnce(Errno) -> WalkError {
-    let path = path.clone();
-    move |error| WalkError::Failed {
-        doing,
-        path,
-        source: error.into(),
+/// Says of what the system refused that the checkpoint could not be read, and where.
+trait CheckpointContext<T> {
+    fn of_checkpoint(self, doing: &'static str, path: &EntryPath) -> Result<T, SlotError>;
+}
+
+impl<T> CheckpointContext<T> for Result<T, Errno> {
+    fn of_checkpoint(self, doing: &'static str, path: &EntryPath) -> Result<T, SlotError> {
+        self.map_err(|error| {
+            SlotError::Checkpoint(WalkError::Failed {
+                doing,
+                path: path.clone(),
+                source: error.into(),
+            })
+        })
     }
 }
 
 impl Visitor for Loader<'_> {
-    type Error = WorkspaceRestoreError;
+    type Error = SlotError;
 
-    fn enter(&self, place: &WalkedDir<'_>) -> Result<(), WorkspaceRestoreError> {
-        let seen = metadata::of(place.fd).map_err(unreadable("look at", place.path))?;
+    fn enter(&self, place: &WalkedDir<'_>) -> Result<(), SlotError> {
+        let seen = metadata::of(place.fd).of_checkpoint("look at", place.path)?;
         let attributes = metadata::attributes(place.fd);
-        let attributes = attributes.map_err(unreadable("read the attributes of", place.path))?;
+        let attributes = attributes.of_checkpoint("read the attributes of", place.path)?;
         let wanted: Metadata = seen.metadata();
         Ok(self
             .writer
             .directory(&self.path(place.path), &wanted, &attributes.user)?)
     }
 
-    fn visit(
-        &self,
-        place: &WalkedDir<'_>,
-        entries: &[WalkedEntry<'_>],
-    ) -> Result<(), WorkspaceRestoreError> {
+    fn visit(&self, place: &WalkedDir<'_>, entries: &[WalkedEntry<'_>]) -> Result<(), SlotError> {
         let here = StagedDir::new(place, self.stage.old(), &self.path(place.path));
         for found in entries {
             let wanted = found.seen.metadata();

@@ -1,7 +1,7 @@
 //! A checkpoint in the making.
 
 use super::create::CheckpointSource;
-use super::error::{SlotError, failed};
+use super::error::{CloneContext, SlotError};
 use super::manifest::Gatherer;
 use super::place::{SlotDir, name_of};
 use super::{MANIFEST, METADATA, SYSTEM, WORKSPACE, measure};
@@ -12,7 +12,7 @@ use crate::fs::staging::Staging;
 use crate::tree::clone::{CloneReport, CloneSettings, clone, clone_before};
 use crate::tree::content::{self, CarryError};
 use crate::tree::stat_cache::StatCache;
-use crate::tree::walk::WalkReport;
+use crate::tree::walk::{WalkError, WalkReport};
 use rustix::fs::{self, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use stasis_model::digest::WorkspaceDigest;
@@ -52,7 +52,7 @@ impl<'a> StagedSlot<'a> {
     pub(super) fn empty(place: &'a SlotDir, slot: Slot) -> Result<Self, SlotError> {
         let made = Staging::make(place.again()?, &name_of(slot));
         let path = place.slot(slot);
-        let staging = made.map_err(failed("make a temporary directory for", &path))?;
+        let staging = made.at("make a temporary directory for", &path)?;
         Ok(Self {
             place,
             slot,
@@ -137,17 +137,16 @@ impl<'a> StagedSlot<'a> {
         at: Timestamp,
     ) -> Result<(CloneReport, Option<WorkspaceDigest>), SlotError> {
         let (workspace, target) = (source.workspace, self.path().join(WORKSPACE));
-        let failed = || SlotError::cloning(workspace);
         // What is new takes time to read, for which a system does not wait.
         let stats = source.stats.filter(|_| source.system.is_none());
         let Some(stats) = stats else {
-            let report = clone(workspace, &target, settings).map_err(failed())?;
-            return Ok((report, None));
+            let cloned = clone(workspace, &target, settings);
+            return Ok((cloned.of_checkpoint(workspace)?, None));
         };
         let mut cache = StatCache::open(stats, at);
         let gatherer = Gatherer::new(&cache, &settings.walk.cancel);
         let report = clone_before(workspace, &target, settings, Some(&gatherer));
-        let report = report.map_err(failed())?;
+        let report = report.of_checkpoint(workspace)?;
         let Some(listed) = gatherer.into_contents() else {
             return Ok((report, None));
         };
@@ -161,10 +160,10 @@ impl<'a> StagedSlot<'a> {
     /// Clones the system: a directory, or an image that gets a directory around it.
     fn system(&self, system: &Path, settings: &CloneSettings) -> Result<System, SlotError> {
         let target = self.path().join(SYSTEM);
-        let seen = fs::stat(system).map_err(failed("look at", system))?;
+        let seen = fs::stat(system).at("look at", system)?;
         if metadata::Seen::from(&seen).file_type().is_dir() {
             let cloned = clone(system, &target, settings);
-            let report = cloned.map_err(SlotError::cloning(system))?;
+            let report = cloned.of_checkpoint(system)?;
             return Ok(System::Tree(Box::new(report)));
         }
         self.image(system, &target, settings)
@@ -177,28 +176,28 @@ impl<'a> StagedSlot<'a> {
         settings: &CloneSettings,
     ) -> Result<System, SlotError> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let source = fs::open(system, flags, Mode::empty()).map_err(failed("open", system))?;
-        let seen = metadata::of(&source).map_err(failed("look at", system))?;
+        let source = fs::open(system, flags, Mode::empty()).at("open", system)?;
+        let seen = metadata::of(&source).at("look at", system)?;
         if !seen.file_type().is_file() {
-            return Err(failed("clone", system)(Errno::INVAL));
+            return Ok(Err(Errno::INVAL).at("clone", system)?);
         }
-        fs::mkdirat(self.fd(), SYSTEM, Mode::RWXU).map_err(failed("make", target))?;
+        fs::mkdirat(self.fd(), SYSTEM, Mode::RWXU).at("make", target)?;
         let name = system
             .file_name()
             .map_or(OsString::from("image"), OsStr::to_owned);
         let (directory, target) = (target, target.join(name));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let made = fs::open(&target, flags, Mode::RUSR | Mode::WUSR);
-        let made = made.map_err(failed("create", &target))?;
+        let made = made.at("create", &target)?;
         let (fallback, cancel) = (settings.fallback, &settings.walk.cancel);
         let carried = content::carry(source.as_fd(), made.as_fd(), seen.size, fallback, cancel);
-        carried.map_err(|trouble| image_trouble(trouble, system))?;
+        check_image(carried, system)?;
         let given = metadata::give(&made, &seen.metadata(), Rights::of_this_process());
-        given.map_err(failed("set owner, mode and time of", &target))?;
-        fs::fsync(&made).map_err(failed("make durable", &target))?;
+        given.at("set owner, mode and time of", &target)?;
+        fs::fsync(&made).at("make durable", &target)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let synced = fs::open(directory, flags, Mode::empty()).and_then(fs::fsync);
-        synced.map_err(failed("make durable", directory))?;
+        synced.at("make durable", directory)?;
         Ok(System::Image(seen.size))
     }
 
@@ -215,7 +214,7 @@ impl<'a> StagedSlot<'a> {
     /// Makes durable what was written.
     pub(super) fn sync(&self) -> Result<(), SlotError> {
         let synced = self.staging.sync();
-        synced.map_err(failed("make durable", &self.path()))
+        Ok(synced.at("make durable", self.path())?)
     }
 
     /// Says what it is, when somebody else has filled it.
@@ -236,21 +235,22 @@ impl<'a> StagedSlot<'a> {
         if !is_taken {
             match self.staging.publish(&name) {
                 Err(Errno::EXIST) => return Err(SlotError::Occupied(self.slot)),
-                published => published.map_err(failed("rename into place", &path))?,
+                published => published.at("rename into place", &path)?,
             }
-            return self.place.sync().inspect_err(|_| {
+            self.place.sync().inspect_err(|_| {
                 // Not durable is not done.
                 let _ = self.place.discard(&name);
-            });
+            })?;
+            return Ok(());
         }
         let temp = self.staging.name().to_owned();
         let place = self.place.fd();
         let exchange = || fs::renameat_with(place, &*temp, place, &*name, RenameFlags::EXCHANGE);
-        exchange().map_err(failed("exchange", &path))?;
+        exchange().at("exchange", &path)?;
         if let Err(error) = self.place.sync() {
             // Not durable is not done.
             let _ = exchange();
-            return Err(error);
+            return Err(error.into());
         }
         // The new one is there; what stays of the old one is removed when the pool is opened the next time.
         let _ = self.place.discard(&temp);
@@ -316,17 +316,19 @@ fn databases_of(workspace: &CloneReport, system: Option<&CloneReport>) -> Vec<Sl
     SlotDatabase::listed(all)
 }
 
-fn image_trouble(trouble: CarryError, system: &Path) -> SlotError {
-    match trouble {
-        CarryError::CannotShare(error) => SlotError::Unsupported {
+/// Says of an image that was not cloned why.
+fn check_image<T>(carried: Result<T, CarryError>, system: &Path) -> Result<T, SlotError> {
+    match carried {
+        Ok(carried) => Ok(carried),
+        Err(CarryError::CannotShare(error)) => Err(SlotError::Unsupported {
             path: system
                 .file_name()
                 .and_then(|name| EntryPath::parse(name.as_bytes()).ok())
                 .unwrap_or_default(),
             source: error.into(),
-        },
-        CarryError::Failed(error) => failed("clone", system)(error),
-        CarryError::Late => failed("clone", system)(Errno::TIMEDOUT),
-        CarryError::Cancelled => crate::tree::walk::WalkError::Cancelled.into(),
+        }),
+        Err(CarryError::Failed(error)) => Ok(Err(error).at("clone", system)?),
+        Err(CarryError::Late) => Ok(Err(Errno::TIMEDOUT).at("clone", system)?),
+        Err(CarryError::Cancelled) => Err(WalkError::Cancelled.into()),
     }
 }

@@ -451,11 +451,7 @@ enum Reverted {
 }
 
 /// Makes one entry what it is in a tree, in place.
-fn revert(
-    live: &Path,
-    tree: &RootDir,
-    path: &EntryPath,
-) -> Result<Reverted, WorkspaceRestoreError> {
+fn revert(live: &Path, tree: &RootDir, path: &EntryPath) -> Result<Reverted, SlotError> {
     let settings = WalkSettings::default();
     let was = portion(tree, path, &settings)?;
     let root = RootDir::open(live, Mounts::Stay).unwrap();
@@ -471,7 +467,7 @@ fn revert(
     Ok(if was.is_empty() { Deleted } else { Restored })
 }
 
-fn back(world: &World, pool: &Pool, name: &[u8]) -> Result<Reverted, WorkspaceRestoreError> {
+fn back(world: &World, pool: &Pool, name: &[u8]) -> Result<Reverted, SlotError> {
     let tree = pool.tree(Slot::new(0)).unwrap();
     revert(&world.live(), &tree, &EntryPath::parse(name).unwrap())
 }

@@ -4,10 +4,11 @@
 //! it stays where the restore left it, and a file `backup` says where. Which backup belongs to which undo checkpoint is said by
 //! the backup's label, so that an undo checkpoint without one takes nothing back.
 
-use super::error::{SlotError, failed};
+use super::error::SlotError;
 use super::{Pool, WORKSPACE, remove};
 use crate::fs::atomic_write::atomic_write;
 use crate::tree::restore::{self, RestoreError};
+use stasis_model::failure::AtPath;
 use stasis_model::workspace::{CheckpointOrigin, Slot, SlotMetadata};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -60,7 +61,7 @@ impl Pool {
                 let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
                 let opened = rustix::fs::open(&own, flags, rustix::fs::Mode::empty());
                 let synced = opened.and_then(rustix::fs::fsync);
-                synced.map_err(failed("make durable", &own))?;
+                synced.at("make durable", &own)?;
             } else {
                 let bytes = backup.as_os_str().as_bytes();
                 let path = slot.join(ELSEWHERE);

@@ -1,6 +1,6 @@
 //! What checkpoints are good for: their trees, whole or in part, to look at and to put back.
 
-use super::error::{SlotError, failed};
+use super::error::{CloneContext, SlotError};
 use super::restore::{WorkspaceRestore, restore_in_place};
 use super::{Manifest, Pool, WORKSPACE, packed};
 use crate::fs::root_dir::{Mounts, RootDir};
@@ -9,6 +9,7 @@ use crate::tree::clone::{self, CloneReport, CloneSettings, Fallback};
 use crate::tree::restore::{KeepIf, Placement, RestoreChanges, RestoreLimits, RestoreOrigin};
 use crate::tree::walk::WalkSettings;
 use rustix::fs::{self, Mode, OFlags};
+use stasis_model::failure::AtPath;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{SlotForm, SlotMetadata};
@@ -54,7 +55,7 @@ impl Pool {
         let home = self.home_of(of);
         if of.form == SlotForm::Clone {
             let path = home.join(WORKSPACE);
-            let tree = RootDir::open(&path, Mounts::Stay).map_err(failed("open", &path))?;
+            let tree = RootDir::open(&path, Mounts::Stay).at("open", &path)?;
             self.still(of)?;
             return Ok(View { tree, _made: None });
         }
@@ -67,11 +68,11 @@ impl Pool {
             .collect();
         self.still(of)?;
         let made = Staging::make(self.slots.again()?, c"view");
-        let made = made.map_err(failed("make a temporary directory in", self.path()))?;
+        let made = made.at("make a temporary directory in", self.path())?;
         if only.is_empty() || !there.is_empty() {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let into = fs::openat(made.root(), c".", flags, Mode::empty());
-            let into = into.map_err(failed("open a temporary directory in", self.path()))?;
+            let into = into.at("open a temporary directory in", self.path())?;
             let whole = there.iter().any(EntryPath::is_root);
             packed::unpack(
                 &self.chunks,
@@ -83,7 +84,7 @@ impl Pool {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let tree = fs::openat(made.root(), c".", flags, Mode::empty());
         let tree = tree.and_then(|fd| RootDir::new(fd, Mounts::Stay));
-        let tree = tree.map_err(failed("open a temporary directory in", self.path()))?;
+        let tree = tree.at("open a temporary directory in", self.path())?;
         Ok(View {
             tree,
             _made: Some(made),
@@ -186,6 +187,6 @@ impl Pool {
             ..CloneSettings::default()
         };
         let source = self.home_of(of).join(WORKSPACE);
-        clone::clone(&source, target, &settings).map_err(SlotError::cloning(&source))
+        clone::clone(&source, target, &settings).of_checkpoint(&source)
     }
 }

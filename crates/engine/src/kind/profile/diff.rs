@@ -12,7 +12,7 @@ use crate::handle::Profiles;
 use crate::result::EntryType;
 use crate::warning::Warning;
 use serde::Serialize;
-use stasis_disk::check::{self, CheckSettings, Identity, IdentityError};
+use stasis_disk::check::{self, CheckError, CheckSettings, ProfileIdentity};
 use stasis_disk::form::archive::{Archive, ArchiveError, ReadSettings};
 use stasis_model::digest::{ArchiveDigest, FileDigest, FileHasher};
 use stasis_model::id::Lineage;
@@ -148,11 +148,7 @@ impl Profiles<'_> {
             let after = Side::read(&after, &settings, &spawn)?;
             compare(&before, &after, &settings)
         });
-        let compared = compared.await.map_err(|error| match error {
-            IdentityError::Archive(error) => Error::from(error),
-            IdentityError::Check(error) => error.into(),
-            _ => Error::NoArchive(cmd.lineage.to_string()),
-        })?;
+        let compared = compared.await?;
         Ok(ProfileDiff {
             subject: cmd.lineage.clone(),
             before_sha256,
@@ -181,7 +177,7 @@ impl Profiles<'_> {
 struct Side<'a> {
     archive: &'a Archive,
     entries: Vec<Entry>,
-    identity: Identity,
+    identity: ProfileIdentity,
 }
 
 impl<'a> Side<'a> {
@@ -189,7 +185,7 @@ impl<'a> Side<'a> {
         archive: &'a Archive,
         settings: &CheckSettings,
         spawn: &Spawn,
-    ) -> Result<Self, IdentityError> {
+    ) -> Result<Self, CheckError> {
         let mut entries = Vec::new();
         archive.list(&reading(settings), |entry| {
             entries.push(entry.clone());
@@ -287,7 +283,7 @@ fn compare(
     before: &Side<'_>,
     after: &Side<'_>,
     settings: &CheckSettings,
-) -> Result<Compared, IdentityError> {
+) -> Result<Compared, CheckError> {
     let (old, new) = (&before.identity, &after.identity);
     let mut unread = old.unread.clone();
     unread.extend(new.unread.iter().cloned());
@@ -330,7 +326,7 @@ impl Compared {
         before: &Side<'_>,
         after: &Side<'_>,
         settings: &CheckSettings,
-    ) -> Result<(), IdentityError> {
+    ) -> Result<(), CheckError> {
         let (mut compared, mut passed_over) = (0, 0);
         for change in diff_lists(&before.entries, &after.entries, difference) {
             match change {

@@ -20,7 +20,7 @@ use crate::error::{Error, error_chain};
 use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;
-use stasis_disk::check::{self, CheckSettings, IdentityError};
+use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::form::archive::{Archive, ArchiveError, ReadSettings};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::event::{EventKind, Severity};
@@ -364,12 +364,7 @@ pub(super) fn count(
         entries.push((entry.path.clone(), size));
         Ok::<_, ArchiveError>(())
     })?;
-    let identity = check::identity(archive, &entries, settings, spawn);
-    let identity = identity.map_err(|error| match error {
-        IdentityError::Archive(error) => Error::from(error),
-        IdentityError::Check(error) => error.into(),
-        error => Error::NoArchive(error.to_string()),
-    })?;
+    let identity = check::identity(archive, &entries, settings, spawn)?;
     let local = identity.local_storage.iter();
     let local = local.map(|origin| format!("{origin} (localStorage)"));
     let indexed = identity.indexed_db.iter();

@@ -108,7 +108,7 @@ impl Project {
             };
             let root = RootDir::open(&place, Mounts::Stay).map_err(no_state)?;
             let listed = walk::list(&root, &WalkSettings::default());
-            let (entries, _) = listed.map_err(stasis_disk::form::chunked::save::SaveError::from)?;
+            let (entries, _) = listed.map_err(stasis_disk::form::chunked::ChunkError::from)?;
             let (mut hasher, nothing) = (TreeHasher::new(), FileDigest::of(b""));
             for entry in &entries {
                 hasher.entry(entry, Some(&nothing));

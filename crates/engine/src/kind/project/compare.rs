@@ -10,9 +10,9 @@ use crate::error::{Error, OPEN_DIRECTORY};
 use crate::restore::RepoRestore;
 use crate::save::matcher;
 use serde::Serialize;
+use stasis_disk::form::chunked::ChunkError;
 use stasis_disk::form::chunked::databases::{holds_changes, owner_name};
 use stasis_disk::form::chunked::list::ListReader;
-use stasis_disk::form::chunked::save::SaveError;
 use stasis_disk::fs::metadata;
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::compare::compare_live;
@@ -161,7 +161,7 @@ impl Project {
                 let grafted = opened.and_then(|opened| live.with_overlay(graft.at.clone(), opened));
                 live = grafted.at(OPEN_DIRECTORY, &dir)?;
             }
-            let (entries, _) = walk::list(&live, &settings).map_err(SaveError::from)?;
+            let (entries, _) = walk::list(&live, &settings).map_err(ChunkError::from)?;
             let found = compare_live(&live, entries, listed);
             let mut found = found.map_err(DiffError::into_source)?;
             let is_shown = shown(&opened.manifest, &left_alone, &live)?;

@@ -2,9 +2,8 @@
 
 use super::rows::{ProjectSnapshot, ServiceHookRun};
 use crate::error_kind::ErrorKind;
-use stasis_disk::fs::lock_file::LockError;
 use stasis_disk::tree::staging_view::StagingViewError;
-use stasis_model::failure::Kinded;
+use stasis_model::failure::{Failure, Kinded};
 use stasis_model::id::{ProjectId, SnapshotId, VolumeName};
 use stasis_model::project::BadProject;
 use stasis_quiesce::pause::PauseError;
@@ -223,7 +222,7 @@ pub enum ProjectError {
     Place(#[from] StagingViewError),
     /// It could not be found out whether somebody is at it.
     #[error(transparent)]
-    Lock(LockError),
+    Lock(Failure),
 }
 
 impl ProjectError {
@@ -236,8 +235,8 @@ impl ProjectError {
             | Self::NoVolume { .. } => ErrorKind::NotFound,
             Self::NothingInState { .. } | Self::HidesHistory { .. } => ErrorKind::Limit,
             Self::Cancelled => ErrorKind::Cancelled,
-            Self::Lock(LockError::Failed(failure)) => failure.kind(),
-            Self::InProgress { .. } | Self::Lock(_) => ErrorKind::Conflict,
+            Self::Lock(failure) => failure.kind(),
+            Self::InProgress { .. } => ErrorKind::Conflict,
             Self::Sqlite { source, .. } => sqlite(source),
             Self::NotToml { .. }
             | Self::Config { .. }

@@ -1,14 +1,14 @@
 //! What can go wrong with a workspace, and with nothing else.
 
 use crate::error_kind::{
-    ErrorKind, clone as clone_kind, io_kind, place as place_kind, restore as restore_kind,
-    save as save_kind, walk as walk_kind,
+    ErrorKind, chunk as chunk_kind, clone as clone_kind, io_kind, place as place_kind,
+    walk as walk_kind,
 };
-use stasis_disk::form::slots::{SlotError, WorkspaceRestoreError};
-use stasis_disk::fs::lock_file::LockError;
+use stasis_disk::form::slots::SlotError;
 use stasis_disk::session_db::SessionDbError;
 use stasis_disk::tree::walk::WalkError;
 use stasis_disk::watch::MonitorError;
+use stasis_model::failure::Failure;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{BadReference, CheckpointRef, NoSlot, Slot};
 use std::path::PathBuf;
@@ -165,7 +165,15 @@ pub enum WorkspaceError {
     Watched(String),
     /// It could not be locked.
     #[error(transparent)]
-    Lock(LockError),
+    Lock(Failure),
+    /// Somebody is at it, and there is no room to wait.
+    #[error("`{}` is held: {holder}", .path.display())]
+    Held {
+        /// The lock.
+        path: PathBuf,
+        /// What its holder wrote.
+        holder: String,
+    },
     /// The watch on the tree.
     #[error(transparent)]
     Monitor(#[from] MonitorError),
@@ -264,7 +272,7 @@ impl WorkspaceError {
             Self::PlanChanged => ErrorKind::Retry,
             Self::Slots(error) => slots(error),
             Self::Walk(error) => walk_kind(error),
-            Self::Lock(LockError::Failed(failure)) => failure.kind(),
+            Self::Lock(failure) => failure.kind(),
             Self::SessionDb(error) => session_db(error),
             Self::Monitor(error) => monitor(error),
             _ => ErrorKind::Invalid,
@@ -276,18 +284,13 @@ fn slots(error: &SlotError) -> ErrorKind {
     match error {
         SlotError::OverBudget(_) => ErrorKind::Limit,
         SlotError::Clone { source, .. } => clone_kind(source),
-        SlotError::Walk(error) | SlotError::Restore(WorkspaceRestoreError::Checkpoint(error)) => {
-            walk_kind(error)
-        }
+        SlotError::Walk(error) | SlotError::Checkpoint(error) => walk_kind(error),
         SlotError::Empty(_) => ErrorKind::NotFound,
         SlotError::Replaced(_) => ErrorKind::Retry,
         SlotError::Unreadable { .. } | SlotError::Document(_) => ErrorKind::Corrupt,
-        SlotError::Pack(error) => save_kind(error),
-        SlotError::Unpack(error) => restore_kind(error),
-        SlotError::Place(error) | SlotError::Restore(WorkspaceRestoreError::Workspace(error)) => {
-            place_kind(error)
-        }
-        SlotError::Restore(_) => ErrorKind::Cancelled,
+        SlotError::Pack(error) | SlotError::Unpack(error) => chunk_kind(error),
+        SlotError::Place(error) => place_kind(error),
+        SlotError::Cancelled => ErrorKind::Cancelled,
         SlotError::Failed(failure) => failure.kind(),
         _ => ErrorKind::Invalid,
     }

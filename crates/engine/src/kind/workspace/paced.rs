@@ -12,7 +12,7 @@ use super::prompt_mark::{AbandonedMark, PromptMark};
 use super::show::age;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
-use stasis_disk::fs::lock_file::{LockError, LockFile};
+use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_model::workspace::pace::{HookPace, Wait};
 use stasis_model::workspace::{self, CheckpointOrigin};
 use std::path::PathBuf;
@@ -244,10 +244,10 @@ impl Workspace {
             self.clock().now()
         );
         let is_over = || self.clock().uptime() >= until;
-        match LockFile::take_within(&self.hook_lock(), &words, AGAIN, is_over) {
-            Ok(only) => Ok(Ok(only)),
-            Err(LockError::Held { holder, .. }) => Ok(Err(holder)),
-            Err(error) => Err(WorkspaceError::Lock(error).into()),
+        let attempt = LockFile::take_within(&self.hook_lock(), &words, AGAIN, is_over);
+        match attempt.map_err(WorkspaceError::Lock)? {
+            LockAttempt::Taken(only) => Ok(Ok(only)),
+            LockAttempt::Held(holder) => Ok(Err(holder)),
         }
     }
 

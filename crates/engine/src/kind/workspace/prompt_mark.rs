@@ -7,7 +7,7 @@
 //! *Always true:* a file that no process locks is of one that ended between 1 and 2. A mark that cannot be made hinders no
 //! checkpoint.
 
-use stasis_disk::fs::lock_file::LockFile;
+use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_disk::fs::remove;
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,11 @@ impl PromptMark {
         let name = format!("{at_ms}-{}", std::process::id());
         let path = session.join(DIRECTORY).join(name);
         match LockFile::take(&path, "") {
-            Ok(lock) => Some(Self { path, _lock: lock }),
+            Ok(LockAttempt::Taken(lock)) => Some(Self { path, _lock: lock }),
+            Ok(LockAttempt::Held(holder)) => {
+                tracing::debug!(holder, "a prompt is not marked");
+                None
+            }
             Err(error) => {
                 let error = crate::error::error_chain(&error);
                 tracing::debug!(error, "a prompt is not marked");

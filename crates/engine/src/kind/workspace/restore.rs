@@ -538,10 +538,7 @@ impl LiveRestore<'_> {
 fn not_ours(error: &slots::SlotError) -> &[EntryPath] {
     use stasis_disk::tree::restore::RestoreError::NotOurs;
     match error {
-        slots::SlotError::Place(NotOurs(paths))
-        | slots::SlotError::Restore(slots::WorkspaceRestoreError::Workspace(NotOurs(paths))) => {
-            paths
-        }
+        slots::SlotError::Place(NotOurs(paths)) => paths,
         _ => &[],
     }
 }
@@ -555,9 +552,5 @@ fn is_half_done(error: &Error) -> bool {
     let WorkspaceError::Slots(error) = &**error else {
         return false;
     };
-    matches!(
-        **error,
-        slots::SlotError::Place(HalfDone { .. })
-            | slots::SlotError::Restore(slots::WorkspaceRestoreError::Workspace(HalfDone { .. }))
-    )
+    matches!(**error, slots::SlotError::Place(HalfDone { .. }))
 }

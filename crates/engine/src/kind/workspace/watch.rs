@@ -10,7 +10,7 @@ use super::commands::Maker;
 use super::error::WorkspaceError;
 use crate::error::Error;
 use stasis_disk::form::slots::fact;
-use stasis_disk::fs::lock_file::{LockError, LockFile};
+use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_disk::fs::root_dir::RootDir;
 use stasis_disk::session_db::WATCH_STATE;
 use stasis_disk::watch::{EventBatch, Monitor, MonitorError};
@@ -83,11 +83,11 @@ impl Workspace {
             tries += 1;
             tries > TRIES
         };
-        LockFile::take_within(&self.watch_lock(), words, TICK, is_over).map_err(|error| match error
-        {
-            LockError::Held { holder, .. } => WorkspaceError::Watched(holder),
-            error => WorkspaceError::Lock(error),
-        })
+        let attempt = LockFile::take_within(&self.watch_lock(), words, TICK, is_over);
+        match attempt.map_err(WorkspaceError::Lock)? {
+            LockAttempt::Taken(lock) => Ok(lock),
+            LockAttempt::Held(holder) => Err(WorkspaceError::Watched(holder)),
+        }
     }
 
     /// Goes on where the last watch stopped, or begins anew.

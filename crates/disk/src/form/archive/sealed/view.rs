@@ -2,7 +2,7 @@
 
 use super::super::problem::{BadSeal, Problem};
 use super::super::verify::digest;
-use super::super::{ArchiveError, ReadAt};
+use super::super::{ArchiveContext, ArchiveError, ReadAt};
 use super::layout::{FOOTER, SealedFooter, SealedFrames};
 use crate::crypt::{DataKey, Kind, PieceId, Pieces};
 use stasis_model::digest::ArchiveDigest;
@@ -32,24 +32,22 @@ pub struct SealedArchive {
 impl SealedArchive {
     /// Takes encrypted bytes that are wherever they are, known as `name`, and opens their index.
     pub fn open(bytes: Arc<dyn ReadAt>, name: &Path, key: &DataKey) -> Result<Self, ArchiveError> {
-        let refused = |bad| ArchiveError::refused(name)(Problem::Seal(bad));
         let length = bytes.length().at("read", name)?;
         let before_footer = length.checked_sub(FOOTER as u64);
-        let before_footer = before_footer.ok_or_else(|| refused(BadSeal::NotSealed))?;
+        let before_footer = before_footer.ok_or(BadSeal::NotSealed).of_archive(name)?;
         let mut footer = [0; FOOTER];
         let read = bytes.read_exact_at(&mut footer, before_footer);
         read.at("read", name)?;
-        let footer = SealedFooter::read(&footer).map_err(refused)?;
+        let footer = SealedFooter::read(&footer).of_archive(name)?;
         let before = before_footer.checked_sub(footer.stored as u64);
-        let before = before.ok_or_else(|| refused(BadSeal::Index))?;
+        let before = before.ok_or(BadSeal::Index).of_archive(name)?;
         let mut index = vec![0; footer.stored];
         let read = bytes.read_exact_at(&mut index, before);
         read.at("read", name)?;
         let pieces = key.pieces();
         let opened = pieces.open(Kind::Index, &footer.id, &mut index);
-        opened.map_err(|_| refused(BadSeal::Index))?;
-        let (table, tail) =
-            SealedFrames::parse(&index, before).map_err(ArchiveError::refused(name))?;
+        opened.or(Err(BadSeal::Index)).of_archive(name)?;
+        let (table, tail) = SealedFrames::parse(&index, before).of_archive(name)?;
         Ok(Self {
             path: name.to_owned(),
             tail: tail.to_vec(),
@@ -106,14 +104,13 @@ impl SealedArchive {
         let opened = self
             .pieces
             .open(Kind::Frame, &self.table.id(frame), &mut stored);
-        opened.map_err(|_| {
-            let at = self.table.stored(frame).0;
-            let what = "it does not decrypt";
-            let problem = Problem::Frame { frame, at, what };
-            let refused = ArchiveError::refused(&self.path)(problem);
-            io::Error::new(io::ErrorKind::InvalidData, refused)
-        })?;
-        Ok(stored)
+        let at = self.table.stored(frame).0;
+        let what = "it does not decrypt";
+        let opened = opened.or(Err(Problem::Frame { frame, at, what }));
+        match opened.of_archive(&self.path) {
+            Ok(_) => Ok(stored),
+            Err(refused) => Err(io::Error::new(io::ErrorKind::InvalidData, refused)),
+        }
     }
 
     /// A frame of which only a part is wanted; others of its parts may be wanted soon.

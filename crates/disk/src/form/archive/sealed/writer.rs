@@ -6,7 +6,7 @@ use super::super::output::ArchiveOutput;
 use super::super::reader::{Archive, ArchiveForm};
 use super::super::verify::digest;
 use super::super::workers::{self, FrameTask, FrameWorkers};
-use super::super::{ArchiveError, Problem};
+use super::super::{ArchiveContext, ArchiveError, Problem};
 use super::frame_table::{Behind, Closing, FrameTable};
 use super::layout::{SealedFooter, SealedFrames};
 use crate::crypt::{DataKey, Kind, Pieces};
@@ -172,28 +172,22 @@ impl Sealing<'_> {
     /// What follows the frames in the archive, and still is what was read when it was opened.
     fn tail(&self) -> Result<Vec<u8>, ArchiveError> {
         let path = &self.plain.path;
-        let refused = || ArchiveError::refused(path);
         let start = self.plain.index.frames.iter();
         let start: u64 = start.map(|frame| u64::from(frame.stored)).sum();
-        let length = self
-            .plain
-            .bytes
-            .length()
-            .map_err(ArchiveError::unread(path))?;
+        let length = self.plain.bytes.length().of_archive(path)?;
         let length = usize::try_from(length.saturating_sub(start)).unwrap_or(usize::MAX);
         if length > index::LARGEST_INDEX + index::HEAD + index::FOOTER {
-            return Err(refused()(Problem::Trailing));
+            return Err(Problem::Trailing).of_archive(path);
         }
         let mut tail = vec![0; length];
         let read = self.plain.bytes.read_exact_at(&mut tail, start);
-        read.map_err(ArchiveError::unread(path))?;
-        let (body, footer) = tail
-            .split_last_chunk()
-            .ok_or_else(|| refused()(Problem::Truncated))?;
-        let footer = index::IndexFooter::read(footer).map_err(refused())?;
-        let footer = footer.ok_or_else(|| refused()(Problem::Truncated))?;
-        if footer.index(body, start).map_err(refused())? != self.plain.index {
-            return Err(refused()(Problem::Index("it changed while it was read")));
+        read.of_archive(path)?;
+        let parts = tail.split_last_chunk().ok_or(Problem::Truncated);
+        let (body, footer) = parts.of_archive(path)?;
+        let footer = index::IndexFooter::read(footer).of_archive(path)?;
+        let footer = footer.ok_or(Problem::Truncated).of_archive(path)?;
+        if footer.index(body, start).of_archive(path)? != self.plain.index {
+            return Err(Problem::Index("it changed while it was read")).of_archive(path);
         }
         Ok(tail)
     }

@@ -2,8 +2,8 @@
 
 use super::reading::fetch_stored;
 use super::rows::{FileRow, RestoreRows, Use};
-use super::{ChunkRestoreError, RestoreParts, WrittenTree};
-use crate::form::chunked::same;
+use super::{RestoreParts, WrittenTree};
+use crate::form::chunked::{ChunkError, same};
 use crate::tree::write::NewFile;
 use crate::worker_pool::{WorkerPool, lock};
 use stasis_model::digest::TreeDigest;
@@ -84,7 +84,7 @@ impl<'s> Filling<'s> {
         }
     }
 
-    pub(super) fn run(self) -> Result<WrittenTree, ChunkRestoreError> {
+    pub(super) fn run(self) -> Result<WrittenTree, ChunkError> {
         let runs = self.rows.files.len().div_ceil(RUN);
         let workers = self.parts.workers;
         WorkerPool::for_each(workers, 0..runs, |run| self.without_chunks(run))?;
@@ -106,7 +106,7 @@ impl<'s> Filling<'s> {
     }
 
     /// Makes files that lie in no chunk, and takes what is right from the old tree.
-    fn without_chunks(&self, run: usize) -> Result<(), ChunkRestoreError> {
+    fn without_chunks(&self, run: usize) -> Result<(), ChunkError> {
         let files = self.rows.files.iter().enumerate();
         for (number, file) in files.skip(run * RUN).take(RUN) {
             if file.uses == 0 {
@@ -122,7 +122,7 @@ impl<'s> Filling<'s> {
     }
 
     /// Takes a file from the old tree, if it holds the same under the same name.
-    fn reuse(&self, number: u32, file: &FileRow) -> Result<bool, ChunkRestoreError> {
+    fn reuse(&self, number: u32, file: &FileRow) -> Result<bool, ChunkError> {
         let Some(old) = self.parts.old else {
             return Ok(false);
         };
@@ -172,7 +172,7 @@ impl<'s> Filling<'s> {
     }
 
     /// Fetches a chunk and writes what lies in it.
-    fn chunk(&self, number: usize) -> Result<(), ChunkRestoreError> {
+    fn chunk(&self, number: usize) -> Result<(), ChunkError> {
         let uses = &self.rows.uses[self.starts[number]..self.starts[number + 1]];
         if uses.iter().all(|one| self.is_reused(one.file)) {
             return Ok(());
@@ -187,7 +187,7 @@ impl<'s> Filling<'s> {
         Ok(())
     }
 
-    fn begin(&self, number: u32) -> Result<NewFile<'s>, ChunkRestoreError> {
+    fn begin(&self, number: u32) -> Result<NewFile<'s>, ChunkError> {
         if self.parts.old.is_some()
             && let Some(begun) = lock(&self.begun).remove(&number)
         {
@@ -197,7 +197,7 @@ impl<'s> Filling<'s> {
         Ok(self.parts.writer.file(&self.rows.path(file), file.size)?)
     }
 
-    fn write(&self, one: &Use, bytes: &[u8]) -> Result<(), ChunkRestoreError> {
+    fn write(&self, one: &Use, bytes: &[u8]) -> Result<(), ChunkError> {
         let file = &self.rows.files[one.file as usize];
         let Some(open) = self.several.get(&one.file) else {
             let made = self.begin(one.file)?;
@@ -220,7 +220,7 @@ impl<'s> Filling<'s> {
     }
 }
 
-fn finish(made: NewFile<'_>, file: &FileRow) -> Result<(), ChunkRestoreError> {
+fn finish(made: NewFile<'_>, file: &FileRow) -> Result<(), ChunkError> {
     made.finish(&file.metadata, file.attributes())?;
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! What a restore reads, whether it writes or not. A check runs the same code with nowhere to write to, so that the two cannot
 //! disagree about what can be restored.
 
-use super::ChunkRestoreError;
 use crate::form::chunked::list::ListReader;
 use crate::form::chunked::{ChunkError, ChunkSource, fetch};
 use crate::tree::write::WriteLimits;
@@ -16,23 +15,9 @@ use std::collections::{BTreeSet, HashSet};
 /// Symbolic links lead no further than this on Linux.
 const TARGET_MAX: usize = 4095;
 
-/// Why entries are not a tree, though each may be an entry.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadTree {
-    /// It lies in nothing that is a directory.
-    #[error("what it lies in is not a directory of the tree")]
-    Outside,
-    /// Its target cannot be one.
-    #[error("no symbolic link can lead there")]
-    Target,
-    /// It is another name of nothing.
-    #[error("it is another name of `{0}`, which is not a file of the tree")]
-    Link(EntryPath),
-    /// There is more of the tree than any can have.
-    #[error("the tree has more entries, bytes or levels than can be written")]
-    TooMuch,
-}
+const NO_DIRECTORY: &str = "what it lies in is not a directory of the tree";
+const NO_TARGET: &str = "no symbolic link can lead there";
+const TOO_MUCH: &str = "the tree has more entries, bytes or levels than can be written";
 
 /// What a snapshot's list leads to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,10 +29,7 @@ pub struct ListedTree {
 }
 
 /// Reads a whole list as a restore does, and says what it leads to. Nothing is written.
-pub fn read_list(
-    source: &dyn ChunkSource,
-    list: &FileList,
-) -> Result<ListedTree, ChunkRestoreError> {
+pub fn read_list(source: &dyn ChunkSource, list: &FileList) -> Result<ListedTree, ChunkError> {
     let mut chunks = BTreeSet::new();
     let digest = each_row(source, list, |row| {
         let slices = row.content.iter().flat_map(FileContent::slices);
@@ -73,8 +55,8 @@ pub fn fetch_stored(source: &dyn ChunkSource, chunk: &StoredChunk) -> Result<Vec
 pub(super) fn each_row(
     source: &dyn ChunkSource,
     list: &FileList,
-    mut show: impl FnMut(ListRow) -> Result<(), ChunkRestoreError>,
-) -> Result<TreeDigest, ChunkRestoreError> {
+    mut show: impl FnMut(ListRow) -> Result<(), ChunkError>,
+) -> Result<TreeDigest, ChunkError> {
     let (mut reader, mut hasher) = (ListReader::new(source, list)?, TreeHasher::new());
     let mut shape = TreeShape::default();
     while let Some(row) = reader.next_row()? {
@@ -99,18 +81,18 @@ struct TreeShape {
 }
 
 impl TreeShape {
-    fn add(&mut self, row: &ListRow) -> Result<(), ChunkRestoreError> {
+    fn add(&mut self, row: &ListRow) -> Result<(), ChunkError> {
         let path = &row.entry.path;
-        let bad = |source| ChunkRestoreError::Unfit {
+        let unfit = |why: &str| ChunkError::Unfit {
             path: path.clone(),
-            source,
+            source: why.into(),
         };
-        let (above, _) = path.split_last().ok_or_else(|| bad(BadTree::Outside))?;
+        let (above, _) = path.split_last().ok_or_else(|| unfit(NO_DIRECTORY))?;
         while self.open.last().is_some_and(|open| *open != above) {
             self.open.pop();
         }
         if !above.is_root() && self.open.is_empty() {
-            return Err(bad(BadTree::Outside));
+            return Err(unfit(NO_DIRECTORY));
         }
         let limits = WriteLimits::default();
         self.entries += 1;
@@ -118,19 +100,19 @@ impl TreeShape {
             EntryKind::Directory => self.open.push(path.clone()),
             EntryKind::Symlink { target } => {
                 if target.is_empty() || target.len() > TARGET_MAX || target.contains(&0) {
-                    return Err(bad(BadTree::Target));
+                    return Err(unfit(NO_TARGET));
                 }
             }
             EntryKind::HardLink { to } => self.links.push((to.clone(), path.clone())),
             EntryKind::File { size } => self.bytes = self.bytes.saturating_add(*size),
             EntryKind::Fifo => {}
-            _ => return Err(bad(BadTree::Outside)),
+            _ => return Err(unfit(NO_DIRECTORY)),
         }
         if self.entries > limits.entries
             || self.bytes > limits.bytes
             || self.open.len() > limits.deepest
         {
-            return Err(bad(BadTree::TooMuch));
+            return Err(unfit(TOO_MUCH));
         }
         Ok(())
     }
@@ -140,7 +122,7 @@ impl TreeShape {
         self,
         source: &dyn ChunkSource,
         list: &FileList,
-    ) -> Result<(), ChunkRestoreError> {
+    ) -> Result<(), ChunkError> {
         if self.links.is_empty() {
             return Ok(());
         }
@@ -152,9 +134,10 @@ impl TreeShape {
             }
         }
         match self.links.iter().find(|(to, _)| missed.contains(to)) {
-            Some((to, path)) => Err(ChunkRestoreError::Unfit {
+            Some((to, path)) => Err(ChunkError::Unfit {
                 path: path.clone(),
-                source: BadTree::Link(to.clone()),
+                source: format!("it is another name of `{to}`, which is not a file of the tree")
+                    .into(),
             }),
             None => Ok(()),
         }

@@ -1,10 +1,9 @@
 //! A large file that was there before: only the pieces that changed are stored.
 
-use super::SaveError;
 use super::large::{CutFile, LargeFile, LargeRead, Part, WINDOW};
 use super::stream::PieceStream;
 use super::workers::{Offered, Tools};
-use crate::form::chunked::ChunkLook;
+use crate::form::chunked::{ChunkError, ChunkLook};
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::blocks;
 use stasis_model::tree::chunking::{PIECE, PIECES_CUT};
@@ -43,7 +42,7 @@ impl<'a> LargeRead<'_, 'a> {
         &self,
         was: &PreviousBlocks<'_>,
         tools: &mut Tools<'a>,
-    ) -> Result<ComparedFile, SaveError> {
+    ) -> Result<ComparedFile, ChunkError> {
         let content = was.content;
         let mut stream = PieceStream::new();
         let mut buffer = vec![0; WINDOW];
@@ -92,7 +91,7 @@ impl<'a> LargeRead<'_, 'a> {
     }
 
     /// The chunks of a file that are not there any more: pieces in them cannot stay.
-    fn gone(&self, content: &FileContent) -> Result<HashSet<ChunkName>, SaveError> {
+    fn gone(&self, content: &FileContent) -> Result<HashSet<ChunkName>, ChunkError> {
         let names: HashSet<ChunkName> = content.slices().map(|slice| slice.chunk.name).collect();
         let mut gone = HashSet::new();
         for name in names {
@@ -126,7 +125,7 @@ impl<'a> LargeRead<'_, 'a> {
         changed: &[u64],
         mut taken: CutFile,
         tools: &mut Tools<'a>,
-    ) -> Result<ComparedFile, SaveError> {
+    ) -> Result<ComparedFile, ChunkError> {
         let new = taken.fingerprints.take().unwrap_or_default();
         let (mut at, mut gathering) = (0_u64, Gathering::default());
         for number in changed {
@@ -165,7 +164,7 @@ impl<'a> LargeRead<'_, 'a> {
         taken: &mut CutFile,
         gathering: &mut Gathering,
         tools: &mut Tools<'a>,
-    ) -> Result<(), SaveError> {
+    ) -> Result<(), ChunkError> {
         if gathering.bundle.is_empty() {
             return Ok(());
         }

@@ -1,9 +1,9 @@
 //! A large file that is new: cut by content, or, a database, at fixed places.
 
-use super::SaveError;
 use super::large::{CutFile, LargeFile, LargeRead, Part, WINDOW};
 use super::stream::PieceStream;
 use super::workers::{Offered, Tools};
+use crate::form::chunked::ChunkError;
 use crate::fs::holes;
 use stasis_model::tree::chunking::PIECES_CUT;
 use stasis_model::tree::list::Extent;
@@ -22,7 +22,11 @@ struct CutStretch {
 
 impl<'a> LargeRead<'_, 'a> {
     /// Cuts the file into chunks and has them sealed.
-    pub(super) fn cut(&self, is_sqlite: bool, tools: &mut Tools<'a>) -> Result<CutFile, SaveError> {
+    pub(super) fn cut(
+        &self,
+        is_sqlite: bool,
+        tools: &mut Tools<'a>,
+    ) -> Result<CutFile, ChunkError> {
         let of = Arc::new(LargeFile::default());
         let (mut stream, mut parts) = (PieceStream::new(), Vec::new());
         let (mut at, end, mut data_bytes) = (0, self.opened.seen.size, 0);
@@ -74,7 +78,7 @@ impl<'a> LargeRead<'_, 'a> {
         &self,
         stretch: &mut CutStretch,
         stream: &mut PieceStream,
-    ) -> Result<Option<Vec<u8>>, SaveError> {
+    ) -> Result<Option<Vec<u8>>, ChunkError> {
         self.go_on()?;
         let cutter = &self.pool.cutter;
         while stretch.buffer.len() < cutter.reach() && stretch.at < stretch.end {

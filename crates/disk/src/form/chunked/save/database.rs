@@ -1,21 +1,20 @@
 //! Files that turn out to be live databases.
 
-use super::SaveError;
 use super::plan::{FileState, Job, SavePlan};
 use super::workers::{
     CopiedDatabase, DatabaseTask, FoundDatabase, OpenedFile, ReadSource, SaveWorkers, Tools,
 };
+use crate::form::chunked::ChunkError;
 use crate::form::chunked::databases::{
     DatabaseCopy, DatabaseState, HEADER, Inconsistent, LiveDatabase, OPENED_MEANWHILE, SetFile,
 };
 use crate::form::chunked::scan::Scan;
+use crate::fs::root_dir::c_name;
 use crate::tree::walk::{WalkError, WalkSkip};
 use crate::worker_pool::lock;
-use rustix::io::Errno;
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::chunking::LARGE;
 use std::collections::{HashMap, HashSet};
-use std::ffi::CString;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -30,7 +29,7 @@ impl<'a> SaveWorkers<'a> {
         clippy::needless_pass_by_value,
         reason = "its descriptor must be closed here"
     )]
-    pub(super) fn put_aside(&self, job: &Job, opened: OpenedFile<'_>) -> Result<(), SaveError> {
+    pub(super) fn put_aside(&self, job: &Job, opened: OpenedFile<'_>) -> Result<(), ChunkError> {
         let attributes = self.attributes(job, &opened)?;
         lock(&self.aside).push(FoundDatabase {
             file: job.file,
@@ -45,7 +44,7 @@ impl<'a> SaveWorkers<'a> {
         &self,
         task: &DatabaseTask,
         tools: &mut Tools<'a>,
-    ) -> Result<(), SaveError> {
+    ) -> Result<(), ChunkError> {
         let (at, beside) = (task.jobs.start, task.jobs.start + 1..task.jobs.end);
         let source = match self.captured(task)? {
             CapturedDatabase::One(source) => source,
@@ -68,7 +67,7 @@ impl<'a> SaveWorkers<'a> {
         task: &DatabaseTask,
         mut files: HashMap<Vec<u8>, CopiedDatabase>,
         tools: &mut Tools<'a>,
-    ) -> Result<(), SaveError> {
+    ) -> Result<(), ChunkError> {
         for at in task.jobs.clone() {
             let job = &self.plan.jobs[at];
             let (listing, spotted) = self.scan.get(job.spot);
@@ -84,7 +83,7 @@ impl<'a> SaveWorkers<'a> {
         Ok(())
     }
 
-    fn any(&self, at: usize, tools: &mut Tools<'a>) -> Result<(), SaveError> {
+    fn any(&self, at: usize, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
         let size = match &tools.source {
             Some(ReadSource::Copy(copied)) => {
                 crate::fs::metadata::of(&copied.file).map(|seen| seen.size)
@@ -97,14 +96,14 @@ impl<'a> SaveWorkers<'a> {
         self.large(at, tools)
     }
 
-    fn captured(&self, task: &DatabaseTask) -> Result<CapturedDatabase, SaveError> {
+    fn captured(&self, task: &DatabaseTask) -> Result<CapturedDatabase, ChunkError> {
         let (job, aside) = (&self.plan.jobs[task.jobs.start], &task.aside);
         let (listing, spotted) = self.scan.get(job.spot);
         let path = listing.path_of(spotted);
         let Some(capture) = self.parts.databases else {
             return Ok(CapturedDatabase::One(ReadSource::AsItIs(None)));
         };
-        let name = CString::new(listing.name(spotted)).map_err(|_| Errno::INVAL);
+        let name = c_name(listing.name(spotted));
         let opened = self.parts.root.directory(listing.path.as_bytes());
         let copy = match (name, opened) {
             (Ok(name), Ok(directory)) => capture.capture(&LiveDatabase {
@@ -150,7 +149,7 @@ impl<'a> SaveWorkers<'a> {
         files: Vec<SetFile>,
         mut state: DatabaseState,
         mut why: Option<String>,
-    ) -> Result<HashMap<Vec<u8>, CopiedDatabase>, SaveError> {
+    ) -> Result<HashMap<Vec<u8>, CopiedDatabase>, ChunkError> {
         let own = self.scan.get(self.plan.jobs[task.jobs.start].spot);
         let own_name = own.0.name(own.1);
         let names: HashSet<&[u8]> = task
@@ -185,7 +184,7 @@ impl<'a> SaveWorkers<'a> {
     }
 
     /// Reports a database that is not stored as one committed state; an error where everything must be right.
-    fn name_inconsistent(&self, path: EntryPath, why: String) -> Result<(), SaveError> {
+    fn name_inconsistent(&self, path: EntryPath, why: String) -> Result<(), ChunkError> {
         if self.settings.walk.strict {
             let reason = WalkSkip::Inconsistent;
             return Err(WalkError::Incomplete { path, reason }.into());

@@ -1,6 +1,5 @@
 //! Large files: cut by content, or compared with what they were piece by piece.
 
-use super::SaveError;
 use super::compare::{ComparedFile, PreviousBlocks};
 use super::plan::{Job, Rare, ReadFile};
 use super::workers::{ATTEMPTS, OpenedFile, SaveWorkers, Tools};
@@ -78,7 +77,7 @@ pub(super) struct LargeRead<'p, 'a> {
 
 impl<'a> SaveWorkers<'a> {
     /// Reads a large file and stores what is new of it.
-    pub(super) fn large(&self, at: usize, tools: &mut Tools<'a>) -> Result<(), SaveError> {
+    pub(super) fn large(&self, at: usize, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
         let job = &self.plan.jobs[at];
         for attempt in 1..=ATTEMPTS {
             let Some(opened) = self.open(job, tools)? else {
@@ -116,7 +115,7 @@ impl<'a> LargeRead<'_, 'a> {
     }
 
     /// Reads the file; `None` when it changed between being compared and being read.
-    fn take(&self, start: &[u8], tools: &mut Tools<'a>) -> Result<Option<CutFile>, SaveError> {
+    fn take(&self, start: &[u8], tools: &mut Tools<'a>) -> Result<Option<CutFile>, ChunkError> {
         let is_sqlite = start == HEADER;
         if let Some(before) = &self.job.previous
             && let StoredContent::Many(content) = &before.content
@@ -134,7 +133,7 @@ impl<'a> LargeRead<'_, 'a> {
                     };
                     self.compare(&was, tools)?
                 }
-                Err(error @ ChunkError::Moving { .. }) => return Err(error.into()),
+                Err(error @ ChunkError::Moving { .. }) => return Err(error),
                 // Without the fingerprints there is nothing to compare with.
                 Err(_) => ComparedFile::TooDifferent,
             };
@@ -147,7 +146,7 @@ impl<'a> LargeRead<'_, 'a> {
         self.cut(is_sqlite, tools).map(Some)
     }
 
-    fn settle(self, taken: CutFile, tools: &mut Tools<'a>) -> Result<(), SaveError> {
+    fn settle(self, taken: CutFile, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
         let Self { pool, job, opened } = self;
         pool.wait_for(&taken.of, tools);
         pool.count(1, 0);
@@ -175,7 +174,7 @@ impl<'a> LargeRead<'_, 'a> {
     }
 
     /// Reads until `buffer` is full or the file ends.
-    pub(super) fn read_at(&self, buffer: &mut [u8], from: u64) -> Result<usize, SaveError> {
+    pub(super) fn read_at(&self, buffer: &mut [u8], from: u64) -> Result<usize, ChunkError> {
         let mut read = 0;
         while read < buffer.len() {
             match pread(&self.opened.file, &mut buffer[read..], from + read as u64) {
@@ -188,16 +187,16 @@ impl<'a> LargeRead<'_, 'a> {
         Ok(read)
     }
 
-    pub(super) fn failed(&self, error: Errno) -> SaveError {
+    pub(super) fn failed(&self, error: Errno) -> ChunkError {
         let (listing, spotted) = self.opened.path;
-        SaveError::Walk(WalkError::Failed {
+        ChunkError::Walk(WalkError::Failed {
             doing: "read",
             path: listing.path_of(spotted),
             source: error.into(),
         })
     }
 
-    pub(super) fn go_on(&self) -> Result<(), SaveError> {
+    pub(super) fn go_on(&self) -> Result<(), ChunkError> {
         if self.pool.settings.walk.cancel.load(Ordering::Relaxed) {
             return Err(WalkError::Cancelled.into());
         }

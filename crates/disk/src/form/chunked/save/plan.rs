@@ -1,6 +1,5 @@
 //! Which files keep their content, and which are read.
 
-use super::SaveError;
 use crate::form::chunked::ChunkError;
 use crate::form::chunked::databases::{DatabaseState, holds_changes, owner_name, set_owner_name};
 use crate::form::chunked::list::ListReader;
@@ -170,7 +169,7 @@ pub(super) fn join(
     scan: &Scan,
     previous: Previous<'_>,
     databases: PlannedDatabases,
-) -> Result<SavePlan, SaveError> {
+) -> Result<SavePlan, ChunkError> {
     let owners = match databases {
         PlannedDatabases::Files => HashMap::new(),
         PlannedDatabases::Copies => scan.companions(owner_name),

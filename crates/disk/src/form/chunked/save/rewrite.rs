@@ -3,18 +3,18 @@
 //! A chunk that can be rebuilt is stored under its old name, so that every snapshot that needs it is whole again. What
 //! lies in one that cannot is read and stored like new, so that at least the snapshot being made is whole.
 
+use super::SaveRun;
 use super::plan::FileState;
-use super::{SaveError, SaveRun};
 use crate::form::chunked::ChunkError;
 use crate::form::chunked::scan::{ScannedKind, Spot};
 use crate::form::chunked::seal::ChunkSealer;
 use crate::form::chunked::table::StoredContent;
+use crate::fs::root_dir::c_name;
 use rustix::io::{Errno, pread};
 use stasis_model::digest::ChunkDigest;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::list::{Extent, StoredChunk};
 use std::collections::HashSet;
-use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// A stretch of a chunk that may be found in a file.
@@ -30,7 +30,7 @@ impl SaveRun<'_> {
     pub(super) fn rewrite_damaged(
         &mut self,
         damaged: &HashSet<ChunkName>,
-    ) -> Result<(), SaveError> {
+    ) -> Result<(), ChunkError> {
         if damaged.is_empty() {
             return Ok(());
         }
@@ -52,13 +52,12 @@ impl SaveRun<'_> {
     pub(super) fn rebuild(
         &self,
         damaged: &HashSet<ChunkName>,
-    ) -> Result<HashSet<ChunkName>, SaveError> {
+    ) -> Result<HashSet<ChunkName>, ChunkError> {
         let mut rewritten = HashSet::new();
         if damaged.is_empty() {
             return Ok(rewritten);
         }
-        let mut sealer =
-            ChunkSealer::new(self.parts.sink, self.settings.level).map_err(SaveError::Tools)?;
+        let mut sealer = ChunkSealer::new(self.parts.sink, self.settings.level)?;
         let named = self.plan.table().named(damaged);
         for (number, chunk) in named {
             let whole = self.rebuilt(&self.shards(&chunk, number), &chunk);
@@ -148,7 +147,7 @@ impl SaveRun<'_> {
     fn read_shard(&self, shard: &Shard, into: &mut [u8]) -> Result<(), Errno> {
         let (parts, (listing, spotted)) = (self.parts, self.scan.get(shard.spot));
         let directory: OwnedFd = parts.root.directory(listing.path.as_bytes())?;
-        let name = CString::new(listing.name(spotted)).map_err(|_| Errno::INVAL)?;
+        let name = c_name(listing.name(spotted))?;
         let file = parts.root.file(directory.as_fd(), &name)?;
         let mut done = 0;
         while done < into.len() {

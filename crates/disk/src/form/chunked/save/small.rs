@@ -1,9 +1,9 @@
 //! Small files on their way into bundles.
 
-use super::SaveError;
 use super::bundle::Bundle;
 use super::plan::{Job, Rare, ReadFile};
 use super::workers::{ATTEMPTS, OpenedFile, SaveWorkers, Tools};
+use crate::form::chunked::ChunkError;
 use crate::form::chunked::table::StoredContent;
 use crate::fs::metadata;
 use crate::tree::walk::WalkSkip;
@@ -26,7 +26,7 @@ impl<'a> SaveWorkers<'a> {
         &self,
         range: Range<usize>,
         tools: &mut Tools<'a>,
-    ) -> Result<(), SaveError> {
+    ) -> Result<(), ChunkError> {
         let mut bundle = Bundle::default();
         let mut buffer = Vec::new();
         for at in range {
@@ -44,7 +44,7 @@ impl<'a> SaveWorkers<'a> {
         bundle: &mut Bundle,
         buffer: &mut Vec<u8>,
         tools: &mut Tools<'a>,
-    ) -> Result<(), SaveError> {
+    ) -> Result<(), ChunkError> {
         let job = &self.plan.jobs[at];
         let Some(opened) = self.read_small(job, buffer, tools)? else {
             return Ok(());
@@ -93,7 +93,7 @@ impl<'a> SaveWorkers<'a> {
         Ok(())
     }
 
-    fn end_bundle(&self, bundle: &mut Bundle, tools: &mut Tools<'a>) -> Result<(), SaveError> {
+    fn end_bundle(&self, bundle: &mut Bundle, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
         if bundle.len() == 0 {
             return Ok(());
         }
@@ -118,7 +118,7 @@ impl<'a> SaveWorkers<'a> {
         job: &Job,
         buffer: &mut Vec<u8>,
         tools: &mut Tools<'a>,
-    ) -> Result<Option<OpenedFile<'a>>, SaveError> {
+    ) -> Result<Option<OpenedFile<'a>>, ChunkError> {
         for attempt in 1.. {
             let Some(opened) = self.open(job, tools)? else {
                 return Ok(None);

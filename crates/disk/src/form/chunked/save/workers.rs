@@ -5,14 +5,14 @@
 
 use super::large::LargeFile;
 use super::plan::{Before, FileState, Job, ReadFile, SavePlan};
-use super::{SaveError, SaveParts, SaveReport, SaveRun, SaveSettings};
+use super::{SaveParts, SaveReport, SaveRun, SaveSettings};
 use crate::form::chunked::databases::DatabaseState;
 use crate::form::chunked::scan::{Scan, ScannedDir, Spotted};
 use crate::form::chunked::seal::ChunkSealer;
 use crate::form::chunked::table::StoredContent;
 use crate::form::chunked::{ChunkError, ChunkLook};
 use crate::fs::metadata::{self, Seen};
-use crate::fs::root_dir::RootDir;
+use crate::fs::root_dir::{RootDir, c_name};
 use crate::tree::stat_cache::FileStat;
 use crate::tree::walk::{WalkError, WalkSkip};
 use crate::worker_pool::{WorkerPool, into_inner, lock};
@@ -23,7 +23,6 @@ use stasis_model::tree::chunking::{Cutter, LARGE};
 use stasis_model::tree::list::StoredChunk;
 use stasis_model::tree::{Attribute, EntryPath};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::ffi::CString;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -103,11 +102,11 @@ pub(super) struct SaveWorkers<'a> {
     pub(super) aside: Mutex<Vec<FoundDatabase>>,
     /// Chunks that were to be used again and turned out damaged or missing.
     damaged: Mutex<HashSet<ChunkName>>,
-    pool: WorkerPool<SaveTask, SaveError>,
+    pool: WorkerPool<SaveTask, ChunkError>,
 }
 
 /// Reads every file that must be read; says which of them turned out to be databases, and were not read on.
-pub(super) fn read(run: &SaveRun<'_>) -> Result<(SaveReport, Vec<FoundDatabase>), SaveError> {
+pub(super) fn read(run: &SaveRun<'_>) -> Result<(SaveReport, Vec<FoundDatabase>), ChunkError> {
     let tasks = tasks(&run.scan, &run.plan.jobs);
     SaveWorkers::new(run, tasks).run()
 }
@@ -117,7 +116,7 @@ pub(super) fn read(run: &SaveRun<'_>) -> Result<(SaveReport, Vec<FoundDatabase>)
 pub(super) fn read_databases(
     run: &SaveRun<'_>,
     databases: Vec<DatabaseTask>,
-) -> Result<SaveReport, SaveError> {
+) -> Result<SaveReport, ChunkError> {
     let plan = &run.plan;
     let first = databases
         .first()
@@ -188,7 +187,7 @@ impl<'a> SaveWorkers<'a> {
     }
 
     /// Has everything done.
-    fn run(self) -> Result<(SaveReport, Vec<FoundDatabase>), SaveError> {
+    fn run(self) -> Result<(SaveReport, Vec<FoundDatabase>), ChunkError> {
         let workers = self.settings.walk.workers;
         self.pool.run(workers, |pool| self.work(pool))?;
         let mut report = into_inner(self.report);
@@ -196,15 +195,15 @@ impl<'a> SaveWorkers<'a> {
         Ok((report, into_inner(self.aside)))
     }
 
-    fn work(&self, pool: &WorkerPool<SaveTask, SaveError>) {
-        let tools = ChunkSealer::new(self.parts.sink, self.settings.level);
-        let mut tools = match tools {
+    fn work(&self, pool: &WorkerPool<SaveTask, ChunkError>) {
+        let sealer = ChunkSealer::new(self.parts.sink, self.settings.level);
+        let mut tools = match sealer {
             Ok(sealer) => Tools {
                 sealer,
                 directory: None,
                 source: None,
             },
-            Err(source) => return pool.fail(SaveError::Tools(source)),
+            Err(error) => return pool.fail(error),
         };
         pool.work(|task| self.perform(task, &mut tools));
     }
@@ -213,7 +212,7 @@ impl<'a> SaveWorkers<'a> {
         self.pool.has_ended()
     }
 
-    fn perform(&self, task: SaveTask, tools: &mut Tools<'a>) -> Result<(), SaveError> {
+    fn perform(&self, task: SaveTask, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
         if self.settings.walk.cancel.load(Ordering::Relaxed) {
             return Err(WalkError::Cancelled.into());
         }
@@ -226,7 +225,7 @@ impl<'a> SaveWorkers<'a> {
     }
 
     /// Gives a chunk to whoever has time; seals it here when nobody has.
-    pub(super) fn offer(&self, offered: Offered, tools: &mut Tools<'a>) -> Result<(), SaveError> {
+    pub(super) fn offer(&self, offered: Offered, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
         let limit = self.settings.walk.workers.get();
         match self.pool.try_push_urgent(SaveTask::Seal(offered), limit) {
             Some(back) => self.perform(back, tools),
@@ -234,7 +233,7 @@ impl<'a> SaveWorkers<'a> {
         }
     }
 
-    fn seal(&self, offered: &Offered, tools: &mut Tools<'a>) -> Result<(), SaveError> {
+    fn seal(&self, offered: &Offered, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
         let chunk = self.seal_bytes(&offered.bytes, tools)?;
         offered.of.put(offered.number, chunk);
         Ok(())
@@ -269,7 +268,7 @@ impl<'a> SaveWorkers<'a> {
         &self,
         job: &Job,
         tools: &mut Tools<'a>,
-    ) -> Result<Option<OpenedFile<'a>>, SaveError> {
+    ) -> Result<Option<OpenedFile<'a>>, ChunkError> {
         let (listing, spotted) = self.scan.get(job.spot);
         let opened = self.open_file(job, listing, spotted, tools);
         match opened {
@@ -308,7 +307,7 @@ impl<'a> SaveWorkers<'a> {
             Some((number, directory)) if number == job.spot.listing => directory,
             _ => root.directory(listing.path.as_bytes())?,
         };
-        let name = CString::new(listing.name(spotted)).map_err(|_| Errno::INVAL)?;
+        let name = c_name(listing.name(spotted))?;
         let file = root.file(directory.as_fd(), &name);
         tools.directory = Some((job.spot.listing, directory));
         let file = file?;
@@ -322,14 +321,14 @@ impl<'a> SaveWorkers<'a> {
         job: &Job,
         doing: &'static str,
         error: Errno,
-    ) -> Result<(), SaveError> {
+    ) -> Result<(), ChunkError> {
         let reason = match error {
             Errno::NOENT => WalkSkip::Vanished,
             Errno::LOOP | Errno::NOTDIR | Errno::NXIO => WalkSkip::Replaced,
             Errno::ACCESS | Errno::PERM => WalkSkip::Unreadable,
             Errno::XDEV => WalkSkip::OtherFilesystem,
             _ => {
-                return Err(SaveError::Walk(WalkError::Failed {
+                return Err(ChunkError::Walk(WalkError::Failed {
                     doing,
                     path: self.path(job),
                     source: error.into(),
@@ -345,14 +344,14 @@ impl<'a> SaveWorkers<'a> {
     }
 
     /// Leaves a file out, and reports it.
-    pub(super) fn leave(&self, job: &Job, reason: WalkSkip) -> Result<(), SaveError> {
+    pub(super) fn leave(&self, job: &Job, reason: WalkSkip) -> Result<(), ChunkError> {
         self.note(job, reason)?;
         let _ = self.plan.files[job.file as usize].set(FileState::Left);
         Ok(())
     }
 
     /// Reports a file.
-    pub(super) fn note(&self, job: &Job, reason: WalkSkip) -> Result<(), SaveError> {
+    pub(super) fn note(&self, job: &Job, reason: WalkSkip) -> Result<(), ChunkError> {
         let path = self.path(job);
         if self.settings.walk.strict {
             return Err(WalkError::Incomplete { path, reason }.into());
@@ -439,12 +438,12 @@ impl<'a> SaveWorkers<'a> {
         &self,
         job: &Job,
         opened: &OpenedFile<'_>,
-    ) -> Result<Vec<Attribute>, SaveError> {
+    ) -> Result<Vec<Attribute>, ChunkError> {
         if let Some(ReadSource::Copy(copied)) = &opened.source {
             return Ok(copied.attributes.clone());
         }
         let read = metadata::attributes(&opened.file).map_err(|error| {
-            SaveError::Walk(WalkError::Failed {
+            ChunkError::Walk(WalkError::Failed {
                 doing: "read the attributes of",
                 path: self.path(job),
                 source: error.into(),

@@ -1,6 +1,6 @@
 //! Databases on their way into chunks: copied with what belongs to them while nobody writes to them, and cut from that copy at leisure.
 
-use super::super::error::{SlotError, failed};
+use super::super::error::SlotError;
 use crate::form::chunked::databases::{DatabaseCapture, DatabaseCopy, LiveDatabase, SetFile};
 use crate::fs::metadata;
 use crate::fs::root_dir::RootDir;
@@ -9,6 +9,7 @@ use crate::tree::content::{self, CarryError, CarryLimit};
 use crate::tree::database_set::{self, Set, SetRetries};
 use rustix::fs::{self, MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
+use stasis_model::failure::AtPath;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -29,7 +30,7 @@ impl<'a> Sets<'a> {
         cancel: &'a AtomicBool,
     ) -> Result<Self, SlotError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = fs::open(spool, flags, Mode::empty()).map_err(failed("open", spool))?;
+        let opened = fs::open(spool, flags, Mode::empty()).at("open", spool)?;
         Ok(Self {
             root,
             spool: opened,
