@@ -22,6 +22,7 @@
 //! out about it ([`Pool::record`]). Whatever changes the pool holds its lock; whoever only reads needs none.
 
 mod chunks;
+mod cost;
 mod create;
 mod error;
 mod extents;
@@ -36,7 +37,7 @@ mod undo;
 mod view;
 
 pub use crate::tree::stat_cache::StatCache;
-pub use create::{CheckpointSource, Created};
+pub use create::Created;
 pub use error::SlotError;
 pub use manifest::{
     Manifest, ManifestEntry, ManifestKind, databases_in_snapshot, manifest, manifest_of_clone,
@@ -44,6 +45,7 @@ pub use manifest::{
 pub use measure::{SlotUsage, Usage};
 pub use portion::{excluded_in, fact, portion, read_file};
 pub use restore::{SameContent, WorkspaceRestore, WorkspaceRestored, restore_in_place};
+pub use staged::CheckpointSource;
 pub use view::{Return, View};
 
 pub use crate::fs::staging::OWN_PATTERNS;
@@ -215,7 +217,7 @@ impl Pool {
 
     /// What takes changes back, in order.
     pub fn undos(&self) -> Result<Vec<Occupant>, SlotError> {
-        self.undo.list()
+        Ok(self.undo.list()?)
     }
 
     /// The checkpoint in a slot.
@@ -432,7 +434,7 @@ fn counted(now: SlotMetadata, manifest: &Manifest, directory: &Path) -> SlotMeta
     let bytes = sizes.clone().fold(0, u64::saturating_add);
     let entries = manifest.entries().len() as u64;
     // Of a system nobody knows more than before.
-    let at_most = (!directory.join(SYSTEM).exists()).then(|| measure::whole(entries, bytes));
+    let at_most = (!directory.join(SYSTEM).exists()).then(|| cost::whole(entries, bytes));
     SlotMetadata {
         files_count: sizes.count() as u64,
         bytes,

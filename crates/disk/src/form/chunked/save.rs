@@ -13,6 +13,8 @@ mod compare;
 mod cut;
 mod database;
 mod large;
+mod large_file;
+mod large_read;
 mod plan;
 mod rewrite;
 mod small;

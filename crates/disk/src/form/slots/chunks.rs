@@ -8,6 +8,7 @@
 //! *Always true:* a chunk that has its name was durable before it had it. Whoever stores or sweeps holds the pool's lock, so that
 //! nothing is swept that somebody is about to rely on. A sweep that cannot read what a checkpoint names removes nothing.
 
+use super::cost;
 use super::error::SlotError;
 use crate::form::chunked::{self, ChunkError, ChunkSink, ChunkSource, PlacedChunk, SealedChunk};
 use crate::fs::atomic_write;
@@ -31,13 +32,6 @@ pub(super) const DIRECTORY: &str = "chunks";
 const INCOMING: &CStr = c"incoming";
 /// What the kernel fills with names in one call.
 const BUFFER: usize = 32 << 10;
-/// What a file takes at least, besides its bytes.
-const BLOCK: u64 = 4096;
-
-/// What a chunk of that many bytes takes on the disk.
-fn cost(bytes: u64) -> u64 {
-    bytes.next_multiple_of(BLOCK) + super::extents::ENTRY
-}
 
 /// The chunks of one session.
 #[derive(Debug)]
@@ -79,7 +73,7 @@ impl Chunks {
             let seen = seen.at("look at a chunk in", &self.path)?;
             costs.insert(
                 digest,
-                cost(u64::try_from(seen.st_size).unwrap_or_default()),
+                cost::file(u64::try_from(seen.st_size).unwrap_or_default()),
             );
         }
         Ok(costs)
@@ -158,7 +152,7 @@ fn adopt(from: &OwnedFd, into: &Staging, adopted: &mut HashMap<ChunkDigest, u64>
             && chunked::open(&name, &bytes).is_ok()
             && fs::renameat(from, &*file, into.root(), &*file).is_ok()
         {
-            adopted.insert(digest, cost(bytes.len() as u64));
+            adopted.insert(digest, cost::file(bytes.len() as u64));
         }
     }
 }
@@ -286,7 +280,7 @@ impl ChunkSink for Incoming<'_> {
     }
 
     fn put(&self, chunk: SealedChunk) -> Result<(), ChunkError> {
-        let cost = cost(chunk.bytes.len() as u64);
+        let cost = cost::file(chunk.bytes.len() as u64);
         if self.wanted.fetch_add(cost, Ordering::Relaxed) + cost > self.allowance {
             return Ok(());
         }

@@ -4,7 +4,7 @@ mod chunked;
 
 use super::error::SlotError;
 use super::packed::{NAMES, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
-use super::staged::StagedSlot;
+use super::staged::{CheckpointSource, StagedSlot};
 use super::{Eviction, MANIFEST, METADATA, Pool, PoolSettings, SYSTEM, WORKSPACE, measure};
 use crate::fs::atomic_write::atomic_write;
 use crate::tree::clone::{CloneReport, Fallback};
@@ -30,28 +30,6 @@ pub struct Created {
     pub evicted: Vec<Slot>,
     /// Whether it took the place of an older one.
     pub replaced: Option<SlotMetadata>,
-}
-
-/// What a checkpoint is made of.
-#[derive(Clone, Copy, Debug)]
-pub struct CheckpointSource<'a> {
-    /// The workspace.
-    pub workspace: &'a Path,
-    /// A directory or an image that goes with it.
-    pub system: Option<&'a Path>,
-    /// The file in which the [`StatCache`](super::StatCache) of the workspace is: with it, a clone is listed while it is made.
-    pub stats: Option<&'a Path>,
-}
-
-impl<'a> CheckpointSource<'a> {
-    /// A workspace alone, of which nothing is known.
-    pub fn of(workspace: &'a Path) -> Self {
-        Self {
-            workspace,
-            system: None,
-            stats: None,
-        }
-    }
 }
 
 /// What is to be made.

@@ -3,6 +3,7 @@
 //! A checkpoint does not change any more, so its places are found once and kept in its slot: `extents`, checked by a digest; what
 //! is torn or missing is found again.
 
+use super::cost::{self, ENTRY};
 use crate::fs::atomic_write::atomic_write;
 use crate::fs::root_dir::RootDir;
 use crate::fs::sys;
@@ -14,8 +15,6 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 const MAGIC: &[u8; 8] = b"STEXTEN1";
-/// What an entry costs besides its bytes: its inode, and its name.
-pub(super) const ENTRY: u64 = 512;
 const FILE: &str = "extents";
 
 /// Where some bytes lie.
@@ -48,7 +47,7 @@ impl Extents {
 
     /// Counts names of which the bytes are elsewhere.
     pub(super) fn add_names(&mut self, names: u64) {
-        self.own += super::measure::names(names);
+        self.own += cost::names(names);
     }
 
     fn tidy(&mut self) {

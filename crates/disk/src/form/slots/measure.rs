@@ -11,8 +11,9 @@
 //! Chunks are counted as the files they are, each once.
 
 use super::chunks::{Chunks, names_from_bytes};
+use super::cost::{BLOCK, everything, whole};
 use super::error::SlotError;
-use super::extents::{self, ENTRY, Extents};
+use super::extents::{self, Extents};
 use super::packed::{self, NAMES, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
 use super::place::SlotDir;
 use super::staged::StagedSlot;
@@ -22,7 +23,7 @@ use crate::fs::free_space;
 use crate::fs::metadata;
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::progress::Progress;
-use crate::tree::clone::{CloneReport, SourceSurvey};
+use crate::tree::clone::SourceSurvey;
 use crate::tree::survey;
 use crate::tree::walk::WalkSettings;
 use rustix::fs;
@@ -32,9 +33,6 @@ use stasis_model::failure::AtPath;
 use stasis_model::workspace::{Occupant, Slot};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-
-/// The last block of a file, of which it may use only one byte.
-const BLOCK: u64 = 4096;
 
 /// What all checkpoints hold.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -56,33 +54,6 @@ pub struct SlotUsage {
     pub total: u64,
     /// What no other checkpoint refers to.
     pub exclusive: u64,
-}
-
-/// What so many entries with so many bytes hold at most.
-pub(super) fn whole(entries: u64, bytes: u64) -> u64 {
-    let names = entries.saturating_add(1).saturating_mul(BLOCK + ENTRY);
-    bytes.saturating_add(names)
-}
-
-/// What so many names hold whose bytes are elsewhere.
-pub(super) fn names(entries: u64) -> u64 {
-    entries.saturating_add(1).saturating_mul(ENTRY)
-}
-
-/// What a clone beneath `path` holds at most.
-pub(super) fn at_most(report: &CloneReport, path: &Path) -> Option<u64> {
-    if report.survey == SourceSurvey::Skip {
-        return everything(path);
-    }
-    let entries = report.files + report.directories + report.symlinks + report.hard_links;
-    Some(whole(entries, report.bytes))
-}
-
-/// More than this no snapshot in a filesystem holds: all that is in use there, and as much again for names.
-fn everything(path: &Path) -> Option<u64> {
-    let space = fs::statvfs(path).ok()?;
-    let used = space.f_blocks.saturating_sub(space.f_bfree);
-    Some(used.saturating_mul(space.f_frsize).saturating_mul(2))
 }
 
 /// Whether a new checkpoint must be counted to see that all stay within the budget.

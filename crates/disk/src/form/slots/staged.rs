@@ -1,10 +1,10 @@
 //! A checkpoint in the making.
 
-use super::create::CheckpointSource;
+use super::cost;
 use super::error::{CloneContext, SlotError};
 use super::manifest::Gatherer;
 use super::place::{SlotDir, name_of};
-use super::{MANIFEST, METADATA, SYSTEM, WORKSPACE, measure};
+use super::{MANIFEST, METADATA, SYSTEM, WORKSPACE};
 use crate::fs::atomic_write::atomic_write;
 use crate::fs::metadata::{self, Rights};
 use crate::fs::root_dir;
@@ -28,6 +28,28 @@ use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// What a checkpoint is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckpointSource<'a> {
+    /// The workspace.
+    pub workspace: &'a Path,
+    /// A directory or an image that goes with it.
+    pub system: Option<&'a Path>,
+    /// The file in which the [`StatCache`](super::StatCache) of the workspace is: with it, a clone is listed while it is made.
+    pub stats: Option<&'a Path>,
+}
+
+impl<'a> CheckpointSource<'a> {
+    /// A workspace alone, of which nothing is known.
+    pub fn of(workspace: &'a Path) -> Self {
+        Self {
+            workspace,
+            system: None,
+            stats: None,
+        }
+    }
+}
 
 /// A directory beside its slot; dropped before it is published, it is removed.
 #[derive(Debug)]
@@ -87,7 +109,7 @@ impl<'a> StagedSlot<'a> {
         let at = Timestamp::from_millis(metadata.epoch_millis);
         let (mut report, contents) = self.workspace(source, settings, at)?;
         forget_journals(&mut report.walk, &report.databases);
-        let mut at_most = measure::at_most(&report, &path);
+        let mut at_most = cost::at_most(&report, &path);
         let sum = |one: Option<u64>, other: Option<u64>| Some(one?.saturating_add(other?));
         let system = match source
             .system
@@ -95,11 +117,11 @@ impl<'a> StagedSlot<'a> {
             .transpose()?
         {
             Some(System::Tree(report)) => {
-                at_most = sum(at_most, measure::at_most(&report, &path));
+                at_most = sum(at_most, cost::at_most(&report, &path));
                 Some(*report)
             }
             Some(System::Image(bytes)) => {
-                at_most = sum(at_most, Some(measure::whole(1, bytes)));
+                at_most = sum(at_most, Some(cost::whole(1, bytes)));
                 None
             }
             None => None,

@@ -1,9 +1,17 @@
 //! Small files side by side, until they are a chunk.
 
-use super::small::PendingFile;
+use super::plan::ReadFile;
 use stasis_model::digest::FileDigest;
 use stasis_model::tree::chunking::ends_bundle;
 use std::collections::HashMap;
+
+/// A file whose place in the bundle is known, but not yet the bundle's.
+pub(super) struct PendingFile {
+    pub(super) job: usize,
+    pub(super) digest: FileDigest,
+    pub(super) offset: u32,
+    pub(super) done: ReadFile,
+}
 
 /// A bundle that is being filled.
 #[derive(Default)]

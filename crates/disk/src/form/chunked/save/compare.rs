@@ -1,6 +1,7 @@
 //! A large file that was there before: only the pieces that changed are stored.
 
-use super::large::{CutFile, LargeFile, LargeRead, Part, WINDOW};
+use super::large_file::{CutFile, LargeFile, Part};
+use super::large_read::{LargeRead, WINDOW};
 use super::stream::PieceStream;
 use super::workers::{Offered, Tools};
 use crate::form::chunked::{ChunkError, ChunkLook};

@@ -1,6 +1,7 @@
 //! A large file that is new: cut by content, or, a database, at fixed places.
 
-use super::large::{CutFile, LargeFile, LargeRead, Part, WINDOW};
+use super::large_file::{CutFile, LargeFile, Part};
+use super::large_read::{LargeRead, WINDOW};
 use super::stream::PieceStream;
 use super::workers::{Offered, Tools};
 use crate::form::chunked::ChunkError;

@@ -1,6 +1,6 @@
 //! Small files on their way into bundles.
 
-use super::bundle::Bundle;
+use super::bundle::{Bundle, PendingFile};
 use super::plan::{Job, Rare, ReadFile};
 use super::workers::{ATTEMPTS, OpenedFile, SaveWorkers, Tools};
 use crate::form::chunked::ChunkError;
@@ -11,14 +11,6 @@ use rustix::io::{Errno, pread};
 use stasis_model::digest::FileDigest;
 use stasis_model::tree::chunking::{BUNDLE_MAX, LARGE};
 use std::ops::Range;
-
-/// A file whose place in the bundle is known, but not yet the bundle's.
-pub(super) struct PendingFile {
-    job: usize,
-    digest: FileDigest,
-    offset: u32,
-    done: ReadFile,
-}
 
 impl<'a> SaveWorkers<'a> {
     /// Reads a run of small files and stores what is new of them.

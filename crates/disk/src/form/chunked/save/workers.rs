@@ -3,7 +3,7 @@
 //! A task is a run of small files or one large file. Whoever reads a large file cuts it and offers the chunks to the
 //! others; what nobody takes at once it seals itself, so that memory stays bounded and nobody waits for nothing.
 
-use super::large::LargeFile;
+use super::large_file::LargeFile;
 use super::plan::{Before, FileState, Job, ReadFile, SavePlan};
 use super::{SaveParts, SaveReport, SaveRun, SaveSettings};
 use crate::form::chunked::databases::DatabaseState;

@@ -1,6 +1,7 @@
 //! A checkpoint in chunks, from the trees to the slot.
 
 use super::super::chunks::{Incoming, names_to_bytes};
+use super::super::cost;
 use super::super::error::SlotError;
 use super::super::manifest::SealedManifest;
 use super::super::packed::{self, NAMES, Packed, Packing, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
@@ -141,7 +142,7 @@ impl Pool {
             .iter()
             .map(|(_, one)| one.totals.entries())
             .sum();
-        let own = measure::names(entries);
+        let own = cost::names(entries);
         let bytes = incoming.wanted().saturating_add(own);
         let needs: HashSet<ChunkDigest> = trees.names.iter().map(ChunkName::digest).collect();
         // Chunks of what is replaced may be needed again, so that all is counted anew.

@@ -1,0 +1,57 @@
+//! A large file while it is read.
+
+use super::plan::Job;
+use super::workers::{OpenedFile, SaveWorkers};
+use crate::form::chunked::ChunkError;
+use crate::fs::metadata;
+use crate::tree::walk::WalkError;
+use rustix::io::{Errno, pread};
+use std::sync::atomic::Ordering;
+
+/// How much is read at once.
+pub(super) const WINDOW: usize = 4 << 20;
+
+/// A large file while it is read.
+pub(super) struct LargeRead<'p, 'a> {
+    pub(super) pool: &'p SaveWorkers<'a>,
+    pub(super) job: &'p Job,
+    pub(super) opened: OpenedFile<'a>,
+}
+
+impl LargeRead<'_, '_> {
+    /// Whether the file is still what it was when it was opened.
+    pub(super) fn is_steady(&self) -> bool {
+        let after = metadata::of(&self.opened.file);
+        after.is_ok_and(|after| after.is_unchanged_since(&self.opened.seen))
+    }
+
+    /// Reads until `buffer` is full or the file ends.
+    pub(super) fn read_at(&self, buffer: &mut [u8], from: u64) -> Result<usize, ChunkError> {
+        let mut read = 0;
+        while read < buffer.len() {
+            match pread(&self.opened.file, &mut buffer[read..], from + read as u64) {
+                Ok(0) => break,
+                Ok(more) => read += more,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        Ok(read)
+    }
+
+    pub(super) fn failed(&self, error: Errno) -> ChunkError {
+        let (listing, spotted) = self.opened.path;
+        ChunkError::Walk(WalkError::Failed {
+            doing: "read",
+            path: listing.path_of(spotted),
+            source: error.into(),
+        })
+    }
+
+    pub(super) fn go_on(&self) -> Result<(), ChunkError> {
+        if self.pool.settings.walk.cancel.load(Ordering::Relaxed) {
+            return Err(WalkError::Cancelled.into());
+        }
+        Ok(())
+    }
+}
