@@ -31,7 +31,7 @@ mod owner;
 mod record;
 mod schema;
 
-pub use checkpoints::{CheckpointRow, EventCounts, SkippedCheckpoint};
+pub use checkpoints::{CoveredCounts, CoveredRange, SkippedCheckpoint};
 pub use error::SessionDbError;
 pub use events::{EventRow, GapRow, USUAL_MOST_EVENTS};
 pub use own::{LeftEntry, RestoredFile, RestoredFrom};
@@ -145,7 +145,7 @@ impl SessionDb {
     }
 
     /// Writes that a checkpoint was made, with the events that it covers.
-    pub fn checkpoint(&self, made: &SlotMetadata) -> Result<CheckpointRow, SessionDbError> {
+    pub fn checkpoint(&self, made: &SlotMetadata) -> Result<CoveredRange, SessionDbError> {
         self.write("record a checkpoint in", |within| {
             checkpoints::insert(within, made)
         })
@@ -157,7 +157,7 @@ impl SessionDb {
     pub fn counts(
         &self,
         is_wanted: &dyn Fn(Slot) -> bool,
-    ) -> Result<Vec<EventCounts>, SessionDbError> {
+    ) -> Result<Vec<CoveredCounts>, SessionDbError> {
         self.read("count the events in", |connection| {
             checkpoints::counts(connection, is_wanted)
         })

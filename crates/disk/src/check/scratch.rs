@@ -18,7 +18,7 @@ const LEFT_BEHIND: usize = 1000;
 
 /// Whether a copy is of one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum CopiedDatabase {
+pub(super) enum CopyState {
     /// The file did not change meanwhile.
     Whole,
     /// It did.
@@ -77,7 +77,7 @@ impl CheckScratch {
         source: BorrowedFd<'_>,
         name: &CStr,
         cancel: &AtomicBool,
-    ) -> Result<(OwnedFd, CopiedDatabase), CheckError> {
+    ) -> Result<(OwnedFd, CopyState), CheckError> {
         let before = metadata::of(source).at("look at a file in", &self.at)?;
         let target = self.file(name)?;
         match content::carry(source, target.as_fd(), before.size, Fallback::Copy, cancel) {
@@ -92,9 +92,9 @@ impl CheckScratch {
         }
         let after = metadata::of(source).at("look at a file in", &self.at)?;
         let copied = if after.is_unchanged_since(&before) {
-            CopiedDatabase::Whole
+            CopyState::Whole
         } else {
-            CopiedDatabase::Torn
+            CopyState::Torn
         };
         Ok((target, copied))
     }

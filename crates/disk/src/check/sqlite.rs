@@ -29,7 +29,7 @@ pub use cookie_store::cookie_store;
 pub(super) use cookies::{Cookies, read as read_cookies};
 
 use super::find::{self, JOURNAL, SQLITE};
-use super::scratch::{CheckScratch, CopiedDatabase};
+use super::scratch::{CheckScratch, CopyState};
 use super::{CheckError, CheckSettings, Spawn, Verdict};
 use crate::fs::metadata;
 use crate::fs::root_dir::{RootDir, c_name};
@@ -67,7 +67,7 @@ pub fn check(
         return Ok(Verdict::Limit { what });
     }
     let scratch = CheckScratch::make(&settings.scratch)?;
-    if originals.copy(&scratch, settings)? == CopiedDatabase::Torn {
+    if originals.copy(&scratch, settings)? == CopyState::Torn {
         return Ok(Verdict::Changed);
     }
     let limits = limits::ChildLimits {
@@ -141,12 +141,12 @@ impl Originals {
         &self,
         scratch: &CheckScratch,
         settings: &CheckSettings,
-    ) -> Result<CopiedDatabase, CheckError> {
-        let mut all = CopiedDatabase::Whole;
+    ) -> Result<CopyState, CheckError> {
+        let mut all = CopyState::Whole;
         for (name, file, _) in &self.files {
             let (copy, copied) = scratch.copy(file.as_fd(), name, &settings.cancel)?;
-            if copied == CopiedDatabase::Torn {
-                all = CopiedDatabase::Torn;
+            if copied == CopyState::Torn {
+                all = CopyState::Torn;
             }
             if *name == c"db-journal" {
                 let cut = forget_super_journal(&copy);

@@ -31,7 +31,7 @@ mod tests {
     use std::io::{Seek, Write};
 
     #[test]
-    fn data_and_holes_are_told_apart() {
+    fn data_and_holes_are_distinguished() {
         let mut file = tempfile::tempfile().unwrap();
         file.set_len(1 << 30).unwrap();
         file.seek(std::io::SeekFrom::Start(1 << 20)).unwrap();

@@ -8,7 +8,7 @@ use stasis_model::workspace::{CheckpointName, CheckpointOrigin, Slot, SlotMetada
 
 /// Which events a checkpoint covers: those after `start`, up to and with `stop`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CheckpointRow {
+pub struct CoveredRange {
     /// Later ones have larger ids.
     pub id: i64,
     /// The last event that it does not cover.
@@ -19,7 +19,7 @@ pub struct CheckpointRow {
 
 /// How many events of each kind a checkpoint covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct EventCounts {
+pub struct CoveredCounts {
     /// Where it is.
     pub slot: Slot,
     /// Files that were not there before.
@@ -44,7 +44,7 @@ pub struct SkippedCheckpoint {
 pub(super) fn insert(
     within: &Transaction<'_>,
     made: &SlotMetadata,
-) -> rusqlite::Result<CheckpointRow> {
+) -> rusqlite::Result<CoveredRange> {
     let stop = events::last_id(within)?;
     let start = match made.origin {
         CheckpointOrigin::Manual | CheckpointOrigin::Undo => 0,
@@ -72,7 +72,7 @@ pub(super) fn insert(
     ];
     within.execute(sql, values)?;
     let id = within.last_insert_rowid();
-    Ok(CheckpointRow { id, start, stop })
+    Ok(CoveredRange { id, start, stop })
 }
 
 /// Where the last checkpoint of some origins stopped. The contract's automatic ones are a chain of their own.
@@ -98,7 +98,7 @@ pub(super) fn last_agent_slot(connection: &Connection) -> rusqlite::Result<Optio
 pub(super) fn counts(
     connection: &Connection,
     is_wanted: &dyn Fn(Slot) -> bool,
-) -> rusqlite::Result<Vec<EventCounts>> {
+) -> rusqlite::Result<Vec<CoveredCounts>> {
     let sql = "SELECT slot, MAX(id) FROM snapshot_events GROUP BY slot ORDER BY slot";
     let mut rows = connection.prepare(sql)?;
     let rows = rows.query_map([], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, i64>(1)?)))?;
@@ -118,7 +118,7 @@ pub(super) fn counts(
     let counts = wanted.map(|(_, id)| {
         counts.query_row([id], |row| {
             let number = |column| row.get::<_, i64>(column).map(i64::cast_unsigned);
-            Ok(EventCounts {
+            Ok(CoveredCounts {
                 slot: Slot::new(row.get(0)?),
                 created: number(1)?,
                 modified: number(2)?,

@@ -197,7 +197,7 @@ fn the_query_of_the_contract_counts_what_each_slot_covers() {
         .iter()
         .map(|row| [row[0], row[1], row[2], row[3]].map(i64::cast_unsigned))
         .collect();
-    let four = |one: &EventCounts| [one.created, one.modified, one.deleted, one.restored];
+    let four = |one: &CoveredCounts| [one.created, one.modified, one.deleted, one.restored];
     let with_slots: Vec<_> = ours
         .iter()
         .map(|one| (one.slot.index(), four(one)))

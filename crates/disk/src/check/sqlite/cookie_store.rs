@@ -4,7 +4,7 @@ use super::connection::open;
 use super::limits::{ChildLimits, ChildTask};
 use super::process::{self, ChildEnd};
 use super::{GROWTH, Originals};
-use crate::check::scratch::{CheckScratch, CopiedDatabase};
+use crate::check::scratch::{CheckScratch, CopyState};
 use crate::check::{CheckError, CheckSettings, Spawn};
 use crate::fs::root_dir::RootDir;
 use stasis_model::chrome;
@@ -32,7 +32,7 @@ pub fn cookie_store(
         return Ok(CookieStore::Unknown);
     }
     let scratch = CheckScratch::make(&settings.scratch)?;
-    if originals.copy(&scratch, settings)? == CopiedDatabase::Torn {
+    if originals.copy(&scratch, settings)? == CopyState::Torn {
         return Ok(CookieStore::Unknown);
     }
     let limits = ChildLimits {

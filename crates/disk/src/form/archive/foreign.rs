@@ -79,10 +79,10 @@ impl PendingHeaders {
     pub(super) fn add(&mut self, kind: u8, mut body: Vec<u8>) -> Result<(), Problem> {
         let place = match kind {
             b'g' => {
-                let told = Facts::read(&body, true)?;
-                self.for_all.uid = told.uid.or(self.for_all.uid);
-                self.for_all.gid = told.gid.or(self.for_all.gid);
-                self.for_all.modified = told.modified.or(self.for_all.modified);
+                let stated = Facts::read(&body, true)?;
+                self.for_all.uid = stated.uid.or(self.for_all.uid);
+                self.for_all.gid = stated.gid.or(self.for_all.gid);
+                self.for_all.modified = stated.modified.or(self.for_all.modified);
                 return Ok(());
             }
             b'x' => &mut self.pax,
@@ -115,7 +115,7 @@ impl Facts {
         }
         keys.sort_unstable();
         if let Some(twice) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(Problem::PaxTwice(told(twice[0])));
+            return Err(Problem::PaxTwice(key_text(twice[0])));
         }
         facts.attributes.sort();
         // A list in words and the same one in bytes.
@@ -142,7 +142,7 @@ impl Facts {
             }
             // What names or measures one entry cannot be true of all.
             _ if is_for_all && key.first().is_none_or(u8::is_ascii_lowercase) => {
-                return Err(Problem::PaxKey(told(key)));
+                return Err(Problem::PaxKey(key_text(key)));
             }
             b"path" => self.path = Some(value.to_vec()),
             b"linkpath" => self.target = Some(value.to_vec()),
@@ -162,7 +162,7 @@ impl Facts {
             _ if key.starts_with(b"SCHILY.acl.") => self.note_unkept(key, value),
             // What vendors add begins with a capital letter; what we know of it changes nothing that we keep.
             _ if key.first().is_some_and(u8::is_ascii_uppercase) && !key.starts_with(b"GNU.") => {}
-            _ => return Err(Problem::PaxKey(told(key))),
+            _ => return Err(Problem::PaxKey(key_text(key))),
         }
         Ok(())
     }
@@ -202,7 +202,7 @@ impl Facts {
     }
 }
 
-fn told(key: &[u8]) -> String {
+fn key_text(key: &[u8]) -> String {
     key.escape_ascii().to_string()
 }
 
@@ -271,7 +271,7 @@ fn agreed(
 }
 
 fn metadata(header: &Header, facts: &Facts, all: &Facts) -> Result<Metadata, Problem> {
-    let id = |told: Option<u32>, all: Option<u32>, own: u64, field| match told.or(all) {
+    let id = |stated: Option<u32>, all: Option<u32>, own: u64, field| match stated.or(all) {
         Some(id) => Ok(id),
         None => u32::try_from(own).map_err(|_| Problem::Number(field)),
     };

@@ -74,8 +74,8 @@ impl Header {
     /// Reads a block that is not all zeros.
     pub(super) fn decode(block: &[u8; BLOCK]) -> Result<Self, Problem> {
         let (unsigned, signed) = sums(block);
-        let told = number(&block[148..156], "checksum")?;
-        if told != i128::from(unsigned) && told != i128::from(signed) {
+        let stated = number(&block[148..156], "checksum")?;
+        if stated != i128::from(unsigned) && stated != i128::from(signed) {
             return Err(Problem::Checksum);
         }
         let is_posix = &block[257..263] == b"ustar\0";

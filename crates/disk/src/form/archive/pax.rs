@@ -188,8 +188,8 @@ mod tests {
             b"\n",
         ];
         for bytes in bad {
-            let told = String::from_utf8_lossy(bytes);
-            assert_eq!(records(bytes), Err(Problem::PaxRecord), "{told}");
+            let stated = String::from_utf8_lossy(bytes);
+            assert_eq!(records(bytes), Err(Problem::PaxRecord), "{stated}");
         }
         for good in [b"9 path=a\n".as_slice(), b"10 path=a\n"] {
             assert_eq!(records(good).unwrap(), [(&b"path"[..], &b"a"[..])]);

@@ -2,7 +2,7 @@
 //!
 //! The reader takes a token for every frame it hands out, and gets it back when that frame is in the file; there are a
 //! few tokens per worker, so memory is bounded however slow the disk or one frame is. A mark is a place to which the
-//! writer can be told to return, as if nothing had been written since. Whoever fails stops, and its channels with it.
+//! writer can be asked to return, as if nothing had been written since. Whoever fails stops, and its channels with it.
 
 use super::ArchiveError;
 use super::base::Base;
@@ -33,7 +33,7 @@ struct SealJob {
     start: Start,
 }
 
-/// What the writer is told, each with its number.
+/// What the writer is sent, each with its number.
 enum Message {
     Frame(EncodedFrame),
     PipelineMark,
@@ -85,7 +85,7 @@ pub(super) fn run<T>(
     read: impl FnOnce(&mut Feeder<'_>) -> Result<T, ArchiveError>,
 ) -> Result<(T, StoredFrame), ArchiveError> {
     let in_flight = PER_WORKER * works.workers.get();
-    let (messages, told) = channel();
+    let (messages, received) = channel();
     let (returned, tokens) = sync_channel(in_flight);
     for _ in 0..in_flight {
         returned.send(()).expect("there is room for every token");
@@ -98,7 +98,7 @@ pub(super) fn run<T>(
         let (due, when) = sync_channel(1);
         let disk = scope.spawn(move || when.iter().try_for_each(|()| fs::fdatasync(&file)));
         let path = output.path.clone();
-        let writer = scope.spawn(move || write(told, returned, due, output));
+        let writer = scope.spawn(move || write(received, returned, due, output));
         let workers = (0..works.workers.get()).map(|_| {
             let (messages, zeros) = (messages.clone(), &zeros);
             move |pool: &SealPool| Worker::run(works, pool, &messages, zeros)
@@ -130,21 +130,21 @@ pub(super) fn run<T>(
 impl Feeder<'_> {
     /// Sets a mark to which the file can be returned.
     pub(super) fn mark(&mut self) -> Result<(), ArchiveError> {
-        self.tell(Message::PipelineMark)
+        self.send(Message::PipelineMark)
     }
 
     /// Takes back everything since the mark.
     pub(super) fn return_to_mark(&mut self) -> Result<(), ArchiveError> {
-        self.tell(Message::Return)
+        self.send(Message::Return)
     }
 
-    fn tell(&mut self, message: Message) -> Result<(), ArchiveError> {
+    fn send(&mut self, message: Message) -> Result<(), ArchiveError> {
         let sent = self.messages.send((self.number, message));
         self.number += 1;
         sent.map_err(|_| self.stopped())
     }
 
-    /// The reason is told by whoever stopped first.
+    /// The reason is given by whoever stopped first.
     fn stopped(&mut self) -> ArchiveError {
         self.is_stopped = true;
         ArchiveError::Cancelled
@@ -261,7 +261,7 @@ struct PipelineMark {
     reason = "the others hear that we stopped by the end of these channels"
 )]
 fn write(
-    told: Receiver<(u64, Message)>,
+    received: Receiver<(u64, Message)>,
     returned: SyncSender<()>,
     due: SyncSender<()>,
     output: &mut ArchiveOutput,
@@ -270,7 +270,7 @@ fn write(
     let mut next_sync = SYNCED;
     let mut early = BTreeMap::new();
     let (mut next, mut mark) = (0, None);
-    for (number, message) in told {
+    for (number, message) in received {
         early.insert(number, message);
         while let Some(message) = early.remove(&next) {
             next += 1;

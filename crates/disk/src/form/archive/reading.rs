@@ -133,11 +133,11 @@ impl Hints<'_> {
             }
             let end = self.begins + u64::from(frame.tar);
             let begins_here = began < end;
-            let told = frame.start.as_ref();
-            let is_told = told.is_some_and(|(at, path)| {
+            let stated = frame.start.as_ref();
+            let is_stated = stated.is_some_and(|(at, path)| {
                 self.begins + u64::from(*at) == began && *path == entry.path
             });
-            if begins_here != told.is_some() || (begins_here && !is_told) {
+            if begins_here != stated.is_some() || (begins_here && !is_stated) {
                 return Err(wrong);
             }
             (self.frame, self.begins) = (self.frame + 1, end);

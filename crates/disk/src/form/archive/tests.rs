@@ -138,14 +138,14 @@ fn a_strict_archive_fails_when_a_file_changes_each_time_and_leaves_nothing() {
 
         let refused = create(&tree, &home.path().join("archive"), &strict).unwrap_err();
 
-        let is_told = matches!(
+        let is_refused = matches!(
             refused,
             ArchiveError::Walk(WalkError::Incomplete {
                 reason: WalkSkip::Changed,
                 ..
             })
         );
-        assert!(is_told, "{refused:?}");
+        assert!(is_refused, "{refused:?}");
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
     }
 }
