@@ -10,9 +10,8 @@
 
 mod command;
 mod databases;
+mod describe;
 mod gather;
-mod lost;
-mod volumes;
 
 pub use command::{
     LostDatabase, LostHow, NotConsistent, RepoSave, RepoSaved, SaveOverlay, VolumeFacts,
@@ -25,27 +24,21 @@ use crate::catalog::port::{ChunkFetcher, Storing};
 use crate::catalog::references;
 use crate::error::Error;
 use crate::handle::DirRepo;
+use describe::{check_shrink, databases_of, lost_databases, measured_volumes, settle_volumes};
 use gather::{SaveBasis, gc_of};
-use stasis_disk::form::chunked::databases::SavedDatabase;
 use stasis_disk::form::chunked::list::relocate;
 use stasis_disk::form::chunked::save::Saved;
 use stasis_disk::fs::remove;
-use stasis_model::format::manifest::{DatabaseManifest, Indexed, Publish, SnapshotManifest};
+use stasis_model::format::manifest::{Indexed, Publish, SnapshotManifest};
 use stasis_model::id::SnapshotId;
-use stasis_model::policy::shrink;
 use stasis_model::protocol::gc::{GaveUp, Names, Replacement, SaveAnswer, SaveGuard, SaveStep};
 use stasis_model::protocol::operation::IndexOperation;
-use stasis_model::time::Timestamp;
 use stasis_store::documents::roots::Root;
 use stasis_store::layout::ChunkRoot;
 use stasis_store::location::StoreLocation;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How far ahead of the clock the last snapshot of a chain may be and still be followed: a week, after which the clock has
-/// caught up.
-const FOLLOWED: Duration = Duration::from_hours(7 * 24);
 
 /// How often a save begins again when a sweep takes what it was about to use.
 const ATTEMPTS: usize = 5;
@@ -100,14 +93,13 @@ impl DirRepo<'_> {
         check_shrink(command, began, saved)?;
         let mut manifest = self.manifest(command, began, saved);
         let source = ChunkFetcher::new(began.root.clone());
-        manifest.volume_manifests =
-            volumes::measured(&command.volumes, &saved.list, source).await?;
-        volumes::settle(
+        manifest.volume_manifests = measured_volumes(&command.volumes, &saved.list, source).await?;
+        settle_volumes(
             &command.volumes,
             &manifest.databases,
             &mut manifest.volume_manifests,
         );
-        let lost = lost::databases(command, began, saved, &manifest, &gathered.damaged.paths())?;
+        let lost = lost_databases(command, began, saved, &manifest, &gathered.damaged.paths())?;
         let guard = gathered.guard.clone();
         let settled = self.settle(guard, began, manifest, &saved.names).await?;
         Ok(Ready {
@@ -225,30 +217,6 @@ impl DirRepo<'_> {
         u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn manifest(self, command: &RepoSave, began: &SaveBasis, saved: &Saved) -> SnapshotManifest {
-        let (op_id, mut now) = (self.chance.op_id(), self.lineages.now());
-        let id = began.snapshot.clone();
-        let subject = began.index.subject(&command.name);
-        if let Some(last) = subject.snapshots.last() {
-            now = after(last.at_ms, now);
-        }
-        let mut manifest = SnapshotManifest::new(command.name.clone(), id, op_id, now);
-        manifest.parent_snapshot_id = subject.active;
-        manifest.lease_epoch = subject.fence.epoch;
-        manifest.reason = command.reason;
-        manifest.labels = command.labels.clone();
-        manifest.excludes.clone_from(&began.excludes);
-        manifest.ignores.clone_from(&began.ignores);
-        manifest.is_part = command.is_part;
-        manifest.app_version.clone_from(&command.app_version);
-        manifest.state_digest = saved.digest;
-        manifest.totals = saved.totals;
-        manifest.set_root(&saved.root, &saved.root_attributes);
-        manifest.set_list(&saved.list);
-        manifest.set_databases(databases_of(began, saved), now);
-        manifest
-    }
-
     /// Puts the manifest, and goes on until no sweep can hurt what it names.
     async fn settle(
         self,
@@ -357,49 +325,6 @@ impl DirRepo<'_> {
     }
 }
 
-/// When a snapshot was made that follows another one of its chain.
-///
-/// Clocks go back a little, and a store's is known to a second only: within a chain time goes on all the same. A last
-/// snapshot that lies far in the future was made by a clock that was wrong: it is not followed, or one such save would make
-/// every later one as wrong. The order of a chain is that of its index, not of its times.
-fn after(last: Timestamp, now: Timestamp) -> Timestamp {
-    if last > now.plus(FOLLOWED) {
-        return now;
-    }
-    now.max(last.plus(Duration::from_millis(1)))
-}
-
-/// The databases of a saved tree, by their paths.
-fn databases_of(began: &SaveBasis, saved: &Saved) -> BTreeMap<String, DatabaseManifest> {
-    if saved.is_same {
-        return began.parent_databases.clone();
-    }
-    let described = |one: &SavedDatabase| {
-        let described = DatabaseManifest {
-            state: one.state.stored_as(),
-            size: one.size,
-            digest: one.digest,
-        };
-        (one.path.to_string(), described)
-    };
-    saved.databases.iter().map(described).collect()
-}
-
-/// A tree that has become suspiciously little is not saved unless that was meant.
-fn check_shrink(command: &RepoSave, began: &SaveBasis, saved: &Saved) -> Result<(), Error> {
-    let active = began.index.subject(&command.name).active;
-    let before = active.and_then(|id| began.index.find(&id).map(|(_, one)| one.entries));
-    let (before, entries) = (before.unwrap_or_default(), saved.totals.entries());
-    if command.allow_shrink || !shrink::is_suspicious(before, entries) {
-        return Ok(());
-    }
-    Err(Error::Shrunk {
-        path: command.source.clone(),
-        entries,
-        before,
-    })
-}
-
 /// Remembers the tree, as that of a snapshot that was there before if none was made.
 async fn remember(mut saved: Saved, equal: Option<SnapshotId>) {
     let remembered = bridge::blocking(move || match equal {
@@ -415,21 +340,5 @@ fn words(why: GaveUp) -> &'static str {
     match why {
         GaveUp::Unreachable => "the store does not answer",
         GaveUp::Outrun => "sweeps were faster again and again; run it again when they are over",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn time_goes_on_within_a_chain_and_a_clock_that_was_far_ahead_is_not_followed() {
-        let at = |seconds: u64| Timestamp::from_millis(seconds * 1000);
-        let (now, year) = (at(1_800_000_000), 365 * 24 * 3600);
-
-        assert_eq!(after(at(1_700_000_000), now), now);
-        let back = after(at(1_800_000_060), now);
-        assert_eq!(back, Timestamp::from_millis(1_800_000_060_001));
-        assert_eq!(after(at(1_800_000_000 + 9 * year), now), now);
     }
 }

@@ -2,11 +2,12 @@
 
 use crate::open::{AwsSettings, Places, Secret};
 use rustix::time::{ClockId, clock_gettime};
-use stasis_model::id::OpId;
+use stasis_model::digest::StoreDigest;
+use stasis_model::id::{OpId, ProjectId};
 use stasis_model::rng::Rng;
 use stasis_model::time::{Clock, Timestamp};
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The kernel's clocks.
@@ -107,4 +108,33 @@ pub fn directory(variable: &str) -> Option<PathBuf> {
     env::var_os(variable)
         .map(PathBuf::from)
         .filter(|path| path.is_absolute())
+}
+
+/// How much of a directory's name is kept in an id.
+const LONGEST_NAME: usize = 48;
+
+/// The id of a directory on this host: its name, and what tells it from all others of that name.
+pub(crate) fn directory_id(dir: &Path) -> ProjectId {
+    let name = dir
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    let fits = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
+    let name: String = name.unwrap_or_default().chars().filter(fits).collect();
+    let name = name.trim_start_matches(['-', '_']);
+    let name = if name.is_empty() { "directory" } else { name };
+    let host = ["/etc/machine-id", "/proc/sys/kernel/hostname"]
+        .iter()
+        .find_map(|path| std::fs::read_to_string(path).ok())
+        .unwrap_or_default();
+    let identity = [
+        host.trim().as_bytes(),
+        b"\0",
+        dir.as_os_str().as_encoded_bytes(),
+    ]
+    .concat();
+    let digest = StoreDigest::of(&identity).prefix();
+    let name: String = name.chars().take(LONGEST_NAME).collect();
+    format!("{name}-{digest}")
+        .parse()
+        .expect("letters, digits and a digest are a name")
 }

@@ -12,7 +12,6 @@ mod capture;
 mod compare;
 mod dotenv;
 mod error;
-mod find;
 mod home;
 mod init;
 mod restore;
@@ -20,20 +19,17 @@ mod rows;
 mod save;
 mod services;
 mod snapshots;
-mod steps;
 mod upgrade;
 
 pub use compare::{ProjectDiff, TableDiff};
 pub use error::ProjectError;
-pub(crate) use home::plain_id;
 pub use home::{Declared, FILE, Home};
 pub use init::{FindingKind, ProjectFinding, ProjectInit, ProjectMade, init};
 pub use restore::{KeptDatabase, ProjectRestore, ProjectRestored, SetAsideEntry};
 pub use rows::{Moment, ProjectSnapshot, ServiceHookRun};
-pub use save::{ProjectSave, ProjectSaved};
+pub use save::{ProjectSave, ProjectSaved, ProjectStep, StepTaken};
 pub use services::{ServiceState, ServiceStatus};
 pub use snapshots::{ProjectCollected, ProjectStatus, ProjectVerified};
-pub use steps::{ProjectStep, StepTaken};
 
 pub use stasis_quiesce::service::launch;
 pub use upgrade::{ProjectDuplicated, ProjectUpgraded};
@@ -43,7 +39,9 @@ use crate::check;
 use crate::error::Error;
 use crate::open::Engine;
 use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
-use stasis_model::id::{SubjectName, TenantId};
+use stasis_model::format::manifest::{Indexed, SnapshotIndex};
+use stasis_model::id::{SnapshotId, SubjectName, TenantId};
+use stasis_model::snapshot_ref::{SnapshotRef, Unresolved};
 use stasis_quiesce::watchdog;
 use stasis_store::bucket::Swap;
 use stasis_store::layout::ChunkRoot;
@@ -171,6 +169,76 @@ async fn or_cancelled<T>(
                     return Err(ProjectError::Cancelled.into());
                 }
             }
+        }
+    }
+}
+
+/// Which snapshot somebody means.
+impl Project {
+    /// The index of its snapshots; empty before the first save.
+    async fn index(&self) -> Result<SnapshotIndex, Error> {
+        self.engine.dirs().index(&self.engine.dirs().root()).await
+    }
+
+    /// Its snapshots, the oldest first.
+    fn own<'i>(&self, index: &'i SnapshotIndex) -> Vec<&'i Indexed> {
+        let name = self.name();
+        let own = index.snapshots().filter(|(of, _)| **of == name);
+        own.map(|(_, one)| one).collect()
+    }
+
+    /// Finds the snapshot that a user means: see [`SnapshotIndex::resolve`].
+    fn resolve(&self, index: &SnapshotIndex, wanted: &SnapshotRef) -> Result<SnapshotId, Error> {
+        let project = self.home.id.clone();
+        match index.resolve(Some(&self.name()), wanted) {
+            Ok(one) => Ok(one.id.clone()),
+            Err(Unresolved::Ambiguous(fits)) => Err(Error::Ambiguous {
+                wanted: wanted.to_string(),
+                count: fits.len(),
+            }),
+            Err(Unresolved::NoLatest) => {
+                let own = self.own(index).into_iter().rev();
+                let snapshots = own.map(|one| self.row(index, one)).collect();
+                Err(ProjectError::NoLatest { project, snapshots }.into())
+            }
+            Err(Unresolved::Absent) => {
+                let wanted = wanted.to_string();
+                if !wanted.is_empty() {
+                    self.ensure_no_other(index, &wanted)?;
+                }
+                Err(ProjectError::NoSnapshot { project, wanted }.into())
+            }
+        }
+    }
+
+    /// The same, for somebody who must not be told "there is none" by a damaged index.
+    async fn find(&self, index: &SnapshotIndex, wanted: &SnapshotRef) -> Result<SnapshotId, Error> {
+        let found = self.resolve(index, wanted);
+        let is_none = matches!(&found, Err(Error::Project(error)) if matches!(**error, ProjectError::NoSnapshot { .. }));
+        if !is_none {
+            return found;
+        }
+        let wanted = wanted.text();
+        let stored = self.engine.dirs().root().manifest_ids().await?;
+        let is_lost = |id: &SnapshotId| {
+            id.as_str().starts_with(&*wanted) && !index.tombstones.contains_key(id)
+        };
+        match stored.into_iter().find(is_lost) {
+            Some(id) => Err(Error::LostManifest(id)),
+            None => found,
+        }
+    }
+
+    /// A snapshot of another project is named as such, and not as missing.
+    fn ensure_no_other(&self, index: &SnapshotIndex, wanted: &str) -> Result<(), ProjectError> {
+        let mut others = index.snapshots();
+        match others.find(|(_, one)| one.id.as_str().starts_with(wanted)) {
+            Some((name, one)) => Err(ProjectError::OtherProject {
+                snapshot: one.id.clone(),
+                found: name.to_string(),
+                project: self.home.id.clone(),
+            }),
+            None => Ok(()),
         }
     }
 }

@@ -55,7 +55,7 @@ use stasis_disk::tree::walk::WalkReport;
 use stasis_model::failure::AtPath;
 use stasis_model::time::{Clock, Timestamp};
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{CheckpointRef, Settings};
+use stasis_model::workspace::{CheckpointRef, Settings, next_sequence};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -442,6 +442,13 @@ impl Workspace {
             }
             taken => Ok((taken?, false)),
         }
+    }
+
+    /// A number that no checkpoint has, in any pool.
+    fn next_sequence(&self) -> Result<u64, Error> {
+        let mut all = self.pool.list()?;
+        all.extend(self.pool.undos()?);
+        Ok(next_sequence(&all))
     }
 
     /// Makes the reserve again, if it was used up and there is room for it.

@@ -3,7 +3,7 @@
 use super::ProjectError;
 use crate::bridge;
 use crate::error::{Error, OPEN_DIRECTORY, refused};
-use stasis_model::digest::StoreDigest;
+use crate::system::directory_id;
 use stasis_model::failure::AtPath;
 use stasis_model::id::ProjectId;
 use stasis_model::project::{Layout, ProjectConfig};
@@ -15,9 +15,6 @@ pub const FILE: &str = "stasis.toml";
 
 /// More than this is no configuration.
 const LARGEST: u64 = 1 << 20;
-
-/// How much of a directory's name is kept in an id.
-const NAME: usize = 48;
 
 /// A directory, known as a project.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,7 +75,7 @@ impl Home {
             return Err(refused(OPEN_DIRECTORY, asked, io::ErrorKind::NotADirectory));
         }
         let Some(text) = read(&dir.join(FILE))? else {
-            let id = plain_id(&dir);
+            let id = directory_id(&dir);
             let declared = None;
             return Ok(Self { id, dir, declared });
         };
@@ -113,7 +110,7 @@ impl Home {
         };
         let dir = above.canonicalize().at(OPEN_DIRECTORY, dir)?.join(name);
         Ok(Self {
-            id: plain_id(&dir),
+            id: directory_id(&dir),
             dir,
             declared: None,
         })
@@ -176,32 +173,6 @@ fn parse(path: &Path, text: &str) -> Result<ProjectConfig, Error> {
         source,
     })?;
     Ok(config)
-}
-
-/// The id of a directory that has no file: its name, and what tells it from all others of that name.
-pub(crate) fn plain_id(dir: &Path) -> ProjectId {
-    let name = dir
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
-    let fits = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
-    let name: String = name.unwrap_or_default().chars().filter(fits).collect();
-    let name = name.trim_start_matches(['-', '_']);
-    let name = if name.is_empty() { "directory" } else { name };
-    let host = ["/etc/machine-id", "/proc/sys/kernel/hostname"]
-        .iter()
-        .find_map(|path| std::fs::read_to_string(path).ok())
-        .unwrap_or_default();
-    let identity = [
-        host.trim().as_bytes(),
-        b"\0",
-        dir.as_os_str().as_encoded_bytes(),
-    ]
-    .concat();
-    let digest = StoreDigest::of(&identity).prefix();
-    let name: String = name.chars().take(NAME).collect();
-    format!("{name}-{digest}")
-        .parse()
-        .expect("letters, digits and a digest are a name")
 }
 
 #[cfg(test)]

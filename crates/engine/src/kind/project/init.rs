@@ -5,9 +5,10 @@
 
 mod found;
 
-use super::{FILE, ProjectError, plain_id};
+use super::{FILE, ProjectError};
 use crate::bridge;
 use crate::error::{Error, OPEN_DIRECTORY};
+use crate::system::directory_id;
 use found::FoundState;
 use serde::Serialize;
 use stasis_disk::fs::atomic_write;
@@ -62,7 +63,7 @@ pub async fn init(dir: &Path, command: ProjectInit) -> Result<ProjectMade, Error
             return Err(ProjectError::Exists(file).into());
         }
         let found = FoundState::look(&dir);
-        let known = plain_id(&dir);
+        let known = directory_id(&dir);
         let (id, text) = match command.layout {
             Layout::InPlace => {
                 let id = command.id.unwrap_or_else(|| known.clone());

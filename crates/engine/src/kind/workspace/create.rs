@@ -319,13 +319,6 @@ impl Workspace {
         u32::try_from(free.count()).unwrap_or(u32::MAX)
     }
 
-    /// A number that no checkpoint has, in any pool.
-    pub(super) fn next_sequence(&self) -> Result<u64, Error> {
-        let mut all = self.pool().list()?;
-        all.extend(self.pool().undos()?);
-        Ok(workspace::next_sequence(&all))
-    }
-
     /// Makes an automatic checkpoint for a watch, and forgets the oldest events when there are too many.
     pub(super) fn automatic(&self, maker: Maker) -> Result<Checkpointed, Error> {
         let session_db = &self.session().db;

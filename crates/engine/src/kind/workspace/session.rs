@@ -8,7 +8,7 @@ use super::answers::{SessionForm, WorkspaceMade};
 use super::commands::InitWorkspace;
 use super::error::WorkspaceError;
 use crate::error::{Error, OPEN_DIRECTORY, refused};
-use crate::kind::project::plain_id;
+use crate::system::directory_id;
 use serde::{Deserialize, Serialize};
 use stasis_disk::form::slots::{self, Eviction, OWN_PATTERNS, Pool, PoolSettings};
 use stasis_disk::fs::atomic_write::{atomic_write, make_directory};
@@ -228,7 +228,7 @@ impl Session {
 }
 
 fn usual(directory: &Path, host: &HostEnv) -> PathBuf {
-    let id = plain_id(directory);
+    let id = directory_id(directory);
     host.state.join("workspaces").join(id.as_str())
 }
 
