@@ -44,3 +44,16 @@ fn a_file_that_comes_or_goes_is_shown_whole() {
 fn equal_texts_have_no_diff() {
     assert_eq!(unified("f", Some("a"), Some("a")), "");
 }
+
+#[test]
+fn an_empty_file_that_comes_has_a_header_and_no_hunk() {
+    assert_eq!(unified("f", None, Some("")), "--- /dev/null\n+++ f\n");
+}
+
+#[test]
+fn a_carriage_return_alone_ends_no_line() {
+    assert_eq!(
+        unified("f", Some("a\rb\r\n"), Some("a\rc\r\n")),
+        "--- f\n+++ f\n@@ -1 +1 @@\n-a\rb\r\n+a\rc\r\n"
+    );
+}
