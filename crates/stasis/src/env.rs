@@ -16,12 +16,16 @@
 //! | `STASIS_HOOK_TEST` | set by `stasis hook test` for the hooks that it runs |
 //! | whatever `url_env` of a project's file names | where its database is |
 
+use crate::system::SystemClock;
+use anyhow::Context as _;
+use stasis_engine::kind::workspace::HostEnv;
 use stasis_engine::open::{AwsSettings, Places};
 use stasis_engine::system::{self, base_directory, directory, variable as text};
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What `hook test` says to the hooks that it runs, so that their record says so.
 pub(crate) const HOOK_TEST: &str = "STASIS_HOOK_TEST";
@@ -83,6 +87,18 @@ impl Environment {
                 })
                 .collect(),
         }
+    }
+
+    /// What a workspace needs to know of this host.
+    pub(crate) fn host_env(&self) -> anyhow::Result<HostEnv> {
+        let state = self.places.state.clone().context(
+            "neither HOME nor XDG_STATE_HOME is set, so nobody knows which directories are workspaces; set one of them",
+        )?;
+        Ok(HostEnv {
+            state,
+            home: self.home.clone(),
+            clock: Arc::new(SystemClock),
+        })
     }
 }
 

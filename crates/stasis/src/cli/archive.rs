@@ -1,7 +1,8 @@
 //! `stasis archive`
 
 use super::Context;
-use super::clone::{SHOWN, size};
+use super::byte_size::size;
+use super::clone::SHOWN;
 use super::output::{OutputLost, printable};
 use super::progress::{cancel_on_signals, is_shown, watched};
 use crate::cli::output::Measured;

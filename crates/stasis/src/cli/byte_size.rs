@@ -1,4 +1,4 @@
-//! Sizes as people write them: `10GB`, `512MiB`, `4096`.
+//! Sizes as people write and read them: `10GB`, `512MiB`, `4096`.
 
 /// Units of bytes: of a thousand, as disks are sold, and of 1024, as memory is.
 const UNITS: [(&str, u64); 9] = [
@@ -30,6 +30,19 @@ pub(crate) fn positive(text: &str) -> Result<u64, String> {
     match number.checked_mul(*scale).ok_or_else(bad)? {
         0 => Err("a size of nothing is of no use here".to_owned()),
         bytes => Ok(bytes),
+    }
+}
+
+/// A number of bytes for people: `2.4 MiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let (mut whole, mut rest, mut unit) = (bytes, 0, 0);
+    while whole >= 1024 && unit + 1 < units.len() {
+        (whole, rest, unit) = (whole / 1024, whole % 1024, unit + 1);
+    }
+    match (unit, rest * 10 / 1024) {
+        (_, 0) => format!("{whole} {}", units[unit]),
+        _ => format!("{whole}.{} {}", rest * 10 / 1024, units[unit]),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `stasis clone`
 
 use super::Context;
+use super::byte_size::size;
 use super::output::printable;
 use super::progress::cancel_on_signals;
 use crate::cli::output::Measured;
@@ -83,18 +84,6 @@ fn cloned_text(cloned: &Cloned) -> String {
         cloned.method,
         cloned.elapsed_ms
     )
-}
-
-pub(crate) fn size(bytes: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let (mut whole, mut rest, mut unit) = (bytes, 0, 0);
-    while whole >= 1024 && unit + 1 < units.len() {
-        (whole, rest, unit) = (whole / 1024, whole % 1024, unit + 1);
-    }
-    match (unit, rest * 10 / 1024) {
-        (_, 0) => format!("{whole} {}", units[unit]),
-        _ => format!("{whole}.{} {}", rest * 10 / 1024, units[unit]),
-    }
 }
 
 fn warnings(cloned: &Cloned) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! `stasis lease hold …`: how a command that runs under a lease ends.
 
 use super::Context;
-use super::lease::Claim;
+use super::claim::Claim;
 use super::output::Output;
 use crate::report::Exit;
 use stasis_engine::error::{Error, GroupError};

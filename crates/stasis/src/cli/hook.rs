@@ -92,7 +92,7 @@ impl Hook {
             Self::Install(change) => {
                 let exit = change.install(context)?;
                 if exit == Exit::Done && !change.asked.dry_run {
-                    super::workspace::first_checkpoint_here(context).await;
+                    super::first_checkpoint::make_here(context).await;
                 }
                 Ok(exit)
             }

@@ -1,15 +1,16 @@
 //! `stasis lease …`
 
 use super::Context;
+use super::claim::{Claim, named};
 use super::duration;
 use super::hold;
 use super::output::table;
 use crate::report::{Exit, holder_lines};
 use anyhow::bail;
-use clap::{Args, Subcommand};
-use stasis_engine::lease::{Acquire, ForceUnlock, Shown};
-use stasis_engine::model::format::lease::{Fence, Holder, LockState};
-use stasis_engine::model::id::{BadId, Label, Lineage};
+use clap::Subcommand;
+use stasis_engine::lease::{ForceUnlock, Shown};
+use stasis_engine::model::format::lease::{Fence, LockState};
+use stasis_engine::model::id::{Label, Lineage};
 use stasis_engine::open::Engine;
 use stasis_engine::reap::Reaped;
 use std::ffi::OsString;
@@ -96,24 +97,6 @@ pub(super) enum Lease {
     },
 }
 
-#[derive(Debug, Args)]
-pub(super) struct Claim {
-    /// <tenant>/<profile>@<chrome-major>
-    subject: Lineage,
-    /// What this run is called [default: the time and 8 random digits]
-    #[arg(long, value_name = "ID", value_parser = named)]
-    run_id: Option<Label>,
-    /// What this host is called [default: `host` in the configuration file, then the host name]
-    #[arg(long)]
-    host: Option<Label>,
-    /// What the host calls this run
-    #[arg(long, value_name = "ID")]
-    host_run_id: Option<Label>,
-    /// How long the lease lasts without a renewal, such as 90s, 5m or 1h30m; at most 7d [default: the tenant's policy]
-    #[arg(long, value_parser = duration::positive)]
-    ttl: Option<Duration>,
-}
-
 impl Lease {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let engine = match self {
@@ -171,35 +154,6 @@ impl Lease {
         }
         Ok(Exit::Done.into())
     }
-}
-
-impl Claim {
-    pub(super) fn acquire(self, context: &Context, engine: &Engine) -> anyhow::Result<Acquire> {
-        let host = context.host(self.host.as_ref())?;
-        let run_id = match self.run_id {
-            Some(run_id) => run_id,
-            None => engine.leases().new_run_id(),
-        };
-        let host_run_id = self.host_run_id.unwrap_or_else(Label::nobody);
-        let holder = Holder {
-            run_id,
-            host,
-            host_run_id,
-        };
-        Ok(Acquire {
-            lineage: self.subject,
-            holder,
-            ttl: self.ttl,
-        })
-    }
-}
-
-/// Text that says something.
-pub(super) fn named(text: &str) -> Result<Label, String> {
-    if text.trim().is_empty() {
-        return Err("it must not be empty".to_owned());
-    }
-    text.parse().map_err(|error: BadId| error.to_string())
 }
 
 pub(super) fn operator() -> Label {

@@ -2,7 +2,6 @@
 
 use super::Context;
 use super::hook::{McpInstall, McpUninstall};
-use super::workspace::host_env;
 use crate::mcp::{Address, Server, Socket, Stop, Watching};
 use crate::report::Exit;
 use anyhow::{Context as _, bail};
@@ -56,7 +55,7 @@ impl Mcp {
 impl Serve {
     async fn run(self, context: &Context) -> anyhow::Result<Exit> {
         let directory = std::path::absolute(&self.workspace)?;
-        let workspace = Workspace::find(&directory, &host_env(context)?).await?;
+        let workspace = Workspace::find(&directory, &context.environment.host_env()?).await?;
         let forks = self.forks.as_deref();
         let forks = forks
             .map(|forks| forks_directory(forks, workspace.directory()))

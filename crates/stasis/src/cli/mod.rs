@@ -12,12 +12,15 @@
 )]
 
 mod archive;
-mod byte_size;
-pub(crate) mod clone;
+pub(crate) mod byte_size;
+mod claim;
+mod clone;
 mod demo;
+mod directory;
 mod doctor;
 mod duration;
 mod events;
+mod first_checkpoint;
 mod hold;
 mod hook;
 mod internal;

@@ -7,9 +7,6 @@ mod show;
 mod upkeep;
 
 pub(super) use everyday::{Diff, Log, Restore, Save};
-pub(super) use save::{exit_of, name_not_consistent};
-
-pub(super) use restore::stayed;
 
 use super::Context;
 use super::profile::spawn;

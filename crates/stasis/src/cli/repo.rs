@@ -2,21 +2,18 @@
 
 mod restore;
 mod retire;
-pub(super) mod save;
+mod save;
 mod show;
 mod upkeep;
 
 use super::Context;
 use super::output::printable;
 use crate::report::Exit;
-use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use stasis_engine::catalog::SnapshotSelector;
 use stasis_engine::model::id::{SnapshotId, SubjectName};
 use stasis_engine::model::snapshot_ref::SnapshotRef;
-use stasis_engine::model::tree::EntryPath;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -178,20 +175,4 @@ async fn pin(
     context
         .output
         .result(&row, |row| format!("{} {words}", row.snapshot_id))
-}
-
-/// A path in a snapshot, as people type it: leading `./` and `/` and a trailing slash do not matter.
-pub(super) fn entry_path(typed: Option<&OsString>) -> anyhow::Result<EntryPath> {
-    let bytes = typed.map(|typed| typed.as_bytes()).unwrap_or_default();
-    let components = bytes
-        .split(|byte| *byte == b'/')
-        .filter(|name| !matches!(*name, b"" | b"."));
-    let joined = components.collect::<Vec<_>>().join(&b'/');
-    let path = EntryPath::parse(&joined);
-    path.with_context(|| {
-        format!(
-            "`{}` is not a path in a snapshot",
-            printable(&String::from_utf8_lossy(bytes))
-        )
-    })
 }

@@ -6,16 +6,14 @@ mod keep;
 mod look;
 mod rewind;
 
-pub(super) use keep::first_checkpoint_here;
 pub(super) use rewind::Rewind;
 
 use super::output::{OutputLost, printable};
-use super::{Cli, Context, system_clock};
-use crate::env::Environment;
+use super::{Cli, Context};
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::{Args, CommandFactory, Subcommand};
-use stasis_engine::kind::workspace::{self, HostEnv, RunMode};
+use stasis_engine::kind::workspace::{self, RunMode};
 use stasis_engine::model::tree::EntryPath;
 use std::ffi::OsStr;
 use std::io::Write;
@@ -172,7 +170,7 @@ impl Which {
             .workspace
             .as_ref()
             .map_or(here.clone(), |directory| here.join(directory));
-        Ok(workspace::Workspace::find(&directory, &host_env(context)?).await?)
+        Ok(workspace::Workspace::find(&directory, &context.environment.host_env()?).await?)
     }
 }
 
@@ -193,23 +191,6 @@ fn entry(workspace: &workspace::Workspace, typed: &OsStr) -> anyhow::Result<Entr
 
 fn here() -> anyhow::Result<PathBuf> {
     std::env::current_dir().context("the current directory cannot be found")
-}
-
-/// What a workspace needs to know of this host.
-pub(super) fn host_env(context: &Context) -> anyhow::Result<HostEnv> {
-    host_env_in(&context.environment)
-}
-
-/// The same without a configuration, which says nothing of workspaces.
-pub(super) fn host_env_in(environment: &Environment) -> anyhow::Result<HostEnv> {
-    let state = environment.places.state.clone().context(
-        "neither HOME nor XDG_STATE_HOME is set, so nobody knows which directories are workspaces; set one of them",
-    )?;
-    Ok(HostEnv {
-        state,
-        home: environment.home.clone(),
-        clock: system_clock(),
-    })
 }
 
 /// A checkpoint as people read it: `cp-3`, or `cp-12 (before the migration)`.

@@ -4,7 +4,6 @@ use super::escape;
 use super::failure::CallFailure;
 use super::lean::lean;
 use super::page::{Listing, Paging, length, page};
-use super::tools::ExceptPaths;
 use rmcp::model::CallToolResult;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -67,11 +66,7 @@ impl Served {
     }
 
     /// The entries that a call leaves alone.
-    pub(super) fn entries(
-        &self,
-        paths: Option<ExceptPaths>,
-    ) -> Result<Vec<EntryPath>, CallFailure> {
-        let paths = paths.map(|paths| paths.0).unwrap_or_default();
+    pub(super) fn entries(&self, paths: &[String]) -> Result<Vec<EntryPath>, CallFailure> {
         paths.iter().map(|path| self.entry(path)).collect()
     }
 }

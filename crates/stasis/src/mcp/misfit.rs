@@ -1,12 +1,11 @@
 //! What is wrong with the parameters of a call, said by name.
 
-use super::tools;
-use rmcp::model::JsonObject;
+use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
 
 /// What is wrong with the parameters of a call, by the tool's own schema; the reader of the parameters is stricter still.
-pub(super) fn wrong_parameter(tool: &str, arguments: &JsonObject) -> Option<String> {
-    let schema = &tools::find(tool)?.input_schema;
+pub(super) fn wrong_parameter(tool: &Tool, arguments: &JsonObject) -> Option<String> {
+    let (schema, tool) = (&tool.input_schema, &tool.name);
     let properties = schema.get("properties")?.as_object()?;
     let known = || {
         let names: Vec<String> = properties.keys().map(|name| format!("`{name}`")).collect();
@@ -58,45 +57,4 @@ fn unfit(schema: &Value, value: &Value) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_wrong_parameter_is_named() {
-        let cases = [
-            ("snapshots_create", json!({ "nmae": "x" }), "nmae"),
-            (
-                "snapshots_list",
-                json!({ "start_index": "5" }),
-                "start_index",
-            ),
-            (
-                "snapshots_list",
-                json!({ "start_index": -1 }),
-                "start_index",
-            ),
-            ("snapshots_list", json!({ "format": "xml" }), "format"),
-            (
-                "snapshots_compact",
-                json!({ "checkpoints": "cp-1" }),
-                "checkpoints",
-            ),
-            (
-                "snapshots_compact",
-                json!({ "checkpoints": [1] }),
-                "checkpoints",
-            ),
-            ("snapshots_restore", json!({}), "checkpoint"),
-            ("snapshots_revert", json!({ "path": 5 }), "path"),
-        ];
-
-        for (tool, arguments, named) in cases {
-            let Value::Object(arguments) = arguments else {
-                unreachable!("these are objects")
-            };
-            let said = wrong_parameter(tool, &arguments).unwrap();
-            assert!(said.contains(&format!("`{named}`")), "{said}");
-        }
-    }
-}
+mod tests;

@@ -7,8 +7,6 @@ mod change;
 mod look;
 mod parameters;
 
-pub(super) use parameters::ExceptPaths;
-
 use super::call::Served;
 use super::failure::CallFailure;
 use super::{misfit, schema};
@@ -104,7 +102,7 @@ fn described<T: SnapshotTool>() -> Tool {
 
 /// Reads parameters; what is wrong with them is said by name.
 fn read<T: SnapshotTool>(arguments: JsonObject) -> Result<T, CallFailure> {
-    let wrong = misfit::wrong_parameter(T::NAME, &arguments);
+    let wrong = find(T::NAME).and_then(|tool| misfit::wrong_parameter(tool, &arguments));
     serde_json::from_value(Value::Object(arguments)).map_err(|error| {
         CallFailure::Params(wrong.unwrap_or_else(|| format!("{}: {error}", T::NAME)))
     })

@@ -1,6 +1,6 @@
 //! Hints for what goes wrong with workspaces, and what a program needs to know of it.
 
-use crate::cli::clone::size;
+use crate::cli::byte_size::size;
 use serde_json::{Value, json};
 use stasis_engine::error::{Error, ErrorKind};
 use stasis_engine::kind::workspace::{NoRoom, WorkspaceError};

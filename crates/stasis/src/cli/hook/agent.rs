@@ -1,7 +1,6 @@
 //! The coding agents whose hooks we know: where each keeps them, and what they are called there.
 
 use super::json_text::Dialect;
-use super::settings::{Event, Form};
 use crate::env::Environment;
 use anyhow::Context as _;
 use clap::ValueEnum;
@@ -41,9 +40,26 @@ pub(super) enum Scope {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Means {
     /// By entries in a JSON file that holds other things too.
-    Settings(Form),
+    Settings(HookFormat),
     /// By a program of its own language, a file that is all ours.
     Plugin,
+}
+
+/// What an agent calls things.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HookFormat {
+    pub(super) dialect: Dialect,
+    pub(super) events: [HookEvent; 2],
+    /// How long the agent waits for us, in its own unit.
+    pub(super) timeout: u32,
+}
+
+/// A moment at which a hook is run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HookEvent {
+    pub(super) name: &'static str,
+    /// Which tools it is about.
+    pub(super) matcher: Option<&'static str>,
 }
 
 impl Agent {
@@ -61,11 +77,11 @@ impl Agent {
 
     pub(super) fn means(self) -> Means {
         let prompt_and = |prompt, tool, matcher| {
-            let event = |name, matcher| Event { name, matcher };
+            let event = |name, matcher| HookEvent { name, matcher };
             [event(prompt, None), event(tool, Some(matcher))]
         };
         match self {
-            Self::ClaudeCode => Means::Settings(Form {
+            Self::ClaudeCode => Means::Settings(HookFormat {
                 dialect: Dialect::Strict,
                 events: prompt_and(
                     "UserPromptSubmit",
@@ -74,12 +90,12 @@ impl Agent {
                 ),
                 timeout: HOOK_TIMEOUT_S,
             }),
-            Self::Codex => Means::Settings(Form {
+            Self::Codex => Means::Settings(HookFormat {
                 dialect: Dialect::Strict,
                 events: prompt_and("UserPromptSubmit", "PreToolUse", "^(Bash|apply_patch)$"),
                 timeout: HOOK_TIMEOUT_S,
             }),
-            Self::Gemini => Means::Settings(Form {
+            Self::Gemini => Means::Settings(HookFormat {
                 dialect: Dialect::Comments,
                 events: prompt_and(
                     "BeforeAgent",

@@ -8,7 +8,7 @@ mod input;
 mod worker;
 
 use super::agent::Agent;
-use crate::cli::{Context, system_clock, workspace};
+use crate::cli::{Context, system_clock};
 use crate::env::Environment;
 use crate::report::Exit;
 use anyhow::Context as _;
@@ -223,7 +223,7 @@ fn failure(error: &anyhow::Error) -> HookOutcome {
 
 /// The workspace that holds `directory`, if there is one.
 async fn find(context: &Context, directory: &Path) -> anyhow::Result<Option<Workspace>> {
-    let host_env = workspace::host_env(context)?;
+    let host_env = context.environment.host_env()?;
     match Workspace::find(directory, &host_env).await {
         Err(Error::Workspace(error)) if matches!(*error, WorkspaceError::NotAWorkspace(_)) => {
             Ok(None)
@@ -301,7 +301,7 @@ async fn note_failure(agent: Agent, environment: &Environment, message: String) 
         message: message.clone(),
     };
     recorder.end(None, failed());
-    let Ok(host_env) = workspace::host_env_in(environment) else {
+    let Ok(host_env) = environment.host_env() else {
         return;
     };
     for directory in directories {

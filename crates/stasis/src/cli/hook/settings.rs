@@ -1,7 +1,8 @@
 //! Hooks as entries of a JSON file: event → groups with a matcher → commands.
 
+use super::agent::{HookEvent, HookFormat};
 use super::edit;
-use super::json_text::{Dialect, Fault, Member, Node, Value};
+use super::json_text::{Fault, Member, Node, Value};
 use super::program::Program;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -14,23 +15,6 @@ const SWITCHES: [(&[&str], &str); 2] = [
     (&["disableAllHooks"], "true"),
     (&["hooksConfig", "enabled"], "false"),
 ];
-
-/// What an agent calls things.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Form {
-    pub(super) dialect: Dialect,
-    pub(super) events: [Event; 2],
-    /// How long the agent waits for us, in its own unit.
-    pub(super) timeout: u32,
-}
-
-/// A moment at which a hook is run.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Event {
-    pub(super) name: &'static str,
-    /// Which tools it is about.
-    pub(super) matcher: Option<&'static str>,
-}
 
 /// How things are with the hooks of an agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -58,11 +42,11 @@ struct Handler {
     timeout: u32,
 }
 
-impl Form {
+impl HookFormat {
     pub(super) fn state(&self, text: &str, program: &Program) -> Result<State, Fault> {
         let root = Node::read(text, self.dialect)?;
         let ours = ours(&root, program);
-        let at = |event: &Event| {
+        let at = |event: &HookEvent| {
             let here = ours.iter().filter(|one| one.event.key == event.name);
             here.filter(|one| one.matcher() == event.matcher).count()
         };
@@ -137,7 +121,7 @@ impl Form {
         &self,
         text: &str,
         program: &Program,
-    ) -> Result<Vec<(Event, String)>, Fault> {
+    ) -> Result<Vec<(HookEvent, String)>, Fault> {
         let root = Node::read(text, self.dialect)?;
         let of_event = |one: &Found| {
             let event = self.events.iter().find(|event| one.event.key == event.name);
@@ -146,7 +130,7 @@ impl Form {
         Ok(ours(&root, program).iter().filter_map(of_event).collect())
     }
 
-    fn with(&self, text: &str, event: Event, command: &str) -> Result<String, Fault> {
+    fn with(&self, text: &str, event: HookEvent, command: &str) -> Result<String, Fault> {
         let group = Group {
             matcher: event.matcher,
             hooks: [Handler {

@@ -7,7 +7,7 @@ use super::program::Program;
 use super::settings::State;
 use super::trust::Trust;
 use crate::cli::output::{table, word};
-use crate::cli::{Context, system_clock, workspace};
+use crate::cli::{Context, system_clock};
 use crate::report::Exit;
 use anyhow::Context as _;
 use serde::Serialize;
@@ -167,7 +167,7 @@ fn age(then: Timestamp, now: Timestamp) -> String {
 
 /// The root of the workspace that a directory lies in.
 pub(super) async fn here(context: &Context, directory: &Path) -> Option<PathBuf> {
-    let host_env = workspace::host_env(context).ok()?;
+    let host_env = context.environment.host_env().ok()?;
     let found = Workspace::find(directory, &host_env).await.ok()?;
     Some(found.directory().to_owned())
 }

@@ -7,14 +7,14 @@
 //!
 //! The command says nothing and always succeeds, so what became of it is read from the record that `hook run` writes.
 
-use super::agent::{Agent, Means, Scope};
+use super::agent::{Agent, HookEvent, HookFormat, Means, Scope};
 use super::file::Target;
+use super::plugin;
 use super::program::Program;
 use super::show::summary;
 use super::trust::Trust;
-use super::{plugin, settings};
 use crate::cli::output::{printable, table, word};
-use crate::cli::{Context, system_clock, system_rng, workspace};
+use crate::cli::{Context, system_clock, system_rng};
 use crate::env::HOOK_TEST;
 use crate::report::Exit;
 use anyhow::Context as _;
@@ -299,8 +299,8 @@ impl Test {
 }
 
 /// Events that have no command.
-fn missing(form: &settings::Form, found: &[HookCommand], path: &Path) -> Vec<String> {
-    let lacks = |event: &&settings::Event| !found.iter().any(|one| one.event == event.name);
+fn missing(form: &HookFormat, found: &[HookCommand], path: &Path) -> Vec<String> {
+    let lacks = |event: &&HookEvent| !found.iter().any(|one| one.event == event.name);
     let missing = form.events.iter().filter(lacks);
     missing
         .map(|event| {
@@ -491,7 +491,7 @@ impl ScratchWorkspace {
     async fn init(&self, context: &Context) -> anyhow::Result<()> {
         let host_env = HostEnv {
             state: self.state.clone(),
-            ..workspace::host_env(context)?
+            ..context.environment.host_env()?
         };
         let init = InitWorkspace {
             directory: self.tree.clone(),

@@ -1,7 +1,7 @@
 //! `stasis profile delete`
 
 use crate::cli::Context;
-use crate::cli::clone::size;
+use crate::cli::byte_size::size;
 use crate::cli::lease::operator;
 use crate::report::Exit;
 use clap::Args;

@@ -2,7 +2,7 @@
 
 use super::keys::Keys;
 use crate::cli::Context;
-use crate::cli::clone::size;
+use crate::cli::byte_size::size;
 use crate::cli::output::printable;
 use crate::cli::progress::cancel_on_signals;
 use crate::report::Exit;

@@ -1,7 +1,7 @@
 //! `stasis profile fork`
 
 use crate::cli::Context;
-use crate::cli::clone::size;
+use crate::cli::byte_size::size;
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;

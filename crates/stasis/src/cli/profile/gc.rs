@@ -1,7 +1,7 @@
 //! `stasis profile gc`
 
 use crate::cli::Context;
-use crate::cli::clone::size;
+use crate::cli::byte_size::size;
 use crate::cli::output::{printable, table};
 use crate::report::Exit;
 use clap::Args;

@@ -1,7 +1,7 @@
 //! `stasis profile list`
 
 use crate::cli::Context;
-use crate::cli::clone::size;
+use crate::cli::byte_size::size;
 use crate::cli::output::{printable, table, word};
 use crate::report::Exit;
 use clap::Args;

@@ -4,7 +4,7 @@ use super::keys::Keys;
 use super::metrics::Metrics;
 use super::who::{Who, spawn};
 use crate::cli::Context;
-use crate::cli::clone::size;
+use crate::cli::byte_size::size;
 use crate::cli::output::{printable, word};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::report::Exit;

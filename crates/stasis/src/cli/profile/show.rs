@@ -2,7 +2,7 @@
 
 use super::list::marks;
 use crate::cli::Context;
-use crate::cli::clone::size;
+use crate::cli::byte_size::size;
 use crate::cli::output::{printable, word};
 use crate::report::{Exit, holder_lines};
 use clap::Args;

@@ -1,7 +1,8 @@
 //! `stasis profile force-unlock` and `reap`: what `stasis lease` does, for whoever thinks of profiles
 
 use super::metrics::Metrics;
-use crate::cli::lease::{self, named, operator};
+use crate::cli::claim::named;
+use crate::cli::lease::{self, operator};
 use crate::cli::{Context, duration};
 use crate::report::Exit;
 use clap::Args;

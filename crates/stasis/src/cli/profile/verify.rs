@@ -2,7 +2,7 @@
 
 use super::who::spawn;
 use crate::cli::Context;
-use crate::cli::clone::size;
+use crate::cli::byte_size::size;
 use crate::cli::output::{plural, printable};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::report::Exit;

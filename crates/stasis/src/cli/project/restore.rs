@@ -2,16 +2,15 @@
 
 use super::Which;
 use crate::cli::Context;
+use crate::cli::directory::{SHOWN, entry_path, stayed};
 use crate::cli::output::{plural, printable, short};
 use crate::cli::progress::{cancel_on_signals, watched};
-use crate::cli::repo::entry_path;
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::kind::project::{KeptDatabase, Project, ProjectRestore, ProjectRestored};
 use stasis_engine::model::id::VolumeName;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::tree::diff::ChangeKind;
-use stasis_engine::restore::InPlaceChanges;
 use stasis_engine::warning::Warning;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,9 +18,6 @@ use std::sync::Arc;
 
 /// How to get back what saves leave out by now.
 const BY_PATH: &str = " (--path brings one back)";
-
-/// How many differences are shown to people.
-const SHOWN: usize = 50;
 
 #[derive(Debug, Args)]
 pub(super) struct Restore {
@@ -170,36 +166,6 @@ fn but_for(restored: &ProjectRestored) -> String {
         [] => String::new(),
         all => format!(", but for {}", all.join(" and ")),
     }
-}
-
-/// Lines about what is not as it is in the snapshot.
-pub(in crate::cli) fn stayed(changes: &InPlaceChanges, way_back: &str) -> String {
-    let meanwhile = "changed by others meanwhile, and kept as they left it";
-    let left = format!("left as they are, because saves leave them out by now{way_back}");
-    let barred = "left as they are, because this user may not read or change them";
-    [
-        named(meanwhile, &changes.changed_meanwhile),
-        named(&left, &changes.left_alone),
-        named(barred, &changes.not_permitted),
-    ]
-    .concat()
-}
-
-/// A line about some entries, if there are any.
-fn named(what: &str, paths: &[String]) -> String {
-    if paths.is_empty() {
-        return String::new();
-    }
-    let shown: Vec<_> = paths
-        .iter()
-        .take(SHOWN)
-        .map(|path| printable(path))
-        .collect();
-    let more = match paths.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!("\n{what}: {}{more}", shown.join(", "))
 }
 
 /// Databases on servers that restores left, a line for each.

@@ -1,17 +1,15 @@
 //! `stasis project save`
 
 use super::{Which, labels};
-use crate::cli::clone::size;
+use crate::cli::byte_size::size;
+use crate::cli::directory::{exit_of, name_not_consistent, repair_words};
 use crate::cli::output::{plural, printable, short, word};
 use crate::cli::progress::{cancel_on_signals, watched};
-use crate::cli::repo::save::repair_words;
 use crate::cli::{Context, whole_machine};
 use crate::report::Exit;
 use clap::{Args, ValueEnum};
-use stasis_engine::clone::LeftOut;
 use stasis_engine::kind::project::{Project, ProjectSave, ProjectSaved};
 use stasis_engine::model::format::manifest::SaveReason;
-use stasis_engine::result::SkipReason;
 use stasis_engine::save::{RepoSaved, patterns_in};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -131,21 +129,8 @@ impl SaveOptions {
     }
 }
 
-/// A save that lacks what a user could expect says so to scripts too.
-pub(in crate::cli) fn exit_of(saved: &RepoSaved) -> Exit {
-    // A check said no: what was there before is still what `latest` means.
-    if !saved.lost_databases.is_empty() && !saved.is_latest {
-        return Exit::Failed;
-    }
-    let is_unreadable = |one: &LeftOut| one.reason == SkipReason::Unreadable;
-    if saved.not_consistent.is_empty() && !saved.left_out_entries.iter().any(is_unreadable) {
-        return Exit::Done;
-    }
-    Exit::Incomplete
-}
-
 /// Names the databases that should be in a snapshot.
-pub(in crate::cli) fn name_lost(context: &Context, saved: &RepoSaved) {
+fn name_lost(context: &Context, saved: &RepoSaved) {
     for one in &saved.lost_databases {
         let (path, words) = (printable(&one.path), one.how.words());
         context
@@ -156,17 +141,6 @@ pub(in crate::cli) fn name_lost(context: &Context, saved: &RepoSaved) {
         context.output.say(
             "hint: this state was stored, but `latest` still means the snapshot before it. Bring the database back with: stasis restore DIR; if it is meant to be gone: stasis save DIR --force",
         );
-    }
-}
-
-/// Names the databases that no consistent copy was made of.
-pub(in crate::cli) fn name_not_consistent(context: &Context, saved: &RepoSaved) {
-    for one in &saved.not_consistent {
-        context.output.say(&format!(
-            "warning: {}: this SQLite database could not be copied consistently ({}); its files were saved as they are",
-            printable(&one.path),
-            printable(&one.reason)
-        ));
     }
 }
 

@@ -1,11 +1,10 @@
 //! `stasis repo restore`
 
-use super::{Which, entry_path};
+use super::Which;
 use crate::cli::Context;
-use crate::cli::output::Measured;
-use crate::cli::output::printable;
+use crate::cli::directory::{entry_path, stayed};
+use crate::cli::output::{Measured, printable};
 use crate::cli::progress::{cancel_on_signals, watched};
-use crate::cli::project::stayed;
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::restore::{Placement, RepoRestore, RepoRestored};

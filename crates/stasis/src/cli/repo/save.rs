@@ -1,9 +1,8 @@
 //! `stasis repo save`
 
-use crate::cli::output::Measured;
-use crate::cli::output::printable;
+use crate::cli::directory::{exit_of, name_not_consistent, repair_words};
+use crate::cli::output::{Measured, printable};
 use crate::cli::progress::{cancel_on_signals, watched};
-use crate::cli::project::{exit_of, name_not_consistent};
 use crate::cli::{Context, whole_machine};
 use crate::report::Exit;
 use anyhow::Context as _;
@@ -97,23 +96,6 @@ impl Save {
             .result(&Measured::new(saved), |one| saved_words(&one.result))?;
         Ok(exit)
     }
-}
-
-/// What a save did about damaged chunks; nothing where there were none.
-pub(in crate::cli) fn repair_words(saved: &RepoSaved) -> String {
-    let chunks = |count: u64| if count == 1 { "chunk" } else { "chunks" };
-    let repaired = match saved.chunks_healed {
-        0 => String::new(),
-        count => format!(", repaired {count} damaged {}", chunks(count)),
-    };
-    let left = match saved.chunks_damaged {
-        0 => String::new(),
-        count => format!(
-            ", found {count} damaged {} of earlier snapshots that could not be repaired",
-            chunks(count)
-        ),
-    };
-    repaired + &left
 }
 
 fn saved_words(saved: &RepoSaved) -> String {

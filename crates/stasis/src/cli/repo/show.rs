@@ -1,7 +1,8 @@
 //! What only looks: `stasis repo snapshots`, `ls`, `cat`, `diff` and `stats`
 
-use super::{Which, entry_path};
+use super::Which;
 use crate::cli::Context;
+use crate::cli::directory::entry_path;
 use crate::cli::output::{OutputLost, table};
 use stasis_engine::catalog::{ListedEntry, RepoSnapshotRow, RepoStats, SnapshotSelector};
 use stasis_engine::model::id::SubjectName;

@@ -2,7 +2,8 @@
 
 use super::{Dry, Which, called};
 use crate::cli::Context;
-use crate::cli::clone::{SHOWN, size};
+use crate::cli::byte_size::size;
+use crate::cli::clone::SHOWN;
 use crate::cli::output::{plural, printable};
 use crate::report::Exit;
 use clap::Args;

@@ -1,21 +1,16 @@
 //! `stasis workspace init`, `watch` and `status`
 
-use super::{Which, called, here, host_env};
-use crate::cli::clone::size;
+use super::{Which, called, here};
+use crate::cli::byte_size::size;
 use crate::cli::output::printable;
-use crate::cli::progress::{cancel_on_signals, watched};
-use crate::cli::{Context, byte_size, hook};
-use anyhow::Context as _;
+use crate::cli::progress::cancel_on_signals;
+use crate::cli::{Context, byte_size, first_checkpoint, hook};
 use clap::Args;
 use serde::Serialize;
-use stasis_engine::error::Error;
 use stasis_engine::kind::workspace::{
-    self, Checkpointed, UndoRow, UnreadableSlot, Watched, WorkspaceError, WorkspaceMade,
-    WorkspaceStatus,
+    self, Checkpointed, UndoRow, UnreadableSlot, Watched, WorkspaceMade, WorkspaceStatus,
 };
-use stasis_engine::progress::Progress;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(super) struct Init {
@@ -47,14 +42,14 @@ impl Init {
             budget: self.budget,
         };
         let directory = init.directory.clone();
-        let made = workspace::Workspace::init(init, &host_env(context)?).await?;
+        let made = workspace::Workspace::init(init, &context.environment.host_env()?).await?;
         for hint in &made.hints {
             context.output.say(&format!("hint: {}", printable(hint)));
         }
         let first = if self.no_checkpoint {
             None
         } else {
-            first_checkpoint(context, &directory).await?
+            first_checkpoint::make(context, &directory).await?
         };
         let made = Initiated { made, first };
         context.output.result(&made, initiated_words)
@@ -67,56 +62,6 @@ struct Initiated {
     #[serde(flatten)]
     made: WorkspaceMade,
     first: Option<Checkpointed>,
-}
-
-/// Makes the first checkpoint of the workspace that holds `directory`, where somebody sees how far it has come: it reads everything, and so takes
-/// longer than any hook can wait. `None` when there are some already.
-async fn first_checkpoint(
-    context: &Context,
-    directory: &Path,
-) -> anyhow::Result<Option<Checkpointed>> {
-    let workspace = workspace::Workspace::find(directory, &host_env(context)?).await?;
-    if !workspace.list(false).await?.snapshots.is_empty() {
-        return Ok(None);
-    }
-    let (progress, cancel) = (Arc::<Progress>::default(), cancel_on_signals()?);
-    let create = workspace::CreateCheckpoint::automatic(workspace::Maker::Cli);
-    let work = workspace.create_watched(create, progress.clone(), cancel);
-    let made = watched(context.output, "first checkpoint", progress, work).await;
-    Ok(Some(made.context(
-        "the workspace is known, but its first checkpoint was not made",
-    )?))
-}
-
-/// Makes the first checkpoint of the workspace that the current directory lies in, if it is one without: an agent's first prompt should not wait
-/// for it. That it was not made is told, and no failure of what was asked for.
-pub(in crate::cli) async fn first_checkpoint_here(context: &Context) {
-    let Ok(here) = here() else {
-        return;
-    };
-    match first_checkpoint(context, &here).await {
-        Ok(Some(first)) => {
-            let checkpoint = &first.checkpoint;
-            let line = format!("first checkpoint of this workspace: {checkpoint}");
-            context.output.say(&line);
-        }
-        Ok(None) => {}
-        Err(error) if is_no_workspace(&error) => context.output.say(
-            "note: this directory is in no workspace, so that hooks make no checkpoints here; `stasis workspace init .` makes it one",
-        ),
-        Err(error) => {
-            let error = printable(&format!("{error:#}"));
-            context.output.say(&format!("warning: {error}"));
-        }
-    }
-}
-
-fn is_no_workspace(error: &anyhow::Error) -> bool {
-    let error = error.downcast_ref::<Error>();
-    let Some(Error::Workspace(error)) = error else {
-        return false;
-    };
-    matches!(**error, WorkspaceError::NotAWorkspace(_))
 }
 
 fn initiated_words(initiated: &Initiated) -> String {

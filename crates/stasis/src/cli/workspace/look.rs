@@ -3,7 +3,7 @@
 use super::checkpoint::database_words;
 use super::{Which, called, counted, entry, keep};
 use crate::cli::Context;
-use crate::cli::clone::size;
+use crate::cli::byte_size::size;
 use crate::cli::output::{printable, table};
 use clap::Args;
 use stasis_engine::kind::workspace::{

@@ -101,7 +101,7 @@ impl SnapshotTool for RestoreTool {
     async fn call(self, served: &Served) -> CallAnswer {
         let command = RestoreWorkspace {
             checkpoint: checkpoint(&self.checkpoint)?,
-            except: served.entries(self.except)?,
+            except: served.entries(&self.except.unwrap_or_default().0)?,
             agreed: false,
             confirm: confirmed(self.confirm),
             run: run(self.dry_run),
@@ -191,7 +191,7 @@ impl SnapshotTool for UndoTool {
     async fn call(self, served: &Served) -> CallAnswer {
         let command = UndoChange {
             which: self.undo.as_deref().map(undo_number).transpose()?,
-            except: served.entries(self.except)?,
+            except: served.entries(&self.except.unwrap_or_default().0)?,
             agreed: false,
             confirm: confirmed(self.confirm),
             run: run(self.dry_run),

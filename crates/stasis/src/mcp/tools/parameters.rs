@@ -42,9 +42,9 @@ pub(super) struct Confirm(pub(super) String);
 pub(super) struct EntryText(pub(super) String);
 
 /// Paths that are left as they are, with everything in them
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub(in crate::mcp) struct ExceptPaths(pub(in crate::mcp) Vec<String>);
+pub(super) struct ExceptPaths(pub(super) Vec<String>);
 
 pub(super) fn run(dry: Option<DryRun>) -> RunMode {
     match dry {

@@ -1,14 +1,14 @@
 use super::super::agent::{Agent, Means};
 use super::*;
 
-fn form(agent: Agent) -> Form {
+fn form(agent: Agent) -> HookFormat {
     match agent.means() {
         Means::Settings(form) => form,
         Means::Plugin => panic!("{agent:?} has no settings"),
     }
 }
 
-fn claude() -> (Form, Program) {
+fn claude() -> (HookFormat, Program) {
     let agent = Agent::ClaudeCode;
     (form(agent), Program::at(agent, "stasis"))
 }
