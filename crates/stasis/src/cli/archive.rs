@@ -1,6 +1,6 @@
 //! `stasis archive`
 
-use super::Context;
+use super::CliContext;
 use super::byte_size::size;
 use super::clone::SHOWN;
 use super::output::{OutputLost, printable};
@@ -26,21 +26,21 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Archive {
+pub(super) enum ArchiveCommand {
     /// Make an archive of a directory
-    Create(Create),
+    Create(ArchiveCreateArgs),
     /// Make a directory of an archive: ours, or any .tar, .tar.gz or .tar.zst
-    Extract(Extract),
+    Extract(ArchiveExtractArgs),
     /// List what is in an archive: ours, or any .tar, .tar.gz or .tar.zst
-    List(Read),
+    List(ArchiveReadArgs),
     /// Write the content of one file of an archive to standard output
-    Cat(Cat),
+    Cat(ArchiveCatArgs),
     /// Read a whole archive and compare it with everything that is known of it
-    Verify(Read),
+    Verify(ArchiveReadArgs),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Create {
+pub(super) struct ArchiveCreateArgs {
     /// The directory to archive
     #[arg(value_name = "DIR")]
     source: PathBuf,
@@ -68,7 +68,7 @@ pub(super) struct Create {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Read {
+pub(super) struct ArchiveReadArgs {
     /// The archive: a path, or s3://bucket/name, of which only what is needed is read
     #[arg(value_name = "FILE|URL", value_parser = OsStringValueParser::new().try_map(address))]
     archive: ArchiveAddress,
@@ -81,9 +81,9 @@ pub(super) struct Read {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Extract {
+pub(super) struct ArchiveExtractArgs {
     #[command(flatten)]
-    read: Read,
+    read: ArchiveReadArgs,
     /// The directory that the tree becomes; nothing may be there yet, or an empty directory
     #[arg(value_name = "DIR")]
     target: PathBuf,
@@ -102,9 +102,9 @@ pub(super) struct Extract {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Cat {
+pub(super) struct ArchiveCatArgs {
     #[command(flatten)]
-    read: Read,
+    read: ArchiveReadArgs,
     /// The name of the file in the archive
     #[arg(value_name = "ENTRY")]
     entry: PathBuf,
@@ -118,7 +118,7 @@ fn address(text: OsString) -> Result<ArchiveAddress, BadAddress> {
     }
 }
 
-async fn place(context: &Context, address: ArchiveAddress) -> anyhow::Result<ArchivePlace> {
+async fn place(context: &CliContext, address: ArchiveAddress) -> anyhow::Result<ArchivePlace> {
     match address {
         ArchiveAddress::File(path) => Ok(ArchivePlace::File(path)),
         ArchiveAddress::Object { store, name } => {
@@ -128,8 +128,8 @@ async fn place(context: &Context, address: ArchiveAddress) -> anyhow::Result<Arc
     }
 }
 
-impl Archive {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl ArchiveCommand {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         match self {
             Self::Create(create) => create.run(context).await,
             Self::Extract(extract) => extract.run(context).await,
@@ -140,8 +140,8 @@ impl Archive {
     }
 }
 
-impl Create {
-    async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl ArchiveCreateArgs {
+    async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let progress = Arc::default();
         let base = match self.base {
             Some(base) => Some(place(context, base).await?),
@@ -213,8 +213,8 @@ fn warnings(archived: &Archived) -> Vec<String> {
     lines
 }
 
-impl Read {
-    async fn command(self, context: &Context) -> anyhow::Result<ReadArchive> {
+impl ArchiveReadArgs {
+    async fn command(self, context: &CliContext) -> anyhow::Result<ReadArchive> {
         Ok(ReadArchive {
             archive: place(context, self.archive).await?,
             spool: context.spool()?,
@@ -224,7 +224,7 @@ impl Read {
         })
     }
 
-    async fn verify(self, context: &Context) -> anyhow::Result<Exit> {
+    async fn verify(self, context: &CliContext) -> anyhow::Result<Exit> {
         let verified = archive::verify(self.command(context).await?, &SystemClock).await?;
         let measured = Measured::new(verified);
         context.output.result(&measured, |one| {
@@ -248,8 +248,8 @@ impl Read {
     }
 
     /// Entries are written as they come: a list may be longer than memory.
-    async fn list(self, context: &Context) -> anyhow::Result<Exit> {
-        let list = Arc::new(Mutex::new(List {
+    async fn list(self, context: &CliContext) -> anyhow::Result<Exit> {
+        let list = Arc::new(Mutex::new(EntryList {
             out: BufWriter::new(io::stdout()),
             as_json: context.output.as_json,
             is_begun: false,
@@ -268,13 +268,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A list that is being written.
-struct List {
+struct EntryList {
     out: BufWriter<io::Stdout>,
     as_json: bool,
     is_begun: bool,
 }
 
-impl List {
+impl EntryList {
     fn entry(&mut self, entry: &ListedArchive) -> io::Result<()> {
         if !self.as_json {
             return writeln!(self.out, "{}", line(entry));
@@ -322,8 +322,8 @@ fn entry_path(name: &Path) -> anyhow::Result<EntryPath> {
         .with_context(|| format!("`{}` is not the name of an entry", name.display()))
 }
 
-impl Extract {
-    async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl ArchiveExtractArgs {
+    async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let progress = Arc::default();
         let command = ExtractArchive {
             target: self.target,
@@ -380,8 +380,8 @@ fn withheld(extracted: &Extracted) -> [(u64, &'static str); 3] {
     ]
 }
 
-impl Cat {
-    async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl ArchiveCatArgs {
+    async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let entry = entry_path(&self.entry)?;
         let sink = Box::new(BufWriter::with_capacity(1 << 16, io::stdout()));
         archive::cat(self.read.command(context).await?, entry, sink)

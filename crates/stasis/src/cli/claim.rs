@@ -1,6 +1,6 @@
 //! Who asks for a lease, and for how long.
 
-use super::Context;
+use super::CliContext;
 use super::duration;
 use clap::Args;
 use stasis_engine::lease::Acquire;
@@ -10,7 +10,7 @@ use stasis_engine::open::Engine;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-pub(super) struct Claim {
+pub(super) struct ClaimArgs {
     /// <tenant>/<profile>@<chrome-major>
     subject: Lineage,
     /// What this run is called [default: the time and 8 random digits]
@@ -27,8 +27,8 @@ pub(super) struct Claim {
     ttl: Option<Duration>,
 }
 
-impl Claim {
-    pub(super) fn acquire(self, context: &Context, engine: &Engine) -> anyhow::Result<Acquire> {
+impl ClaimArgs {
+    pub(super) fn acquire(self, context: &CliContext, engine: &Engine) -> anyhow::Result<Acquire> {
         let host = context.host(self.host.as_ref())?;
         let run_id = match self.run_id {
             Some(run_id) => run_id,

@@ -1,6 +1,6 @@
 //! `stasis clone`
 
-use super::Context;
+use super::CliContext;
 use super::byte_size::size;
 use super::output::printable;
 use super::progress::cancel_on_signals;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 pub(super) const SHOWN: usize = 10;
 
 #[derive(Debug, Args)]
-pub(super) struct Clone {
+pub(super) struct CloneArgs {
     /// The directory to clone
     #[arg(value_name = "SRC")]
     source: PathBuf,
@@ -44,8 +44,8 @@ enum CloneFallback {
     Refuse,
 }
 
-impl Clone {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl CloneArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let cancel = cancel_on_signals()?;
         let command = CloneTree {
             source: self.source,

@@ -1,6 +1,6 @@
 //! `stasis demo`
 
-use super::{Context, system_rng};
+use super::{CliContext, system_rng};
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
@@ -9,14 +9,14 @@ use stasis_engine::open::StoreLocation;
 use std::os::unix::fs::DirBuilderExt;
 
 #[derive(Debug, Args)]
-pub(super) struct Demo {
+pub(super) struct DemoArgs {
     /// Leave the store where it is, to look around in
     #[arg(long)]
     keep: bool,
 }
 
-impl Demo {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl DemoArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         // A name that nobody can have taken before us, and a directory that must be new.
         let home = std::env::temp_dir().join(format!("stasis-demo-{}", system_rng().op_id()));
         std::fs::DirBuilder::new().mode(0o700).create(&home)?;

@@ -1,6 +1,6 @@
 //! What `project` and `repo` have in common: they save and restore directories.
 
-use super::Context;
+use super::CliContext;
 use super::output::printable;
 use crate::report::Exit;
 use anyhow::Context as _;
@@ -45,7 +45,7 @@ pub(super) fn exit_of(saved: &RepoSaved) -> Exit {
 }
 
 /// Names the databases that no consistent copy was made of.
-pub(super) fn name_not_consistent(context: &Context, saved: &RepoSaved) {
+pub(super) fn name_not_consistent(context: &CliContext, saved: &RepoSaved) {
     for one in &saved.not_consistent {
         context.output.say(&format!(
             "warning: {}: this SQLite database could not be copied consistently ({}); its files were saved as they are",

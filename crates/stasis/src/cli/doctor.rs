@@ -1,12 +1,12 @@
 //! `stasis doctor`
 
 use super::output::table;
-use super::{Context, system_clock, system_rng};
+use super::{CliContext, system_clock, system_rng};
 use crate::report::Exit;
 use stasis_engine::doctor::{DoctorFinding, Health, examine, store_works};
 use stasis_engine::open::Engine;
 
-pub(super) async fn run(context: &Context) -> anyhow::Result<Exit> {
+pub(super) async fn run(context: &CliContext) -> anyhow::Result<Exit> {
     let engine = Engine::open(
         context.open(context.location()?, false),
         system_clock(),

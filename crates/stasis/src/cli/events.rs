@@ -1,16 +1,15 @@
 //! `stasis events`
 
-use super::Context;
+use super::CliContext;
 use super::output::{printable, table, word};
 use crate::report::Exit;
 use clap::Args;
 use serde::Serialize;
-use stasis_engine::events::Key;
 use stasis_engine::model::format::event::AuditEvent;
 use stasis_engine::model::id::TenantId;
 
 #[derive(Debug, Args)]
-pub(super) struct Events {
+pub(super) struct EventsArgs {
     /// Only this tenant's [default: all tenants]
     #[arg(long)]
     tenant: Option<TenantId>,
@@ -20,40 +19,44 @@ pub(super) struct Events {
 }
 
 #[derive(Serialize)]
-struct Log {
-    events: Vec<Row>,
-    unreadable: Vec<Unreadable>,
+struct EventList {
+    events: Vec<TenantEvent>,
+    unreadable: Vec<UnreadableEvent>,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct TenantEvent {
     tenant: TenantId,
     #[serde(flatten)]
     event: AuditEvent,
 }
 
 #[derive(Serialize)]
-struct Unreadable {
+struct UnreadableEvent {
     key: String,
     reason: String,
 }
 
-impl Events {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl EventsArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let log = context
             .engine()
             .await?
             .events()
             .latest(self.tenant.as_ref(), self.last)
             .await?;
-        let row = |(tenant, event)| Row { tenant, event };
-        let unreadable = |(key, reason): (Key, String)| Unreadable {
-            key: key.to_string(),
-            reason,
-        };
-        let log = Log {
-            events: log.events.into_iter().map(row).collect(),
-            unreadable: log.unreadable.into_iter().map(unreadable).collect(),
+        let events = log.events.into_iter();
+        let unreadable = log.unreadable.into_iter();
+        let log = EventList {
+            events: events
+                .map(|(tenant, event)| TenantEvent { tenant, event })
+                .collect(),
+            unreadable: unreadable
+                .map(|(key, reason)| UnreadableEvent {
+                    key: key.to_string(),
+                    reason,
+                })
+                .collect(),
         };
         for bad in &log.unreadable {
             context.output.say(&format!(
@@ -74,8 +77,8 @@ impl Events {
     }
 }
 
-fn cells(rows: &[Row]) -> Vec<Vec<String>> {
-    let row = |row: &Row| {
+fn cells(rows: &[TenantEvent]) -> Vec<Vec<String>> {
+    let row = |row: &TenantEvent| {
         let event = &row.event;
         let details = event
             .details

@@ -1,6 +1,6 @@
 //! The first checkpoint of a workspace, which `workspace init` and `hook install` make while somebody waits.
 
-use super::Context;
+use super::CliContext;
 use super::output::printable;
 use super::progress::{cancel_on_signals, watched};
 use anyhow::Context as _;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Makes the first checkpoint of the workspace that holds `directory`, where somebody sees how far it has come: it reads everything, and so takes
 /// longer than any hook can wait. `None` when there are some already.
 pub(super) async fn make(
-    context: &Context,
+    context: &CliContext,
     directory: &Path,
 ) -> anyhow::Result<Option<Checkpointed>> {
     let workspace = Workspace::find(directory, &context.environment.host_env()?).await?;
@@ -33,7 +33,7 @@ pub(super) async fn make(
 
 /// Makes the first checkpoint of the workspace that the current directory lies in, if it is one without: an agent's first prompt should not wait
 /// for it. That it was not made is told, and no failure of what was asked for.
-pub(super) async fn make_here(context: &Context) {
+pub(super) async fn make_here(context: &CliContext) {
     let Ok(here) = std::env::current_dir() else {
         return;
     };

@@ -1,7 +1,7 @@
 //! `stasis lease hold …`: how a command that runs under a lease ends.
 
-use super::Context;
-use super::claim::Claim;
+use super::CliContext;
+use super::claim::ClaimArgs;
 use super::output::Output;
 use crate::report::Exit;
 use stasis_engine::error::{Error, GroupError};
@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 
 /// Runs a command under a lease and answers as a shell would.
 pub(super) async fn run(
-    context: &Context,
-    claim: Claim,
+    context: &CliContext,
+    claim: ClaimArgs,
     renew_every: Option<Duration>,
     command: Vec<OsString>,
 ) -> anyhow::Result<ExitCode> {
@@ -43,8 +43,8 @@ pub(super) async fn run(
 }
 
 async fn run_held(
-    context: &Context,
-    claim: Claim,
+    context: &CliContext,
+    claim: ClaimArgs,
     renew_every: Option<Duration>,
     command: Vec<OsString>,
 ) -> anyhow::Result<HoldResult> {
@@ -74,7 +74,7 @@ pub(super) fn start_failure(error: &anyhow::Error) -> Option<u8> {
     })
 }
 
-fn hold_exit(context: &Context, held: &HoldResult) -> u8 {
+fn hold_exit(context: &CliContext, held: &HoldResult) -> u8 {
     if let Some(lost) = &held.lost {
         let how = match lost {
             LeaseLost::TakenAway { detail } => format!("it was taken away: {detail}"),

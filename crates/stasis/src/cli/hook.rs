@@ -18,10 +18,10 @@ mod trial;
 mod trust;
 
 pub(super) use run::{is_asked_to_run, undisturbed};
-pub(super) use server::{McpInstall, McpUninstall};
+pub(super) use server::{McpInstallArgs, McpUninstallArgs};
 pub(super) use show::{AgentRecord, findings, records};
 
-use super::Context;
+use super::CliContext;
 use super::output::printable;
 use crate::report::Exit;
 use agent::{Agent, Means, Scope};
@@ -34,33 +34,33 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Hook {
+pub(super) enum AgentHookCommand {
     /// Add our hooks to the settings of a coding agent; shows the change first, and asks
-    Install(Change),
+    Install(HookChangeArgs),
     /// Take exactly our hooks out of the settings of a coding agent again
-    Uninstall(Change),
+    Uninstall(HookChangeArgs),
     /// List the coding agents, whether they have our hooks and run them, and what those did last
     Show,
     /// Run the hook of a coding agent the way the agent does, and report what it did; exit code 1 if it does not work
-    Test(trial::Test),
+    Test(trial::HookTestArgs),
     /// Make a checkpoint of the workspace, if it changed; what agents run, and always ends with exit code 0
-    Run(run::Run),
+    Run(run::HookRunArgs),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Change {
+pub(super) struct HookChangeArgs {
     /// The agent
     agent: Agent,
     /// Whose settings
     #[arg(long, value_name = "SCOPE", default_value = "user")]
     scope: Scope,
     #[command(flatten)]
-    asked: Asked,
+    asked: ChangeArgs,
 }
 
 /// Whether a change is made.
 #[derive(Debug, Args)]
-struct Asked {
+struct ChangeArgs {
     /// Show what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -86,8 +86,8 @@ struct SettingsChange {
     outcome: &'static str,
 }
 
-impl Hook {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl AgentHookCommand {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         match self {
             Self::Install(change) => {
                 let exit = change.install(context)?;
@@ -104,8 +104,8 @@ impl Hook {
     }
 }
 
-impl Change {
-    fn install(&self, context: &Context) -> anyhow::Result<Exit> {
+impl HookChangeArgs {
+    fn install(&self, context: &CliContext) -> anyhow::Result<Exit> {
         let (path, target, program) = self.look(context)?;
         let before = target.text.as_deref();
         let after = match self.agent.means() {
@@ -130,7 +130,7 @@ impl Change {
         self.asked.tell(context, &change)
     }
 
-    fn uninstall(&self, context: &Context) -> anyhow::Result<Exit> {
+    fn uninstall(&self, context: &CliContext) -> anyhow::Result<Exit> {
         let (path, target, program) = self.look(context)?;
         let before = target.text.as_deref();
         let after = match before {
@@ -179,7 +179,7 @@ impl Change {
         Ok(rest.or(empty))
     }
 
-    fn look(&self, context: &Context) -> anyhow::Result<(PathBuf, Target, Program)> {
+    fn look(&self, context: &CliContext) -> anyhow::Result<(PathBuf, Target, Program)> {
         let project = std::env::current_dir().context("there is no current directory")?;
         let path = self
             .agent
@@ -211,9 +211,9 @@ impl Change {
     }
 }
 
-impl Asked {
+impl ChangeArgs {
     /// Shows the change, and asks for leave to make it.
-    fn may_write(&self, context: &Context, change: &SettingsChange) -> anyhow::Result<bool> {
+    fn may_write(&self, context: &CliContext, change: &SettingsChange) -> anyhow::Result<bool> {
         let shown: Vec<String> = change.diff.lines().map(shown).collect();
         context.output.say(&shown.join("\n"));
         if self.dry_run || self.yes {
@@ -231,7 +231,7 @@ impl Asked {
         Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
     }
 
-    fn tell(&self, context: &Context, change: &SettingsChange) -> anyhow::Result<Exit> {
+    fn tell(&self, context: &CliContext, change: &SettingsChange) -> anyhow::Result<Exit> {
         context.output.result(change, |change| {
             format!(
                 "{}: {} ({})",

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Internal {
+pub(super) enum InternalCommand {
     /// Check the SQLite database `db` in the current directory, bound to limits
     CheckSqlite {
         /// What the check was given
@@ -29,7 +29,7 @@ pub(super) enum Internal {
     },
 }
 
-impl Internal {
+impl InternalCommand {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::CheckSqlite { arguments } => {

@@ -1,7 +1,7 @@
 //! `stasis lease …`
 
-use super::Context;
-use super::claim::{Claim, named};
+use super::CliContext;
+use super::claim::{ClaimArgs, named};
 use super::duration;
 use super::hold;
 use super::output::table;
@@ -18,13 +18,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Lease {
+pub(super) enum LeaseCommand {
     /// Become the owner and print the token that `renew` and `release` need
     ///
     /// Exits with 4 and prints the holder when somebody else owns it.
     Acquire {
         #[command(flatten)]
-        claim: Claim,
+        claim: ClaimArgs,
     },
     /// Prolong a lease
     ///
@@ -87,7 +87,7 @@ pub(super) enum Lease {
     /// refused as soon as somebody else owns the lineage.
     Hold {
         #[command(flatten)]
-        claim: Claim,
+        claim: ClaimArgs,
         /// How often to renew, such as 60s; at least twice per lease [default: the tenant's policy, at least thrice per lease]
         #[arg(long, value_parser = duration::positive)]
         renew: Option<Duration>,
@@ -97,8 +97,8 @@ pub(super) enum Lease {
     },
 }
 
-impl Lease {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+impl LeaseCommand {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<ExitCode> {
         let engine = match self {
             Self::Acquire { .. } => context.writable_engine().await?,
             Self::Hold {
@@ -160,7 +160,7 @@ pub(super) fn operator() -> Label {
     "operator".parse().expect("a constant that is a label")
 }
 
-async fn acquire(context: &Context, engine: &Engine, claim: Claim) -> anyhow::Result<()> {
+async fn acquire(context: &CliContext, engine: &Engine, claim: ClaimArgs) -> anyhow::Result<()> {
     let acquired = engine
         .leases()
         .acquire(claim.acquire(context, engine)?)
@@ -210,7 +210,7 @@ fn show(shown: &Shown) -> String {
 }
 
 pub(super) async fn force_unlock(
-    context: &Context,
+    context: &CliContext,
     engine: &Engine,
     cmd: ForceUnlock,
     confirm: bool,
@@ -231,7 +231,7 @@ pub(super) async fn force_unlock(
 }
 
 pub(super) async fn reap(
-    context: &Context,
+    context: &CliContext,
     engine: &Engine,
     subject: Option<&Lineage>,
     grace: Option<Duration>,
@@ -240,7 +240,7 @@ pub(super) async fn reap(
 }
 
 /// Reports what a reap of the locks did.
-pub(super) fn report_reaped(context: &Context, reaped: &Reaped) -> anyhow::Result<ExitCode> {
+pub(super) fn report_reaped(context: &CliContext, reaped: &Reaped) -> anyhow::Result<ExitCode> {
     context.output.warn(&reaped.warnings);
     context.output.result(reaped, reaped_words)?;
     let corrupt = reaped.left_alone.iter().any(|lock| lock.corrupt);

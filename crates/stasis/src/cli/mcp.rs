@@ -1,7 +1,7 @@
 //! `stasis mcp`
 
-use super::Context;
-use super::hook::{McpInstall, McpUninstall};
+use super::CliContext;
+use super::hook::{McpInstallArgs, McpUninstallArgs};
 use crate::mcp::{Address, Server, Socket, Stop, Watching};
 use crate::report::Exit;
 use anyhow::{Context as _, bail};
@@ -11,23 +11,23 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(super) struct Mcp {
+pub(super) struct McpArgs {
     #[command(subcommand)]
     command: Option<McpCommand>,
     #[command(flatten)]
-    serve: Serve,
+    serve: McpServeArgs,
 }
 
 #[derive(Debug, Subcommand)]
 enum McpCommand {
     /// Add the server to the settings of a coding agent; shows the change first, and asks
-    Install(McpInstall),
+    Install(McpInstallArgs),
     /// Take exactly our server out of the settings of a coding agent again
-    Uninstall(McpUninstall),
+    Uninstall(McpUninstallArgs),
 }
 
 #[derive(Debug, Args)]
-struct Serve {
+struct McpServeArgs {
     /// The workspace, or a directory in it
     #[arg(long, value_name = "DIR", default_value = ".")]
     workspace: PathBuf,
@@ -42,8 +42,8 @@ struct Serve {
     forks: Option<PathBuf>,
 }
 
-impl Mcp {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl McpArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         match self.command {
             Some(McpCommand::Install(install)) => install.run(context),
             Some(McpCommand::Uninstall(uninstall)) => uninstall.run(context),
@@ -52,8 +52,8 @@ impl Mcp {
     }
 }
 
-impl Serve {
-    async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl McpServeArgs {
+    async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let directory = std::path::absolute(&self.workspace)?;
         let workspace = Workspace::find(&directory, &context.environment.host_env()?).await?;
         let forks = self.forks.as_deref();

@@ -71,7 +71,7 @@ struct Cli {
     #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -83,76 +83,76 @@ enum LogFormat {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Keep a browser's profile: run on it, save it, load it, and what operators do
-    Profile(Box<profile::Profile>),
+    Profile(Box<profile::ProfileArgs>),
     /// The same as `profile`, as its contract spells it
     #[command(hide = true, subcommand)]
-    ProfileSnapshots(profile::ProfileSnapshots),
+    ProfileSnapshots(profile::ProfileSnapshotsCommand),
     /// Save a directory; what is in it is not touched
-    Save(project::Save),
+    Save(project::SaveArgs),
     /// Restore a directory to a snapshot (the current state is saved first)
-    Restore(project::Restore),
+    Restore(project::RestoreArgs),
     /// List the snapshots of a directory
-    Log(project::Log),
+    Log(project::LogArgs),
     /// Show what differs between two snapshots of a directory, or between one and what is there now
-    Diff(project::Diff),
+    Diff(project::DiffArgs),
     /// Keep an application with its databases: save, restore, duplicate, upgrade
-    Project(Box<project::Project>),
+    Project(Box<project::ProjectArgs>),
     /// Keep a working tree with checkpoints: see what changed, go back, undo, fork
-    Workspace(Box<workspace::Workspace>),
+    Workspace(Box<workspace::WorkspaceArgs>),
     /// Go back to before the last prompt of a coding agent: the whole workspace, with an undo
-    Rewind(Box<workspace::Rewind>),
+    Rewind(Box<workspace::RewindArgs>),
     /// The same as `workspace`, as its contract spells it
     #[command(hide = true)]
-    Snapshots(Box<workspace::Snapshots>),
+    Snapshots(Box<workspace::SnapshotsArgs>),
     /// Own a profile's lineage: acquire, renew, release, hold, and what operators do
     #[command(subcommand)]
-    Lease(lease::Lease),
+    Lease(lease::LeaseCommand),
     /// Look at a store
     #[command(subcommand)]
-    Store(store::Store),
+    Store(store::StoreCommand),
     /// Ask what became of an operation whose outcome was unknown
     #[command(subcommand)]
-    Operation(operation::Operation),
+    Operation(operation::OperationCommand),
     /// Settings of a tenant
     #[command(subcommand)]
-    Tenant(tenant::Tenant),
+    Tenant(tenant::TenantCommand),
     /// Save directories into a repository of chunks, and get them back
-    Repo(repo::Repo),
+    Repo(repo::RepoArgs),
     /// Keep a directory in one file: a .tar.zst that any tar reads, in frames, with an index
     #[command(subcommand)]
-    Archive(Box<archive::Archive>),
+    Archive(Box<archive::ArchiveCommand>),
     /// Clone a directory so that both share their bytes
-    Clone(clone::Clone),
+    Clone(clone::CloneArgs),
     /// Have coding agents ask for a checkpoint before every prompt and every shell command
     #[command(subcommand)]
-    Hook(hook::Hook),
+    Hook(hook::AgentHookCommand),
     /// Serve a workspace's checkpoints to models, over the Model Context Protocol
-    Mcp(mcp::Mcp),
+    Mcp(mcp::McpArgs),
     /// Show the audit log
-    Events(events::Events),
+    Events(events::EventsArgs),
     /// Check this machine's setup
     Doctor,
     /// See the main job at work on a temporary directory
-    Demo(demo::Demo),
+    Demo(demo::DemoArgs),
     /// Print the reference of all commands as Markdown
     #[command(hide = true)]
     Reference,
     /// What this program asks of itself in another process
     #[command(hide = true, subcommand)]
-    Internal(internal::Internal),
+    Internal(internal::InternalCommand),
 }
 
 /// Everything a command may use.
-struct Context {
+struct CliContext {
     environment: Environment,
     config: Config,
     store: Option<String>,
     output: Output,
 }
 
-impl Context {
+impl CliContext {
     fn location(&self) -> anyhow::Result<StoreLocation> {
         config::store(self.store.as_deref(), &self.environment, &self.config)
     }
@@ -241,7 +241,10 @@ pub(crate) fn main() -> ExitCode {
         }
         Err(error) => return usage(&error),
     };
-    if matches!(cli.command, Command::Hook(hook::Hook::Run(_))) {
+    if matches!(
+        cli.command,
+        CliCommand::Hook(hook::AgentHookCommand::Run(_))
+    ) {
         return hook::undisturbed(|| start(cli));
     }
     let as_json = cli.json;
@@ -263,7 +266,7 @@ fn usage(error: &clap::Error) -> ExitCode {
 }
 
 fn start(cli: Cli) -> anyhow::Result<ExitCode> {
-    if let Command::Internal(internal) = cli.command {
+    if let CliCommand::Internal(internal) = cli.command {
         return internal.run();
     }
     let environment = Environment::read();
@@ -274,7 +277,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
         .or_else(|| config.log.clone())
         .unwrap_or_else(|| "warn".to_owned());
     start_log(cli.log_format, &filter)?;
-    let context = Context {
+    let context = CliContext {
         environment,
         config,
         store: cli.store,
@@ -283,32 +286,32 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
     bridge::run(run(cli.command, context))?
 }
 
-async fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
+async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCode> {
     let exit: Exit = match command {
-        Command::Profile(profile) => return profile.run(&context).await,
-        Command::ProfileSnapshots(snapshots) => return snapshots.run(&context).await,
-        Command::Lease(lease) => return lease.run(&context).await,
-        Command::Save(save) => Box::pin(save.run(&context)).await?,
-        Command::Restore(restore) => Box::pin(restore.run(&context)).await?,
-        Command::Log(log) => log.run(&context).await?,
-        Command::Diff(diff) => Box::pin(diff.run(&context)).await?,
-        Command::Project(project) => Box::pin(project.run(&context)).await?,
-        Command::Workspace(workspace) => Box::pin(workspace.run(&context)).await?,
-        Command::Rewind(rewind) => rewind.run(&context).await?,
-        Command::Snapshots(snapshots) => Box::pin(snapshots.run(&context)).await?,
-        Command::Store(store) => store.run(&context).await?,
-        Command::Operation(operation) => operation.run(&context).await?,
-        Command::Tenant(tenant) => tenant.run(&context).await?,
-        Command::Repo(repo) => repo.run(&context).await?,
-        Command::Archive(archive) => archive.run(&context).await?,
-        Command::Clone(clone) => clone.run(&context).await?,
-        Command::Hook(hook) => hook.run(&context).await?,
-        Command::Mcp(mcp) => Box::pin(mcp.run(&context)).await?,
-        Command::Events(events) => events.run(&context).await?,
-        Command::Doctor => doctor::run(&context).await?,
-        Command::Demo(demo) => demo.run(&context).await?,
-        Command::Reference => reference::run()?,
-        Command::Internal(internal) => return internal.run(),
+        CliCommand::Profile(profile) => return profile.run(&context).await,
+        CliCommand::ProfileSnapshots(snapshots) => return snapshots.run(&context).await,
+        CliCommand::Lease(lease) => return lease.run(&context).await,
+        CliCommand::Save(save) => Box::pin(save.run(&context)).await?,
+        CliCommand::Restore(restore) => Box::pin(restore.run(&context)).await?,
+        CliCommand::Log(log) => log.run(&context).await?,
+        CliCommand::Diff(diff) => Box::pin(diff.run(&context)).await?,
+        CliCommand::Project(project) => Box::pin(project.run(&context)).await?,
+        CliCommand::Workspace(workspace) => Box::pin(workspace.run(&context)).await?,
+        CliCommand::Rewind(rewind) => rewind.run(&context).await?,
+        CliCommand::Snapshots(snapshots) => Box::pin(snapshots.run(&context)).await?,
+        CliCommand::Store(store) => store.run(&context).await?,
+        CliCommand::Operation(operation) => operation.run(&context).await?,
+        CliCommand::Tenant(tenant) => tenant.run(&context).await?,
+        CliCommand::Repo(repo) => repo.run(&context).await?,
+        CliCommand::Archive(archive) => archive.run(&context).await?,
+        CliCommand::Clone(clone) => clone.run(&context).await?,
+        CliCommand::Hook(hook) => hook.run(&context).await?,
+        CliCommand::Mcp(mcp) => Box::pin(mcp.run(&context)).await?,
+        CliCommand::Events(events) => events.run(&context).await?,
+        CliCommand::Doctor => doctor::run(&context).await?,
+        CliCommand::Demo(demo) => demo.run(&context).await?,
+        CliCommand::Reference => reference::run()?,
+        CliCommand::Internal(internal) => return internal.run(),
     };
     Ok(exit.into())
 }

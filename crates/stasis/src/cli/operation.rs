@@ -1,13 +1,13 @@
 //! `stasis operation …`
 
-use super::Context;
+use super::CliContext;
 use crate::report::Exit;
 use clap::Subcommand;
 use stasis_engine::model::id::OpId;
 use stasis_engine::model::protocol::operation::{OperationFate, OperationRecord};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Operation {
+pub(super) enum OperationCommand {
     /// Find out what became of an operation: applied, not applied, or still unknown
     ///
     /// Exits with 0 when it was applied, 1 when it was not, 10 when that is still unknown.
@@ -20,8 +20,8 @@ pub(super) enum Operation {
     },
 }
 
-impl Operation {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl OperationCommand {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let Self::Show { id, same_store } = self;
         let operation = context
             .engine()

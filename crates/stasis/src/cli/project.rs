@@ -6,9 +6,9 @@ mod save;
 mod show;
 mod upkeep;
 
-pub(super) use everyday::{Diff, Log, Restore, Save};
+pub(super) use everyday::{DiffArgs, LogArgs, RestoreArgs, SaveArgs};
 
-use super::Context;
+use super::CliContext;
 use super::profile::spawn;
 use crate::config;
 use crate::report::Exit;
@@ -23,16 +23,16 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
-pub(super) struct Project {
+pub(super) struct ProjectArgs {
     #[command(flatten)]
-    which: Which,
+    which: ProjectSelector,
     #[command(subcommand)]
-    command: Command,
+    command: ProjectCommand,
 }
 
 /// Which project.
 #[derive(Debug, Args, Clone)]
-pub(super) struct Which {
+pub(super) struct ProjectSelector {
     /// The project's directory
     #[arg(long, global = true, value_name = "DIR", default_value = ".")]
     project: PathBuf,
@@ -42,13 +42,13 @@ pub(super) struct Which {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum ProjectCommand {
     /// Write a commented stasis.toml from what is found in the directory
-    Init(upkeep::Init),
+    Init(upkeep::ProjectInitArgs),
     /// Save the state of a project, or a directory of plain files
-    Save(save::Save),
+    Save(save::ProjectSaveArgs),
     /// Make a project what it was
-    Restore(restore::Restore),
+    Restore(restore::ProjectRestoreArgs),
     /// Start its programs
     Start,
     /// Stop its programs
@@ -97,7 +97,7 @@ enum Command {
         snapshot: SnapshotRef,
     },
     /// Delete snapshots beyond the retention policy and reclaim space
-    Gc(upkeep::Gc),
+    Gc(upkeep::ProjectGcArgs),
     /// Make another project of this one, from a snapshot
     Duplicate {
         /// The new directory
@@ -116,59 +116,63 @@ enum Command {
         command: Vec<OsString>,
     },
     /// Save by itself, a while after the last change; runs until it is interrupted
-    Autosave(upkeep::Autosave),
+    Autosave(upkeep::AutosaveArgs),
 }
 
-impl Project {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl ProjectArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let Self { which, command } = self;
         match command {
-            Command::Init(init) => init.run(context, &which).await?,
-            Command::Save(save) => return save.run(context, &which).await,
-            Command::Restore(restore) => return restore.run(context, &which).await,
-            Command::Start => show::services(context, &which.open(context).await?.start().await?)?,
-            Command::Stop => show::services(context, &which.open(context).await?.stop().await?)?,
-            Command::Status => show::status(context, &which.look(context).await?).await?,
-            Command::List => show::list(context, &which.look(context).await?).await?,
-            Command::Show { snapshot } => {
+            ProjectCommand::Init(init) => init.run(context, &which).await?,
+            ProjectCommand::Save(save) => return save.run(context, &which).await,
+            ProjectCommand::Restore(restore) => return restore.run(context, &which).await,
+            ProjectCommand::Start => {
+                show::services(context, &which.open(context).await?.start().await?)?
+            }
+            ProjectCommand::Stop => {
+                show::services(context, &which.open(context).await?.stop().await?)?
+            }
+            ProjectCommand::Status => show::status(context, &which.look(context).await?).await?,
+            ProjectCommand::List => show::list(context, &which.look(context).await?).await?,
+            ProjectCommand::Show { snapshot } => {
                 show::show(context, &which.look(context).await?, &snapshot).await?;
             }
-            Command::Diff { before, after } => {
+            ProjectCommand::Diff { before, after } => {
                 let project = which.look(context).await?;
                 show::diff(context, &project, &before, after.as_ref()).await?;
             }
-            Command::Label { snapshot, label } => {
+            ProjectCommand::Label { snapshot, label } => {
                 upkeep::label(context, &which.look(context).await?, &snapshot, &label).await?;
             }
-            Command::Pin { snapshot, off } => {
+            ProjectCommand::Pin { snapshot, off } => {
                 let row = which.look(context).await?.pin(&snapshot, !off).await?;
                 let words = if off { "is not pinned" } else { "is pinned" };
                 let named = |id: &SnapshotId| format!("{id} {words}");
                 context.output.result(&row, |row| named(&row.snapshot_id))?;
             }
-            Command::Delete { snapshot } => {
+            ProjectCommand::Delete { snapshot } => {
                 upkeep::delete(context, &which.look(context).await?, &snapshot).await?;
             }
-            Command::Verify { snapshot } => {
+            ProjectCommand::Verify { snapshot } => {
                 return upkeep::verify(context, &which.look(context).await?, &snapshot).await;
             }
-            Command::Gc(gc) => gc.run(context, &which).await?,
-            Command::Duplicate { dir, id, snapshot } => {
+            ProjectCommand::Gc(gc) => gc.run(context, &which).await?,
+            ProjectCommand::Duplicate { dir, id, snapshot } => {
                 let project = which.look(context).await?;
-                let duplicate = upkeep::duplicate(context, &project, (&snapshot, &dir, &id));
+                let duplicate = upkeep::duplicate(context, &project, &snapshot, &dir, &id);
                 Box::pin(duplicate).await?;
             }
-            Command::Upgrade { command } => {
+            ProjectCommand::Upgrade { command } => {
                 let project = which.open(context).await?;
                 return Box::pin(upkeep::upgrade(context, &project, &command)).await;
             }
-            Command::Autosave(autosave) => return autosave.run(context, &which).await,
+            ProjectCommand::Autosave(autosave) => return autosave.run(context, &which).await,
         }
         Ok(Exit::Done)
     }
 }
 
-impl Which {
+impl ProjectSelector {
     fn of(dir: &Path) -> Self {
         Self {
             project: dir.to_owned(),
@@ -183,16 +187,16 @@ impl Which {
     }
 
     /// The project, with a store that is made if it is not there yet.
-    async fn open(&self, context: &Context) -> anyhow::Result<project::Project> {
+    async fn open(&self, context: &CliContext) -> anyhow::Result<project::Project> {
         self.opened(context, true).await
     }
 
     /// The project, with a store that must be there.
-    async fn look(&self, context: &Context) -> anyhow::Result<project::Project> {
+    async fn look(&self, context: &CliContext) -> anyhow::Result<project::Project> {
         self.opened(context, false).await
     }
 
-    async fn opened(&self, context: &Context, create: bool) -> anyhow::Result<project::Project> {
+    async fn opened(&self, context: &CliContext, create: bool) -> anyhow::Result<project::Project> {
         // As with git, a command without a directory means the project that one stands in.
         let dir = if self.project == Path::new(".") {
             Home::above(&self.project)
@@ -224,7 +228,7 @@ fn is_absent(error: &anyhow::Error) -> bool {
 
 /// Where the snapshots are: as the flag says, else as the project's file says, else in its state directory; those of a
 /// plain directory are in the usual store.
-fn location(context: &Context, home: &Home) -> anyhow::Result<StoreLocation> {
+fn location(context: &CliContext, home: &Home) -> anyhow::Result<StoreLocation> {
     let said = home.declared.as_ref();
     let said = said.and_then(|declared| declared.config.store.as_deref());
     match (context.store.as_deref().or(said), home.own_store()) {

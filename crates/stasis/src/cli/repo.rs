@@ -6,7 +6,7 @@ mod save;
 mod show;
 mod upkeep;
 
-use super::Context;
+use super::CliContext;
 use super::output::printable;
 use crate::report::Exit;
 use clap::{Args, Subcommand};
@@ -17,22 +17,22 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
-pub(super) struct Repo {
+pub(super) struct RepoArgs {
     /// The repository: the same as --store
     #[arg(long, global = true, value_name = "URL")]
     repo: Option<String>,
     #[command(subcommand)]
-    command: Command,
+    command: RepoCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum RepoCommand {
     /// Make a repository
     Init,
     /// Save a directory
-    Save(save::Save),
+    Save(save::RepoSaveArgs),
     /// Write a snapshot back as a directory
-    Restore(restore::Restore),
+    Restore(restore::RepoRestoreArgs),
     /// Put back the directory that `restore --replace` replaced; doing it again undoes that
     Undo {
         /// Where it was restored to
@@ -48,14 +48,14 @@ enum Command {
     /// List the entries of a snapshot
     Ls {
         #[command(flatten)]
-        which: Which,
+        which: RepoSnapshotArgs,
         /// Only this entry and what is in it
         path: Option<OsString>,
     },
     /// Write the content of one file to standard output
     Cat {
         #[command(flatten)]
-        which: Which,
+        which: RepoSnapshotArgs,
         /// Which file
         path: OsString,
     },
@@ -70,15 +70,15 @@ enum Command {
         name: Option<SubjectName>,
     },
     /// Check that everything is there and is what it was
-    Check(upkeep::Check),
+    Check(upkeep::RepoCheckArgs),
     /// Forget snapshots, and remove what nothing needs any more
-    Gc(upkeep::Gc),
+    Gc(upkeep::RepoGcArgs),
     /// Forget snapshots now; the next gc removes their bytes
-    Forget(retire::Forget),
+    Forget(retire::RepoForgetArgs),
     /// Forget all snapshots of a name; the next gc removes their bytes
     ///
     /// Refused while one of them is pinned. The name may be used again.
-    Retire(retire::Retire),
+    Retire(retire::RepoRetireArgs),
     /// Keep a snapshot whatever a policy says
     Pin {
         /// Its id, in full
@@ -95,7 +95,7 @@ enum Command {
 
 /// Which snapshot is meant.
 #[derive(Debug, Args)]
-struct Which {
+struct RepoSnapshotArgs {
     /// An id, the beginning of one, or `latest`
     snapshot: SnapshotRef,
     /// Look only among those saved under this name
@@ -103,8 +103,8 @@ struct Which {
     name: Option<SubjectName>,
 }
 
-impl From<Which> for SnapshotSelector {
-    fn from(which: Which) -> Self {
+impl From<RepoSnapshotArgs> for SnapshotSelector {
+    fn from(which: RepoSnapshotArgs) -> Self {
         Self {
             snapshot: which.snapshot,
             name: which.name,
@@ -112,37 +112,39 @@ impl From<Which> for SnapshotSelector {
     }
 }
 
-impl Repo {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl RepoArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let repo = self.repo.as_deref();
         match self.command {
-            Command::Init => {
+            RepoCommand::Init => {
                 let made = context.repo_engine(repo, true).await?.dirs().init().await?;
                 context
                     .output
                     .result(&made, |made| format!("made a repository in {}", made.repo))?;
             }
-            Command::Save(save) => return save.run(context, repo).await,
-            Command::Restore(restore) => return Box::pin(restore.run(context, repo)).await,
-            Command::Undo { target } => {
+            RepoCommand::Save(save) => return save.run(context, repo).await,
+            RepoCommand::Restore(restore) => return Box::pin(restore.run(context, repo)).await,
+            RepoCommand::Undo { target } => {
                 let undone = stasis_engine::undo::undo(target, &crate::system::SystemClock).await?;
                 context.output.result(&undone, |undone| {
                     let (target, kept) = (printable(&undone.target), printable(&undone.kept));
                     format!("put back {target}; what it replaces is kept in {kept}")
                 })?;
             }
-            Command::Check(check) => return check.run(context, repo).await,
-            Command::Gc(gc) => gc.run(context, repo).await?,
-            Command::Forget(forget) => forget.run(context, repo).await?,
-            Command::Retire(retire) => retire.run(context, repo).await?,
-            Command::Pin { snapshot } => pin(context, repo, &snapshot, true).await?,
-            Command::Unpin { snapshot } => pin(context, repo, &snapshot, false).await?,
-            Command::Snapshots { name } => {
+            RepoCommand::Check(check) => return check.run(context, repo).await,
+            RepoCommand::Gc(gc) => gc.run(context, repo).await?,
+            RepoCommand::Forget(forget) => forget.run(context, repo).await?,
+            RepoCommand::Retire(retire) => retire.run(context, repo).await?,
+            RepoCommand::Pin { snapshot } => pin(context, repo, &snapshot, true).await?,
+            RepoCommand::Unpin { snapshot } => pin(context, repo, &snapshot, false).await?,
+            RepoCommand::Snapshots { name } => {
                 show::snapshots(context, repo, name.as_ref()).await?;
             }
-            Command::Ls { which, path } => show::ls(context, repo, which, path.as_ref()).await?,
-            Command::Cat { which, path } => show::cat(context, repo, which, &path).await?,
-            Command::Diff {
+            RepoCommand::Ls { which, path } => {
+                show::ls(context, repo, which, path.as_ref()).await?
+            }
+            RepoCommand::Cat { which, path } => show::cat(context, repo, which, &path).await?,
+            RepoCommand::Diff {
                 before,
                 after,
                 name,
@@ -153,14 +155,14 @@ impl Repo {
                 };
                 show::diff(context, repo, &wanted(before), &wanted(after)).await?;
             }
-            Command::Stats => show::stats(context, repo).await?,
+            RepoCommand::Stats => show::stats(context, repo).await?,
         }
         Ok(Exit::Done)
     }
 }
 
 async fn pin(
-    context: &Context,
+    context: &CliContext,
     repo: Option<&str>,
     id: &SnapshotId,
     pinned: bool,

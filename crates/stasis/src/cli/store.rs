@@ -1,6 +1,6 @@
 //! `stasis store …`
 
-use super::Context;
+use super::CliContext;
 use super::output::{table, word};
 use crate::report::Exit;
 use crate::system::SystemClock;
@@ -9,7 +9,7 @@ use stasis_engine::copy::copy_store;
 use stasis_engine::probe::{ProbeReport, summary, trustworthy};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Store {
+pub(super) enum StoreCommand {
     /// Find out whether a store honours conditional writes
     ///
     /// Exits with 1 when it does not: then it must not be shared by more than one writer.
@@ -26,8 +26,8 @@ pub(super) enum Store {
     },
 }
 
-impl Store {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl StoreCommand {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         match self {
             Self::Probe { url } => probe(url, context).await,
             Self::Copy { from, to } => copy(&from, &to, context).await,
@@ -35,7 +35,7 @@ impl Store {
     }
 }
 
-async fn copy(from: &str, to: &str, context: &Context) -> anyhow::Result<Exit> {
+async fn copy(from: &str, to: &str, context: &CliContext) -> anyhow::Result<Exit> {
     let from = context.repo_engine(Some(from), false).await?;
     let to = context.repo_engine(Some(to), true).await?;
     context
@@ -51,7 +51,7 @@ async fn copy(from: &str, to: &str, context: &Context) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-async fn probe(url: Option<String>, context: &Context) -> anyhow::Result<Exit> {
+async fn probe(url: Option<String>, context: &CliContext) -> anyhow::Result<Exit> {
     let location = match url {
         Some(url) => url.parse().map_err(stasis_engine::error::Error::from)?,
         None => context.location()?,

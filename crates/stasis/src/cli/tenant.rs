@@ -1,6 +1,6 @@
 //! `stasis tenant …`
 
-use super::Context;
+use super::CliContext;
 use super::output::table;
 use crate::report::Exit;
 use clap::Subcommand;
@@ -9,7 +9,7 @@ use stasis_engine::model::id::{Label, TenantId};
 use stasis_engine::model::policy::tenant::TenantPolicy;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Tenant {
+pub(super) enum TenantCommand {
     /// A tenant's policy: lease times, hot mode, regions, limits, retention, quotas
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -37,8 +37,8 @@ fn setting(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-impl Tenant {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl TenantCommand {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let Self::Policy(command) = self;
         let engine = match command {
             PolicyCommand::Show { .. } => context.engine().await?,

@@ -1,10 +1,10 @@
 //! Directories that nobody means to save as a whole: `/` and the home directory.
 
-use super::Context;
+use super::CliContext;
 use std::path::Path;
 
 /// Refuses to save `/` or the home directory unless that is forced.
-pub(super) fn refuse(context: &Context, dir: &Path, force: bool) -> anyhow::Result<()> {
+pub(super) fn refuse(context: &CliContext, dir: &Path, force: bool) -> anyhow::Result<()> {
     if force {
         return Ok(());
     }

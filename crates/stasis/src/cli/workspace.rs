@@ -6,10 +6,10 @@ mod keep;
 mod look;
 mod rewind;
 
-pub(super) use rewind::Rewind;
+pub(super) use rewind::RewindArgs;
 
 use super::output::{OutputLost, printable};
-use super::{Cli, Context};
+use super::{Cli, CliContext};
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::{Args, CommandFactory, Subcommand};
@@ -21,16 +21,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
-pub(super) struct Workspace {
+pub(super) struct WorkspaceArgs {
     #[command(flatten)]
-    which: Which,
+    which: WorkspaceSelector,
     #[command(subcommand)]
-    command: Command,
+    command: WorkspaceCommand,
 }
 
 /// Which workspace.
 #[derive(Debug, Args, Clone)]
-struct Which {
+struct WorkspaceSelector {
     /// The workspace [default: the one that the current directory lies in]
     #[arg(long, global = true, value_name = "DIR")]
     workspace: Option<PathBuf>,
@@ -38,62 +38,62 @@ struct Which {
 
 /// Whether anything is done.
 #[derive(Debug, Args, Clone, Copy)]
-struct Dry {
+struct DryRunArgs {
     /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum WorkspaceCommand {
     /// Make a directory a workspace; nothing is put into it
-    Init(keep::Init),
+    Init(keep::WorkspaceInitArgs),
     /// Make automatic checkpoints and record what happens to files; runs until it is interrupted
-    Watch(keep::Watch),
+    Watch(keep::WorkspaceWatchArgs),
     /// Make a checkpoint
-    Create(checkpoint::Create),
+    Create(checkpoint::WorkspaceCreateArgs),
     /// List the checkpoints, the newest first
-    List(look::List),
+    List(look::WorkspaceListArgs),
     /// Show what differs from the checkpoints
-    Changes(look::Changes),
+    Changes(look::WorkspaceChangesArgs),
     /// Show what differs in a file or directory
-    Diff(look::Diff),
+    Diff(look::WorkspaceDiffArgs),
     /// Make a file or directory what it was; what is there now is kept
-    Revert(back::Revert),
+    Revert(back::WorkspaceRevertArgs),
     /// Make the whole workspace what it was, without what was added since; what is there now is kept
-    Restore(back::Restore),
+    Restore(back::WorkspaceRestoreArgs),
     /// Show a file or directory through all checkpoints
-    History(look::History),
+    History(look::WorkspaceHistoryArgs),
     /// Delete a checkpoint
-    Delete(checkpoint::Delete),
+    Delete(checkpoint::WorkspaceDeleteArgs),
     /// Make one checkpoint of several: the newest state wins
-    Compact(checkpoint::Compact),
+    Compact(checkpoint::WorkspaceCompactArgs),
     /// Make new directories from a checkpoint
-    Fork(checkpoint::Fork),
+    Fork(checkpoint::WorkspaceForkArgs),
     /// Take back the last revert, restore or undo
-    Undo(back::Undo),
+    Undo(back::WorkspaceUndoArgs),
     /// Show how the workspace is kept, and what can be undone
     Status,
 }
 
-impl Workspace {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl WorkspaceArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let Self { which, command } = self;
         match command {
-            Command::Init(init) => init.run(context, &which).await?,
-            Command::Watch(watch) => watch.run(context, &which).await?,
-            Command::Create(create) => return create.run(context, &which).await,
-            Command::List(list) => list.run(context, &which).await?,
-            Command::Changes(changes) => changes.run(context, &which).await?,
-            Command::Diff(diff) => diff.run(context, &which).await?,
-            Command::Revert(revert) => revert.run(context, &which).await?,
-            Command::Restore(restore) => return restore.run(context, &which).await,
-            Command::History(history) => history.run(context, &which).await?,
-            Command::Delete(delete) => delete.run(context, &which).await?,
-            Command::Compact(compact) => compact.run(context, &which).await?,
-            Command::Fork(fork) => fork.run(context, &which).await?,
-            Command::Undo(undo) => return undo.run(context, &which).await,
-            Command::Status => keep::status(context, &which).await?,
+            WorkspaceCommand::Init(init) => init.run(context, &which).await?,
+            WorkspaceCommand::Watch(watch) => watch.run(context, &which).await?,
+            WorkspaceCommand::Create(create) => return create.run(context, &which).await,
+            WorkspaceCommand::List(list) => list.run(context, &which).await?,
+            WorkspaceCommand::Changes(changes) => changes.run(context, &which).await?,
+            WorkspaceCommand::Diff(diff) => diff.run(context, &which).await?,
+            WorkspaceCommand::Revert(revert) => revert.run(context, &which).await?,
+            WorkspaceCommand::Restore(restore) => return restore.run(context, &which).await,
+            WorkspaceCommand::History(history) => history.run(context, &which).await?,
+            WorkspaceCommand::Delete(delete) => delete.run(context, &which).await?,
+            WorkspaceCommand::Compact(compact) => compact.run(context, &which).await?,
+            WorkspaceCommand::Fork(fork) => fork.run(context, &which).await?,
+            WorkspaceCommand::Undo(undo) => return undo.run(context, &which).await,
+            WorkspaceCommand::Status => keep::status(context, &which).await?,
         }
         Ok(Exit::Done)
     }
@@ -101,45 +101,45 @@ impl Workspace {
 
 /// The contract's own spelling; without a command it says what there is.
 #[derive(Debug, Args)]
-pub(super) struct Snapshots {
+pub(super) struct SnapshotsArgs {
     #[command(flatten)]
-    which: Which,
+    which: WorkspaceSelector,
     #[command(subcommand)]
-    command: Option<Short>,
+    command: Option<SnapshotsCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Short {
+enum SnapshotsCommand {
     /// The same as `workspace create`
-    Create(checkpoint::Create),
+    Create(checkpoint::WorkspaceCreateArgs),
     /// The same as `workspace list`
-    List(look::List),
+    List(look::WorkspaceListArgs),
     /// The same as `workspace changes`
-    Changes(look::Changes),
+    Changes(look::WorkspaceChangesArgs),
     /// The same as `workspace revert`
-    Revert(back::Revert),
+    Revert(back::WorkspaceRevertArgs),
     /// The same as `workspace history`
-    History(look::History),
+    History(look::WorkspaceHistoryArgs),
     /// The same as `workspace delete`
-    Delete(checkpoint::Delete),
+    Delete(checkpoint::WorkspaceDeleteArgs),
     /// The same as `workspace compact`
-    Compact(checkpoint::Compact),
+    Compact(checkpoint::WorkspaceCompactArgs),
 }
 
-impl Snapshots {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl SnapshotsArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let command = match self.command {
             None => return usage(),
-            Some(Short::Create(create)) => Command::Create(create),
-            Some(Short::List(list)) => Command::List(list),
-            Some(Short::Changes(changes)) => Command::Changes(changes),
-            Some(Short::Revert(revert)) => Command::Revert(revert),
-            Some(Short::History(history)) => Command::History(history),
-            Some(Short::Delete(delete)) => Command::Delete(delete),
-            Some(Short::Compact(compact)) => Command::Compact(compact),
+            Some(SnapshotsCommand::Create(create)) => WorkspaceCommand::Create(create),
+            Some(SnapshotsCommand::List(list)) => WorkspaceCommand::List(list),
+            Some(SnapshotsCommand::Changes(changes)) => WorkspaceCommand::Changes(changes),
+            Some(SnapshotsCommand::Revert(revert)) => WorkspaceCommand::Revert(revert),
+            Some(SnapshotsCommand::History(history)) => WorkspaceCommand::History(history),
+            Some(SnapshotsCommand::Delete(delete)) => WorkspaceCommand::Delete(delete),
+            Some(SnapshotsCommand::Compact(compact)) => WorkspaceCommand::Compact(compact),
         };
         let which = self.which;
-        Workspace { which, command }.run(context).await
+        WorkspaceArgs { which, command }.run(context).await
     }
 }
 
@@ -152,7 +152,7 @@ fn usage() -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-impl Which {
+impl WorkspaceSelector {
     /// The one that is named by itself, if any; nobody knows what is meant by two.
     fn or(&self, directory: Option<PathBuf>) -> anyhow::Result<Self> {
         anyhow::ensure!(
@@ -164,7 +164,7 @@ impl Which {
     }
 
     /// The workspace that is meant.
-    async fn open(&self, context: &Context) -> anyhow::Result<workspace::Workspace> {
+    async fn open(&self, context: &CliContext) -> anyhow::Result<workspace::Workspace> {
         let here = here()?;
         let directory = self
             .workspace
@@ -174,7 +174,7 @@ impl Which {
     }
 }
 
-impl Dry {
+impl DryRunArgs {
     fn how(self) -> RunMode {
         if self.dry_run {
             RunMode::Dry

@@ -3,7 +3,7 @@
 use super::escape;
 use super::failure::CallFailure;
 use super::lean::lean;
-use super::page::{Listing, Paging, length, page};
+use super::page::{PagedListing, Paging, length, page};
 use rmcp::model::CallToolResult;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -45,7 +45,7 @@ impl Served {
     }
 
     /// A page of an answer with a list.
-    pub(super) fn paged(&self, mut listing: Listing, paging: Paging) -> CallToolResult {
+    pub(super) fn paged(&self, mut listing: PagedListing, paging: Paging) -> CallToolResult {
         let root = self.root();
         if let Some(first) = listing.lead.first_mut() {
             *first = format!("{first} Workspace: {root}");

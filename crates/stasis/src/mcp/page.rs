@@ -75,7 +75,7 @@ impl Paging {
 
 /// An answer with a list in it.
 #[derive(Debug)]
-pub(super) struct Listing {
+pub(super) struct PagedListing {
     /// The rest of the answer.
     pub(super) head: Map<String, Value>,
     /// The same in words.
@@ -178,8 +178,8 @@ impl Span {
 }
 
 /// The page that was asked for.
-pub(super) fn page(listing: Listing, paging: Paging) -> CallToolResult {
-    let Listing {
+pub(super) fn page(listing: PagedListing, paging: Paging) -> CallToolResult {
+    let PagedListing {
         head,
         lead,
         digests,

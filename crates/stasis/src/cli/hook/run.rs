@@ -8,7 +8,7 @@ mod input;
 mod worker;
 
 use super::agent::Agent;
-use crate::cli::{Context, system_clock};
+use crate::cli::{CliContext, system_clock};
 use crate::env::Environment;
 use crate::report::Exit;
 use anyhow::Context as _;
@@ -42,7 +42,7 @@ const LONGEST: Duration = Duration::from_mins(30);
 const NAMED: usize = 3;
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Run {
+pub(in crate::cli) struct HookRunArgs {
     /// The agent that runs this
     agent: Agent,
     /// The workspace, or a directory in it [default: those of the agent's working directory and of its project]
@@ -59,8 +59,8 @@ pub(in crate::cli) struct Run {
     worker: bool,
 }
 
-impl Run {
-    pub(super) async fn run(self, context: &Context) -> Exit {
+impl HookRunArgs {
+    pub(super) async fn run(self, context: &CliContext) -> Exit {
         let said = heard_in_time().await;
         if self.worker {
             worker::detach();
@@ -82,7 +82,7 @@ impl Run {
     }
 
     /// Makes the checkpoints, unless that takes longer than it may.
-    async fn work(&self, context: &Context, said: &[u8], longest: Duration) {
+    async fn work(&self, context: &CliContext, said: &[u8], longest: Duration) {
         let agent = self.agent.name();
         let input = Input::parse(said);
         let directories = self.directories(&input, &context.environment.agent_projects);
@@ -121,7 +121,7 @@ impl Run {
     /// Makes a checkpoint of every workspace that one of the directories lies in; what becomes of each is recorded.
     async fn each(
         &self,
-        context: &Context,
+        context: &CliContext,
         directories: &[PathBuf],
         recorder: &HookRecorder,
         call: &AgentCall,
@@ -222,7 +222,7 @@ fn failure(error: &anyhow::Error) -> HookOutcome {
 }
 
 /// The workspace that holds `directory`, if there is one.
-async fn find(context: &Context, directory: &Path) -> anyhow::Result<Option<Workspace>> {
+async fn find(context: &CliContext, directory: &Path) -> anyhow::Result<Option<Workspace>> {
     let host_env = context.environment.host_env()?;
     match Workspace::find(directory, &host_env).await {
         Err(Error::Workspace(error)) if matches!(*error, WorkspaceError::NotAWorkspace(_)) => {

@@ -7,8 +7,8 @@ use super::agent::{Agent, Scope};
 use super::file::Target;
 use super::json_text::{Dialect, Node, Value};
 use super::program::Program;
-use super::{Asked, SettingsChange, diff, edit, refused};
-use crate::cli::Context;
+use super::{ChangeArgs, SettingsChange, diff, edit, refused};
+use crate::cli::CliContext;
 use crate::report::Exit;
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -25,7 +25,7 @@ const CHANGED: &str =
     "the server under our name is not as it was installed: look at it, then take it away yourself";
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct McpInstall {
+pub(in crate::cli) struct McpInstallArgs {
     /// The agent
     agent: Agent,
     /// Whose settings [default: those of the project in the current directory; for codex yours, since it has no others]
@@ -35,30 +35,36 @@ pub(in crate::cli) struct McpInstall {
     #[arg(long)]
     no_watch: bool,
     #[command(flatten)]
-    asked: Asked,
+    asked: ChangeArgs,
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct McpUninstall {
+pub(in crate::cli) struct McpUninstallArgs {
     /// The agent
     agent: Agent,
     /// Whose settings [default: those of the project in the current directory; for codex yours, since it has no others]
     #[arg(long, value_name = "SCOPE")]
     scope: Option<Scope>,
     #[command(flatten)]
-    asked: Asked,
+    asked: ChangeArgs,
+}
+
+/// An object of a JSON file that holds an agent's servers.
+#[derive(Clone, Copy)]
+struct JsonServers {
+    key: &'static str,
+    dialect: Dialect,
 }
 
 /// Where and how an agent keeps its servers.
 enum Servers {
-    /// In an object of a JSON file.
-    Json { key: &'static str, dialect: Dialect },
+    Json(JsonServers),
     /// In a table of a TOML file.
     Toml,
 }
 
-impl McpInstall {
-    pub(in crate::cli) fn run(&self, context: &Context) -> anyhow::Result<Exit> {
+impl McpInstallArgs {
+    pub(in crate::cli) fn run(&self, context: &CliContext) -> anyhow::Result<Exit> {
         let project = std::env::current_dir().context("there is no current directory")?;
         let scope = self.scope.unwrap_or(usual_scope(self.agent));
         let path = servers_file(self.agent, scope, context, &project)?;
@@ -105,9 +111,7 @@ impl McpInstall {
         let (command, arguments) = (words[0], &words[1..]);
         match Servers::of(self.agent) {
             Servers::Toml => in_toml(text.unwrap_or_default(), command, arguments),
-            Servers::Json { key, dialect } => {
-                in_json(text, (key, dialect), &entry(self.agent, &words))
-            }
+            Servers::Json(servers) => in_json(text, servers, &entry(self.agent, &words)),
         }
     }
 
@@ -130,8 +134,8 @@ impl McpInstall {
     }
 }
 
-impl McpUninstall {
-    pub(in crate::cli) fn run(&self, context: &Context) -> anyhow::Result<Exit> {
+impl McpUninstallArgs {
+    pub(in crate::cli) fn run(&self, context: &CliContext) -> anyhow::Result<Exit> {
         let project = std::env::current_dir().context("there is no current directory")?;
         let scope = self.scope.unwrap_or(usual_scope(self.agent));
         let path = servers_file(self.agent, scope, context, &project)?;
@@ -143,7 +147,7 @@ impl McpUninstall {
                 let rest = uninstalled(self.agent, text).with_context(|| refused(&path))?;
                 // Whoever made a link expects that it leads somewhere.
                 let empty = match Servers::of(self.agent) {
-                    Servers::Json { .. } => "{}\n",
+                    Servers::Json(_) => "{}\n",
                     Servers::Toml => "",
                 };
                 rest.or_else(|| target.is_link().then(|| empty.to_owned()))
@@ -185,7 +189,7 @@ impl Servers {
             Agent::Gemini => ("mcpServers", Dialect::Comments),
             Agent::OpenCode => ("mcp", Dialect::Comments),
         };
-        Self::Json { key, dialect }
+        Self::Json(JsonServers { key, dialect })
     }
 }
 
@@ -200,7 +204,7 @@ fn usual_scope(agent: Agent) -> Scope {
 fn servers_file(
     agent: Agent,
     scope: Scope,
-    context: &Context,
+    context: &CliContext,
     project: &Path,
 ) -> anyhow::Result<PathBuf> {
     let settings = |scope| agent.file(scope, &context.environment, project);
@@ -239,7 +243,7 @@ fn entry(agent: Agent, words: &[&str]) -> serde_json::Value {
 fn uninstalled(agent: Agent, text: &str) -> anyhow::Result<Option<String>> {
     match Servers::of(agent) {
         Servers::Toml => out_of_toml(text),
-        Servers::Json { key, dialect } => out_of_json(agent, text, (key, dialect)),
+        Servers::Json(servers) => out_of_json(agent, text, servers),
     }
 }
 
@@ -248,14 +252,11 @@ fn are_ours(words: &[&str]) -> bool {
     matches!(words, [program, "mcp"] | [program, "mcp", "--watch"] if !program.is_empty())
 }
 
-fn out_of_json(
-    agent: Agent,
-    text: &str,
-    (key, dialect): (&str, Dialect),
-) -> anyhow::Result<Option<String>> {
+fn out_of_json(agent: Agent, text: &str, at: JsonServers) -> anyhow::Result<Option<String>> {
     if text.trim().is_empty() {
         return Ok(Some(text.to_owned()));
     }
+    let JsonServers { key, dialect } = at;
     let root = Node::read(text, dialect)?;
     let servers = root.get(key);
     let Some((servers, there)) = servers.and_then(|all| Some((all, all.value.get(NAME)?))) else {
@@ -319,9 +320,10 @@ fn block(command: &str, arguments: &[&str]) -> String {
 
 fn in_json(
     text: Option<&str>,
-    (key, dialect): (&str, Dialect),
+    at: JsonServers,
     entry: &serde_json::Value,
 ) -> anyhow::Result<String> {
+    let JsonServers { key, dialect } = at;
     let ours = BTreeMap::from([(NAME, entry)]);
     let Some(text) = text.filter(|text| !text.trim().is_empty()) else {
         return Ok(edit::document(&BTreeMap::from([(key, ours)])));
@@ -344,7 +346,7 @@ fn in_json(
         return Ok(text.to_owned());
     }
     let without = edit::without(text, &servers.value, &there.span);
-    in_json(Some(&without), (key, dialect), entry)
+    in_json(Some(&without), at, entry)
 }
 
 fn in_toml(text: &str, command: &str, arguments: &[&str]) -> anyhow::Result<String> {
@@ -387,12 +389,12 @@ fn in_toml(text: &str, command: &str, arguments: &[&str]) -> anyhow::Result<Stri
 mod tests {
     use super::*;
 
-    fn install(agent: Agent) -> McpInstall {
-        McpInstall {
+    fn install(agent: Agent) -> McpInstallArgs {
+        McpInstallArgs {
             agent,
             scope: None,
             no_watch: false,
-            asked: Asked {
+            asked: ChangeArgs {
                 dry_run: false,
                 yes: true,
             },
@@ -445,7 +447,7 @@ mod tests {
         ];
         for (agent, before) in texts {
             for (path, no_watch) in [("stasis", false), ("/opt/my tools/stasis-2", true)] {
-                let install = McpInstall {
+                let install = McpInstallArgs {
                     no_watch,
                     ..install(agent)
                 };

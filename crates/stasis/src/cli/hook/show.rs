@@ -7,7 +7,7 @@ use super::program::Program;
 use super::settings::State;
 use super::trust::Trust;
 use crate::cli::output::{table, word};
-use crate::cli::{Context, system_clock};
+use crate::cli::{CliContext, system_clock};
 use crate::report::Exit;
 use anyhow::Context as _;
 use serde::Serialize;
@@ -43,7 +43,7 @@ pub(in crate::cli) struct AgentRecord {
     record: HookRecord,
 }
 
-pub(super) async fn show(context: &Context) -> anyhow::Result<Exit> {
+pub(super) async fn show(context: &CliContext) -> anyhow::Result<Exit> {
     let project = std::env::current_dir().context("there is no current directory")?;
     let workspace = here(context, &project).await;
     let mut rows = Vec::new();
@@ -166,7 +166,7 @@ fn age(then: Timestamp, now: Timestamp) -> String {
 }
 
 /// The root of the workspace that a directory lies in.
-pub(super) async fn here(context: &Context, directory: &Path) -> Option<PathBuf> {
+pub(super) async fn here(context: &CliContext, directory: &Path) -> Option<PathBuf> {
     let host_env = context.environment.host_env().ok()?;
     let found = Workspace::find(directory, &host_env).await.ok()?;
     Some(found.directory().to_owned())
@@ -174,7 +174,7 @@ pub(super) async fn here(context: &Context, directory: &Path) -> Option<PathBuf>
 
 /// What an agent's hook did last in a workspace, or anywhere.
 pub(super) fn record(
-    context: &Context,
+    context: &CliContext,
     agent: Agent,
     workspace: Option<&Path>,
 ) -> Option<HookRecord> {
@@ -186,7 +186,7 @@ pub(super) fn record(
 }
 
 /// What the hooks of all agents did last in a workspace.
-pub(in crate::cli) fn records(context: &Context, workspace: &Path) -> Vec<AgentRecord> {
+pub(in crate::cli) fn records(context: &CliContext, workspace: &Path) -> Vec<AgentRecord> {
     let all = Agent::ALL.into_iter();
     all.filter_map(|agent| {
         let record = record(context, agent, Some(workspace))?;
@@ -218,7 +218,7 @@ impl AgentRecord {
 }
 
 /// What `doctor` says of every agent whose settings name our hook.
-pub(in crate::cli) async fn findings(context: &Context) -> Vec<DoctorFinding> {
+pub(in crate::cli) async fn findings(context: &CliContext) -> Vec<DoctorFinding> {
     let Ok(project) = std::env::current_dir() else {
         return Vec::new();
     };
@@ -275,7 +275,7 @@ fn finding(agent: Agent, health: Health, detail: String) -> DoctorFinding {
     }
 }
 
-pub(super) fn state(context: &Context, agent: Agent, path: &Path) -> anyhow::Result<State> {
+pub(super) fn state(context: &CliContext, agent: Agent, path: &Path) -> anyhow::Result<State> {
     let program = Program::find(agent, &context.environment.search_path)?;
     let Some(text) = Target::read(path)?.text else {
         return Ok(State::Absent);

@@ -14,7 +14,7 @@ use super::program::Program;
 use super::show::summary;
 use super::trust::Trust;
 use crate::cli::output::{printable, table, word};
-use crate::cli::{Context, system_clock, system_rng};
+use crate::cli::{CliContext, system_clock, system_rng};
 use crate::env::HOOK_TEST;
 use crate::report::Exit;
 use anyhow::Context as _;
@@ -39,7 +39,7 @@ const AGENT_LIMIT: Duration = Duration::from_secs(30);
 const LONGEST_OUTPUT: u64 = 64 << 10;
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Test {
+pub(in crate::cli) struct HookTestArgs {
     /// The agent
     agent: Agent,
     /// Whose settings [default: both, as far as they have the hook]
@@ -75,7 +75,7 @@ struct Trial {
 }
 
 /// A command as the settings have it.
-struct HookCommand {
+struct InstalledHook {
     scope: Scope,
     event: &'static str,
     is_prompt: bool,
@@ -92,8 +92,8 @@ struct TrialPlace<'a> {
     is_scratch: bool,
 }
 
-impl Test {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl HookTestArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let project = std::env::current_dir().context("there is no current directory")?;
         let mut report = TrialReport {
             agent: self.agent,
@@ -133,10 +133,10 @@ impl Test {
     /// The commands that the settings hold, and what keeps the agent from running them.
     async fn written(
         &self,
-        context: &Context,
+        context: &CliContext,
         project: &Path,
         problems: &mut Vec<String>,
-    ) -> anyhow::Result<Vec<HookCommand>> {
+    ) -> anyhow::Result<Vec<InstalledHook>> {
         let scopes = [Scope::User, Scope::Project].into_iter();
         let mut written = Vec::new();
         for scope in scopes.filter(|scope| self.scope.is_none_or(|only| only == *scope)) {
@@ -165,7 +165,7 @@ impl Test {
         Ok(written)
     }
 
-    fn found(&self, scope: Scope, text: &str) -> anyhow::Result<Vec<HookCommand>> {
+    fn found(&self, scope: Scope, text: &str) -> anyhow::Result<Vec<InstalledHook>> {
         let program = Program::at(self.agent, "stasis");
         let form = match self.agent.means() {
             Means::Settings(form) => form,
@@ -174,7 +174,7 @@ impl Test {
         let mut all = Vec::new();
         for (event, command) in form.commands(text, &program)? {
             let shell = self.agent.shell();
-            all.push(HookCommand {
+            all.push(InstalledHook {
                 scope,
                 event: event.name,
                 is_prompt: event.matcher.is_none(),
@@ -186,12 +186,12 @@ impl Test {
     }
 
     /// The plugin starts the program itself, without a shell.
-    fn of_plugin(&self, scope: Scope, text: &str) -> Vec<HookCommand> {
+    fn of_plugin(&self, scope: Scope, text: &str) -> Vec<InstalledHook> {
         let Some(program) = plugin::program(text) else {
             return Vec::new();
         };
         let words = [program.as_str(), "hook", "run", self.agent.name()];
-        let written = |event, is_prompt| HookCommand {
+        let written = |event, is_prompt| InstalledHook {
             scope,
             event,
             is_prompt,
@@ -206,8 +206,8 @@ impl Test {
 
     async fn try_all(
         &self,
-        context: &Context,
-        written: &[HookCommand],
+        context: &CliContext,
+        written: &[InstalledHook],
         scratch: &ScratchWorkspace,
         project: &Path,
     ) -> anyhow::Result<Vec<Trial>> {
@@ -231,7 +231,7 @@ impl Test {
         Ok(trials)
     }
 
-    async fn tried(&self, written: &HookCommand, place: &TrialPlace<'_>) -> Trial {
+    async fn tried(&self, written: &InstalledHook, place: &TrialPlace<'_>) -> Trial {
         let clock = system_clock();
         let (began, began_uptime) = (clock.now(), clock.uptime());
         let ended = self.ended(written, place).await;
@@ -254,7 +254,7 @@ impl Test {
     }
 
     /// Runs a command as the agent does: its shell, directory, variables, input and time limit.
-    async fn ended(&self, written: &HookCommand, place: &TrialPlace<'_>) -> TrialExit {
+    async fn ended(&self, written: &InstalledHook, place: &TrialPlace<'_>) -> TrialExit {
         let mut command = Command::new(&written.words[0]);
         command
             .args(&written.words[1..])
@@ -281,7 +281,7 @@ impl Test {
     }
 
     /// What the agent says on standard input.
-    fn said(&self, written: &HookCommand, directory: &Path) -> String {
+    fn said(&self, written: &InstalledHook, directory: &Path) -> String {
         let session = "00000000-0000-4000-8000-000000000000";
         let (event, cwd) = (written.event, directory);
         let common = json!({ "session_id": session, "cwd": cwd, "hook_event_name": event });
@@ -299,7 +299,7 @@ impl Test {
 }
 
 /// Events that have no command.
-fn missing(form: &HookFormat, found: &[HookCommand], path: &Path) -> Vec<String> {
+fn missing(form: &HookFormat, found: &[InstalledHook], path: &Path) -> Vec<String> {
     let lacks = |event: &&HookEvent| !found.iter().any(|one| one.event == event.name);
     let missing = form.events.iter().filter(lacks);
     missing
@@ -488,7 +488,7 @@ impl ScratchWorkspace {
         Ok(Self { home, tree, state })
     }
 
-    async fn init(&self, context: &Context) -> anyhow::Result<()> {
+    async fn init(&self, context: &CliContext) -> anyhow::Result<()> {
         let host_env = HostEnv {
             state: self.state.clone(),
             ..context.environment.host_env()?

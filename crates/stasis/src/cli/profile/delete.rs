@@ -1,6 +1,6 @@
 //! `stasis profile delete`
 
-use crate::cli::Context;
+use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::lease::operator;
 use crate::report::Exit;
@@ -9,7 +9,7 @@ use stasis_engine::kind::profile::{self, Deleted, ShaPrefix};
 use stasis_engine::model::id::ProfileRef;
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Delete {
+pub(in crate::cli) struct ProfileDeleteArgs {
     /// <tenant>/<profile>[@<chrome-major>]; the major is needed when there are several
     subject: ProfileRef,
     /// The beginning of the snapshot's sha256
@@ -20,7 +20,7 @@ pub(in crate::cli) struct Delete {
     confirm: bool,
 }
 
-impl Delete {
+impl ProfileDeleteArgs {
     /// The same, when naming the snapshot is enough.
     pub(super) fn confirmed(self) -> Self {
         Self {
@@ -29,7 +29,7 @@ impl Delete {
         }
     }
 
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
         let cmd = profile::Delete {
             lineage: engine.profiles().one_lineage(&self.subject).await?,

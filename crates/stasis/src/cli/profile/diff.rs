@@ -1,7 +1,7 @@
 //! `stasis profile diff`
 
-use super::keys::Keys;
-use crate::cli::Context;
+use super::keys::KeyArgs;
+use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::printable;
 use crate::cli::progress::cancel_on_signals;
@@ -15,7 +15,7 @@ use stasis_engine::model::id::ProfileRef;
 const SHOWN: usize = 50;
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Diff {
+pub(in crate::cli) struct ProfileDiffArgs {
     /// <tenant>/<profile>[@<chrome-major>]; the major is needed when there are several
     subject: ProfileRef,
     /// The older snapshot: the beginning of its sha256, or `latest`
@@ -26,8 +26,8 @@ pub(in crate::cli) struct Diff {
     after: Wanted,
 }
 
-impl Diff {
-    pub(super) async fn run(self, context: &Context, keys: &Keys) -> anyhow::Result<Exit> {
+impl ProfileDiffArgs {
+    pub(super) async fn run(self, context: &CliContext, keys: &KeyArgs) -> anyhow::Result<Exit> {
         let engine = keys.give(context.engine().await?)?;
         let cmd = profile::Diff {
             lineage: engine.profiles().one_lineage(&self.subject).await?,

@@ -1,6 +1,6 @@
 //! `stasis profile discard`
 
-use crate::cli::Context;
+use crate::cli::CliContext;
 use crate::cli::output::printable;
 use crate::report::Exit;
 use clap::Args;
@@ -9,7 +9,7 @@ use stasis_engine::kind::profile::discard_unsaved;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
-pub(crate) struct Discard {
+pub(crate) struct ProfileDiscardArgs {
     /// The copy, as `stasis profile list --local` names it
     path: PathBuf,
 }
@@ -19,8 +19,8 @@ struct Discarded {
     path: String,
 }
 
-impl Discard {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl ProfileDiscardArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let path = std::path::absolute(self.path)?;
         let discarded = Discarded {
             path: path.display().to_string(),

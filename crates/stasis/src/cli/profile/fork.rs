@@ -1,6 +1,6 @@
 //! `stasis profile fork`
 
-use crate::cli::Context;
+use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::report::Exit;
 use anyhow::Context as _;
@@ -10,7 +10,7 @@ use stasis_engine::model::format::lease::Holder;
 use stasis_engine::model::id::{Label, ProfileRef};
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Fork {
+pub(in crate::cli) struct ProfileForkArgs {
     /// <tenant>/<profile>[@<chrome-major>]; the major is needed when there are several
     #[arg(value_name = "SRC")]
     source: ProfileRef,
@@ -22,8 +22,8 @@ pub(in crate::cli) struct Fork {
     sha: Option<ShaPrefix>,
 }
 
-impl Fork {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl ProfileForkArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
         let host: Label = match &context.config.host {
             Some(host) => host.parse().context("`host` in the configuration file")?,

@@ -1,6 +1,6 @@
 //! `stasis profile gc`
 
-use crate::cli::Context;
+use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::{printable, table};
 use crate::report::Exit;
@@ -10,7 +10,7 @@ use stasis_engine::model::id::{ProfileRef, TenantId};
 use stasis_engine::model::policy::retention::OnDoubt;
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Gc {
+pub(in crate::cli) struct ProfileGcArgs {
     /// <tenant>/<profile>[@<chrome-major>] [default: all profiles]
     subject: Option<ProfileRef>,
     /// Only this tenant's profiles [default: all tenants]
@@ -30,8 +30,8 @@ pub(in crate::cli) struct Gc {
     dry_run: bool,
 }
 
-impl Gc {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl ProfileGcArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let cmd = ProfileGc {
             subject: self.subject,
             tenant: self.tenant,

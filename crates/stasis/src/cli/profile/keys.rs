@@ -1,6 +1,6 @@
 //! The tenant's key, and `stasis profile rekey`.
 
-use crate::cli::Context;
+use crate::cli::CliContext;
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 /// Where the tenant's key comes from.
 #[derive(Debug, Default, Args)]
-pub(super) struct Keys {
+pub(super) struct KeyArgs {
     /// A file with the tenant's key, for encrypted profiles: 64 hexadecimal digits, or 32 bytes in base64
     #[arg(
         long,
@@ -28,7 +28,7 @@ pub(super) struct Keys {
     key_command: Option<String>,
 }
 
-impl Keys {
+impl KeyArgs {
     /// The engine with the key, if there is one.
     pub(super) fn give(&self, engine: Engine) -> anyhow::Result<Engine> {
         Ok(match self.key()? {
@@ -78,7 +78,7 @@ fn from_command(command: &str) -> anyhow::Result<TenantKey> {
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Rekey {
+pub(in crate::cli) struct ProfileRekeyArgs {
     /// <tenant>/<profile>[@<chrome-major>]
     subject: ProfileRef,
     /// A file with the key that shall wrap it from now on
@@ -86,8 +86,8 @@ pub(in crate::cli) struct Rekey {
     new_key_file: PathBuf,
 }
 
-impl Rekey {
-    pub(super) async fn run(self, context: &Context, engine: Engine) -> anyhow::Result<Exit> {
+impl ProfileRekeyArgs {
+    pub(super) async fn run(self, context: &CliContext, engine: Engine) -> anyhow::Result<Exit> {
         let lineage = engine.profiles().one_lineage(&self.subject).await?;
         let new = from_file(&self.new_key_file)?;
         let actor: Label = "operator".parse()?;

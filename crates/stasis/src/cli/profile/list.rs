@@ -1,6 +1,6 @@
 //! `stasis profile list`
 
-use crate::cli::Context;
+use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::{printable, table, word};
 use crate::report::Exit;
@@ -13,7 +13,7 @@ use stasis_engine::model::id::{ProfileRef, TenantId};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct List {
+pub(in crate::cli) struct ProfileListArgs {
     /// <tenant>/<profile>[@<chrome-major>]; without the major, all of them [default: lists profiles]
     subject: Option<ProfileRef>,
     /// Only this tenant's profiles [default: all tenants]
@@ -27,8 +27,8 @@ pub(in crate::cli) struct List {
     dir: Option<PathBuf>,
 }
 
-impl List {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl ProfileListArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         if self.local {
             return self.list_local(context).await;
         }
@@ -47,9 +47,9 @@ impl List {
     }
 }
 
-impl List {
+impl ProfileListArgs {
     /// Lists the copies beside the directories that profiles have by default, and beside the one that was named.
-    async fn list_local(&self, context: &Context) -> anyhow::Result<Exit> {
+    async fn list_local(&self, context: &CliContext) -> anyhow::Result<Exit> {
         let mut parents = Vec::new();
         if let Some(state) = &context.environment.places.state {
             let tenants = std::fs::read_dir(state.join("profiles"));

@@ -1,9 +1,9 @@
 //! `stasis profile load`
 
-use super::keys::Keys;
-use super::metrics::Metrics;
-use super::who::{Who, spawn};
-use crate::cli::Context;
+use super::keys::KeyArgs;
+use super::metrics::MetricsArgs;
+use super::who::{ProfileOwnerArgs, spawn};
+use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::{printable, word};
 use crate::cli::progress::{cancel_on_signals, watched};
@@ -32,7 +32,7 @@ pub(super) enum LoadPolicy {
 
 /// Which Chrome a profile is for, and what to do when it cannot be loaded.
 #[derive(Clone, Debug, Args)]
-pub(super) struct Loading {
+pub(super) struct LoadArgs {
     /// The major version of the browser that will run on it
     #[arg(long, value_name = "N")]
     chrome_major: Option<ChromeMajor>,
@@ -51,7 +51,7 @@ pub(super) struct Loading {
     policy: Option<LoadPolicy>,
 }
 
-impl Loading {
+impl LoadArgs {
     /// The major, if somebody said it.
     pub(super) fn major(&self, subject: &ProfileRef) -> Option<ChromeMajor> {
         subject.major.or(self.chrome_major)
@@ -99,7 +99,7 @@ impl Loading {
         &self,
         lineage: Lineage,
         dir: PathBuf,
-        who: &Who,
+        who: &ProfileOwnerArgs,
     ) -> anyhow::Result<ProfileLoad> {
         Ok(ProfileLoad {
             actor: lineage.to_string().parse().unwrap_or_default(),
@@ -124,7 +124,7 @@ impl Loading {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Load {
+pub(crate) struct ProfileLoadArgs {
     /// <tenant>/<profile>[@<chrome-major>]
     subject: ProfileRef,
     /// The user data directory that the profile becomes; what is there is kept beside it
@@ -134,17 +134,17 @@ pub(crate) struct Load {
     #[arg(long, value_name = "COMMAND", conflicts_with = "chrome_major")]
     browser: Option<PathBuf>,
     #[command(flatten)]
-    loading: Loading,
+    loading: LoadArgs,
     #[command(flatten)]
-    who: Who,
+    who: ProfileOwnerArgs,
 }
 
-impl Load {
+impl ProfileLoadArgs {
     pub(super) async fn run(
         self,
-        context: &Context,
-        metrics: &Metrics,
-        keys: &Keys,
+        context: &CliContext,
+        metrics: &MetricsArgs,
+        keys: &KeyArgs,
     ) -> anyhow::Result<Exit> {
         let engine = keys.give(context.engine().await?)?;
         let browser = self.browser.as_ref();

@@ -1,6 +1,6 @@
 //! Where the metrics of a save, a load or a run go.
 
-use crate::cli::Context;
+use crate::cli::CliContext;
 use clap::Args;
 use stasis_engine::error::error_chain;
 use stasis_engine::metrics::MetricsFile;
@@ -8,7 +8,7 @@ use stasis_engine::model::metrics::Sample;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
-pub(super) struct Metrics {
+pub(super) struct MetricsArgs {
     /// Add counts and times to this file, for the textfile collector of Prometheus' node exporter
     #[arg(long = "metrics-file", global = true, value_name = "PATH")]
     file: Option<PathBuf>,
@@ -25,7 +25,7 @@ pub(super) struct Metrics {
     subjects: bool,
 }
 
-impl Metrics {
+impl MetricsArgs {
     /// Nobody wants any.
     pub(super) fn none() -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Metrics {
     /// Adds what happened; that it could not be written down changes nothing of what happened.
     pub(super) async fn add(
         &self,
-        context: &Context,
+        context: &CliContext,
         what: impl FnOnce(&MetricsFile) -> Vec<Sample>,
     ) -> anyhow::Result<()> {
         let Some(path) = &self.file else {

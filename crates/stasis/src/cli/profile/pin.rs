@@ -1,13 +1,13 @@
 //! `stasis profile pin` and `unpin`
 
-use crate::cli::Context;
+use crate::cli::CliContext;
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::kind::profile::{Pinning, ShaPrefix};
 use stasis_engine::model::id::ProfileRef;
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Pin {
+pub(in crate::cli) struct ProfilePinArgs {
     /// <tenant>/<profile>[@<chrome-major>]; the major is needed when there are several
     subject: ProfileRef,
     /// The beginning of the snapshot's sha256
@@ -15,8 +15,8 @@ pub(in crate::cli) struct Pin {
     sha: ShaPrefix,
 }
 
-impl Pin {
-    pub(super) async fn run(self, context: &Context, pinning: Pinning) -> anyhow::Result<Exit> {
+impl ProfilePinArgs {
+    pub(super) async fn run(self, context: &CliContext, pinning: Pinning) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
         let lineage = engine.profiles().one_lineage(&self.subject).await?;
         let done = engine.profiles().pin(&lineage, &self.sha, pinning).await?;

@@ -1,8 +1,8 @@
 //! `stasis profile rollback`
 
 use super::list::marks;
-use super::metrics::Metrics;
-use crate::cli::Context;
+use super::metrics::MetricsArgs;
+use crate::cli::CliContext;
 use crate::cli::lease::operator;
 use crate::report::Exit;
 use clap::Args;
@@ -11,7 +11,7 @@ use stasis_engine::metrics::MetricsFile;
 use stasis_engine::model::id::{Label, ProfileRef};
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Rollback {
+pub(in crate::cli) struct ProfileRollbackArgs {
     /// <tenant>/<profile>[@<chrome-major>]; the major is needed when there are several
     subject: ProfileRef,
     /// The beginning of the snapshot's sha256
@@ -25,8 +25,12 @@ pub(in crate::cli) struct Rollback {
     confirm: bool,
 }
 
-impl Rollback {
-    pub(super) async fn run(self, context: &Context, metrics: &Metrics) -> anyhow::Result<Exit> {
+impl ProfileRollbackArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        metrics: &MetricsArgs,
+    ) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
         let cmd = profile::Rollback {
             lineage: engine.profiles().one_lineage(&self.subject).await?,

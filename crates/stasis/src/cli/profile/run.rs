@@ -1,14 +1,14 @@
 //! `stasis profile run`
 
-use super::keys::Keys;
-use super::load::Loading;
-use super::metrics::Metrics;
-use super::save::Capturing;
-use super::who::Who;
+use super::keys::KeyArgs;
+use super::load::LoadArgs;
+use super::metrics::MetricsArgs;
+use super::save::CaptureArgs;
+use super::who::ProfileOwnerArgs;
 use super::{load, save};
 use crate::cli::hold::{signals, start_failure};
 use crate::cli::output::{Output, printable};
-use crate::cli::{Context, duration};
+use crate::cli::{CliContext, duration};
 use crate::report::{self, Exit};
 use anyhow::Context as _;
 use clap::Args;
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub(crate) struct ProfileRunArgs {
     /// <tenant>/<profile>[@<chrome-major>]; without the major a browser is asked
     subject: ProfileRef,
     /// The user data directory [default: one of its own under $XDG_STATE_HOME/stasis/profiles]
@@ -42,22 +42,22 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::positive)]
     max_time: Duration,
     #[command(flatten)]
-    loading: Loading,
+    loading: LoadArgs,
     #[command(flatten)]
-    capturing: Capturing,
+    capturing: CaptureArgs,
     #[command(flatten)]
-    who: Who,
+    who: ProfileOwnerArgs,
     /// The browser, such as: chromium --user-data-dir={dir}
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-impl Run {
+impl ProfileRunArgs {
     pub(super) async fn run(
         self,
-        context: &Context,
-        metrics: &Metrics,
-        keys: &Keys,
+        context: &CliContext,
+        metrics: &MetricsArgs,
+        keys: &KeyArgs,
     ) -> anyhow::Result<ExitCode> {
         let ran = match self.ran(context, metrics, keys).await {
             Ok(ran) => ran,
@@ -86,9 +86,9 @@ impl Run {
 
     async fn ran(
         self,
-        context: &Context,
-        metrics: &Metrics,
-        keys: &Keys,
+        context: &CliContext,
+        metrics: &MetricsArgs,
+        keys: &KeyArgs,
     ) -> anyhow::Result<ProfileRan> {
         let engine = keys.give(context.writable_engine().await?)?;
         let lineage = self.lineage(context).await?;
@@ -126,9 +126,9 @@ impl Run {
     }
 }
 
-impl Run {
+impl ProfileRunArgs {
     /// The lineage of the browser that is going to run.
-    async fn lineage(&self, context: &Context) -> anyhow::Result<Lineage> {
+    async fn lineage(&self, context: &CliContext) -> anyhow::Result<Lineage> {
         let environment = &context.environment;
         let browser = self.browser.as_ref().or(environment.browser.as_ref());
         if self.loading.major(&self.subject).is_some() || browser.is_some() {
@@ -141,7 +141,7 @@ impl Run {
 }
 
 /// Where a profile lives when nobody says.
-fn own_dir(context: &Context, lineage: &Lineage) -> anyhow::Result<PathBuf> {
+fn own_dir(context: &CliContext, lineage: &Lineage) -> anyhow::Result<PathBuf> {
     let state = context.environment.places.state.as_ref();
     let state = state.context("there is no place for the profile; say one with --dir")?;
     let parent = state.join("profiles").join(lineage.tenant.as_str());

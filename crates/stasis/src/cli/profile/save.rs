@@ -1,12 +1,12 @@
 //! `stasis profile save`
 
-use super::keys::Keys;
-use super::metrics::Metrics;
-use super::who::{Who, spawn};
+use super::keys::KeyArgs;
+use super::metrics::MetricsArgs;
+use super::who::{ProfileOwnerArgs, spawn};
 use crate::cli::byte_size::size;
 use crate::cli::output::printable;
 use crate::cli::progress::{cancel_on_signals, watched};
-use crate::cli::{Context, duration};
+use crate::cli::{CliContext, duration};
 use crate::report::Exit;
 use clap::{Args, ValueEnum};
 use stasis_engine::kind::profile::{
@@ -30,7 +30,7 @@ pub(super) enum SaveMode {
 
 /// What is said of a snapshot, and what is left out of it.
 #[derive(Clone, Debug, Args)]
-pub(super) struct Capturing {
+pub(super) struct CaptureArgs {
     /// Leave out what the browser makes again by itself
     #[arg(long)]
     exclude_caches: bool,
@@ -45,12 +45,12 @@ pub(super) struct Capturing {
     pub(super) patience: Duration,
 }
 
-impl Capturing {
+impl CaptureArgs {
     pub(super) fn capture(
         &self,
         dir: PathBuf,
         holder: Holder,
-        who: &Who,
+        who: &ProfileOwnerArgs,
     ) -> anyhow::Result<Capture> {
         Ok(Capture {
             dir,
@@ -71,7 +71,7 @@ impl Capturing {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Save {
+pub(crate) struct ProfileSaveArgs {
     /// <tenant>/<profile>[@<chrome-major>]; without the major the profile says it
     subject: ProfileRef,
     /// The user data directory
@@ -99,17 +99,17 @@ pub(crate) struct Save {
     #[arg(long)]
     token: Option<Fence>,
     #[command(flatten)]
-    capturing: Capturing,
+    capturing: CaptureArgs,
     #[command(flatten)]
-    who: Who,
+    who: ProfileOwnerArgs,
 }
 
-impl Save {
+impl ProfileSaveArgs {
     pub(super) async fn run(
         self,
-        context: &Context,
-        metrics: &Metrics,
-        keys: &Keys,
+        context: &CliContext,
+        metrics: &MetricsArgs,
+        keys: &KeyArgs,
     ) -> anyhow::Result<Exit> {
         let engine = keys.give(context.writable_engine().await?)?;
         let holder = self.who.holder(context, &engine)?;

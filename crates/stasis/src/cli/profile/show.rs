@@ -1,7 +1,7 @@
 //! `stasis profile show`
 
 use super::list::marks;
-use crate::cli::Context;
+use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::{printable, word};
 use crate::report::{Exit, holder_lines};
@@ -12,7 +12,7 @@ use stasis_engine::model::format::pointer::Pointer;
 use stasis_engine::model::id::ProfileRef;
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Show {
+pub(in crate::cli) struct ProfileShowArgs {
     /// <tenant>/<profile>[@<chrome-major>]; without the major, all of them
     subject: ProfileRef,
     /// The beginning of the snapshot's sha256 [default: the active one]
@@ -20,8 +20,8 @@ pub(in crate::cli) struct Show {
     sha: Option<ShaPrefix>,
 }
 
-impl Show {
-    pub(super) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl ProfileShowArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
         let shown = engine
             .profiles()

@@ -1,9 +1,9 @@
 //! `stasis profile force-unlock` and `reap`: what `stasis lease` does, for whoever thinks of profiles
 
-use super::metrics::Metrics;
+use super::metrics::MetricsArgs;
 use crate::cli::claim::named;
 use crate::cli::lease::{self, operator};
-use crate::cli::{Context, duration};
+use crate::cli::{CliContext, duration};
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::lease as engine_lease;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct ForceUnlock {
+pub(in crate::cli) struct ProfileForceUnlockArgs {
     /// <tenant>/<profile>[@<chrome-major>]; the major is needed when there are several
     subject: ProfileRef,
     /// Why, for the events log
@@ -28,8 +28,12 @@ pub(in crate::cli) struct ForceUnlock {
     token: Option<Fence>,
 }
 
-impl ForceUnlock {
-    pub(super) async fn run(self, context: &Context, metrics: &Metrics) -> anyhow::Result<Exit> {
+impl ProfileForceUnlockArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        metrics: &MetricsArgs,
+    ) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
         let cmd = engine_lease::ForceUnlock {
             lineage: engine.profiles().one_lineage(&self.subject).await?,
@@ -44,7 +48,7 @@ impl ForceUnlock {
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Reap {
+pub(in crate::cli) struct ProfileReapArgs {
     /// <tenant>/<profile>[@<chrome-major>]; the major is needed when there are several [default: all]
     subject: Option<ProfileRef>,
     /// How long after its expiry, such as 60s [default: each tenant's policy]
@@ -52,11 +56,11 @@ pub(in crate::cli) struct Reap {
     grace: Option<Duration>,
 }
 
-impl Reap {
+impl ProfileReapArgs {
     pub(super) async fn run(
         self,
-        context: &Context,
-        metrics: &Metrics,
+        context: &CliContext,
+        metrics: &MetricsArgs,
     ) -> anyhow::Result<ExitCode> {
         let engine = context.engine().await?;
         let lineage = match &self.subject {

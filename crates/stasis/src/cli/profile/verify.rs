@@ -1,7 +1,7 @@
 //! `stasis profile verify`
 
 use super::who::spawn;
-use crate::cli::Context;
+use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::{plural, printable};
 use crate::cli::progress::{cancel_on_signals, watched};
@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Verify {
+pub(in crate::cli) struct ProfileVerifyArgs {
     /// <tenant>/<profile>[@<chrome-major>]
     subject: ProfileRef,
     /// The beginning of the snapshot's sha256 [default: the active one]
@@ -26,8 +26,8 @@ pub(in crate::cli) struct Verify {
     browser: Vec<OsString>,
 }
 
-impl Verify {
-    pub(super) async fn run(self, context: &Context, engine: Engine) -> anyhow::Result<Exit> {
+impl ProfileVerifyArgs {
+    pub(super) async fn run(self, context: &CliContext, engine: Engine) -> anyhow::Result<Exit> {
         let progress = Arc::default();
         let verify = ProfileVerify {
             subject: self.subject,

@@ -1,6 +1,6 @@
 //! Who saves or loads, where, and with what.
 
-use crate::cli::Context;
+use crate::cli::CliContext;
 use anyhow::Context as _;
 use clap::Args;
 use stasis_engine::check::Spawn;
@@ -11,7 +11,7 @@ use stasis_engine::open::Engine;
 
 /// Who does it.
 #[derive(Clone, Debug, Args)]
-pub(super) struct Who {
+pub(super) struct ProfileOwnerArgs {
     /// What this run is called [default: the time and 8 random digits]
     #[arg(long, value_name = "ID")]
     run_id: Option<Label>,
@@ -29,8 +29,8 @@ pub(super) struct Who {
     egress_geo: Option<Geo>,
 }
 
-impl Who {
-    pub(super) fn holder(&self, context: &Context, engine: &Engine) -> anyhow::Result<Holder> {
+impl ProfileOwnerArgs {
+    pub(super) fn holder(&self, context: &CliContext, engine: &Engine) -> anyhow::Result<Holder> {
         Ok(Holder {
             run_id: self
                 .run_id

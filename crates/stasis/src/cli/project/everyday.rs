@@ -1,7 +1,7 @@
 //! `stasis save`, `restore`, `log` and `diff`: a directory, every day
 
-use super::{Which, restore, save, show};
-use crate::cli::Context;
+use super::{ProjectSelector, restore, save, show};
+use crate::cli::CliContext;
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::kind::project::ProjectRestore;
@@ -11,23 +11,23 @@ use std::path::PathBuf;
 
 /// `stasis save`
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Save {
+pub(in crate::cli) struct SaveArgs {
     /// The directory
     dir: PathBuf,
     #[command(flatten)]
     how: save::SaveOptions,
 }
 
-impl Save {
-    pub(in crate::cli) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
-        let project = Which::of(&self.dir).open(context).await?;
+impl SaveArgs {
+    pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
+        let project = ProjectSelector::of(&self.dir).open(context).await?;
         self.how.save(context, &project, SaveReason::Manual).await
     }
 }
 
 /// `stasis restore`
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Restore {
+pub(in crate::cli) struct RestoreArgs {
     /// The directory
     dir: PathBuf,
     /// `latest`, an id or the beginning of one, or a label
@@ -37,9 +37,9 @@ pub(in crate::cli) struct Restore {
     how: restore::RestoreOptions,
 }
 
-impl Restore {
-    pub(in crate::cli) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
-        let project = Which::of(&self.dir).look(context).await?;
+impl RestoreArgs {
+    pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
+        let project = ProjectSelector::of(&self.dir).look(context).await?;
         let command = ProjectRestore::new(self.snapshot);
         self.how.restore(context, &project, command).await
     }
@@ -47,14 +47,14 @@ impl Restore {
 
 /// `stasis log`
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Log {
+pub(in crate::cli) struct LogArgs {
     /// The directory
     dir: PathBuf,
 }
 
-impl Log {
-    pub(in crate::cli) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
-        let project = Which::of(&self.dir).look(context).await?;
+impl LogArgs {
+    pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
+        let project = ProjectSelector::of(&self.dir).look(context).await?;
         show::list(context, &project).await?;
         Ok(Exit::Done)
     }
@@ -62,7 +62,7 @@ impl Log {
 
 /// `stasis diff`
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Diff {
+pub(in crate::cli) struct DiffArgs {
     /// The directory
     dir: PathBuf,
     /// The older snapshot
@@ -72,9 +72,9 @@ pub(in crate::cli) struct Diff {
     after: Option<SnapshotRef>,
 }
 
-impl Diff {
-    pub(in crate::cli) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
-        let project = Which::of(&self.dir).look(context).await?;
+impl DiffArgs {
+    pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
+        let project = ProjectSelector::of(&self.dir).look(context).await?;
         show::diff(context, &project, &self.before, self.after.as_ref()).await?;
         Ok(Exit::Done)
     }

@@ -1,7 +1,7 @@
 //! `stasis project restore`
 
-use super::Which;
-use crate::cli::Context;
+use super::ProjectSelector;
+use crate::cli::CliContext;
 use crate::cli::directory::{SHOWN, entry_path, stayed};
 use crate::cli::output::{plural, printable, short};
 use crate::cli::progress::{cancel_on_signals, watched};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 const BY_PATH: &str = " (--path brings one back)";
 
 #[derive(Debug, Args)]
-pub(super) struct Restore {
+pub(super) struct ProjectRestoreArgs {
     /// `latest`, an id or the beginning of one, or a label
     snapshot: SnapshotRef,
     /// Only this volume; may be given more than once
@@ -53,8 +53,12 @@ pub(in crate::cli) struct RestoreOptions {
     dry_run: bool,
 }
 
-impl Restore {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<Exit> {
+impl ProjectRestoreArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &ProjectSelector,
+    ) -> anyhow::Result<Exit> {
         let project = which.look(context).await?;
         let command = ProjectRestore {
             volumes: self.volume,
@@ -68,7 +72,7 @@ impl Restore {
 impl RestoreOptions {
     pub(super) async fn restore(
         self,
-        context: &Context,
+        context: &CliContext,
         project: &Project,
         command: ProjectRestore,
     ) -> anyhow::Result<Exit> {

@@ -1,11 +1,11 @@
 //! `stasis project save`
 
-use super::{Which, labels};
+use super::{ProjectSelector, labels};
 use crate::cli::byte_size::size;
 use crate::cli::directory::{exit_of, name_not_consistent, repair_words};
 use crate::cli::output::{plural, printable, short, word};
 use crate::cli::progress::{cancel_on_signals, watched};
-use crate::cli::{Context, whole_machine};
+use crate::cli::{CliContext, whole_machine};
 use crate::report::Exit;
 use clap::{Args, ValueEnum};
 use stasis_engine::kind::project::{Project, ProjectSave, ProjectSaved};
@@ -18,13 +18,13 @@ use std::sync::Arc;
 const SHOWN: usize = 10;
 
 #[derive(Debug, Args)]
-pub(super) struct Save {
+pub(super) struct ProjectSaveArgs {
     /// The project's directory, instead of --project
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
     /// What makes you save
     #[arg(long, default_value = "manual")]
-    reason: Why,
+    reason: SaveReasonArg,
     #[command(flatten)]
     how: SaveOptions,
 }
@@ -59,7 +59,7 @@ pub(in crate::cli) struct SaveOptions {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Why {
+enum SaveReasonArg {
     /// Somebody asked
     Manual,
     /// It was time
@@ -70,19 +70,23 @@ enum Why {
     BeforeRestore,
 }
 
-impl From<Why> for SaveReason {
-    fn from(why: Why) -> Self {
+impl From<SaveReasonArg> for SaveReason {
+    fn from(why: SaveReasonArg) -> Self {
         match why {
-            Why::Manual => Self::Manual,
-            Why::Autosave => Self::Autosave,
-            Why::BeforeUpgrade => Self::BeforeUpgrade,
-            Why::BeforeRestore => Self::BeforeRestore,
+            SaveReasonArg::Manual => Self::Manual,
+            SaveReasonArg::Autosave => Self::Autosave,
+            SaveReasonArg::BeforeUpgrade => Self::BeforeUpgrade,
+            SaveReasonArg::BeforeRestore => Self::BeforeRestore,
         }
     }
 }
 
-impl Save {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<Exit> {
+impl ProjectSaveArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &ProjectSelector,
+    ) -> anyhow::Result<Exit> {
         let mut which = which.clone();
         match self.dir {
             Some(dir) => which.project = dir,
@@ -100,7 +104,7 @@ impl Save {
 impl SaveOptions {
     pub(super) async fn save(
         self,
-        context: &Context,
+        context: &CliContext,
         project: &Project,
         reason: SaveReason,
     ) -> anyhow::Result<Exit> {
@@ -130,7 +134,7 @@ impl SaveOptions {
 }
 
 /// Names the databases that should be in a snapshot.
-fn name_lost(context: &Context, saved: &RepoSaved) {
+fn name_lost(context: &CliContext, saved: &RepoSaved) {
     for one in &saved.lost_databases {
         let (path, words) = (printable(&one.path), one.how.words());
         context
@@ -144,7 +148,7 @@ fn name_lost(context: &Context, saved: &RepoSaved) {
     }
 }
 
-pub(super) fn tell(context: &Context, saved: &ProjectSaved) -> anyhow::Result<()> {
+pub(super) fn tell(context: &CliContext, saved: &ProjectSaved) -> anyhow::Result<()> {
     context.output.warn(&saved.warnings);
     for entry in saved.saved.left_out_entries.iter().take(SHOWN) {
         let words = format!("warning: `{}` {}", printable(&entry.path), entry.words);

@@ -1,6 +1,6 @@
 //! What only looks: `stasis project list`, `show`, `status` and `diff`
 
-use crate::cli::Context;
+use crate::cli::CliContext;
 use crate::cli::output::{printable, table, word};
 use serde::Serialize;
 use stasis_engine::kind::project::{
@@ -9,7 +9,7 @@ use stasis_engine::kind::project::{
 use stasis_engine::model::format::manifest::SnapshotManifest;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 
-pub(super) async fn list(context: &Context, project: &Project) -> anyhow::Result<()> {
+pub(super) async fn list(context: &CliContext, project: &Project) -> anyhow::Result<()> {
     let rows = project.list().await?;
     context.output.result(&rows, |rows| list_words(rows))
 }
@@ -49,7 +49,7 @@ struct SnapshotDetails {
 }
 
 pub(super) async fn show(
-    context: &Context,
+    context: &CliContext,
     project: &Project,
     snapshot: &SnapshotRef,
 ) -> anyhow::Result<()> {
@@ -91,7 +91,7 @@ pub(super) async fn show(
         })
 }
 
-pub(super) async fn status(context: &Context, project: &Project) -> anyhow::Result<()> {
+pub(super) async fn status(context: &CliContext, project: &Project) -> anyhow::Result<()> {
     let status = project.status().await?;
     context.output.result(&status, |status: &ProjectStatus| {
         let mut lines = vec![
@@ -111,7 +111,7 @@ pub(super) async fn status(context: &Context, project: &Project) -> anyhow::Resu
     })
 }
 
-pub(super) fn services(context: &Context, states: &[ServiceState]) -> anyhow::Result<()> {
+pub(super) fn services(context: &CliContext, states: &[ServiceState]) -> anyhow::Result<()> {
     context.output.result(&states, |states| {
         let lines: Vec<String> = states.iter().map(service_line).collect();
         lines.join("\n")
@@ -128,7 +128,7 @@ fn service_line(state: &ServiceState) -> String {
 }
 
 pub(super) async fn diff(
-    context: &Context,
+    context: &CliContext,
     project: &Project,
     before: &SnapshotRef,
     after: Option<&SnapshotRef>,

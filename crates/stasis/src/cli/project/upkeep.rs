@@ -1,7 +1,7 @@
 //! `stasis project init`, `label`, `delete`, `verify`, `gc`, `duplicate`, `upgrade` and `autosave`
 
-use super::{Which, labels, restore, save};
-use crate::cli::Context;
+use super::{ProjectSelector, labels, restore, save};
+use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::{plural, printable, short, table};
 use crate::cli::progress::cancel_on_signals;
@@ -17,39 +17,43 @@ use std::ffi::OsString;
 use std::path::Path;
 
 #[derive(Debug, Args)]
-pub(super) struct Init {
+pub(super) struct ProjectInitArgs {
     /// What the project is called [default: the name that its history has in the store]
     #[arg(long)]
     id: Option<ProjectId>,
     /// Where the application's data lies
     #[arg(long, default_value = "in-place")]
-    layout: Where,
+    layout: LayoutArg,
     /// Only print what would be written
     #[arg(long)]
     dry_run: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Where {
+enum LayoutArg {
     /// Where it is: the whole directory is saved
     InPlace,
     /// In state/current/, with the snapshots beside it in state/
     State,
 }
 
-impl From<Where> for Layout {
-    fn from(layout: Where) -> Self {
+impl From<LayoutArg> for Layout {
+    fn from(layout: LayoutArg) -> Self {
         match layout {
-            Where::InPlace => Self::InPlace,
-            Where::State => Self::State,
+            LayoutArg::InPlace => Self::InPlace,
+            LayoutArg::State => Self::State,
         }
     }
 }
 
-impl Init {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+impl ProjectInitArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &ProjectSelector,
+    ) -> anyhow::Result<()> {
         let is_dry = self.dry_run;
-        if matches!(self.layout, Where::State) && !is_dry {
+        if matches!(self.layout, LayoutArg::State) && !is_dry {
             ensure_no_history(context, which).await?;
         }
         let command = ProjectInit {
@@ -74,7 +78,7 @@ impl Init {
 }
 
 /// Refuses to hide what was saved of a directory as it lies.
-async fn ensure_no_history(context: &Context, which: &Which) -> anyhow::Result<()> {
+async fn ensure_no_history(context: &CliContext, which: &ProjectSelector) -> anyhow::Result<()> {
     // A store that is not there, or cannot be read, has no history that anybody could see.
     let Ok(project) = which.look(context).await else {
         return Ok(());
@@ -88,7 +92,7 @@ async fn ensure_no_history(context: &Context, which: &Which) -> anyhow::Result<(
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Gc {
+pub(super) struct ProjectGcArgs {
     /// Keep so many of the newest [default: `max_snapshots` of the project's file, else 100]
     #[arg(long, value_name = "N")]
     keep: Option<u64>,
@@ -97,8 +101,12 @@ pub(super) struct Gc {
     dry_run: bool,
 }
 
-impl Gc {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+impl ProjectGcArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &ProjectSelector,
+    ) -> anyhow::Result<()> {
         let project = which.look(context).await?;
         let collected = project.gc(self.keep, self.dry_run).await?;
         context.output.result(&collected, |all| {
@@ -122,7 +130,7 @@ impl Gc {
 }
 
 pub(super) async fn label(
-    context: &Context,
+    context: &CliContext,
     project: &Project,
     snapshot: &SnapshotRef,
     label: &str,
@@ -141,7 +149,7 @@ pub(super) async fn label(
 }
 
 pub(super) async fn delete(
-    context: &Context,
+    context: &CliContext,
     project: &Project,
     snapshot: &SnapshotRef,
 ) -> anyhow::Result<()> {
@@ -156,7 +164,7 @@ pub(super) async fn delete(
 }
 
 pub(super) async fn verify(
-    context: &Context,
+    context: &CliContext,
     project: &Project,
     snapshot: &SnapshotRef,
 ) -> anyhow::Result<Exit> {
@@ -189,9 +197,11 @@ pub(super) async fn verify(
 }
 
 pub(super) async fn duplicate(
-    context: &Context,
+    context: &CliContext,
     project: &Project,
-    (snapshot, dir, id): (&SnapshotRef, &Path, &ProjectId),
+    snapshot: &SnapshotRef,
+    dir: &Path,
+    id: &ProjectId,
 ) -> anyhow::Result<()> {
     let made = project.duplicate(snapshot, dir, id).await?;
     context.output.result(&made, |made| {
@@ -204,7 +214,7 @@ pub(super) async fn duplicate(
 }
 
 pub(super) async fn upgrade(
-    context: &Context,
+    context: &CliContext,
     project: &Project,
     command: &[OsString],
 ) -> anyhow::Result<Exit> {
@@ -231,14 +241,18 @@ pub(super) async fn upgrade(
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Autosave {
+pub(super) struct AutosaveArgs {
     /// Save so many seconds after the last change [default: `debounce_s` of the project's file, else 30]
     #[arg(long, value_name = "SECONDS")]
     debounce: Option<u64>,
 }
 
-impl Autosave {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<Exit> {
+impl AutosaveArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &ProjectSelector,
+    ) -> anyhow::Result<Exit> {
         let project = which.open(context).await?;
         let cancel = cancel_on_signals()?;
         let report = |saved: &project::ProjectSaved| save::tell(context, saved);

@@ -1,7 +1,7 @@
 //! `stasis repo restore`
 
-use super::Which;
-use crate::cli::Context;
+use super::RepoSnapshotArgs;
+use crate::cli::CliContext;
 use crate::cli::directory::{entry_path, stayed};
 use crate::cli::output::{Measured, printable};
 use crate::cli::progress::{cancel_on_signals, watched};
@@ -17,9 +17,9 @@ use std::sync::Arc;
     clippy::struct_excessive_bools,
     reason = "each is a flag that people type"
 )]
-pub(super) struct Restore {
+pub(super) struct RepoRestoreArgs {
     #[command(flatten)]
-    which: Which,
+    which: RepoSnapshotArgs,
     /// Where to: nothing, or an empty directory, may be there
     #[arg(value_name = "DIR")]
     target: PathBuf,
@@ -43,8 +43,12 @@ pub(super) struct Restore {
     owner: bool,
 }
 
-impl Restore {
-    pub(super) async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<Exit> {
+impl RepoRestoreArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        repo: Option<&str>,
+    ) -> anyhow::Result<Exit> {
         let progress = Arc::default();
         let paths = |all: &[OsString]| {
             let all = all.iter().map(|path| entry_path(Some(path)));

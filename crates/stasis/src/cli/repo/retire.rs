@@ -1,6 +1,6 @@
 //! `stasis repo forget` and `stasis repo retire`
 
-use crate::cli::Context;
+use crate::cli::CliContext;
 use crate::cli::output::printable;
 use anyhow::bail;
 use clap::Args;
@@ -8,7 +8,7 @@ use stasis_engine::check::RepoLetGo;
 use stasis_engine::model::id::{Label, SnapshotId, SubjectName};
 
 #[derive(Debug, Args)]
-pub(super) struct Forget {
+pub(super) struct RepoForgetArgs {
     /// Their ids, in full
     #[arg(required = true)]
     snapshots: Vec<SnapshotId>,
@@ -21,7 +21,7 @@ pub(super) struct Forget {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Retire {
+pub(super) struct RepoRetireArgs {
     /// Which name
     name: SubjectName,
     /// Really do it
@@ -33,8 +33,8 @@ fn operator() -> Label {
     "operator".parse().expect("a constant that is a label")
 }
 
-impl Forget {
-    pub(super) async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<()> {
+impl RepoForgetArgs {
+    pub(super) async fn run(self, context: &CliContext, repo: Option<&str>) -> anyhow::Result<()> {
         let engine = context.repo_engine(repo, false).await?;
         if !self.damaged {
             let forgotten = engine.dirs().forget(&self.snapshots).await?;
@@ -56,8 +56,8 @@ impl Forget {
     }
 }
 
-impl Retire {
-    pub(super) async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<()> {
+impl RepoRetireArgs {
+    pub(super) async fn run(self, context: &CliContext, repo: Option<&str>) -> anyhow::Result<()> {
         let engine = context.repo_engine(repo, false).await?;
         if !self.confirm {
             let plan = engine.dirs().plan_retire(&self.name).await?;

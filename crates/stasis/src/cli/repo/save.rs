@@ -3,7 +3,7 @@
 use crate::cli::directory::{exit_of, name_not_consistent, repair_words};
 use crate::cli::output::{Measured, printable};
 use crate::cli::progress::{cancel_on_signals, watched};
-use crate::cli::{Context, whole_machine};
+use crate::cli::{CliContext, whole_machine};
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
@@ -17,7 +17,7 @@ const SHOWN: usize = 10;
 
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
-pub(super) struct Save {
+pub(super) struct RepoSaveArgs {
     /// The directory to save
     #[arg(value_name = "DIR")]
     source: PathBuf,
@@ -44,8 +44,12 @@ pub(super) struct Save {
     one_file_system: bool,
 }
 
-impl Save {
-    pub(super) async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<Exit> {
+impl RepoSaveArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        repo: Option<&str>,
+    ) -> anyhow::Result<Exit> {
         whole_machine::refuse(context, &self.source, self.force)?;
         let labels = self.label.iter().map(|label| {
             let (key, value) = label

@@ -1,7 +1,7 @@
 //! What only looks: `stasis repo snapshots`, `ls`, `cat`, `diff` and `stats`
 
-use super::Which;
-use crate::cli::Context;
+use super::RepoSnapshotArgs;
+use crate::cli::CliContext;
 use crate::cli::directory::entry_path;
 use crate::cli::output::{OutputLost, table};
 use stasis_engine::catalog::{ListedEntry, RepoSnapshotRow, RepoStats, SnapshotSelector};
@@ -9,7 +9,7 @@ use stasis_engine::model::id::SubjectName;
 use std::ffi::OsString;
 
 pub(super) async fn snapshots(
-    context: &Context,
+    context: &CliContext,
     repo: Option<&str>,
     name: Option<&SubjectName>,
 ) -> anyhow::Result<()> {
@@ -46,9 +46,9 @@ fn snapshots_words(rows: &[RepoSnapshotRow]) -> String {
 }
 
 pub(super) async fn ls(
-    context: &Context,
+    context: &CliContext,
     repo: Option<&str>,
-    which: Which,
+    which: RepoSnapshotArgs,
     path: Option<&OsString>,
 ) -> anyhow::Result<()> {
     let path = entry_path(path)?;
@@ -75,9 +75,9 @@ fn ls_words(entries: &[ListedEntry]) -> String {
 }
 
 pub(super) async fn cat(
-    context: &Context,
+    context: &CliContext,
     repo: Option<&str>,
-    which: Which,
+    which: RepoSnapshotArgs,
     path: &OsString,
 ) -> anyhow::Result<()> {
     let path = entry_path(Some(path))?;
@@ -91,7 +91,7 @@ pub(super) async fn cat(
 }
 
 pub(super) async fn diff(
-    context: &Context,
+    context: &CliContext,
     repo: Option<&str>,
     before: &SnapshotSelector,
     after: &SnapshotSelector,
@@ -110,7 +110,7 @@ pub(super) async fn diff(
     })
 }
 
-pub(super) async fn stats(context: &Context, repo: Option<&str>) -> anyhow::Result<()> {
+pub(super) async fn stats(context: &CliContext, repo: Option<&str>) -> anyhow::Result<()> {
     let stats = context
         .repo_engine(repo, false)
         .await?

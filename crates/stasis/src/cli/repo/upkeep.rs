@@ -2,7 +2,7 @@
 
 use crate::cli::output::{Measured, plural, printable, table};
 use crate::cli::progress::watched;
-use crate::cli::{Context, duration};
+use crate::cli::{CliContext, duration};
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::check::{RepoChecked, RepoDamage};
@@ -17,14 +17,18 @@ use std::time::Duration;
 const SHOWN: usize = 10;
 
 #[derive(Debug, Args)]
-pub(super) struct Check {
+pub(super) struct RepoCheckArgs {
     /// Read every chunk and compare it with its name, instead of only looking whether it is there
     #[arg(long)]
     read_data: bool,
 }
 
-impl Check {
-    pub(super) async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<Exit> {
+impl RepoCheckArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        repo: Option<&str>,
+    ) -> anyhow::Result<Exit> {
         let engine = context.repo_engine(repo, false).await?;
         let progress = Arc::default();
         let check = engine.dirs().check(self.read_data, Arc::clone(&progress));
@@ -142,7 +146,7 @@ fn damage_words(damage: &RepoDamage) -> String {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Gc {
+pub(super) struct RepoGcArgs {
     /// Keep the newest N snapshots of every name
     #[arg(long, value_name = "N")]
     keep_last: Option<u64>,
@@ -163,8 +167,8 @@ pub(super) struct Gc {
     dry_run: bool,
 }
 
-impl Gc {
-    pub(super) async fn run(self, context: &Context, repo: Option<&str>) -> anyhow::Result<()> {
+impl RepoGcArgs {
+    pub(super) async fn run(self, context: &CliContext, repo: Option<&str>) -> anyhow::Result<()> {
         let asked = Repository {
             keep_last: self.keep_last,
             keep_within: self.keep_within,

@@ -1,7 +1,7 @@
 //! `stasis workspace revert`, `restore` and `undo`
 
-use super::{Dry, Which, entry};
-use crate::cli::Context;
+use super::{DryRunArgs, WorkspaceSelector, entry};
+use crate::cli::CliContext;
 use crate::cli::output::{plural, printable};
 use crate::report::Exit;
 use clap::Args;
@@ -18,18 +18,22 @@ use std::io::{BufRead, IsTerminal, Write};
 const SHOWN: usize = 10;
 
 #[derive(Debug, Args)]
-pub(super) struct Revert {
+pub(super) struct WorkspaceRevertArgs {
     /// A file, a symbolic link or a directory, from here or from the top of the workspace
     path: OsString,
     /// cp-N, or its name [default: the newest that holds it and differs]
     #[arg(value_name = "CP")]
     checkpoint: Option<CheckpointRef>,
     #[command(flatten)]
-    dry: Dry,
+    dry: DryRunArgs,
 }
 
-impl Revert {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+impl WorkspaceRevertArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &WorkspaceSelector,
+    ) -> anyhow::Result<()> {
         let workspace = which.open(context).await?;
         let command = RevertPath {
             path: entry(&workspace, &self.path)?,
@@ -64,7 +68,7 @@ fn reverted_words(result: &RevertedPath) -> String {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Restore {
+pub(super) struct WorkspaceRestoreArgs {
     /// cp-N, or its name
     #[arg(value_name = "CP")]
     checkpoint: CheckpointRef,
@@ -78,11 +82,15 @@ pub(super) struct Restore {
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
-    dry: Dry,
+    dry: DryRunArgs,
 }
 
-impl Restore {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<Exit> {
+impl WorkspaceRestoreArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &WorkspaceSelector,
+    ) -> anyhow::Result<Exit> {
         let workspace = which.open(context).await?;
         let except = self.except.iter().map(|path| entry(&workspace, path));
         let mut except: Vec<_> = except.collect::<Result<_, _>>()?;
@@ -134,7 +142,7 @@ pub(super) fn exit_of(left_alone: &[LeftAloneEntry]) -> Exit {
 }
 
 /// Names what was left alone.
-pub(super) fn warn(context: &Context, result: &RestoredWorkspace) {
+pub(super) fn warn(context: &CliContext, result: &RestoredWorkspace) {
     warn_left_alone(context, &result.left_alone, &result.checkpoint);
     if let Some(excluded) = &result.excluded_now {
         context
@@ -143,7 +151,7 @@ pub(super) fn warn(context: &Context, result: &RestoredWorkspace) {
     }
 }
 
-fn warn_left_alone(context: &Context, all: &[LeftAloneEntry], from: &str) {
+fn warn_left_alone(context: &CliContext, all: &[LeftAloneEntry], from: &str) {
     for one in all.iter().take(SHOWN) {
         let words = left_alone_words(one, from);
         context.output.say(&format!("warning: {words}"));
@@ -216,12 +224,12 @@ enum Answer {
     No,
 }
 
-pub(super) fn somebody_sits_there(context: &Context) -> bool {
+pub(super) fn somebody_sits_there(context: &CliContext) -> bool {
     !context.output.as_json && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
 /// Shows what would be done and asks; where nothing is deleted nobody is asked.
-fn agreed(context: &Context, plan: &ChangePlan, words: &str) -> anyhow::Result<Answer> {
+fn agreed(context: &CliContext, plan: &ChangePlan, words: &str) -> anyhow::Result<Answer> {
     if plan.deletes == 0 && plan.git.is_none() {
         return Ok(Answer::Yes(None));
     }
@@ -280,7 +288,7 @@ pub(super) fn restored_words(result: &RestoredWorkspace) -> String {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Undo {
+pub(super) struct WorkspaceUndoArgs {
     /// Which one, as `stasis workspace status` lists them [default: the last]
     #[arg(value_name = "u-N", value_parser = undo_number)]
     which: Option<u32>,
@@ -297,7 +305,7 @@ pub(super) struct Undo {
     #[arg(long, conflicts_with_all = ["which", "dry_run"])]
     forget: bool,
     #[command(flatten)]
-    dry: Dry,
+    dry: DryRunArgs,
 }
 
 fn undo_number(text: &str) -> Result<u32, String> {
@@ -307,8 +315,12 @@ fn undo_number(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| format!("`{}` is not like u-4", text.escape_debug()))
 }
 
-impl Undo {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<Exit> {
+impl WorkspaceUndoArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &WorkspaceSelector,
+    ) -> anyhow::Result<Exit> {
         let workspace = which.open(context).await?;
         if self.forget {
             let forgotten = workspace.forget_undos().await?;
@@ -550,7 +562,7 @@ mod tests {
         assert_eq!(
             restored_words(&result),
             "Restored the workspace to cp-3: 1 entry changed and 1 deleted (5 ms)\n\
-             Undo with: stasis workspace undo u-4"
+             WorkspaceUndoArgs with: stasis workspace undo u-4"
         );
         let busy = RestoredWorkspace {
             changed_meanwhile: vec!["log".to_owned()],

@@ -1,7 +1,7 @@
 //! `stasis workspace create`, `delete`, `compact` and `fork`
 
-use super::{Dry, Which, called};
-use crate::cli::Context;
+use super::{DryRunArgs, WorkspaceSelector, called};
+use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::clone::SHOWN;
 use crate::cli::output::{plural, printable};
@@ -16,18 +16,22 @@ use stasis_engine::model::workspace::{CheckpointName, CheckpointOrigin, Checkpoi
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
-pub(super) struct Create {
+pub(super) struct WorkspaceCreateArgs {
     /// What it is called: nothing else may be called that, and it does not begin with cp-
     name: Option<CheckpointName>,
     /// Make an automatic one: not if nothing changed since the last, and the oldest makes room for it
     #[arg(long)]
     auto: bool,
     #[command(flatten)]
-    dry: Dry,
+    dry: DryRunArgs,
 }
 
-impl Create {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<Exit> {
+impl WorkspaceCreateArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &WorkspaceSelector,
+    ) -> anyhow::Result<Exit> {
         let command = workspace::CreateCheckpoint {
             name: self.name,
             pool: if self.auto {
@@ -107,16 +111,20 @@ fn created_words(made: &Checkpointed) -> String {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Delete {
+pub(super) struct WorkspaceDeleteArgs {
     /// cp-N, or its name
     #[arg(value_name = "CP")]
     checkpoint: CheckpointRef,
     #[command(flatten)]
-    dry: Dry,
+    dry: DryRunArgs,
 }
 
-impl Delete {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+impl WorkspaceDeleteArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &WorkspaceSelector,
+    ) -> anyhow::Result<()> {
         let workspace = which.open(context).await?;
         let gone = workspace.delete(self.checkpoint, self.dry.how()).await?;
         context.output.result(&gone, |gone: &DeletedCheckpoint| {
@@ -131,7 +139,7 @@ impl Delete {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Compact {
+pub(super) struct WorkspaceCompactArgs {
     /// The checkpoints that become one: cp-N, or their names
     #[arg(value_name = "CP", required = true, num_args = 1..)]
     checkpoints: Vec<CheckpointRef>,
@@ -139,11 +147,15 @@ pub(super) struct Compact {
     #[arg(long, value_name = "NAME")]
     name: Option<CheckpointName>,
     #[command(flatten)]
-    dry: Dry,
+    dry: DryRunArgs,
 }
 
-impl Compact {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+impl WorkspaceCompactArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &WorkspaceSelector,
+    ) -> anyhow::Result<()> {
         let command = workspace::CompactCheckpoints {
             checkpoints: self.checkpoints,
             name: self.name,
@@ -168,7 +180,7 @@ impl Compact {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Fork {
+pub(super) struct WorkspaceForkArgs {
     /// cp-N, or its name
     #[arg(value_name = "CP")]
     checkpoint: CheckpointRef,
@@ -178,11 +190,15 @@ pub(super) struct Fork {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     n: u32,
     #[command(flatten)]
-    dry: Dry,
+    dry: DryRunArgs,
 }
 
-impl Fork {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+impl WorkspaceForkArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &WorkspaceSelector,
+    ) -> anyhow::Result<()> {
         let command = workspace::ForkWorkspace {
             checkpoint: self.checkpoint,
             directory: self.dir,

@@ -1,10 +1,10 @@
 //! `stasis workspace init`, `watch` and `status`
 
-use super::{Which, called, here};
+use super::{WorkspaceSelector, called, here};
 use crate::cli::byte_size::size;
 use crate::cli::output::printable;
 use crate::cli::progress::cancel_on_signals;
-use crate::cli::{Context, byte_size, first_checkpoint, hook};
+use crate::cli::{CliContext, byte_size, first_checkpoint, hook};
 use clap::Args;
 use serde::Serialize;
 use stasis_engine::kind::workspace::{
@@ -13,7 +13,7 @@ use stasis_engine::kind::workspace::{
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
-pub(super) struct Init {
+pub(super) struct WorkspaceInitArgs {
     /// The directory
     dir: PathBuf,
     /// Where its checkpoints and events are kept: not in the workspace, best on the same filesystem [default: a directory
@@ -31,8 +31,12 @@ pub(super) struct Init {
     no_checkpoint: bool,
 }
 
-impl Init {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+impl WorkspaceInitArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &WorkspaceSelector,
+    ) -> anyhow::Result<()> {
         which.or(Some(self.dir.clone()))?;
         let here = here()?;
         let init = workspace::InitWorkspace {
@@ -95,13 +99,17 @@ fn made_words(made: &WorkspaceMade) -> String {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Watch {
+pub(super) struct WorkspaceWatchArgs {
     /// The workspace [default: the one that the current directory lies in]
     dir: Option<PathBuf>,
 }
 
-impl Watch {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+impl WorkspaceWatchArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &WorkspaceSelector,
+    ) -> anyhow::Result<()> {
         let stop = cancel_on_signals()?;
         let workspace = which.or(self.dir)?.open(context).await?;
         let status = workspace.status().await?;
@@ -133,7 +141,7 @@ fn watched_words(watched: &Watched) -> String {
     )
 }
 
-pub(super) async fn status(context: &Context, which: &Which) -> anyhow::Result<()> {
+pub(super) async fn status(context: &CliContext, which: &WorkspaceSelector) -> anyhow::Result<()> {
     let status = which.open(context).await?.status().await?;
     warn_of(context, &status);
     if status.watched_by.is_none() {
@@ -163,7 +171,7 @@ struct StatusShown {
 }
 
 /// What somebody should know before they go on.
-fn warn_of(context: &Context, status: &WorkspaceStatus) {
+fn warn_of(context: &CliContext, status: &WorkspaceStatus) {
     if status.finished_restore {
         context
             .output
@@ -173,7 +181,7 @@ fn warn_of(context: &Context, status: &WorkspaceStatus) {
     warn_of_hooks(context, status.hook_warning.as_deref());
 }
 
-pub(super) fn warn_of_hooks(context: &Context, warning: Option<&str>) {
+pub(super) fn warn_of_hooks(context: &CliContext, warning: Option<&str>) {
     if let Some(warning) = warning {
         context
             .output
@@ -181,7 +189,7 @@ pub(super) fn warn_of_hooks(context: &Context, warning: Option<&str>) {
     }
 }
 
-pub(super) fn warn_unreadable(context: &Context, unreadable: &[UnreadableSlot]) {
+pub(super) fn warn_unreadable(context: &CliContext, unreadable: &[UnreadableSlot]) {
     for slot in unreadable {
         let (checkpoint, why) = (&slot.checkpoint, printable(&slot.why));
         context.output.say(&format!(

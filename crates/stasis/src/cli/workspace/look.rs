@@ -1,8 +1,8 @@
 //! What only looks: `stasis workspace list`, `changes`, `diff` and `history`
 
 use super::checkpoint::database_words;
-use super::{Which, called, counted, entry, keep};
-use crate::cli::Context;
+use super::{WorkspaceSelector, called, counted, entry, keep};
+use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::{printable, table};
 use clap::Args;
@@ -19,14 +19,18 @@ use std::io::IsTerminal;
 const SHOWN: usize = 20;
 
 #[derive(Debug, Args)]
-pub(super) struct List {
+pub(super) struct WorkspaceListArgs {
     /// Show also what each changed against the one before it
     #[arg(long)]
     include_changes: bool,
 }
 
-impl List {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+impl WorkspaceListArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &WorkspaceSelector,
+    ) -> anyhow::Result<()> {
         let workspace = which.open(context).await?;
         let all = workspace.list(self.include_changes).await?;
         keep::warn_unreadable(context, &all.unreadable);
@@ -163,7 +167,7 @@ fn changes_words(row: &CheckpointRow) -> Option<String> {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Changes {
+pub(super) struct WorkspaceChangesArgs {
     /// Compare with this checkpoint only: cp-N, or its name
     #[arg(long, value_name = "CP")]
     since: Option<CheckpointRef>,
@@ -172,8 +176,12 @@ pub(super) struct Changes {
     git: bool,
 }
 
-impl Changes {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+impl WorkspaceChangesArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &WorkspaceSelector,
+    ) -> anyhow::Result<()> {
         let workspace = which.open(context).await?;
         let changes = workspace.changes(self.since, self.git).await?;
         for path in &changes.not_compared {
@@ -225,7 +233,7 @@ fn changes_table(changes: &[PathChange]) -> String {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Diff {
+pub(super) struct WorkspaceDiffArgs {
     /// A file, a symbolic link or a directory, from here or from the top of the workspace
     path: OsString,
     /// cp-N, or its name [default: the newest that holds it and differs]
@@ -233,8 +241,12 @@ pub(super) struct Diff {
     checkpoint: Option<CheckpointRef>,
 }
 
-impl Diff {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+impl WorkspaceDiffArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &WorkspaceSelector,
+    ) -> anyhow::Result<()> {
         let workspace = which.open(context).await?;
         let path = entry(&workspace, &self.path)?;
         let diff = workspace.diff(path, self.checkpoint).await?;
@@ -326,13 +338,17 @@ fn side_words(side: &DiffSide) -> String {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct History {
+pub(super) struct WorkspaceHistoryArgs {
     /// A file, a symbolic link or a directory, from here or from the top of the workspace
     path: OsString,
 }
 
-impl History {
-    pub(super) async fn run(self, context: &Context, which: &Which) -> anyhow::Result<()> {
+impl WorkspaceHistoryArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &WorkspaceSelector,
+    ) -> anyhow::Result<()> {
         let workspace = which.open(context).await?;
         let path = entry(&workspace, &self.path)?;
         let history = workspace.history(path).await?;

@@ -1,8 +1,8 @@
 //! `stasis rewind`: back to before a prompt
 
 use super::back::{exit_of, is_nothing, restored_words, somebody_sits_there, warn};
-use super::{Dry, Which, entry};
-use crate::cli::Context;
+use super::{DryRunArgs, WorkspaceSelector, entry};
+use crate::cli::CliContext;
 use crate::cli::output::{printable, table};
 use crate::report::Exit;
 use anyhow::Context as _;
@@ -21,9 +21,9 @@ const OFFERED: usize = 20;
 /// Makes the whole workspace what it was before a prompt of an agent.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
-pub(in crate::cli) struct Rewind {
+pub(in crate::cli) struct RewindArgs {
     #[command(flatten)]
-    which: Which,
+    which: WorkspaceSelector,
     /// How many prompts to go back, of those that `--list` shows: 1 is to before the last one, however often it is said [default: 1]
     #[arg(long, short = 'n', value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["to", "pick", "list"])]
@@ -47,7 +47,7 @@ pub(in crate::cli) struct Rewind {
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
-    dry: Dry,
+    dry: DryRunArgs,
 }
 
 /// What became of it.
@@ -59,8 +59,8 @@ struct Rewound {
     restored: RestoredWorkspace,
 }
 
-impl Rewind {
-    pub(in crate::cli) async fn run(self, context: &Context) -> anyhow::Result<Exit> {
+impl RewindArgs {
+    pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let workspace = self.which.open(context).await?;
         if self.list {
             let all = workspace.prompts().await?;
@@ -110,7 +110,7 @@ impl Rewind {
     /// The checkpoint to go to; `None` when the user chose none.
     async fn target(
         &self,
-        context: &Context,
+        context: &CliContext,
         workspace: &workspace::Workspace,
     ) -> anyhow::Result<Option<(CheckpointRef, Option<PromptRow>)>> {
         if let Some(checkpoint) = &self.to {
@@ -131,7 +131,7 @@ impl Rewind {
     /// The command as the user agreed to it: where there is a terminal, the plan is shown, and what is done is what was shown.
     async fn agreed(
         &self,
-        context: &Context,
+        context: &CliContext,
         workspace: &workspace::Workspace,
         command: RestoreWorkspace,
         prompt: Option<&PromptRow>,
@@ -161,7 +161,7 @@ impl Rewind {
 
 /// Shows the last prompts and asks for one.
 async fn pick(
-    context: &Context,
+    context: &CliContext,
     workspace: &workspace::Workspace,
 ) -> anyhow::Result<Option<PromptRow>> {
     anyhow::ensure!(

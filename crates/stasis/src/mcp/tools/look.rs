@@ -1,7 +1,7 @@
 //! Tools that read: what there is, what changed, each item also as a line of text.
 
 use super::super::call::{BESIDE, Served, name_databases, object, shorten, shorten_beside};
-use super::super::page::{Items, LONGEST, Listing, PageFormat};
+use super::super::page::{Items, LONGEST, PageFormat, PagedListing};
 use super::parameters::{
     EntryText, MaxLength, StartIndex, WithDigests, optional_checkpoint, paging, with_digests,
 };
@@ -146,7 +146,7 @@ impl SnapshotTool for HistoryTool {
 }
 
 /// All checkpoints.
-fn checkpoints(all: &Checkpoints, digests: bool) -> Listing {
+fn checkpoints(all: &Checkpoints, digests: bool) -> PagedListing {
     let mut head = object(all);
     head.remove("snapshots");
     shorten_beside(head.get_mut("unreadable"));
@@ -180,7 +180,7 @@ fn checkpoints(all: &Checkpoints, digests: bool) -> Listing {
         let shown = value["changes"].as_array().map_or(0, Vec::len);
         (value, row_text(row, shown))
     };
-    Listing {
+    PagedListing {
         head,
         lead,
         digests,
@@ -231,7 +231,7 @@ fn summary_text(summary: &ChangesSummary) -> String {
 }
 
 /// What differs from the checkpoints.
-fn changes(all: &WorkspaceChanges) -> Listing {
+fn changes(all: &WorkspaceChanges) -> PagedListing {
     let not_compared = all.not_compared.len();
     let mut head = object(&ChangesAnswer {
         changes: all,
@@ -259,7 +259,7 @@ fn changes(all: &WorkspaceChanges) -> Listing {
             "{not_compared} entries could not be read, and so were not compared."
         ));
     }
-    Listing {
+    PagedListing {
         head,
         lead,
         digests: false,
@@ -278,7 +278,7 @@ fn change(change: &PathChange) -> (Value, String) {
 }
 
 /// What differs in one entry.
-fn diff(diff: &PathDiff, digests: bool) -> Listing {
+fn diff(diff: &PathDiff, digests: bool) -> PagedListing {
     let mut head = object(diff);
     head.remove("inside");
     head.remove("unified");
@@ -300,7 +300,7 @@ fn diff(diff: &PathDiff, digests: bool) -> Listing {
         let inside = diff.inside.iter().map(change);
         ("inside", Items::Things(inside.collect()))
     };
-    Listing {
+    PagedListing {
         head,
         lead,
         digests,
@@ -319,7 +319,7 @@ fn side_text(side: &DiffSide, digests: bool) -> String {
 }
 
 /// One entry through all checkpoints.
-fn history(history: &PathHistory) -> Listing {
+fn history(history: &PathHistory) -> PagedListing {
     let mut head = object(history);
     head.remove("versions");
     let now = match (history.current_kind, history.current_size) {
@@ -331,7 +331,7 @@ fn history(history: &PathHistory) -> Listing {
         "{}: {now}; against the newest checkpoint: {}",
         history.path, history.current_status
     )];
-    Listing {
+    PagedListing {
         head,
         lead,
         digests: false,
