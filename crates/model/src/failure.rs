@@ -82,9 +82,13 @@ impl Kinded for io::Error {
     }
 }
 
+/// What was being done to a directory that the user named.
+pub const OPEN_DIRECTORY: &str = "open the directory";
+
 /// An operation that failed, for whoever reports it.
 ///
-/// `Display` says what was being done to what; why is the source, and is printed by whoever prints the chain.
+/// `Display` says what was being done to what; why is the source, and is printed by whoever prints the chain. A directory
+/// that is not there is said in one line without a source: everybody knows why it could not be opened.
 pub struct Failure(Box<Parts>);
 
 struct Parts {
@@ -136,6 +140,10 @@ impl Failure {
         &self.0.target
     }
 
+    fn is_missing_directory(&self) -> bool {
+        self.0.kind == ErrorKind::NotFound && self.0.op == OPEN_DIRECTORY
+    }
+
     /// What the user can do now.
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
@@ -155,6 +163,9 @@ impl Failure {
 
 impl Display for Failure {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.is_missing_directory() {
+            return write!(f, "{}: no such directory", self.0.target);
+        }
         write!(f, "could not {} `{}`", self.0.op, self.0.target)
     }
 }
@@ -174,7 +185,7 @@ impl fmt::Debug for Failure {
 impl Error for Failure {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         let source = self.0.source.as_ref()?;
-        Some(source.as_ref())
+        (!self.is_missing_directory()).then_some(source.as_ref())
     }
 }
 
@@ -247,6 +258,22 @@ mod tests {
         assert_eq!(
             failure.io_source().unwrap().kind(),
             io::ErrorKind::PermissionDenied
+        );
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_said_in_one_line() {
+        let opened =
+            |kind: io::ErrorKind| Err::<(), _>(io::Error::from(kind)).at(OPEN_DIRECTORY, "/nope");
+        let missing = opened(io::ErrorKind::NotFound).unwrap_err();
+        let closed = opened(io::ErrorKind::PermissionDenied).unwrap_err();
+
+        assert_eq!(error_chain(&missing), "/nope: no such directory");
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+        assert_eq!(missing.io_source().unwrap().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            error_chain(&closed),
+            "could not open the directory `/nope`: permission denied"
         );
     }
 

@@ -209,7 +209,7 @@ pub enum CloneError {
     #[error("`{}` does not name something that could be made", .0.display())]
     Nameless(PathBuf),
     /// One of the two lies in the other.
-    #[error("`{}` and `{}` lie one in the other", .source_path.display(), .target.display())]
+    #[error("source and destination overlap")]
     Overlap {
         /// The source.
         source_path: PathBuf,

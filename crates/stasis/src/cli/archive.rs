@@ -2,7 +2,6 @@
 
 use super::CliContext;
 use super::byte_size::size;
-use super::clone::SHOWN;
 use super::output::{OutputLost, printable};
 use super::progress::{cancel_on_signals, is_shown, watched};
 use crate::cli::output::Measured;
@@ -163,7 +162,8 @@ impl ArchiveCreateArgs {
         };
         let work = archive::create(command, &SystemClock);
         let archived = watched(context.output, "archiving", progress, work).await?;
-        for line in warnings(&archived) {
+        let named = context.output.left_out(&archived.left_out);
+        for line in warnings(&archived, named) {
             context.output.say(&format!("warning: {line}"));
         }
         let measured = Measured::new(archived);
@@ -194,13 +194,8 @@ fn archived_text(archived: &Archived) -> String {
     )
 }
 
-fn warnings(archived: &Archived) -> Vec<String> {
-    let left_out = archived.left_out.iter().take(SHOWN);
-    let mut lines: Vec<String> = left_out
-        .map(|entry| format!("`{}` {}", entry.path, entry.words))
-        .collect();
-    let all = archived.vanished + archived.skipped;
-    let more = all.saturating_sub(lines.len() as u64);
+fn warnings(archived: &Archived, named: u64) -> Vec<String> {
+    let more = (archived.vanished + archived.skipped).saturating_sub(named);
     let counts = [
         (more, "more entries were left out; --json lists a thousand"),
         (
@@ -209,8 +204,7 @@ fn warnings(archived: &Archived) -> Vec<String> {
         ),
     ];
     let counts = counts.iter().filter(|(n, _)| *n > 0);
-    lines.extend(counts.map(|(n, what)| format!("{n} {what}")));
-    lines
+    counts.map(|(n, what)| format!("{n} {what}")).collect()
 }
 
 impl ArchiveReadArgs {

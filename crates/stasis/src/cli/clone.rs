@@ -11,9 +11,6 @@ use clap::{Args, ValueEnum};
 use stasis_engine::clone::{CloneTree, Cloned, Fallback, clone_tree};
 use std::path::PathBuf;
 
-/// How many left-out entries are shown to people.
-pub(super) const SHOWN: usize = 10;
-
 #[derive(Debug, Args)]
 pub(super) struct CloneArgs {
     /// The directory to clone
@@ -60,7 +57,8 @@ impl CloneArgs {
             cancel,
         };
         let cloned = clone_tree(command, &SystemClock).await?;
-        for line in warnings(&cloned) {
+        let named = context.output.left_out(&cloned.left_out);
+        for line in warnings(&cloned, named) {
             context.output.say(&format!("warning: {line}"));
         }
         let measured = Measured::new(cloned);
@@ -86,13 +84,8 @@ fn cloned_text(cloned: &Cloned) -> String {
     )
 }
 
-fn warnings(cloned: &Cloned) -> Vec<String> {
-    let left_out = cloned.left_out.iter().take(SHOWN);
-    let mut lines: Vec<String> = left_out
-        .map(|entry| format!("`{}` {}", entry.path, entry.words))
-        .collect();
-    let all = cloned.vanished + cloned.skipped;
-    let more = all.saturating_sub(lines.len() as u64);
+fn warnings(cloned: &Cloned, named: u64) -> Vec<String> {
+    let more = (cloned.vanished + cloned.skipped).saturating_sub(named);
     let counts = [
         (more, "more entries were left out; --json lists a thousand"),
         (
@@ -108,11 +101,6 @@ fn warnings(cloned: &Cloned) -> Vec<String> {
             "attributes that are not the user's were left out",
         ),
     ];
-    lines.extend(
-        counts
-            .iter()
-            .filter(|(n, _)| *n > 0)
-            .map(|(n, what)| format!("{n} {what}")),
-    );
-    lines
+    let counts = counts.iter().filter(|(n, _)| *n > 0);
+    counts.map(|(n, what)| format!("{n} {what}")).collect()
 }

@@ -45,7 +45,7 @@ pub(super) async fn make_here(context: &CliContext) {
         }
         Ok(None) => {}
         Err(error) if is_no_workspace(&error) => context.output.say(
-            "note: this directory is in no workspace, so that hooks make no checkpoints here; `stasis workspace init .` makes it one",
+            "note: this directory is not inside a workspace, so hooks make no checkpoints here. Make it one with: stasis workspace init .",
         ),
         Err(error) => {
             let error = printable(&format!("{error:#}"));

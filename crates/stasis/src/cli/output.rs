@@ -2,8 +2,13 @@
 
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
+use stasis_engine::clone::LeftOut;
+use stasis_engine::result::SkipReason;
 use stasis_engine::warning::Warning;
 use std::io::Write;
+
+/// How many entries that were left out are named to people.
+const NAMED: usize = 10;
 
 /// Standard output could not be written to.
 #[derive(Debug)]
@@ -76,6 +81,19 @@ impl Output {
         for warning in warnings {
             self.say(&format!("warning: {warning}"));
         }
+    }
+
+    /// Names the first entries that a copy of a tree lacks, and returns how many it named.
+    pub(crate) fn left_out(self, entries: &[LeftOut]) -> u64 {
+        let named = entries.iter().take(NAMED);
+        for entry in named.clone() {
+            let (path, why) = (printable(&entry.path), &entry.words);
+            // These are in the copy all the same.
+            let is_there = matches!(entry.reason, SkipReason::Changed | SkipReason::Inconsistent);
+            let what = if is_there { "warning:" } else { "skipped" };
+            self.say(&format!("{what} {path}: {why}"));
+        }
+        named.len() as u64
     }
 }
 

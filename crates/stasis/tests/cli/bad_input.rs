@@ -393,6 +393,27 @@ fn a_store_that_is_not_there_is_not_an_empty_one() {
 }
 
 #[test]
+fn a_directory_that_is_not_there_is_said_in_one_line() {
+    let session = Session::new();
+    let (nope, other) = (session.home().join("nope"), session.home().join("other"));
+    let (nope, other) = (nope.to_str().unwrap(), other.to_str().unwrap());
+    let cases: [&[&str]; 5] = [
+        &["save", nope],
+        &["project", "--project", nope, "init"],
+        &["workspace", "init", nope],
+        &["workspace", "--workspace", nope, "list"],
+        &["archive", "create", nope, other],
+    ];
+
+    for arguments in cases {
+        let said = session.run(arguments);
+        assert_eq!(said.code, 3, "{arguments:?}: {}", said.err);
+        let line = format!("error: {nope}: no such directory\n");
+        assert_eq!(said.err, line, "{arguments:?}");
+    }
+}
+
+#[test]
 fn nothing_from_a_document_reaches_the_terminal_unescaped() {
     let session = Session::new();
     session.data(0, &["lease", "acquire", ALICE]);

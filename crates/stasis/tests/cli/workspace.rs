@@ -386,6 +386,22 @@ fn list_with_changes_compares_each_checkpoint_with_the_one_before_it() {
 }
 
 #[test]
+fn a_new_checkpoint_is_said_with_its_name_and_size() {
+    let tree = Tree::new(&[("a", "one"), ("b", "two")]);
+
+    let named = tree.run(&["create", "x"]);
+    let dry = tree.run(&["create", "y", "--dry-run"]);
+
+    assert_eq!(named.out, "Checkpoint cp-10 \"x\": 2 files, 6 B\n");
+    assert!(
+        dry.out
+            .starts_with("Would make checkpoint cp-11 \"y\": 2 files"),
+        "{}",
+        dry.out
+    );
+}
+
+#[test]
 fn an_automatic_checkpoint_is_made_only_if_something_changed() {
     let tree = Tree::new(&[("a", "one")]);
     let first = tree.json(0, &["create", "--auto"]);

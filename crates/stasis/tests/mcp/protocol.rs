@@ -255,5 +255,5 @@ async fn a_directory_that_is_no_workspace_is_not_served() {
     assert_eq!(output.status.code(), Some(3));
     assert!(output.stdout.is_empty());
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("no workspace"), "{said}");
+    assert!(said.contains("is not inside a workspace"), "{said}");
 }

@@ -78,14 +78,14 @@ impl fmt::Display for WalkSkip {
             Self::Vanished => "vanished while the tree was read",
             Self::Replaced => "became something else while the tree was read",
             Self::Changed => "changed each time it was read",
-            Self::Unreadable => "may not be read",
-            Self::Fifo => "is a named pipe",
-            Self::Socket => "is a socket",
-            Self::Device => "is a device",
-            Self::OtherFilesystem => "is on another filesystem",
-            Self::OwnTarget => "is what is being written",
-            Self::Inconsistent => "is a live database that no consistent copy could be made of",
-            Self::TooLarge => "is larger than 16 TiB",
+            Self::Unreadable => "permission denied",
+            Self::Fifo => "named pipe",
+            Self::Socket => "socket",
+            Self::Device => "device",
+            Self::OtherFilesystem => "on another filesystem",
+            Self::OwnTarget => "the destination itself",
+            Self::Inconsistent => "live database, no consistent copy could be made",
+            Self::TooLarge => "larger than 16 TiB",
         })
     }
 }

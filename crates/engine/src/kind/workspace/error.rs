@@ -18,7 +18,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum WorkspaceError {
     /// Nobody made it known.
-    #[error("`{}` is in no workspace", .0.display())]
+    #[error("{} is not inside a workspace", .0.display())]
     NotAWorkspace(PathBuf),
     /// It cannot be one.
     #[error("`{}` cannot be a workspace: {why}", .directory.display())]

@@ -194,8 +194,5 @@ fn open_files_make_a_browser_of_who_names_the_directory_and_a_bystander_of_who_d
 fn a_directory_that_is_not_there_is_named() {
     let error = users_of(Path::new("/not/there")).unwrap_err();
 
-    assert_eq!(
-        error.to_string(),
-        "could not open the directory `/not/there`"
-    );
+    assert_eq!(error.to_string(), "/not/there: no such directory");
 }

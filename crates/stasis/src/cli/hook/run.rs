@@ -177,7 +177,7 @@ fn left_out(made: &Checkpointed) -> Option<String> {
     let named: Vec<String> = missing
         .clone()
         .take(NAMED)
-        .map(|one| format!("{} {}", one.path, one.words))
+        .map(|one| format!("{} ({})", one.path, one.words))
         .collect();
     if named.is_empty() {
         return None;

@@ -14,9 +14,6 @@ use stasis_engine::save::{RepoSaved, patterns_in};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How many left-out entries are shown to people.
-const SHOWN: usize = 10;
-
 #[derive(Debug, Args)]
 pub(super) struct ProjectSaveArgs {
     /// The project's directory, instead of --project
@@ -150,11 +147,8 @@ fn name_lost(context: &CliContext, saved: &RepoSaved) {
 
 pub(super) fn tell(context: &CliContext, saved: &ProjectSaved) -> anyhow::Result<()> {
     context.output.warn(&saved.warnings);
-    for entry in saved.saved.left_out_entries.iter().take(SHOWN) {
-        let words = format!("warning: `{}` {}", printable(&entry.path), entry.words);
-        context.output.say(&words);
-    }
-    let more = saved.saved.left_out_entries.len().saturating_sub(SHOWN);
+    let named = context.output.left_out(&saved.saved.left_out_entries);
+    let more = saved.saved.left_out_entries.len() as u64 - named;
     if more > 0 {
         let words = format!("warning: {more} more entries were left out; --json lists a thousand");
         context.output.say(&words);

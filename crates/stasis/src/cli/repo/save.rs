@@ -12,9 +12,6 @@ use stasis_engine::save::{RepoSave, RepoSaved};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How many left-out entries are shown to people.
-const SHOWN: usize = 10;
-
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub(super) struct RepoSaveArgs {
@@ -76,18 +73,14 @@ impl RepoSaveArgs {
             Box::pin(engine.dirs().save(command)),
         )
         .await?;
-        for entry in saved.left_out_entries.iter().take(SHOWN) {
-            context
-                .output
-                .say(&format!("warning: `{}` {}", entry.path, entry.words));
-        }
+        let named = context.output.left_out(&saved.left_out_entries);
         if saved.attributes_left_out > 0 {
             let count = saved.attributes_left_out;
             context.output.say(&format!(
                 "warning: {count} attributes that are not the user's are not saved"
             ));
         }
-        let more = saved.left_out_entries.len().saturating_sub(SHOWN);
+        let more = saved.left_out_entries.len() as u64 - named;
         if more > 0 {
             context.output.say(&format!(
                 "warning: {more} more entries were left out; --json lists a thousand"

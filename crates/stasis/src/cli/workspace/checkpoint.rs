@@ -3,7 +3,6 @@
 use super::{DryRunArgs, WorkspaceSelector, called};
 use crate::cli::CliContext;
 use crate::cli::byte_size::size;
-use crate::cli::clone::SHOWN;
 use crate::cli::output::{plural, printable};
 use crate::report::Exit;
 use clap::Args;
@@ -44,7 +43,8 @@ impl WorkspaceCreateArgs {
             run: self.dry.how(),
         };
         let made = which.open(context).await?.create(command).await?;
-        for line in warnings(&made) {
+        let named = context.output.left_out(&made.left_out);
+        for line in warnings(&made, named) {
             context.output.say(&format!("warning: {line}"));
         }
         context.output.result(&made, created_words)?;
@@ -75,12 +75,9 @@ pub(super) fn database_words(one: &DatabaseRow) -> Option<String> {
     Some(format!("database {path} {how}: {why}"))
 }
 
-fn warnings(made: &Checkpointed) -> Vec<String> {
-    let left_out = made.left_out.iter().take(SHOWN);
-    let mut lines: Vec<String> = left_out
-        .map(|entry| format!("`{}` {}", entry.path, entry.words))
-        .collect();
-    let more = made.left_out_count.saturating_sub(lines.len() as u64);
+fn warnings(made: &Checkpointed, named: u64) -> Vec<String> {
+    let mut lines = Vec::new();
+    let more = made.left_out_count.saturating_sub(named);
     if more > 0 {
         lines.push(format!(
             "{more} more entries were left out; --json lists a thousand"
@@ -107,7 +104,9 @@ fn created_words(made: &Checkpointed) -> String {
         "Checkpoint"
     };
     let (files, bytes) = (plural(made.files_count, "file"), size(made.bytes));
-    format!("{verb} {checkpoint}: {files}, {bytes}")
+    let name = made.name.as_deref().map(printable);
+    let name = name.map_or_else(String::new, |name| format!(" \"{name}\""));
+    format!("{verb} {}{name}: {files}, {bytes}", made.checkpoint)
 }
 
 #[derive(Debug, Args)]
