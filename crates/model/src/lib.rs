@@ -111,6 +111,7 @@ pub mod chrome;
 mod closed_set;
 pub mod digest;
 pub mod failure;
+pub mod filesystem;
 pub mod format;
 pub mod id;
 pub mod metrics;

@@ -2,6 +2,7 @@
 
 use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use stasis_model::filesystem::Filesystem;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -20,8 +21,7 @@ pub enum Support {
 /// What the filesystem of a directory is like.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Facilities {
-    /// Its name, as far as we know it.
-    pub filesystem: &'static str,
+    pub filesystem: Filesystem,
     /// Whether a file can share another's blocks.
     pub reflinks: Support,
     /// Bytes that may still be written without privileges.
@@ -35,7 +35,7 @@ pub fn examine(directory: &Path) -> io::Result<Facilities> {
     let statistics = fs::statfs(directory)?;
     let space = fs::statvfs(directory)?;
     Ok(Facilities {
-        filesystem: filesystem_name(statistics.f_type),
+        filesystem: Filesystem::of_magic(statistics.f_type),
         reflinks: try_reflink(directory),
         free_bytes: space.f_bavail.saturating_mul(space.f_frsize),
         total_bytes: space.f_blocks.saturating_mul(space.f_frsize),
@@ -46,20 +46,6 @@ pub fn examine(directory: &Path) -> io::Result<Facilities> {
 pub fn total_bytes(directory: &Path) -> io::Result<u64> {
     let space = fs::statvfs(directory)?;
     Ok(space.f_blocks.saturating_mul(space.f_frsize))
-}
-
-fn filesystem_name(magic: i64) -> &'static str {
-    match magic {
-        0xEF53 => "ext4",
-        0x5846_5342 => "xfs",
-        0x9123_683E => "btrfs",
-        0x0102_1994 => "tmpfs",
-        0x794C_7630 => "overlayfs",
-        0x2FC1_2FC1 => "zfs",
-        0xCA45_1A4E => "bcachefs",
-        0x6969 => "nfs",
-        _ => "another filesystem",
-    }
 }
 
 /// Clones a small nameless file into another one.

@@ -38,7 +38,7 @@ pub use commands::{
     CompactCheckpoints, CreateCheckpoint, ForkWorkspace, InitWorkspace, Maker, RestoreWorkspace,
     RevertPath, RunMode, UndoChange,
 };
-pub use error::{Freeable, NoRoom, WorkspaceError};
+pub use error::{Freeable, NoRoom, RoomUse, WorkspaceError};
 pub use paced::BeforeCall;
 pub use session::HostEnv;
 

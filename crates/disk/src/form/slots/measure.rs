@@ -30,6 +30,7 @@ use rustix::fs;
 use rustix::io::Errno;
 use stasis_model::digest::ChunkDigest;
 use stasis_model::failure::AtPath;
+use stasis_model::filesystem::Filesystem;
 use stasis_model::workspace::{Occupant, Slot};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -102,7 +103,7 @@ pub(super) fn is_shared(workspace: &Path, pool: &Path) -> Result<bool, SlotError
         free_space::check(pool, BLOCK).at("make a checkpoint in", pool)?;
     }
     // The subvolumes of one btrfs are different devices, and share.
-    let is_same = device(workspace) == device(pool) || here.filesystem == "btrfs";
+    let is_same = device(workspace) == device(pool) || here.filesystem == Filesystem::Btrfs;
     Ok(is_same && here.reflinks == Support::Yes)
 }
 

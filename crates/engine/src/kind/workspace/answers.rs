@@ -8,6 +8,7 @@ use crate::result::{CopyMethod, EntryType};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::display_as_serialized;
+use stasis_model::filesystem::Filesystem;
 use stasis_model::format::manifest::StoredAs;
 use stasis_model::workspace::{AgentEventKind, CheckpointOrigin, SlotForm, SlotMetadata};
 
@@ -607,7 +608,7 @@ pub struct WorkspaceMade {
     /// How checkpoints are kept.
     pub form: SessionForm,
     /// The filesystem of the session directory.
-    pub filesystem: String,
+    pub filesystem: Filesystem,
     /// The most bytes that all checkpoints hold together.
     pub budget_bytes: u64,
     /// What would make it better.

@@ -206,6 +206,27 @@ fn leaving(commits: Option<u64>) -> String {
     }
 }
 
+/// What there was no room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the names say what they mean")]
+pub enum RoomUse {
+    Checkpoint,
+    Revert,
+    Restore,
+    Undo,
+}
+
+impl std::fmt::Display for RoomUse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Checkpoint => "a checkpoint",
+            Self::Revert => "the revert",
+            Self::Restore => "the restore",
+            Self::Undo => "the undo",
+        })
+    }
+}
+
 /// What something needs that there is no room for, and what could be let go.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -214,7 +235,7 @@ fn leaving(commits: Option<u64>) -> String {
 )]
 pub struct NoRoom {
     /// What was to be made.
-    pub what: &'static str,
+    pub what: RoomUse,
     /// Where it needs room.
     pub path: PathBuf,
     /// How much, at most.

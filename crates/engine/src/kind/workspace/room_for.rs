@@ -6,7 +6,7 @@
 
 use super::Workspace;
 use super::answers::SessionForm;
-use super::error::{Freeable, NoRoom, WorkspaceError};
+use super::error::{Freeable, NoRoom, RoomUse, WorkspaceError};
 use super::plan::{ChangeVerb, WorkspacePlan};
 use crate::error::Error;
 use stasis_disk::form::slots::{Manifest, ManifestKind};
@@ -135,8 +135,12 @@ impl Workspace {
         };
         NoRoom {
             what: match wanted {
-                RoomFor::Checkpoint => "a checkpoint",
-                RoomFor::Change(plan) => noun(plan.source.verb),
+                RoomFor::Checkpoint => RoomUse::Checkpoint,
+                RoomFor::Change(plan) => match plan.source.verb {
+                    ChangeVerb::Revert => RoomUse::Revert,
+                    ChangeVerb::Restore => RoomUse::Restore,
+                    ChangeVerb::Undo => RoomUse::Undo,
+                },
             },
             path: path.to_owned(),
             need_bytes: need.bytes(),
@@ -171,14 +175,5 @@ impl Workspace {
         let mut all: Vec<Freeable> = all.collect();
         all.sort_by_key(|one| std::cmp::Reverse(one.bytes));
         (all, freed.undos)
-    }
-}
-
-/// What it is that there is no room for.
-fn noun(verb: ChangeVerb) -> &'static str {
-    match verb {
-        ChangeVerb::Revert => "the revert",
-        ChangeVerb::Undo => "the undo",
-        ChangeVerb::Restore => "the restore",
     }
 }

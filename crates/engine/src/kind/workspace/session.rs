@@ -18,6 +18,7 @@ use stasis_disk::tree::clone::Fallback;
 use stasis_disk::tree::walk::{WalkSettings, matcher};
 use stasis_disk::watch::MonitorSettings;
 use stasis_model::failure::AtPath;
+use stasis_model::filesystem::Filesystem;
 use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Budget, Settings};
@@ -194,16 +195,17 @@ impl Session {
     }
 
     /// How checkpoints are kept here, and on which filesystem.
-    pub(super) fn form(&self) -> (SessionForm, &'static str) {
+    pub(super) fn form(&self) -> (SessionForm, Filesystem) {
         let Ok(here) = facilities::examine(&self.path) else {
-            return (SessionForm::Chunked, "another filesystem");
+            return (SessionForm::Chunked, Filesystem::Other);
         };
         let device = |path: &Path| {
             std::fs::metadata(path)
                 .map(|seen| std::os::unix::fs::MetadataExt::dev(&seen))
                 .ok()
         };
-        let is_near = device(&self.path) == device(&self.directory) || here.filesystem == "btrfs";
+        let is_near =
+            device(&self.path) == device(&self.directory) || here.filesystem == Filesystem::Btrfs;
         let shares = match here.reflinks {
             // Nothing can be tried on a full disk; what checkpoints are there tells as much.
             Support::Unknown => self.has_clones(),
@@ -453,7 +455,7 @@ fn made(session: &Session, existed: bool) -> WorkspaceMade {
         workspace: session.directory.display().to_string(),
         session: session.path.display().to_string(),
         form,
-        filesystem: filesystem.to_owned(),
+        filesystem,
         budget_bytes: session.budget.bytes(),
         hints,
         existed,

@@ -93,7 +93,7 @@ fn made_words(made: &WorkspaceMade) -> String {
         printable(&made.workspace),
         printable(&made.session),
         made.form,
-        printable(&made.filesystem),
+        made.filesystem,
         size(made.budget_bytes)
     )
 }
