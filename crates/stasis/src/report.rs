@@ -70,7 +70,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> Exit {
 }
 
 /// Tells the person, or the program, what went wrong and what to do now.
-pub(crate) fn tell(error: &anyhow::Error, as_json: bool) -> Exit {
+pub(crate) fn print(error: &anyhow::Error, as_json: bool) -> Exit {
     let exit = exit_code(error);
     let lost = error.downcast_ref::<OutputLost>();
     if lost.is_some_and(|lost| lost.0.kind() == std::io::ErrorKind::BrokenPipe) {

@@ -31,7 +31,7 @@ impl DemoArgs {
             })?;
         }
         let demo = played?;
-        context.output.result(&demo, words)?;
+        context.output.result(&demo, text)?;
         if self.keep {
             context
                 .output
@@ -53,7 +53,7 @@ fn remove(home: &std::path::Path) -> std::io::Result<()> {
     std::fs::remove_dir_all(home)
 }
 
-fn words(demo: &stasis_engine::demo::DemoReport) -> String {
+fn text(demo: &stasis_engine::demo::DemoReport) -> String {
     let line = |(n, scene): (usize, &stasis_engine::demo::Scene)| {
         let millis = f64::from(u32::try_from(scene.took_us).unwrap_or(u32::MAX)) / 1000.0;
         format!(

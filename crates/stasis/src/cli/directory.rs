@@ -56,7 +56,7 @@ pub(super) fn name_not_consistent(context: &CliContext, saved: &RepoSaved) {
 }
 
 /// What a save did about damaged chunks; nothing where there were none.
-pub(super) fn repair_words(saved: &RepoSaved) -> String {
+pub(super) fn repair_text(saved: &RepoSaved) -> String {
     let chunks = |count: u64| if count == 1 { "chunk" } else { "chunks" };
     let repaired = match saved.chunks_healed {
         0 => String::new(),

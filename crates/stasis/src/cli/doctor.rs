@@ -22,7 +22,7 @@ pub(super) async fn run(context: &CliContext) -> anyhow::Result<Exit> {
     findings.extend(super::hook::findings(context).await);
     context
         .output
-        .result(&findings, |findings| words(findings))?;
+        .result(&findings, |findings| text(findings))?;
     Ok(if store_works(&findings) {
         Exit::Done
     } else {
@@ -30,7 +30,7 @@ pub(super) async fn run(context: &CliContext) -> anyhow::Result<Exit> {
     })
 }
 
-fn words(findings: &[DoctorFinding]) -> String {
+fn text(findings: &[DoctorFinding]) -> String {
     let row = |finding: &DoctorFinding| {
         let health = match finding.health {
             Health::Ok => "ok",

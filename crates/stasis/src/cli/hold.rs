@@ -23,7 +23,7 @@ pub(super) async fn run(
     let held = match run_held(context, claim, renew_every, command).await {
         Ok(held) => held,
         Err(error) => {
-            let exit = crate::report::tell(&error, context.output.as_json);
+            let exit = crate::report::print(&error, context.output.as_json);
             return Ok(ExitCode::from(start_failure(&error).unwrap_or(
                 match exit {
                     Exit::Cancelled => Exit::Cancelled as u8,

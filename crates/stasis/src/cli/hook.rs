@@ -127,7 +127,7 @@ impl HookChangeArgs {
             (true, true) => "hooks installed",
             (true, false) => "nothing was changed",
         };
-        self.asked.tell(context, &change)
+        self.asked.report(context, &change)
     }
 
     fn uninstall(&self, context: &CliContext) -> anyhow::Result<Exit> {
@@ -152,7 +152,7 @@ impl HookChangeArgs {
             (true, true) => "hooks uninstalled",
             (true, false) => "nothing was changed",
         };
-        self.asked.tell(context, &change)
+        self.asked.report(context, &change)
     }
 
     /// What a file holds without our hooks; `None` when it goes.
@@ -231,7 +231,7 @@ impl ChangeArgs {
         Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
     }
 
-    fn tell(&self, context: &CliContext, change: &SettingsChange) -> anyhow::Result<Exit> {
+    fn report(&self, context: &CliContext, change: &SettingsChange) -> anyhow::Result<Exit> {
         context.output.result(change, |change| {
             format!(
                 "{}: {} ({})",

@@ -242,7 +242,7 @@ pub(super) async fn reap(
 /// Reports what a reap of the locks did.
 pub(super) fn report_reaped(context: &CliContext, reaped: &Reaped) -> anyhow::Result<ExitCode> {
     context.output.warn(&reaped.warnings);
-    context.output.result(reaped, reaped_words)?;
+    context.output.result(reaped, reaped_text)?;
     let corrupt = reaped.left_alone.iter().any(|lock| lock.corrupt);
     let failed = if reaped.left_alone.is_empty() {
         Exit::Done
@@ -252,7 +252,7 @@ pub(super) fn report_reaped(context: &CliContext, reaped: &Reaped) -> anyhow::Re
     Ok(if corrupt { Exit::Corrupt } else { failed }.into())
 }
 
-fn reaped_words(reaped: &Reaped) -> String {
+fn reaped_text(reaped: &Reaped) -> String {
     let summary = format!(
         "{} locks: {} evicted, {} fresh or free, {} left alone",
         reaped.scanned,

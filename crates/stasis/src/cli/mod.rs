@@ -250,7 +250,7 @@ pub(crate) fn main() -> ExitCode {
     let as_json = cli.json;
     match start(cli) {
         Ok(code) => code,
-        Err(error) => report::tell(&error, as_json).into(),
+        Err(error) => report::print(&error, as_json).into(),
     }
 }
 
@@ -262,7 +262,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || !asked_for_json {
         error.exit();
     }
-    report::tell(&anyhow::anyhow!(error.to_string().trim().to_owned()), true).into()
+    report::print(&anyhow::anyhow!(error.to_string().trim().to_owned()), true).into()
 }
 
 fn start(cli: Cli) -> anyhow::Result<ExitCode> {

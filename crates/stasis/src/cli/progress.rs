@@ -80,7 +80,7 @@ fn show(output: Output, verb: &str, bar: Option<&ProgressBar>, reached: Reached,
         reason = "a rate for people"
     )]
     let rate = (reached.bytes as f64 / seconds) as u64;
-    let (files, bytes) = words(reached);
+    let (files, bytes) = text(reached);
     let bytes = format!("{bytes}, {}/s", HumanBytes(rate));
     match bar {
         Some(bar) => {
@@ -96,7 +96,7 @@ fn show(output: Output, verb: &str, bar: Option<&ProgressBar>, reached: Reached,
 }
 
 /// Files and bytes: what is done, and of how much once anybody knows.
-fn words(reached: Reached) -> (String, String) {
+fn text(reached: Reached) -> (String, String) {
     let files = match reached.files_expected {
         0 => reached.files.to_string(),
         // More came meanwhile, or something had to be read twice.
@@ -118,9 +118,9 @@ mod tests {
     fn a_total_is_said_only_when_it_is_known() {
         let progress = Progress::default();
         progress.advance(3, 2048);
-        let unknown = words(progress.reached());
+        let unknown = text(progress.reached());
         progress.expect(7, 4096);
-        let known = words(progress.reached());
+        let known = text(progress.reached());
 
         assert_eq!(unknown, ("3".to_owned(), "2.00 KiB".to_owned()));
         assert_eq!(
@@ -128,7 +128,7 @@ mod tests {
             ("3 of 7".to_owned(), "2.00 KiB of 4.00 KiB".to_owned())
         );
         progress.advance(5, 4096);
-        let beyond = words(progress.reached());
+        let beyond = text(progress.reached());
         let expected = ("8 of 8".to_owned(), "6.00 KiB of 6.00 KiB".to_owned());
         assert_eq!(beyond, expected, "never more than there is");
     }

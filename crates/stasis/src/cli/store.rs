@@ -61,7 +61,7 @@ async fn probe(url: Option<String>, context: &CliContext) -> anyhow::Result<Exit
         .output
         .say(&format!("probing {}", engine.location()));
     let report = engine.store().probe().await?;
-    context.output.result(&report, words)?;
+    context.output.result(&report, text)?;
     Ok(if trustworthy(&report) {
         Exit::Done
     } else {
@@ -69,7 +69,7 @@ async fn probe(url: Option<String>, context: &CliContext) -> anyhow::Result<Exit
     })
 }
 
-fn words(report: &ProbeReport) -> String {
+fn text(report: &ProbeReport) -> String {
     let rows = report.checks.iter().map(|check| {
         let needed = if check.required {
             "required"

@@ -47,7 +47,7 @@ impl TenantCommand {
         match command {
             PolicyCommand::Show { tenant } => {
                 let policy = engine.tenants().stored_policy(&tenant).await?;
-                context.output.result(&policy, words)?;
+                context.output.result(&policy, text)?;
             }
             PolicyCommand::Set { tenant, settings } => {
                 let actor: Label = "operator".parse()?;
@@ -56,14 +56,14 @@ impl TenantCommand {
                     .set_policy(tenant, &settings, &actor)
                     .await?;
                 context.output.warn(&set.warnings);
-                context.output.result(&set, |set| words(&set.policy))?;
+                context.output.result(&set, |set| text(&set.policy))?;
             }
         }
         Ok(Exit::Done)
     }
 }
 
-fn words(policy: &TenantPolicy) -> String {
+fn text(policy: &TenantPolicy) -> String {
     let tree = serde_json::to_value(policy).unwrap_or_default();
     let row = |name: String| {
         let value = tree

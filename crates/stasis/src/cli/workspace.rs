@@ -194,7 +194,7 @@ fn here() -> anyhow::Result<PathBuf> {
 }
 
 /// A checkpoint as people read it: `cp-3`, or `cp-12 (before the migration)`.
-fn called(checkpoint: &str, name: Option<&str>) -> String {
+fn checkpoint_label(checkpoint: &str, name: Option<&str>) -> String {
     match name {
         Some(name) => format!("{checkpoint} ({})", printable(name)),
         None => checkpoint.to_owned(),

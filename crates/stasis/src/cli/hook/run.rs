@@ -61,7 +61,7 @@ pub(in crate::cli) struct HookRunArgs {
 
 impl HookRunArgs {
     pub(super) async fn run(self, context: &CliContext) -> Exit {
-        let said = heard_in_time().await;
+        let said = input_in_time().await;
         if self.worker {
             worker::detach();
             self.work(context, &said, LONGEST).await;
@@ -233,14 +233,14 @@ async fn find(context: &CliContext, directory: &Path) -> anyhow::Result<Option<W
 }
 
 /// What the agent says, if it says it in time.
-async fn heard_in_time() -> Vec<u8> {
+async fn input_in_time() -> Vec<u8> {
     // Heard to the end even if it is not needed: some agents mind when nobody listens.
-    let heard = tokio::time::timeout(INPUT_TIMEOUT, bridge::blocking(heard)).await;
+    let heard = tokio::time::timeout(INPUT_TIMEOUT, bridge::blocking(read_input)).await;
     heard.unwrap_or_default()
 }
 
 /// The beginning of what the agent says; the rest is heard and forgotten.
-fn heard() -> Vec<u8> {
+fn read_input() -> Vec<u8> {
     let mut said = Vec::new();
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
@@ -292,7 +292,7 @@ fn record_failure(arguments: impl Iterator<Item = String>, message: String) {
 
 /// Records that a hook failed, in every workspace that it was for; and that a prompt has no checkpoint, if it was one's.
 async fn note_failure(agent: Agent, environment: &Environment, message: String) {
-    let input = Input::parse(&heard_in_time().await);
+    let input = Input::parse(&input_in_time().await);
     let call = input.call(agent.name());
     let is_prompt = call.is_some_and(|call| call.kind == AgentEventKind::Prompt);
     let directories = directories_of(&input, &environment.agent_projects);

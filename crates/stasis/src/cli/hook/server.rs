@@ -95,7 +95,7 @@ impl McpInstallArgs {
             (true, true) => "MCP server installed",
             (true, false) => "nothing was changed",
         };
-        self.asked.tell(context, &change)
+        self.asked.report(context, &change)
     }
 
     /// The program and its arguments.
@@ -177,7 +177,7 @@ impl McpUninstallArgs {
             (true, true) => "MCP server uninstalled",
             (true, false) => "nothing was changed",
         };
-        self.asked.tell(context, &change)
+        self.asked.report(context, &change)
     }
 }
 

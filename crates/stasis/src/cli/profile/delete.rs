@@ -42,7 +42,7 @@ impl ProfileDeleteArgs {
             engine.profiles().plan_delete(&cmd).await?
         };
         context.output.warn(&done.warnings);
-        context.output.result(&done, words)?;
+        context.output.result(&done, text)?;
         if done.applied {
             return Ok(Exit::Done);
         }
@@ -53,7 +53,7 @@ impl ProfileDeleteArgs {
     }
 }
 
-fn words(done: &Deleted) -> String {
+fn text(done: &Deleted) -> String {
     let manifest = &done.snapshot.manifest;
     let (sha, bytes) = (done.sha256.prefix(), size(manifest.archive_size_bytes));
     if done.applied {

@@ -47,12 +47,12 @@ impl ProfileDiffArgs {
                 .output
                 .say(&format!("warning: not looked into: {}", printable(unread)));
         }
-        context.output.result(&diff, words)?;
+        context.output.result(&diff, text)?;
         Ok(Exit::Done)
     }
 }
 
-fn words(diff: &ProfileDiff) -> String {
+fn text(diff: &ProfileDiff) -> String {
     let mut lines = Vec::new();
     let cookie = |one: &CookieName| format!("{} {}", one.site, one.name);
     section(&mut lines, "cookie", &diff.cookies, cookie);
@@ -81,13 +81,13 @@ fn section<T>(
     lines: &mut Vec<String>,
     what: &str,
     changes: &Changes<T>,
-    words: impl Fn(&T) -> String,
+    text: impl Fn(&T) -> String,
 ) {
     for (sign, all) in [("-", &changes.removed), ("+", &changes.added)] {
         let begins = format!("{sign} {what}");
         let all = all
             .iter()
-            .map(|one| format!("{begins} {}", printable(&words(one))));
+            .map(|one| format!("{begins} {}", printable(&text(one))));
         lines.extend(few(all.collect(), &begins));
     }
 }

@@ -54,13 +54,13 @@ impl ProfileGcArgs {
             let text = format!("warning: {doubt}; --trust-clock judges all the same");
             context.output.say(&text);
         }
-        context.output.result(&collected, words)?;
+        context.output.result(&collected, text)?;
         let failed = collected.lineages.iter().any(|one| one.failure.is_some());
         Ok(if failed { Exit::Corrupt } else { Exit::Done })
     }
 }
 
-fn words(collected: &Collected) -> String {
+fn text(collected: &Collected) -> String {
     let (fate, verb) = if collected.dry_run {
         ("would go", "would remove")
     } else {

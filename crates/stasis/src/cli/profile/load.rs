@@ -161,7 +161,7 @@ impl ProfileLoadArgs {
         metrics.add(context, |file| file.loaded(&loaded)).await?;
         let loaded = loaded?;
         context.output.warn(&loaded.warnings);
-        context.output.result(&loaded, words)?;
+        context.output.result(&loaded, text)?;
         Ok(exit(&loaded))
     }
 }
@@ -175,7 +175,7 @@ pub(super) fn exit(loaded: &ProfileLoaded) -> Exit {
     }
 }
 
-pub(super) fn words(loaded: &ProfileLoaded) -> String {
+pub(super) fn text(loaded: &ProfileLoaded) -> String {
     let dir = printable(&loaded.dir);
     let kept = loaded.kept.as_ref();
     let kept = kept.map(|kept| format!("\nwhat was there before is `{}`", printable(kept)));

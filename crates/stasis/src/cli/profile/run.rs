@@ -62,7 +62,7 @@ impl ProfileRunArgs {
         let ran = match self.ran(context, metrics, keys).await {
             Ok(ran) => ran,
             Err(error) => {
-                let exit = report::tell(&error, context.output.as_json);
+                let exit = report::print(&error, context.output.as_json);
                 let code = start_failure(&error).unwrap_or(match exit {
                     Exit::Cancelled => Exit::Cancelled as u8,
                     exit => 100 + exit as u8,
@@ -79,7 +79,7 @@ impl ProfileRunArgs {
             let line = serde_json::to_string(&ran)?;
             Output { as_json: false }.result(&(), |()| line)?;
         } else {
-            context.output.say(&words(&ran));
+            context.output.say(&text(&ran));
         }
         Ok(ExitCode::from(exit_code(&ran)))
     }
@@ -115,7 +115,7 @@ impl ProfileRunArgs {
         let output = context.output;
         let talk = tokio::spawn(async move {
             if let Some(loaded) = heard.recv().await {
-                output.say(&load::words(&loaded));
+                output.say(&load::text(&loaded));
                 output.warn(&loaded.warnings);
             }
         });
@@ -150,9 +150,9 @@ fn own_dir(context: &CliContext, lineage: &Lineage) -> anyhow::Result<PathBuf> {
     Ok(parent.join(format!("{}@{}", lineage.profile, lineage.major)))
 }
 
-fn words(ran: &ProfileRan) -> String {
+fn text(ran: &ProfileRan) -> String {
     let ended = match (&ran.save, &ran.save_error) {
-        (Some(saved), _) => save::words(saved),
+        (Some(saved), _) => save::text(saved),
         (None, Some(why)) => format!(
             "NOT SAVED ({}): the snapshot before stays\n  because: {}\n  \
              hint: what the browser left is still in `{dir}`; save it with: \

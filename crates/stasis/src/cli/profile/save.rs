@@ -141,7 +141,7 @@ impl ProfileSaveArgs {
         metrics.add(context, |file| file.saved(&saved)).await?;
         let saved = saved?;
         context.output.warn(&saved.warnings);
-        context.output.result(&saved, words)?;
+        context.output.result(&saved, text)?;
         Ok(exit(&saved))
     }
 }
@@ -157,7 +157,7 @@ pub(super) fn exit(saved: &ProfileSaved) -> Exit {
     }
 }
 
-pub(super) fn words(saved: &ProfileSaved) -> String {
+pub(super) fn text(saved: &ProfileSaved) -> String {
     let sha = saved.sha256.prefix();
     let ending = saved.ending.as_ref().map(|ending| match &*ending.how {
         "not_running" => "no browser was running".to_owned(),

@@ -28,7 +28,7 @@ impl ProfileShowArgs {
             .show(&self.subject, self.sha.as_ref())
             .await?;
         context.output.warn(&shown.warnings);
-        context.output.result(&shown, words)?;
+        context.output.result(&shown, text)?;
         let hurt = |one: &ShownLineage| {
             let snapshot = one.snapshot.as_ref();
             !one.damage.is_empty() || snapshot.is_some_and(|row| row.damage.is_some())
@@ -42,7 +42,7 @@ impl ProfileShowArgs {
     }
 }
 
-fn words(shown: &ShownProfile) -> String {
+fn text(shown: &ShownProfile) -> String {
     let each = shown.lineages.iter().map(lineage);
     each.collect::<Vec<_>>().join("\n\n")
 }

@@ -40,12 +40,12 @@ impl ProfileVerifyArgs {
         let work = Box::pin(engine.profiles().verify(verify));
         let verified = watched(context.output, "verifying", progress, work).await?;
         context.output.warn(&verified.warnings);
-        context.output.result(&verified, words)?;
+        context.output.result(&verified, text)?;
         Ok(Exit::Done)
     }
 }
 
-fn words(verified: &ProfileVerified) -> String {
+fn text(verified: &ProfileVerified) -> String {
     let cookies = verified.cookies.iter().flatten();
     let cookies =
         cookies.map(|(site, count)| format!("\n  {count:>6} cookies of {}", printable(site)));

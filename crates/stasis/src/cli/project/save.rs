@@ -2,7 +2,7 @@
 
 use super::{ProjectSelector, labels};
 use crate::cli::byte_size::size;
-use crate::cli::directory::{exit_of, name_not_consistent, repair_words};
+use crate::cli::directory::{exit_of, name_not_consistent, repair_text};
 use crate::cli::output::{plural, printable, short, word};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::{CliContext, whole_machine};
@@ -125,7 +125,7 @@ impl SaveOptions {
         };
         let work = Box::pin(project.save(command));
         let saved = watched(context.output, "saving", progress, work).await?;
-        tell(context, &saved)?;
+        report(context, &saved)?;
         Ok(exit_of(&saved.saved))
     }
 }
@@ -145,7 +145,7 @@ fn name_lost(context: &CliContext, saved: &RepoSaved) {
     }
 }
 
-pub(super) fn tell(context: &CliContext, saved: &ProjectSaved) -> anyhow::Result<()> {
+pub(super) fn report(context: &CliContext, saved: &ProjectSaved) -> anyhow::Result<()> {
     context.output.warn(&saved.warnings);
     let named = context.output.left_out(&saved.saved.left_out_entries);
     let more = saved.saved.left_out_entries.len() as u64 - named;
@@ -155,17 +155,17 @@ pub(super) fn tell(context: &CliContext, saved: &ProjectSaved) -> anyhow::Result
     }
     name_not_consistent(context, &saved.saved);
     name_lost(context, &saved.saved);
-    context.output.result(saved, words)
+    context.output.result(saved, text)
 }
 
-fn words(done: &ProjectSaved) -> String {
+fn text(done: &ProjectSaved) -> String {
     let saved = &done.saved;
     if !saved.published {
         return format!(
             "Nothing changed since {}: no new snapshot ({}{}, {} ms)",
             short(&saved.snapshot_id),
             plural(saved.files, "file"),
-            repair_words(saved),
+            repair_text(saved),
             saved.elapsed_ms
         );
     }
@@ -188,7 +188,7 @@ fn words(done: &ProjectSaved) -> String {
         plural(saved.files, "file"),
         size(saved.bytes),
         size(saved.bytes_stored),
-        repair_words(saved),
+        repair_text(saved),
         volumes.collect::<String>()
     )
 }

@@ -11,10 +11,10 @@ use stasis_engine::model::snapshot_ref::SnapshotRef;
 
 pub(super) async fn list(context: &CliContext, project: &Project) -> anyhow::Result<()> {
     let rows = project.list().await?;
-    context.output.result(&rows, |rows| list_words(rows))
+    context.output.result(&rows, |rows| list_text(rows))
 }
 
-fn list_words(rows: &[ProjectSnapshot]) -> String {
+fn list_text(rows: &[ProjectSnapshot]) -> String {
     let row = |row: &ProjectSnapshot| {
         let marks = [(row.active, "active"), (row.pinned, "pinned")];
         let marks = marks

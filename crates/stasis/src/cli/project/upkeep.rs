@@ -255,7 +255,7 @@ impl AutosaveArgs {
     ) -> anyhow::Result<Exit> {
         let project = which.open(context).await?;
         let cancel = cancel_on_signals()?;
-        let report = |saved: &project::ProjectSaved| save::tell(context, saved);
+        let report = |saved: &project::ProjectSaved| save::report(context, saved);
         let mut failed = Ok(());
         project
             .autosave(self.debounce, cancel, |saved| match saved {

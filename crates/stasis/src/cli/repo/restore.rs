@@ -83,7 +83,7 @@ impl RepoRestoreArgs {
         let is_whole = changes.is_none_or(|changes| changes.not_permitted.is_empty());
         context
             .output
-            .result(&Measured::new(restored), |one| words(&one.result))?;
+            .result(&Measured::new(restored), |one| text(&one.result))?;
         Ok(if is_whole {
             Exit::Done
         } else {
@@ -92,7 +92,7 @@ impl RepoRestoreArgs {
     }
 }
 
-fn words(restored: &RepoRestored) -> String {
+fn text(restored: &RepoRestored) -> String {
     let kept = restored
         .kept
         .as_ref()

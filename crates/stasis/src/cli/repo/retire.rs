@@ -44,7 +44,7 @@ impl RepoForgetArgs {
         }
         if !self.confirm {
             let plan = engine.dirs().damaged(&self.snapshots).await?;
-            context.output.say(&words(&plan));
+            context.output.say(&text(&plan));
             bail!("nothing was changed: say --confirm to let go of what is damaged");
         }
         let gone = engine
@@ -52,7 +52,7 @@ impl RepoForgetArgs {
             .forget_damaged(&self.snapshots, &operator())
             .await?;
         context.output.warn(&gone.warnings);
-        context.output.result(&gone, words)
+        context.output.result(&gone, text)
     }
 }
 
@@ -61,16 +61,16 @@ impl RepoRetireArgs {
         let engine = context.repo_engine(repo, false).await?;
         if !self.confirm {
             let plan = engine.dirs().plan_retire(&self.name).await?;
-            context.output.say(&words(&plan));
+            context.output.say(&text(&plan));
             bail!("nothing was changed: say --confirm to let all snapshots of this name go");
         }
         let gone = engine.dirs().retire(&self.name, &operator()).await?;
         context.output.warn(&gone.warnings);
-        context.output.result(&gone, words)
+        context.output.result(&gone, text)
     }
 }
 
-fn words(plan: &RepoLetGo) -> String {
+fn text(plan: &RepoLetGo) -> String {
     let verb = if plan.op_id.is_some() {
         "forgot"
     } else {

@@ -1,6 +1,6 @@
 //! `stasis repo save`
 
-use crate::cli::directory::{exit_of, name_not_consistent, repair_words};
+use crate::cli::directory::{exit_of, name_not_consistent, repair_text};
 use crate::cli::output::{Measured, printable};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::{CliContext, whole_machine};
@@ -90,12 +90,12 @@ impl RepoSaveArgs {
         let exit = exit_of(&saved);
         context
             .output
-            .result(&Measured::new(saved), |one| saved_words(&one.result))?;
+            .result(&Measured::new(saved), |one| saved_text(&one.result))?;
         Ok(exit)
     }
 }
 
-fn saved_words(saved: &RepoSaved) -> String {
+fn saved_text(saved: &RepoSaved) -> String {
     format!(
         "{} {}: {} files, {} bytes{}{}; read {} files, stored {} chunks of {} bytes; {} ms",
         saved.snapshot_id,
@@ -103,7 +103,7 @@ fn saved_words(saved: &RepoSaved) -> String {
         saved.files,
         saved.bytes,
         if saved.unchanged { ", unchanged" } else { "" },
-        repair_words(saved),
+        repair_text(saved),
         saved.files_read,
         saved.chunks_new,
         saved.bytes_stored,

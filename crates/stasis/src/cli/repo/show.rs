@@ -19,10 +19,10 @@ pub(super) async fn snapshots(
         .dirs()
         .snapshots(name)
         .await?;
-    context.output.result(&rows, |rows| snapshots_words(rows))
+    context.output.result(&rows, |rows| snapshots_text(rows))
 }
 
-fn snapshots_words(rows: &[RepoSnapshotRow]) -> String {
+fn snapshots_text(rows: &[RepoSnapshotRow]) -> String {
     let row = |row: &RepoSnapshotRow| {
         let mark = match (row.active, row.pinned) {
             (true, true) => "active, pinned",
@@ -58,10 +58,10 @@ pub(super) async fn ls(
         .dirs()
         .ls(&which.into(), &path)
         .await?;
-    context.output.result(&entries, |entries| ls_words(entries))
+    context.output.result(&entries, |entries| ls_text(entries))
 }
 
-fn ls_words(entries: &[ListedEntry]) -> String {
+fn ls_text(entries: &[ListedEntry]) -> String {
     let rows = entries.iter().map(|entry| {
         let size = entry.size.map(|size| size.to_string()).unwrap_or_default();
         vec![
@@ -117,10 +117,10 @@ pub(super) async fn stats(context: &CliContext, repo: Option<&str>) -> anyhow::R
         .dirs()
         .stats()
         .await?;
-    context.output.result(&stats, stats_words)
+    context.output.result(&stats, stats_text)
 }
 
-fn stats_words(stats: &RepoStats) -> String {
+fn stats_text(stats: &RepoStats) -> String {
     format!(
         "{} snapshots of {} bytes in {} chunks of {} bytes; {} chunks of {} bytes are unused, {} damaged",
         stats.snapshots,

@@ -40,13 +40,13 @@ impl RepoCheckArgs {
         };
         context
             .output
-            .result(&Measured::new(checked), |one| checked_words(&one.result))?;
+            .result(&Measured::new(checked), |one| checked_text(&one.result))?;
         Ok(exit)
     }
 }
 
-fn checked_words(checked: &RepoChecked) -> String {
-    let mut lines: Vec<String> = checked.damage.iter().map(damage_words).collect();
+fn checked_text(checked: &RepoChecked) -> String {
+    let mut lines: Vec<String> = checked.damage.iter().map(damage_text).collect();
     for root in &checked.roots {
         if let Some(why) = &root.read_only {
             lines.push(format!(
@@ -119,7 +119,7 @@ fn advice(checked: &RepoChecked) -> impl Iterator<Item = String> {
     .flatten()
 }
 
-fn damage_words(damage: &RepoDamage) -> String {
+fn damage_text(damage: &RepoDamage) -> String {
     let files = damage
         .files
         .iter()
@@ -196,13 +196,13 @@ impl RepoGcArgs {
                 "warning: {doubt}; --trust-clock judges all the same"
             ));
         }
-        context.output.result(&Measured::new(collected), |one| {
-            collected_words(&one.result)
-        })
+        context
+            .output
+            .result(&Measured::new(collected), |one| collected_text(&one.result))
     }
 }
 
-fn collected_words(collected: &RepoCollected) -> String {
+fn collected_text(collected: &RepoCollected) -> String {
     let rows = collected.verdicts.iter().map(|verdict| {
         let fate = match (verdict.kept, collected.dry_run) {
             (true, _) => "stays",

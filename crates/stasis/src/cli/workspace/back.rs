@@ -42,11 +42,11 @@ impl WorkspaceRevertArgs {
             run: self.dry.how(),
         };
         let reverted = workspace.revert(command).await?;
-        context.output.result(&reverted, reverted_words)
+        context.output.result(&reverted, reverted_text)
     }
 }
 
-fn reverted_words(result: &RevertedPath) -> String {
+fn reverted_text(result: &RevertedPath) -> String {
     let (path, checkpoint) = (printable(&result.path), &result.checkpoint);
     let would = if result.dry_run { "would be " } else { "" };
     let what = match result.action {
@@ -104,7 +104,7 @@ impl WorkspaceRestoreArgs {
             confirm: None,
             run: self.dry.how(),
         };
-        let is_asked = !self.yes && command.run == RunMode::Real && somebody_sits_there(context);
+        let is_asked = !self.yes && command.run == RunMode::Real && is_interactive(context);
         let confirm = if is_asked {
             let look = RestoreWorkspace {
                 run: RunMode::Dry,
@@ -112,7 +112,7 @@ impl WorkspaceRestoreArgs {
             };
             let shown = workspace.restore(look).await?;
             warn(context, &shown);
-            match agreed(context, &shown.plan, &restored_words(&shown))? {
+            match agreed(context, &shown.plan, &restored_text(&shown))? {
                 Answer::Yes(digest) => digest,
                 Answer::No => {
                     context.output.say("nothing was changed");
@@ -127,7 +127,7 @@ impl WorkspaceRestoreArgs {
         if !is_asked {
             warn(context, &restored);
         }
-        context.output.result(&restored, restored_words)?;
+        context.output.result(&restored, restored_text)?;
         Ok(exit_of(&restored.left_alone))
     }
 }
@@ -147,13 +147,13 @@ pub(super) fn warn(context: &CliContext, result: &RestoredWorkspace) {
     if let Some(excluded) = &result.excluded_now {
         context
             .output
-            .say(&excluded_words(excluded, &result.checkpoint));
+            .say(&excluded_text(excluded, &result.checkpoint));
     }
 }
 
 fn warn_left_alone(context: &CliContext, all: &[LeftAloneEntry], from: &str) {
     for one in all.iter().take(SHOWN) {
-        let words = left_alone_words(one, from);
+        let words = left_alone_text(one, from);
         context.output.say(&format!("warning: {words}"));
     }
     let more = all.len().saturating_sub(SHOWN);
@@ -181,7 +181,7 @@ fn with_forgotten(words: String, gone: &[ForgottenUndo]) -> String {
     gone.iter().fold(words, line)
 }
 
-fn left_alone_words(one: &LeftAloneEntry, checkpoint: &str) -> String {
+fn left_alone_text(one: &LeftAloneEntry, checkpoint: &str) -> String {
     let path = printable(&one.path);
     let why = match one.why {
         LeftAloneReason::Unreadable => {
@@ -203,7 +203,7 @@ fn left_alone_words(one: &LeftAloneEntry, checkpoint: &str) -> String {
     }
 }
 
-fn excluded_words(excluded: &ExcludedNow, checkpoint: &str) -> String {
+fn excluded_text(excluded: &ExcludedNow, checkpoint: &str) -> String {
     let paths: Vec<String> = excluded.paths.iter().map(|path| printable(path)).collect();
     let (paths, entries) = (paths.join(", "), excluded.entries);
     let (noun, verb) = if entries == 1 {
@@ -224,7 +224,7 @@ enum Answer {
     No,
 }
 
-pub(super) fn somebody_sits_there(context: &CliContext) -> bool {
+pub(super) fn is_interactive(context: &CliContext) -> bool {
     !context.output.as_json && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
@@ -252,7 +252,7 @@ fn is_less(result: &RestoredWorkspace) -> bool {
     !result.left_alone.is_empty() || result.excluded_now.is_some()
 }
 
-pub(super) fn restored_words(result: &RestoredWorkspace) -> String {
+pub(super) fn restored_text(result: &RestoredWorkspace) -> String {
     let checkpoint = &result.checkpoint;
     if is_nothing(&result.plan) {
         let (else_, but) = if is_less(result) {
@@ -340,13 +340,13 @@ impl WorkspaceUndoArgs {
             confirm: None,
             run: self.dry.how(),
         };
-        if !self.yes && command.run == RunMode::Real && somebody_sits_there(context) {
+        if !self.yes && command.run == RunMode::Real && is_interactive(context) {
             let look = workspace::UndoChange {
                 run: RunMode::Dry,
                 ..command.clone()
             };
             let shown = workspace.undo(look).await?;
-            match agreed(context, &shown.plan, &undone_words(&shown))? {
+            match agreed(context, &shown.plan, &undone_text(&shown))? {
                 Answer::Yes(digest) => command.confirm = digest,
                 Answer::No => {
                     context.output.say("nothing was changed");
@@ -356,12 +356,12 @@ impl WorkspaceUndoArgs {
         }
         let undone = workspace.undo(command).await?;
         warn_left_alone(context, &undone.left_alone, &undone.undo);
-        context.output.result(&undone, undone_words)?;
+        context.output.result(&undone, undone_text)?;
         Ok(exit_of(&undone.left_alone))
     }
 }
 
-fn undone_words(result: &UndoneChange) -> String {
+fn undone_text(result: &UndoneChange) -> String {
     let of = result.path.as_deref().unwrap_or("the whole workspace");
     let (act, of, undo) = (&result.act, printable(of), &result.undo);
     if is_nothing(&result.plan) {
@@ -560,7 +560,7 @@ mod tests {
         ]);
 
         assert_eq!(
-            restored_words(&result),
+            restored_text(&result),
             "Restored the workspace to cp-3: 1 entry changed and 1 deleted (5 ms)\n\
              WorkspaceUndoArgs with: stasis workspace undo u-4"
         );
@@ -569,13 +569,13 @@ mod tests {
             ..result
         };
         assert!(
-            restored_words(&busy)
+            restored_text(&busy)
                 .contains("\nchanged by another process meanwhile, kept in the undo:\n  log\n"),
             "{}",
-            restored_words(&busy)
+            restored_text(&busy)
         );
         assert_eq!(
-            restored_words(&restored(Vec::new())),
+            restored_text(&restored(Vec::new())),
             "Nothing differs: the workspace is cp-3"
         );
     }
@@ -592,7 +592,7 @@ mod tests {
             ..restored(all.collect())
         };
 
-        let words = restored_words(&result);
+        let words = restored_text(&result);
 
         let lines: Vec<&str> = words.lines().collect();
         assert_eq!(

@@ -1,6 +1,6 @@
 //! `stasis workspace create`, `delete`, `compact` and `fork`
 
-use super::{DryRunArgs, WorkspaceSelector, called};
+use super::{DryRunArgs, WorkspaceSelector, checkpoint_label};
 use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::{plural, printable};
@@ -47,7 +47,7 @@ impl WorkspaceCreateArgs {
         for line in warnings(&made, named) {
             context.output.say(&format!("warning: {line}"));
         }
-        context.output.result(&made, created_words)?;
+        context.output.result(&made, created_text)?;
         Ok(exit_of(&made))
     }
 }
@@ -63,7 +63,7 @@ fn exit_of(made: &Checkpointed) -> Exit {
 }
 
 /// Names a database that could not be made consistent.
-pub(super) fn database_words(one: &DatabaseRow) -> Option<String> {
+pub(super) fn database_text(one: &DatabaseRow) -> Option<String> {
     let why = printable(one.why.as_deref()?);
     let path = printable(&one.path);
     let how = match one.stored_as {
@@ -83,7 +83,7 @@ fn warnings(made: &Checkpointed, named: u64) -> Vec<String> {
             "{more} more entries were left out; --json lists a thousand"
         ));
     }
-    lines.extend(made.databases.iter().filter_map(database_words));
+    lines.extend(made.databases.iter().filter_map(database_text));
     if !made.evicted.is_empty() {
         let goes = if made.dry_run { "would go" } else { "went" };
         let evicted = made.evicted.join(", ");
@@ -92,8 +92,8 @@ fn warnings(made: &Checkpointed, named: u64) -> Vec<String> {
     lines
 }
 
-fn created_words(made: &Checkpointed) -> String {
-    let checkpoint = called(&made.checkpoint, made.name.as_deref());
+fn created_text(made: &Checkpointed) -> String {
+    let checkpoint = checkpoint_label(&made.checkpoint, made.name.as_deref());
     if let Some(why) = &made.skipped {
         let why = printable(why);
         return format!("No new checkpoint is needed: {checkpoint} has it all; {why}");
@@ -132,7 +132,10 @@ impl WorkspaceDeleteArgs {
             } else {
                 "deleted"
             };
-            format!("{verb} {}", called(&gone.checkpoint, gone.name.as_deref()))
+            format!(
+                "{verb} {}",
+                checkpoint_label(&gone.checkpoint, gone.name.as_deref())
+            )
         })
     }
 }
@@ -169,7 +172,7 @@ impl WorkspaceCompactArgs {
             };
             format!(
                 "{verb} {} of {} checkpoints: {} files; {} {go}",
-                called(&one.checkpoint, one.name.as_deref()),
+                checkpoint_label(&one.checkpoint, one.name.as_deref()),
                 one.merged_count,
                 one.files_count,
                 one.deleted_checkpoints.join(", ")

@@ -1,6 +1,6 @@
 //! `stasis workspace init`, `watch` and `status`
 
-use super::{WorkspaceSelector, called, here};
+use super::{WorkspaceSelector, checkpoint_label, here};
 use crate::cli::byte_size::size;
 use crate::cli::output::printable;
 use crate::cli::progress::cancel_on_signals;
@@ -56,7 +56,7 @@ impl WorkspaceInitArgs {
             first_checkpoint::make(context, &directory).await?
         };
         let made = Initiated { made, first };
-        context.output.result(&made, initiated_words)
+        context.output.result(&made, initiated_text)
     }
 }
 
@@ -68,8 +68,8 @@ struct Initiated {
     first: Option<Checkpointed>,
 }
 
-fn initiated_words(initiated: &Initiated) -> String {
-    let words = made_words(&initiated.made);
+fn initiated_text(initiated: &Initiated) -> String {
+    let words = made_text(&initiated.made);
     match &initiated.first {
         None => words,
         Some(first) => format!(
@@ -81,7 +81,7 @@ fn initiated_words(initiated: &Initiated) -> String {
     }
 }
 
-fn made_words(made: &WorkspaceMade) -> String {
+fn made_text(made: &WorkspaceMade) -> String {
     let is = if made.existed {
         "was already"
     } else {
@@ -121,11 +121,11 @@ impl WorkspaceWatchArgs {
         );
         let output = context.output;
         let watched = workspace.watch(stop, move || output.say(&line)).await?;
-        context.output.result(&watched, watched_words)
+        context.output.result(&watched, watched_text)
     }
 }
 
-fn watched_words(watched: &Watched) -> String {
+fn watched_text(watched: &Watched) -> String {
     let Watched {
         checkpoints,
         skipped,
@@ -156,7 +156,7 @@ pub(super) async fn status(context: &CliContext, which: &WorkspaceSelector) -> a
     let shown = StatusShown { status, hooks };
     context.output.result(&shown, |shown| {
         let hooks = shown.hooks.iter().map(|one| printable(&one.line()));
-        let lines = [status_words(&shown.status)].into_iter().chain(hooks);
+        let lines = [status_text(&shown.status)].into_iter().chain(hooks);
         lines.collect::<Vec<_>>().join("\n")
     })
 }
@@ -198,11 +198,11 @@ pub(super) fn warn_unreadable(context: &CliContext, unreadable: &[UnreadableSlot
     }
 }
 
-fn status_words(status: &WorkspaceStatus) -> String {
+fn status_text(status: &WorkspaceStatus) -> String {
     let nothing = || "none yet".to_owned();
     let newest = status.newest.as_ref().map(|newest| {
         let at = status.newest_at.as_deref().unwrap_or_default();
-        called(newest, Some(at))
+        checkpoint_label(newest, Some(at))
     });
     let mut lines = vec![
         format!("workspace   {}", printable(&status.workspace)),

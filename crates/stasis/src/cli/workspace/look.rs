@@ -1,7 +1,7 @@
 //! What only looks: `stasis workspace list`, `changes`, `diff` and `history`
 
-use super::checkpoint::database_words;
-use super::{WorkspaceSelector, called, counted, entry, keep};
+use super::checkpoint::database_text;
+use super::{WorkspaceSelector, checkpoint_label, counted, entry, keep};
 use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::{printable, table};
@@ -40,11 +40,11 @@ impl WorkspaceListArgs {
                 .output
                 .say("there are no checkpoints yet: `stasis workspace create NAME` makes one");
         }
-        context.output.result(&all, list_words)
+        context.output.result(&all, list_text)
     }
 }
 
-fn list_words(all: &Checkpoints) -> String {
+fn list_text(all: &Checkpoints) -> String {
     let row = |row: &CheckpointRow| {
         let whole = if row.complete { "" } else { "incomplete" };
         vec![
@@ -71,11 +71,11 @@ fn list_words(all: &Checkpoints) -> String {
         "BEFORE",
     ];
     let table = table(&head, all.snapshots.iter().map(row).collect());
-    let changes = all.snapshots.iter().filter_map(changes_words);
+    let changes = all.snapshots.iter().filter_map(changes_text);
     [table]
         .into_iter()
-        .chain(all.snapshots.iter().filter_map(left_out_words))
-        .chain(all.snapshots.iter().flat_map(databases_words))
+        .chain(all.snapshots.iter().filter_map(left_out_text))
+        .chain(all.snapshots.iter().flat_map(databases_text))
         .chain(changes)
         .collect::<Vec<_>>()
         .join("\n")
@@ -99,11 +99,11 @@ fn reason(row: &CheckpointRow) -> String {
         0 => String::new(),
         more => format!(" (and {more} more)"),
     };
-    format!("{}{more}", event_words(first))
+    format!("{}{more}", event_text(first))
 }
 
 /// `claude-code prompt 3: fix the tests`
-pub(super) fn event_words(event: &AgentEventRow) -> String {
+pub(super) fn event_text(event: &AgentEventRow) -> String {
     let number = match (event.event, event.prompt) {
         (AgentEventKind::Prompt, Some(number)) => format!(" {number}"),
         (_, Some(number)) => format!(" of prompt {number}"),
@@ -119,7 +119,7 @@ pub(super) fn event_words(event: &AgentEventRow) -> String {
 }
 
 /// What could not be read when a checkpoint was made.
-fn left_out_words(row: &CheckpointRow) -> Option<String> {
+fn left_out_text(row: &CheckpointRow) -> Option<String> {
     let count = row.left_out_count?;
     let shown = row.left_out.iter().take(3).map(|path| printable(path));
     let shown: Vec<String> = shown.collect();
@@ -128,7 +128,7 @@ fn left_out_words(row: &CheckpointRow) -> Option<String> {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let checkpoint = called(&row.checkpoint, row.name.as_deref());
+    let checkpoint = checkpoint_label(&row.checkpoint, row.name.as_deref());
     let shown = shown.join(", ");
     Some(format!(
         "{checkpoint}: not in it, because it could not be read: {shown}{more}"
@@ -136,13 +136,18 @@ fn left_out_words(row: &CheckpointRow) -> Option<String> {
 }
 
 /// The databases of a checkpoint that could not be made consistent.
-fn databases_words(row: &CheckpointRow) -> impl Iterator<Item = String> {
-    let words = row.databases.iter().filter_map(database_words);
-    words.map(|words| format!("{}: {words}", called(&row.checkpoint, row.name.as_deref())))
+fn databases_text(row: &CheckpointRow) -> impl Iterator<Item = String> {
+    let words = row.databases.iter().filter_map(database_text);
+    words.map(|words| {
+        format!(
+            "{}: {words}",
+            checkpoint_label(&row.checkpoint, row.name.as_deref())
+        )
+    })
 }
 
 /// What a checkpoint changed; nothing when nobody asked.
-fn changes_words(row: &CheckpointRow) -> Option<String> {
+fn changes_text(row: &CheckpointRow) -> Option<String> {
     let (changes, summary) = (row.changes.as_ref()?, row.changes_summary?);
     let counts = [
         (summary.created, "created"),
@@ -155,7 +160,7 @@ fn changes_words(row: &CheckpointRow) -> Option<String> {
     };
     let mut lines = vec![format!(
         "\n{}: {counts}",
-        called(&row.checkpoint, row.name.as_deref())
+        checkpoint_label(&row.checkpoint, row.name.as_deref())
     )];
     let shown = changes.iter().take(SHOWN);
     lines.extend(shown.map(|change| format!("  {:<9} {}", change.op, printable(&change.path))));
@@ -219,7 +224,7 @@ fn git_line(git: &workspace::GitChange) -> String {
 
 fn changes_table(changes: &[PathChange]) -> String {
     let row = |change: &PathChange| {
-        let since = called(&change.checkpoint, change.checkpoint_name.as_deref());
+        let since = checkpoint_label(&change.checkpoint, change.checkpoint_name.as_deref());
         vec![
             change.op.to_string(),
             change.path.clone(),
@@ -261,14 +266,14 @@ impl WorkspaceDiffArgs {
                 .output
                 .say(&format!("{path} is what it was in {checkpoint}"));
         }
-        for words in mode_words(&diff).into_iter().chain(attribute_words(&diff)) {
+        for words in mode_text(&diff).into_iter().chain(attribute_text(&diff)) {
             context.output.say(&words);
         }
-        context.output.result(&diff, diff_words)
+        context.output.result(&diff, diff_text)
     }
 }
 
-fn diff_words(diff: &PathDiff) -> String {
+fn diff_text(diff: &PathDiff) -> String {
     if diff.status == PathStatus::Unchanged {
         return String::new();
     }
@@ -286,25 +291,25 @@ fn diff_words(diff: &PathDiff) -> String {
     let before = diff
         .before
         .iter()
-        .map(|side| format!("- {}", side_words(side)));
+        .map(|side| format!("- {}", side_text(side)));
     let after = diff
         .after
         .iter()
-        .map(|side| format!("+ {}", side_words(side)));
+        .map(|side| format!("+ {}", side_text(side)));
     let inside = (!diff.inside.is_empty()).then(|| changes_table(&diff.inside));
     let lines = [head].into_iter().chain(before).chain(after).chain(inside);
     lines.collect::<Vec<_>>().join("\n")
 }
 
 /// What a unified diff does not say: that permissions are other ones.
-fn mode_words(diff: &PathDiff) -> Option<String> {
+fn mode_text(diff: &PathDiff) -> Option<String> {
     let mode = |side: &Option<DiffSide>| side.as_ref().and_then(|side| side.mode.clone());
     let (before, after) = (mode(&diff.before)?, mode(&diff.after)?);
     (before != after).then(|| format!("{}: mode {before} -> {after}", printable(&diff.path)))
 }
 
 /// Neither that extended attributes are.
-fn attribute_words(diff: &PathDiff) -> Option<String> {
+fn attribute_text(diff: &PathDiff) -> Option<String> {
     let (before, after) = (diff.before.as_ref()?, diff.after.as_ref()?);
     let what = match (&before.attributes, &after.attributes) {
         (before, after) if before == after => return None,
@@ -325,7 +330,7 @@ fn still(text: &str) -> String {
     text.chars().map(escape).collect()
 }
 
-fn side_words(side: &DiffSide) -> String {
+fn side_text(side: &DiffSide) -> String {
     let more = [
         side.size.map(size),
         side.mode.as_ref().map(|mode| format!("mode {mode}")),
@@ -352,11 +357,11 @@ impl WorkspaceHistoryArgs {
         let workspace = which.open(context).await?;
         let path = entry(&workspace, &self.path)?;
         let history = workspace.history(path).await?;
-        context.output.result(&history, history_words)
+        context.output.result(&history, history_text)
     }
 }
 
-fn history_words(history: &workspace::PathHistory) -> String {
+fn history_text(history: &workspace::PathHistory) -> String {
     let now = vec![
         "now".to_owned(),
         String::new(),
@@ -415,10 +420,10 @@ mod tests {
         let text = diff(Some("@@ -1 +1 @@\n-one\n+two\n"));
         let mode_only = diff(Some(""));
 
-        assert_eq!(diff_words(&text), "@@ -1 +1 @@\n-one\n+two");
-        assert_eq!(mode_words(&text).unwrap(), "a: mode 644 -> 755");
+        assert_eq!(diff_text(&text), "@@ -1 +1 @@\n-one\n+two");
+        assert_eq!(mode_text(&text).unwrap(), "a: mode 644 -> 755");
         assert_eq!(
-            diff_words(&mode_only),
+            diff_text(&mode_only),
             "a: modified since cp-3, text\n- file, 3 B, mode 644\n+ file, 3 B, mode 755"
         );
     }
@@ -442,14 +447,11 @@ mod tests {
         };
 
         let prompt = event(AgentEventKind::Prompt, Some(3), Some("fix the tests"));
-        assert_eq!(event_words(&prompt), "codex prompt 3: fix the tests");
+        assert_eq!(event_text(&prompt), "codex prompt 3: fix the tests");
         let command = event(AgentEventKind::Command, Some(3), Some("rm -r src"));
+        assert_eq!(event_text(&command), "codex command of prompt 3: rm -r src");
         assert_eq!(
-            event_words(&command),
-            "codex command of prompt 3: rm -r src"
-        );
-        assert_eq!(
-            event_words(&event(AgentEventKind::Edit, None, None)),
+            event_text(&event(AgentEventKind::Edit, None, None)),
             "codex edit"
         );
     }

@@ -1,6 +1,6 @@
 //! `stasis rewind`: back to before a prompt
 
-use super::back::{exit_of, is_nothing, restored_words, somebody_sits_there, warn};
+use super::back::{exit_of, is_interactive, is_nothing, restored_text, warn};
 use super::{DryRunArgs, WorkspaceSelector, entry};
 use crate::cli::CliContext;
 use crate::cli::output::{printable, table};
@@ -99,7 +99,7 @@ impl RewindArgs {
         let rewound = Rewound { prompt, restored };
         context
             .output
-            .result(&rewound, |rewound| rewound_words(rewound, self.back()))?;
+            .result(&rewound, |rewound| rewound_text(rewound, self.back()))?;
         Ok(exit)
     }
 
@@ -136,7 +136,7 @@ impl RewindArgs {
         command: RestoreWorkspace,
         prompt: Option<&PromptRow>,
     ) -> anyhow::Result<Option<RestoreWorkspace>> {
-        if self.yes || command.run == RunMode::Dry || !somebody_sits_there(context) {
+        if self.yes || command.run == RunMode::Dry || !is_interactive(context) {
             return Ok(Some(command));
         }
         let look = RestoreWorkspace {
@@ -152,7 +152,7 @@ impl RewindArgs {
             prompt: prompt.cloned(),
             restored: shown,
         };
-        context.output.say(&rewound_words(&shown, self.back()));
+        context.output.say(&rewound_text(&shown, self.back()));
         let answer = asked("Continue? [y/N] ")?;
         let is_yes = ["y", "yes"].contains(&answer.to_lowercase().as_str());
         Ok(is_yes.then_some(RestoreWorkspace { confirm, ..command }))
@@ -165,7 +165,7 @@ async fn pick(
     workspace: &workspace::Workspace,
 ) -> anyhow::Result<Option<PromptRow>> {
     anyhow::ensure!(
-        somebody_sits_there(context),
+        is_interactive(context),
         "there is no terminal to choose on: `stasis rewind --list` shows the prompts, `--prompts N` goes back to one"
     );
     workspace.prompt_before(1).await?;
@@ -220,7 +220,7 @@ fn prompts_table(all: &[PromptRow]) -> String {
 }
 
 /// `prompt 3 (claude-code, 5 min ago): fix the tests`
-fn prompt_words(prompt: &PromptRow) -> String {
+fn prompt_text(prompt: &PromptRow) -> String {
     let text = prompt.text.as_deref().map(printable);
     let text = text.map_or_else(String::new, |text| format!(": {text}"));
     format!(
@@ -229,12 +229,12 @@ fn prompt_words(prompt: &PromptRow) -> String {
     )
 }
 
-fn rewound_words(rewound: &Rewound, back: u32) -> String {
+fn rewound_text(rewound: &Rewound, back: u32) -> String {
     let restored = &rewound.restored;
     let Some(prompt) = &rewound.prompt else {
-        return restored_words(restored);
+        return restored_text(restored);
     };
-    let before = format!("before {}", prompt_words(prompt));
+    let before = format!("before {}", prompt_text(prompt));
     if is_nothing(&restored.plan) {
         return format!(
             "Already there: the workspace is as it was {before} ({})\nfurther back: stasis rewind --prompts {}",
@@ -252,7 +252,7 @@ fn rewound_words(rewound: &Rewound, back: u32) -> String {
     } else {
         "Went back to"
     };
-    format!("{verb} {before}\n{}", restored_words(restored))
+    format!("{verb} {before}\n{}", restored_text(restored))
 }
 
 #[cfg(test)]
@@ -301,8 +301,8 @@ mod tests {
 
     #[test]
     fn a_rewind_says_before_which_prompt_the_workspace_is_and_how_to_undo_it() {
-        let done = rewound_words(&rewound(2, false), 1);
-        let there = rewound_words(&rewound(0, false), 1);
+        let done = rewound_text(&rewound(2, false), 1);
+        let there = rewound_text(&rewound(0, false), 1);
 
         let first = "Went back to before prompt 3 (codex, 5 min ago): fix it";
         assert_eq!(done.lines().next(), Some(first));
