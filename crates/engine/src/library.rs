@@ -24,7 +24,7 @@ impl Stasis {
             location: url.parse()?,
             create: true,
             aws: system::aws(),
-            places: system::places(),
+            local_dirs: system::local_dirs(),
         })
         .await
     }
@@ -37,7 +37,7 @@ impl Stasis {
 
     /// The workspace that a directory is, or lies in.
     pub async fn workspace(&self, directory: &Path) -> Result<Workspace, Error> {
-        let state = self.engine.places.state.clone();
+        let state = self.engine.local_dirs.state.clone();
         let no_state = || {
             let asked = Path::new("$XDG_STATE_HOME");
             refused("find the state directory", asked, io::ErrorKind::NotFound)

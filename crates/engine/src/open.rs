@@ -30,10 +30,10 @@ const LONGEST: u64 = 1 << 20;
 
 /// Where this host keeps what it can lose.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct LocalDirs {
     /// Caches: may vanish at any time. Without a place nothing is cached.
     pub cache: Option<PathBuf>,
-    /// State: records worth keeping, such as operations in doubt. Without a place they are only in the store.
+    /// State: records worth keeping, such as operations whose outcome is unknown. Without a place they are only in the store.
     pub state: Option<PathBuf>,
 }
 
@@ -69,7 +69,7 @@ pub struct Open {
     /// How to get into it, when it is an S3 bucket.
     pub aws: AwsSettings,
     /// Where this host keeps what it can lose.
-    pub places: Places,
+    pub local_dirs: LocalDirs,
 }
 
 /// One store and everything that can be done with it.
@@ -80,7 +80,7 @@ pub struct Engine {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chance: Arc<dyn Rng>,
     pub(crate) location: StoreLocation,
-    pub(crate) places: Places,
+    pub(crate) local_dirs: LocalDirs,
     pub(crate) trusted: Arc<OnceCell<()>>,
     /// Where snapshots in chunks are kept.
     pub(crate) chunk_root: ChunkRoot,
@@ -99,7 +99,7 @@ impl Engine {
             location,
             create,
             aws,
-            places,
+            local_dirs,
         } = open;
         let (bucket, location): (Arc<dyn Bucket>, StoreLocation) = match location {
             StoreLocation::File(root) => {
@@ -125,14 +125,14 @@ impl Engine {
                 (Arc::new(bucket), StoreLocation::S3(resolved))
             }
         };
-        Ok(Self::over(bucket, location, places, clock, chance))
+        Ok(Self::over(bucket, location, local_dirs, clock, chance))
     }
 
     /// An engine over a bucket that is already open.
     pub fn over(
         bucket: Arc<dyn Bucket>,
         location: StoreLocation,
-        places: Places,
+        local_dirs: LocalDirs,
         clock: Arc<dyn Clock>,
         chance: Arc<dyn Rng>,
     ) -> Self {
@@ -144,7 +144,7 @@ impl Engine {
             clock,
             chance,
             location,
-            places,
+            local_dirs,
             trusted,
             chunk_root: ChunkRoot::repo(),
             tenant_key: None,

@@ -106,7 +106,7 @@ impl Operations<'_> {
 
     fn record_path(self, op_id: OpId) -> Option<PathBuf> {
         let file = format!("{op_id}.json");
-        self.places
+        self.local_dirs
             .state
             .as_ref()
             .map(|state| state.join("operations").join(file))

@@ -120,7 +120,7 @@ impl StoreHealth<'_> {
     fn report_path(self) -> Option<PathBuf> {
         let store = StoreDigest::of(self.location.to_string().as_bytes());
         let file = format!("{}.json", store.prefix());
-        self.places
+        self.local_dirs
             .cache
             .as_ref()
             .map(|cache| cache.join("probes").join(file))

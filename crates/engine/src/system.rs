@@ -1,6 +1,6 @@
 //! This host: its clock, its randomness, and what its environment variables say. The only place where any of them is asked.
 
-use crate::open::{AwsSettings, Places, Secret};
+use crate::open::{AwsSettings, LocalDirs, Secret};
 use rustix::time::{ClockId, clock_gettime};
 use stasis_model::digest::StoreDigest;
 use stasis_model::id::{OpId, ProjectId};
@@ -73,8 +73,8 @@ pub fn base_directory(variable: &str, in_home: &str) -> Option<PathBuf> {
 }
 
 /// Where this host keeps what it can lose: `$XDG_CACHE_HOME/stasis` and `$XDG_STATE_HOME/stasis`.
-pub fn places() -> Places {
-    Places {
+pub fn local_dirs() -> LocalDirs {
+    LocalDirs {
         cache: base_directory("XDG_CACHE_HOME", ".cache"),
         state: base_directory("XDG_STATE_HOME", ".local/state"),
     }

@@ -19,7 +19,7 @@
 use crate::system::SystemClock;
 use anyhow::Context as _;
 use stasis_engine::kind::workspace::HostEnv;
-use stasis_engine::open::{AwsSettings, Places};
+use stasis_engine::open::{AwsSettings, LocalDirs};
 use stasis_engine::system::{self, base_directory, directory, variable as text};
 use std::collections::BTreeMap;
 use std::env;
@@ -39,7 +39,7 @@ pub(crate) struct Environment {
     pub(crate) config_file: Option<PathBuf>,
     pub(crate) data_directory: Option<PathBuf>,
     pub(crate) home: Option<PathBuf>,
-    pub(crate) places: Places,
+    pub(crate) local_dirs: LocalDirs,
     pub(crate) aws: AwsSettings,
     pub(crate) search_path: OsString,
     pub(crate) agents: AgentDirectories,
@@ -71,7 +71,7 @@ impl Environment {
             config_file: base_directory("XDG_CONFIG_HOME", ".config")
                 .map(|base| base.join("config.toml")),
             data_directory: base_directory("XDG_DATA_HOME", ".local/share"),
-            places: system::places(),
+            local_dirs: system::local_dirs(),
             aws: system::aws(),
             home: home.clone(),
             search_path: env::var_os("PATH").unwrap_or_default(),
@@ -91,7 +91,7 @@ impl Environment {
 
     /// What a workspace needs to know of this host.
     pub(crate) fn host_env(&self) -> anyhow::Result<HostEnv> {
-        let state = self.places.state.clone().context(
+        let state = self.local_dirs.state.clone().context(
             "neither HOME nor XDG_STATE_HOME is set, so nobody knows which directories are workspaces; set one of them",
         )?;
         Ok(HostEnv {

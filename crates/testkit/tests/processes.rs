@@ -4,7 +4,7 @@
 #![expect(clippy::print_stdout, reason = "proofs say what they counted")]
 
 use stasis_engine::bridge;
-use stasis_engine::open::{AwsSettings, Engine, Open, Places, Secret};
+use stasis_engine::open::{AwsSettings, Engine, LocalDirs, Open, Secret};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::rng::Rng;
 use stasis_store::backend::file::FileBucket;
@@ -268,7 +268,7 @@ async fn chain(store: String, home: PathBuf) -> BTreeSet<String> {
         secret_key: std::env::var("AWS_SECRET_ACCESS_KEY").ok().map(Secret::new),
         ..AwsSettings::default()
     };
-    let places = Places {
+    let local_dirs = LocalDirs {
         cache: Some(home.join("cache")),
         state: None,
     };
@@ -276,7 +276,7 @@ async fn chain(store: String, home: PathBuf) -> BTreeSet<String> {
         location: store.parse().unwrap(),
         create: false,
         aws,
-        places,
+        local_dirs,
     };
     let engine = Engine::open(open, Arc::new(RealClock), Arc::new(SystemRng))
         .await

@@ -13,7 +13,7 @@
 use stasis_engine::bridge;
 use stasis_engine::catalog::SnapshotSelector;
 use stasis_engine::gc::RepoGc;
-use stasis_engine::open::{AwsSettings, Engine, Open, Places};
+use stasis_engine::open::{AwsSettings, Engine, LocalDirs, Open};
 use stasis_engine::restore::RepoRestore;
 use stasis_engine::save::{RepoSave, RepoSaved};
 use stasis_model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
@@ -113,7 +113,7 @@ async fn engine(home: &Path) -> Engine {
         location: StoreLocation::File(home.join("store")),
         create: true,
         aws: AwsSettings::default(),
-        places: Places {
+        local_dirs: LocalDirs {
             cache: Some(home.join("cache")),
             state: None,
         },

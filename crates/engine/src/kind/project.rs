@@ -79,7 +79,7 @@ impl Engine {
         } else {
             ChunkRoot::project(tenant, &home.id)
         };
-        let home = home.hosted(self.places.state.as_deref());
+        let home = home.hosted(self.local_dirs.state.as_deref());
         Project {
             engine: self.rooted(root),
             home,
@@ -105,7 +105,7 @@ impl Project {
         if let Some(declared) = &self.home.declared {
             return Some(declared.state.join(".stasis"));
         }
-        let state = self.engine.places.state.as_ref()?;
+        let state = self.engine.local_dirs.state.as_ref()?;
         Some(state.join("projects").join(self.home.id.as_str()))
     }
 

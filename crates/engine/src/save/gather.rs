@@ -217,7 +217,7 @@ impl DirRepo<'_> {
 
     /// Who copies the databases of the tree.
     fn live_databases(self, command: &RepoSave) -> LiveDatabases {
-        let cache = self.places.cache.clone();
+        let cache = self.local_dirs.cache.clone();
         let spool = cache.unwrap_or_else(std::env::temp_dir).join("captures");
         let is_copied = |facts: &&VolumeFacts| {
             facts.is_copy && facts.manifest.consistency == Consistency::Sqlite
@@ -243,7 +243,10 @@ impl DirRepo<'_> {
 
     /// Where this host remembers the tree, if it has a place for that.
     pub(crate) async fn memory_of(self, repo: &RepoDocument, tree: &Path) -> Option<ListCacheKey> {
-        let (directory, tree) = (self.places.cache.clone()?.join("trees"), tree.to_owned());
+        let (directory, tree) = (
+            self.local_dirs.cache.clone()?.join("trees"),
+            tree.to_owned(),
+        );
         let op_id = repo.op_id;
         bridge::blocking(move || {
             let tree = tree.canonicalize().ok()?;

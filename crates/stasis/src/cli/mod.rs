@@ -200,7 +200,7 @@ impl CliContext {
 
     /// Where large bytes wait on their way to a bucket or from one: beside the caches, else where temporary files go.
     fn spool(&self) -> anyhow::Result<PathBuf> {
-        let spool = match &self.environment.places.cache {
+        let spool = match &self.environment.local_dirs.cache {
             Some(cache) => cache.join("spool"),
             None => std::env::temp_dir(),
         };
@@ -210,15 +210,15 @@ impl CliContext {
     }
 
     fn open(&self, location: StoreLocation, create: bool) -> Open {
-        let (aws, places) = (
+        let (aws, local_dirs) = (
             self.environment.aws.clone(),
-            self.environment.places.clone(),
+            self.environment.local_dirs.clone(),
         );
         Open {
             location,
             create,
             aws,
-            places,
+            local_dirs,
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use stasis_engine::bridge;
-use stasis_engine::open::{AwsSettings, Engine, Open, Places, Secret};
+use stasis_engine::open::{AwsSettings, Engine, LocalDirs, Open, Secret};
 use stasis_model::rng::Rng;
 use stasis_store::backend::file::FileBucket;
 use stasis_store::bucket::{Bucket, Swap};
@@ -41,7 +41,7 @@ async fn flip(
         secret_key: std::env::var("AWS_SECRET_ACCESS_KEY").ok().map(Secret::new),
         ..AwsSettings::default()
     };
-    let places = Places {
+    let local_dirs = LocalDirs {
         cache: Some(PathBuf::from(cache)),
         state: None,
     };
@@ -49,7 +49,7 @@ async fn flip(
         location: store.parse()?,
         create: true,
         aws,
-        places,
+        local_dirs,
     };
     let engine = Engine::open(open, Arc::new(RealClock), Arc::new(SystemRng)).await?;
     let journal = OpenOptions::new().create(true).append(true).open(journal)?;

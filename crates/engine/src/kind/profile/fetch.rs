@@ -87,15 +87,15 @@ impl Unproven {
 impl Profiles<'_> {
     /// The same engine, which keeps no caches; `None` when it keeps none already.
     pub(super) fn without_cache(self) -> Option<Engine> {
-        self.places.cache.as_ref()?;
+        self.local_dirs.cache.as_ref()?;
         let mut without = self.engine.clone();
-        without.places.cache = None;
+        without.local_dirs.cache = None;
         Some(without)
     }
 
     /// Archives that this host has seen; `None` where it keeps no caches.
     pub(super) async fn archive_cache(self) -> Option<ArchiveCache> {
-        let root = self.places.cache.as_ref()?.join("archives");
+        let root = self.local_dirs.cache.as_ref()?.join("archives");
         let made = root.clone();
         let made = bridge::blocking(move || stasis_disk::fs::atomic_write::make_directory(&made));
         made.await.ok()?;
@@ -122,7 +122,7 @@ impl Profiles<'_> {
 
     /// Where large files without a name lie; beside the cache, so that they can be kept there.
     pub(crate) async fn spool(self) -> Result<PathBuf, Error> {
-        match &self.places.cache {
+        match &self.local_dirs.cache {
             Some(cache) => {
                 let spool = cache.join("archives");
                 let made = spool.clone();

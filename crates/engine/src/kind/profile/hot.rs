@@ -56,7 +56,7 @@ impl Drop for HotClone {
 impl Profiles<'_> {
     /// Where the journals of freezes are: the same for all engines of this host.
     pub(crate) fn freezes(self) -> PathBuf {
-        let state = self.places.state.clone();
+        let state = self.local_dirs.state.clone();
         state.unwrap_or_else(std::env::temp_dir).join("freezes")
     }
 

@@ -46,7 +46,7 @@ pub struct ProfileRun {
     /// The command, program first; `{dir}` stands for the directory.
     pub command: Vec<OsString>,
     /// How long closing the browser may take in all.
-    pub patience: Duration,
+    pub close_timeout: Duration,
     /// How long the browser may go on after its command has ended; when nothing is said, a short while after a command
     /// that failed, and for good after one that only started it.
     pub linger: Option<Duration>,

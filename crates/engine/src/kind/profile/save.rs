@@ -61,7 +61,7 @@ pub struct ProfileSave {
     /// What to do with a browser that runs.
     pub browser: OnBrowser,
     /// How long closing it may take in all.
-    pub patience: Duration,
+    pub close_timeout: Duration,
     /// Whether a directory that does not look like a browser's is saved all the same.
     pub force: bool,
     /// A lease that is ours already; otherwise one is acquired, and given back.
@@ -190,7 +190,7 @@ impl Profiles<'_> {
                         OnBrowser::Refuse => not_running(&dir),
                         OnBrowser::Stop | OnBrowser::StopPid(_) => {
                             self.precheck(&save.capture, session).await?;
-                            close(&dir, save.patience).await?
+                            close(&dir, save.close_timeout).await?
                         }
                     };
                     self.capture(&save.capture, session).await
@@ -380,9 +380,16 @@ async fn refuse_strangers(dir: &Path, browser: OnBrowser, mode: Mode) -> Result<
 }
 
 /// Closes the browser of a directory, if one runs; says how it went.
-pub(super) async fn close(dir: &Path, patience: Duration) -> Result<BrowserState, Error> {
+pub(super) async fn close(dir: &Path, close_timeout: Duration) -> Result<BrowserState, Error> {
     let uptime = users(dir).await?.first().map(|user| user.process.uptime());
-    let stopped = browser::stop(dir, None, StopSettings { timeout: patience }).await;
+    let stopped = browser::stop(
+        dir,
+        None,
+        StopSettings {
+            timeout: close_timeout,
+        },
+    )
+    .await;
     let failed = |source| ProfileError::Stop {
         dir: dir.to_owned(),
         source,

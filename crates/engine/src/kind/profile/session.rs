@@ -223,7 +223,7 @@ impl Profiles<'_> {
     /// One file for each lineage: the manifest that was read or written last.
     fn manifest_path(self, lineage: &Lineage) -> Option<PathBuf> {
         let name = StoreDigest::of(format!("{} {lineage}", self.location).as_bytes());
-        let cache = self.places.cache.as_ref()?;
+        let cache = self.local_dirs.cache.as_ref()?;
         Some(cache.join("manifests").join(format!("{name}.json")))
     }
 

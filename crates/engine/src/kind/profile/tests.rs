@@ -19,7 +19,7 @@ use super::save::{OnBrowser, ProfileSave};
 use crate::check::Spawn;
 use crate::error::Error;
 use crate::lease::ForceUnlock;
-use crate::open::{Engine, Places, StoreLocation};
+use crate::open::{Engine, LocalDirs, StoreLocation};
 use rigged::Rigged;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::Holder;
@@ -81,14 +81,14 @@ impl World {
         let bucket = Arc::new(Rigged::default());
         let clock = Arc::new(Still(AtomicU64::new(1_700_000_000_000)));
         let chance = Arc::new(Counting::default());
-        let places = Places {
+        let local_dirs = LocalDirs {
             cache: Some(home.path().join("cache")),
             state: Some(home.path().join("state")),
         };
         let engine = Engine::over(
             bucket.clone(),
             StoreLocation::Memory,
-            places,
+            local_dirs,
             clock.clone(),
             chance.clone(),
         );
@@ -109,13 +109,13 @@ impl World {
     fn elsewhere(&self) -> Engine {
         let number = self.chance.0.fetch_add(1, Ordering::Relaxed);
         let place = |name: &str| Some(self.home.path().join(format!("{name}-{number}")));
-        let places = Places {
+        let local_dirs = LocalDirs {
             cache: place("cache"),
             state: place("state"),
         };
         let bucket: Arc<dyn Bucket> = self.bucket.inner.clone();
         let (clock, chance) = (self.clock.clone(), self.chance.clone());
-        Engine::over(bucket, StoreLocation::Memory, places, clock, chance)
+        Engine::over(bucket, StoreLocation::Memory, local_dirs, clock, chance)
     }
 
     /// Another host, with nothing in its cache, whose requests are counted.
@@ -123,7 +123,13 @@ impl World {
         let host = self.elsewhere();
         let (clock, chance) = (self.clock.clone(), self.chance.clone());
         let location = StoreLocation::Memory;
-        Engine::over(self.bucket.clone(), location, host.places, clock, chance)
+        Engine::over(
+            self.bucket.clone(),
+            location,
+            host.local_dirs,
+            clock,
+            chance,
+        )
     }
 
     /// The directory of the profile.
@@ -178,7 +184,7 @@ impl World {
             base: None,
             mode: Mode::Cold,
             browser: OnBrowser::Refuse,
-            patience: Duration::from_secs(2),
+            close_timeout: Duration::from_secs(2),
             force: false,
             token: None,
         }

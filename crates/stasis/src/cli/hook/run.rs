@@ -205,7 +205,7 @@ fn directories_of(input: &Input, projects: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 fn recorder(environment: &Environment, agent: &str, directories: &[PathBuf]) -> HookRecorder {
-    let state = environment.places.state.clone();
+    let state = environment.local_dirs.state.clone();
     let directory = directories.first().map_or(Path::new("."), PathBuf::as_path);
     let trigger = if environment.is_hook_test {
         Trigger::Test

@@ -178,7 +178,7 @@ pub(super) fn record(
     agent: Agent,
     workspace: Option<&Path>,
 ) -> Option<HookRecord> {
-    let state = context.environment.places.state.as_ref()?;
+    let state = context.environment.local_dirs.state.as_ref()?;
     match workspace {
         None => HookRecord::read(state, agent.name(), None),
         Some(root) => HookRecord::read_in(state, agent.name(), root, system_clock().now()),

@@ -218,7 +218,7 @@ impl HookTestArgs {
             trials.push(self.tried(one, &scratch.place()).await);
         }
         // A prompt here would count as one of the user's; a command does not.
-        let state = context.environment.places.state.clone();
+        let state = context.environment.local_dirs.state.clone();
         let state = state.context("neither HOME nor XDG_STATE_HOME is set")?;
         for one in written.iter().filter(|one| !one.is_prompt) {
             let place = TrialPlace {

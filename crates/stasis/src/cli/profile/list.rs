@@ -51,7 +51,7 @@ impl ProfileListArgs {
     /// Lists the copies beside the directories that profiles have by default, and beside the one that was named.
     async fn list_local(&self, context: &CliContext) -> anyhow::Result<Exit> {
         let mut parents = Vec::new();
-        if let Some(state) = &context.environment.places.state {
+        if let Some(state) = &context.environment.local_dirs.state {
             let tenants = std::fs::read_dir(state.join("profiles"));
             parents.extend(
                 tenants

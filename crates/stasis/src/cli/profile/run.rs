@@ -105,7 +105,7 @@ impl ProfileRunArgs {
             load,
             capture,
             command: self.command,
-            patience: self.capturing.patience,
+            close_timeout: self.capturing.close_timeout,
             linger: self.linger,
             max_time: self.max_time,
             every: self.every,
@@ -142,7 +142,7 @@ impl ProfileRunArgs {
 
 /// Where a profile lives when nobody says.
 fn own_dir(context: &CliContext, lineage: &Lineage) -> anyhow::Result<PathBuf> {
-    let state = context.environment.places.state.as_ref();
+    let state = context.environment.local_dirs.state.as_ref();
     let state = state.context("there is no place for the profile; say one with --dir")?;
     let parent = state.join("profiles").join(lineage.tenant.as_str());
     std::fs::create_dir_all(&parent)

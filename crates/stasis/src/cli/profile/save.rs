@@ -41,8 +41,8 @@ pub(super) struct CaptureArgs {
     #[arg(long, default_value = "", hide_default_value = true)]
     notes: String,
     /// How long closing the browser may take in all, before it is killed
-    #[arg(long, value_name = "TIME", default_value = "8s", value_parser = duration::positive)]
-    pub(super) patience: Duration,
+    #[arg(long = "patience", value_name = "TIME", default_value = "8s", value_parser = duration::positive)]
+    pub(super) close_timeout: Duration,
 }
 
 impl CaptureArgs {
@@ -132,7 +132,7 @@ impl ProfileSaveArgs {
                 (None, true) => OnBrowser::Stop,
                 (None, false) => OnBrowser::Refuse,
             },
-            patience: self.capturing.patience,
+            close_timeout: self.capturing.close_timeout,
             force: self.force,
             token: self.token,
         };

@@ -100,8 +100,8 @@ impl<'a> Running<'a> {
     pub(super) async fn watch(&mut self, keeper: Keeper<'_>) -> Result<Ended, Error> {
         let watched = self.watch_on(keeper).await;
         if watched.is_err() {
-            let _ = close(&self.run.load.dir, self.run.patience).await;
-            let _ = self.group.stop(self.run.patience).await;
+            let _ = close(&self.run.load.dir, self.run.close_timeout).await;
+            let _ = self.group.stop(self.run.close_timeout).await;
         }
         watched
     }
@@ -172,8 +172,8 @@ impl<'a> Running<'a> {
     async fn lost(&mut self, lost: LeaseLost) -> Result<Ended, Error> {
         tracing::error!(?lost, "lease lost; stopping the browser");
         self.run.capture.cancel.store(true, Ordering::Relaxed);
-        let browser = close(&self.run.load.dir, self.run.patience).await;
-        let ending = self.group.stop(self.run.patience).await?;
+        let browser = close(&self.run.load.dir, self.run.close_timeout).await;
+        let ending = self.group.stop(self.run.close_timeout).await?;
         Ok(Ended {
             ending,
             browser: browser.unwrap_or_default(),
@@ -187,8 +187,8 @@ impl<'a> Running<'a> {
             self.run.capture.cancel.store(true, Ordering::Relaxed);
             return Ok(());
         }
-        let closed = close(&self.run.load.dir, self.run.patience).await;
-        let ending = self.group.stop(self.run.patience).await?;
+        let closed = close(&self.run.load.dir, self.run.close_timeout).await;
+        let ending = self.group.stop(self.run.close_timeout).await?;
         self.closed = Some(closed.unwrap_or_else(|error| {
             // A browser that is still there is met again before anything is published.
             tracing::warn!(error = %error_chain(&error), "the browser was not closed");
@@ -257,21 +257,21 @@ impl<'a> Running<'a> {
             if self.closed.is_none() && since.elapsed() >= self.linger() {
                 let after_s = since.elapsed().as_secs();
                 self.overdue = Some(Warning::ClosedAfterLinger { after_s });
-                self.closed = Some(close(&dir, self.run.patience).await?);
-                let _ = self.group.stop(self.run.patience).await?;
+                self.closed = Some(close(&dir, self.run.close_timeout).await?);
+                let _ = self.group.stop(self.run.close_timeout).await?;
             }
             // Somebody said twice that they do not want to wait: nothing is saved then, and the browser is not ours.
             return Ok(self.closed.take_if(|_| is_given_up));
         }
         if first.is_some() || self.group.is_running() {
             let quiet = self.seen.unwrap_or(since).elapsed();
-            if self.closed.is_none() && quiet < self.run.patience {
+            if self.closed.is_none() && quiet < self.run.close_timeout {
                 return Ok(None);
             }
             if first.is_some() {
-                self.closed = Some(close(&dir, self.run.patience).await?);
+                self.closed = Some(close(&dir, self.run.close_timeout).await?);
             }
-            let _ = self.group.stop(self.run.patience).await?;
+            let _ = self.group.stop(self.run.close_timeout).await?;
         }
         if let Some(closed) = self.closed.take() {
             return Ok(Some(closed));

@@ -1,6 +1,6 @@
 use super::*;
 use crate::open::Engine;
-use crate::open::{Places, StoreLocation};
+use crate::open::{LocalDirs, StoreLocation};
 use bytes::Bytes;
 use futures_util::stream;
 use stasis_model::format::lease::{Fence, Holder};
@@ -57,14 +57,14 @@ struct World {
 impl World {
     fn over(bucket: Arc<dyn Bucket>) -> Self {
         let clock = Arc::new(Still(AtomicU64::new(1_700_000_000_000), AtomicU64::new(0)));
-        let places = Places {
+        let local_dirs = LocalDirs {
             cache: None,
             state: None,
         };
         let engine = Engine::over(
             bucket,
             StoreLocation::Memory,
-            places,
+            local_dirs,
             clock.clone(),
             Arc::new(Counting::default()),
         );

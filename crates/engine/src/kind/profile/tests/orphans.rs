@@ -2,7 +2,7 @@
 
 use super::{Counting, World};
 use crate::kind::profile::sweep::{LineageCollected, ProfileGc};
-use crate::open::{Engine, Places, StoreLocation};
+use crate::open::{Engine, LocalDirs, StoreLocation};
 use bytes::Bytes;
 use futures_util::stream;
 use stasis_model::digest::ArchiveDigest;
@@ -90,7 +90,7 @@ async fn on_s3_an_archive_that_was_never_finished_is_kept_for_a_day_and_goes_aft
     };
     let (world, clock) = (World::new(), Arc::new(Moved::default()));
     let bucket: Arc<dyn Bucket> = Arc::new(bucket);
-    let places = Places {
+    let local_dirs = LocalDirs {
         cache: Some(world.home.path().join("cache")),
         state: None,
     };
@@ -98,7 +98,7 @@ async fn on_s3_an_archive_that_was_never_finished_is_kept_for_a_day_and_goes_aft
     let engine = Engine::over(
         bucket.clone(),
         StoreLocation::Memory,
-        places,
+        local_dirs,
         clock.clone(),
         chance,
     );

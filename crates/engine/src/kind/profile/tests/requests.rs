@@ -58,7 +58,7 @@ async fn a_save_on_a_host_without_a_cache_reads_the_manifest_as_well() {
     world.change("second");
     counted(&world);
     let mut engine = world.engine.clone();
-    engine.places.cache = None;
+    engine.local_dirs.cache = None;
 
     let saved = engine.profiles().save(world.saving()).await.unwrap();
 
