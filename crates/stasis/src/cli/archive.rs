@@ -26,15 +26,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ArchiveCommand {
-    /// Make an archive of a directory
+    /// Create an archive of a directory
     Create(ArchiveCreateArgs),
-    /// Make a directory of an archive: ours, or any .tar, .tar.gz or .tar.zst
+    /// Extract an archive to a directory: ours, or any .tar, .tar.gz or .tar.zst
     Extract(ArchiveExtractArgs),
     /// List what is in an archive: ours, or any .tar, .tar.gz or .tar.zst
     List(ArchiveReadArgs),
     /// Write the content of one file of an archive to standard output
     Cat(ArchiveCatArgs),
-    /// Read a whole archive and compare it with everything that is known of it
+    /// Read a whole archive and verify it
     Verify(ArchiveReadArgs),
 }
 
@@ -86,16 +86,16 @@ pub(super) struct ArchiveExtractArgs {
     /// The directory that the tree becomes; nothing may be there yet, or an empty directory
     #[arg(value_name = "DIR")]
     target: PathBuf,
-    /// Take the place of the directory that is there, which is kept beside it
+    /// Replace the existing directory, which is kept beside it
     #[arg(long, conflicts_with = "in_place")]
     replace: bool,
-    /// Change the directory that is there into the tree; it stays the same directory
+    /// Change the existing directory in place
     #[arg(long)]
     in_place: bool,
     /// Only this entry, what lies in it, and the directories it lies in
     #[arg(long, value_name = "PATH")]
     path: Option<PathBuf>,
-    /// Give entries the owners, setuid and setgid they have in the archive; only root can
+    /// Restore owners, setuid and setgid from the archive (root only)
     #[arg(long)]
     owner: bool,
 }

@@ -48,7 +48,7 @@ impl ClaimArgs {
     }
 }
 
-/// Text that says something.
+/// Parses a label that is not empty.
 pub(super) fn named(text: &str) -> Result<Label, String> {
     if text.trim().is_empty() {
         return Err("it must not be empty".to_owned());

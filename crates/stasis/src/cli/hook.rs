@@ -37,13 +37,13 @@ use std::path::PathBuf;
 pub(super) enum AgentHookCommand {
     /// Add our hooks to the settings of a coding agent; shows the change first, and asks
     Install(HookChangeArgs),
-    /// Take exactly our hooks out of the settings of a coding agent again
+    /// Remove our hooks from the settings of a coding agent, and nothing else
     Uninstall(HookChangeArgs),
     /// List the coding agents, whether they have our hooks and run them, and what those did last
     Show,
     /// Run the hook of a coding agent the way the agent does, and report what it did; exit code 1 if it does not work
     Test(trial::HookTestArgs),
-    /// Make a checkpoint of the workspace, if it changed; what agents run, and always ends with exit code 0
+    /// Make a checkpoint of the workspace if it changed; run by agents, always ends with exit code 0
     Run(run::HookRunArgs),
 }
 

@@ -54,7 +54,7 @@ pub(super) enum LeaseCommand {
     },
     /// Force-release a lease (fences its holder)
     ///
-    /// Every writer is fenced before the lock is told, so the holder cannot publish any more.
+    /// Every writer is fenced before the lock is freed, so the holder cannot publish any more.
     ForceUnlock {
         /// <tenant>/<profile>@<chrome-major>
         subject: Lineage,

@@ -22,7 +22,7 @@ pub(super) struct McpArgs {
 enum McpCommand {
     /// Add the server to the settings of a coding agent; shows the change first, and asks
     Install(McpInstallArgs),
-    /// Take exactly our server out of the settings of a coding agent again
+    /// Remove our server from the settings of a coding agent, and nothing else
     Uninstall(McpUninstallArgs),
 }
 
@@ -37,7 +37,7 @@ struct McpServeArgs {
     /// Watch the workspace too: automatic checkpoints and file events, as `stasis workspace watch` does
     #[arg(long)]
     watch: bool,
-    /// Let the model make forks of checkpoints, in this directory outside the workspace
+    /// Let the agent make forks of checkpoints, in this directory outside the workspace
     #[arg(long, value_name = "DIR")]
     forks: Option<PathBuf>,
 }

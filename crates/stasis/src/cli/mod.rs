@@ -84,7 +84,7 @@ enum LogFormat {
 
 #[derive(Debug, Subcommand)]
 enum CliCommand {
-    /// Keep a browser's profile: run on it, save it, load it, and what operators do
+    /// Browser profiles: run, save, load, verify, and administer
     Profile(Box<profile::ProfileArgs>),
     /// The same as `profile`, as its contract spells it
     #[command(hide = true, subcommand)]
@@ -97,22 +97,22 @@ enum CliCommand {
     Log(project::LogArgs),
     /// Show what differs between two snapshots of a directory, or between one and what is there now
     Diff(project::DiffArgs),
-    /// Keep an application with its databases: save, restore, duplicate, upgrade
+    /// Applications with their databases: save, restore, duplicate, upgrade
     Project(Box<project::ProjectArgs>),
-    /// Keep a working tree with checkpoints: see what changed, go back, undo, fork
+    /// Checkpoints of a working tree: see what changed, go back, undo, fork
     Workspace(Box<workspace::WorkspaceArgs>),
     /// Go back to before the last prompt of a coding agent: the whole workspace, with an undo
     Rewind(Box<workspace::RewindArgs>),
     /// The same as `workspace`, as its contract spells it
     #[command(hide = true)]
     Snapshots(Box<workspace::SnapshotsArgs>),
-    /// Own a profile's lineage: acquire, renew, release, hold, and what operators do
+    /// Leases of profiles: acquire, renew, release, hold, and administer
     #[command(subcommand)]
     Lease(lease::LeaseCommand),
-    /// Look at a store
+    /// Probe or copy a store
     #[command(subcommand)]
     Store(store::StoreCommand),
-    /// Ask what became of an operation whose outcome was unknown
+    /// Find out what became of an operation whose outcome was unknown
     #[command(subcommand)]
     Operation(operation::OperationCommand),
     /// Settings of a tenant
@@ -125,16 +125,16 @@ enum CliCommand {
     Archive(Box<archive::ArchiveCommand>),
     /// Clone a directory so that both share their bytes
     Clone(clone::CloneArgs),
-    /// Have coding agents ask for a checkpoint before every prompt and every shell command
+    /// Let coding agents make a checkpoint before every prompt and shell command
     #[command(subcommand)]
     Hook(hook::AgentHookCommand),
-    /// Serve a workspace's checkpoints to models, over the Model Context Protocol
+    /// Serve a workspace's checkpoints to agents, over the Model Context Protocol
     Mcp(mcp::McpArgs),
     /// Show the audit log
     Events(events::EventsArgs),
     /// Check this machine's setup
     Doctor,
-    /// See the main job at work on a temporary directory
+    /// Run a demonstration on a temporary directory
     Demo(demo::DemoArgs),
     /// Print the reference of all commands as Markdown
     #[command(hide = true)]

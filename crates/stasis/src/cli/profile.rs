@@ -39,13 +39,13 @@ pub(super) struct ProfileArgs {
 
 #[derive(Debug, Subcommand)]
 enum ProfileCommand {
-    /// Run a browser on its profile: load it, keep the lease, save it in the end
+    /// Run a browser on its profile: load it, hold the lease, save it at the end
     Run(run::ProfileRunArgs),
     /// Save the profile in a directory; its browser is closed first
     Save(save::ProfileSaveArgs),
-    /// Make a directory the profile that was saved last
+    /// Restore the newest snapshot of a profile into a directory
     Load(load::ProfileLoadArgs),
-    /// Prove that a snapshot comes back: restore it to a place of its own, check it, start a browser on it
+    /// Verify a snapshot: restore it to a temporary directory, check it, start a browser on it
     Verify(verify::ProfileVerifyArgs),
     /// List profiles, or the snapshots of one
     ///
@@ -58,8 +58,8 @@ enum ProfileCommand {
     Show(show::ProfileShowArgs),
     /// Make another snapshot the active one; adopts one that was never published
     ///
-    /// Flips the pointer if manifest and archive are there, whole, and were not deleted. Whoever owns the profile is
-    /// thrown out: it cannot publish any more. Without --confirm nothing is written, and the exit code is 1.
+    /// Moves the pointer if manifest and archive exist, are intact, and were not deleted. The profile's holder is fenced:
+    /// it cannot publish any more. Without --confirm nothing is written, and the exit code is 1.
     Rollback(rollback::ProfileRollbackArgs),
     /// Keep a snapshot whatever the policy says
     Pin(pin::ProfilePinArgs),
@@ -91,7 +91,7 @@ enum ProfileCommand {
     Rekey(keys::ProfileRekeyArgs),
     /// Force-release a lease (fences its holder)
     ///
-    /// Every writer is fenced before the lock is told, so the holder cannot publish any more.
+    /// Every writer is fenced before the lock is freed, so the holder cannot publish any more.
     ForceUnlock(unlock::ProfileForceUnlockArgs),
     /// Free locks whose holders are presumed dead: one, or all
     Reap(unlock::ProfileReapArgs),

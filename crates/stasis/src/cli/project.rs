@@ -47,17 +47,17 @@ enum ProjectCommand {
     Init(upkeep::ProjectInitArgs),
     /// Save the state of a project, or a directory of plain files
     Save(save::ProjectSaveArgs),
-    /// Make a project what it was
+    /// Restore a project to a snapshot (the current state is saved first)
     Restore(restore::ProjectRestoreArgs),
     /// Start its programs
     Start,
     /// Stop its programs
     Stop,
-    /// Show what it is and does
+    /// Show its configuration, its snapshots and the state of its programs
     Status,
     /// List its snapshots
     List,
-    /// Show everything that a snapshot says of itself
+    /// Show all metadata of a snapshot
     Show {
         /// `latest`, an id or the beginning of one, or a label
         snapshot: SnapshotRef,
@@ -69,7 +69,7 @@ enum ProjectCommand {
         /// The newer one; without it, what is there now
         after: Option<SnapshotRef>,
     },
-    /// Give a snapshot a label, KEY=VALUE, or take it away with KEY=
+    /// Set a label of a snapshot, KEY=VALUE, or remove it with KEY=
     Label {
         /// `latest`, an id or the beginning of one, or a label
         snapshot: SnapshotRef,
@@ -81,16 +81,16 @@ enum ProjectCommand {
     Pin {
         /// `latest`, an id or the beginning of one, or a label
         snapshot: SnapshotRef,
-        /// Keep it no longer than others
+        /// Remove the pin
         #[arg(long)]
         off: bool,
     },
-    /// Let a snapshot go; the next gc removes its bytes
+    /// Delete a snapshot; the next gc reclaims its bytes
     Delete {
         /// An id or the beginning of one, or a label
         snapshot: SnapshotRef,
     },
-    /// Prove that a snapshot comes back: restore it to a scratch place and check every database
+    /// Verify a snapshot: restore it to a temporary directory and check every database
     Verify {
         /// `latest`, an id or the beginning of one, or a label
         #[arg(default_value = "latest")]
@@ -98,7 +98,7 @@ enum ProjectCommand {
     },
     /// Delete snapshots beyond the retention policy and reclaim space
     Gc(upkeep::ProjectGcArgs),
-    /// Make another project of this one, from a snapshot
+    /// Copy the project to a new directory, from a snapshot
     Duplicate {
         /// The new directory
         dir: PathBuf,
@@ -109,13 +109,13 @@ enum ProjectCommand {
         #[arg(long, default_value = "latest")]
         snapshot: SnapshotRef,
     },
-    /// Save, run a command that upgrades the application, see whether all is well, and go back if not
+    /// Save, run an upgrade command, check the application's health, and roll back if it fails
     Upgrade {
         /// The command
         #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
         command: Vec<OsString>,
     },
-    /// Save by itself, a while after the last change; runs until it is interrupted
+    /// Save automatically, some time after the last change; runs until interrupted
     Autosave(upkeep::AutosaveArgs),
 }
 

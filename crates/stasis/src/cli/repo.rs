@@ -31,7 +31,7 @@ enum RepoCommand {
     Init,
     /// Save a directory
     Save(save::RepoSaveArgs),
-    /// Write a snapshot back as a directory
+    /// Restore a snapshot to a directory
     Restore(restore::RepoRestoreArgs),
     /// Put back the directory that `restore --replace` replaced; doing it again undoes that
     Undo {
@@ -69,9 +69,9 @@ enum RepoCommand {
         #[arg(long)]
         name: Option<SubjectName>,
     },
-    /// Check that everything is there and is what it was
+    /// Check that all data is present and undamaged
     Check(upkeep::RepoCheckArgs),
-    /// Forget snapshots, and remove what nothing needs any more
+    /// Forget snapshots by the options given, and reclaim space
     Gc(upkeep::RepoGcArgs),
     /// Forget snapshots now; the next gc removes their bytes
     Forget(retire::RepoForgetArgs),
@@ -79,7 +79,7 @@ enum RepoCommand {
     ///
     /// Refused while one of them is pinned. The name may be used again.
     Retire(retire::RepoRetireArgs),
-    /// Keep a snapshot whatever a policy says
+    /// Keep a snapshot whatever the policy says
     Pin {
         /// Its id, in full
         snapshot: SnapshotId,

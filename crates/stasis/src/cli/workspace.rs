@@ -39,7 +39,7 @@ struct WorkspaceSelector {
 /// Whether anything is done.
 #[derive(Debug, Args, Clone, Copy)]
 struct DryRunArgs {
-    /// Only say what would be done
+    /// Only show what would be done
     #[arg(long)]
     dry_run: bool,
 }
@@ -48,7 +48,7 @@ struct DryRunArgs {
 enum WorkspaceCommand {
     /// Make a directory a workspace; nothing is put into it
     Init(keep::WorkspaceInitArgs),
-    /// Make automatic checkpoints and record what happens to files; runs until it is interrupted
+    /// Make automatic checkpoints and record what happens to files; runs until interrupted
     Watch(keep::WorkspaceWatchArgs),
     /// Make a checkpoint
     Create(checkpoint::WorkspaceCreateArgs),
@@ -58,21 +58,21 @@ enum WorkspaceCommand {
     Changes(look::WorkspaceChangesArgs),
     /// Show what differs in a file or directory
     Diff(look::WorkspaceDiffArgs),
-    /// Make a file or directory what it was; what is there now is kept
+    /// Restore a file or directory from a checkpoint; leaves an undo
     Revert(back::WorkspaceRevertArgs),
-    /// Make the whole workspace what it was, without what was added since; what is there now is kept
+    /// Restore the whole workspace to a checkpoint, without what was added since; leaves an undo
     Restore(back::WorkspaceRestoreArgs),
-    /// Show a file or directory through all checkpoints
+    /// Show the versions of a file or directory in all checkpoints
     History(look::WorkspaceHistoryArgs),
     /// Delete a checkpoint
     Delete(checkpoint::WorkspaceDeleteArgs),
-    /// Make one checkpoint of several: the newest state wins
+    /// Merge several checkpoints into one: the newest state wins
     Compact(checkpoint::WorkspaceCompactArgs),
     /// Make new directories from a checkpoint
     Fork(checkpoint::WorkspaceForkArgs),
-    /// Take back the last revert, restore or undo
+    /// Undo the last revert, restore or undo
     Undo(back::WorkspaceUndoArgs),
-    /// Show how the workspace is kept, and what can be undone
+    /// Show the workspace's settings, space, watcher and undos
     Status,
 }
 

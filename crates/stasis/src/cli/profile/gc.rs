@@ -25,7 +25,7 @@ pub(in crate::cli) struct ProfileGcArgs {
     /// Judge ages even while clocks disagree
     #[arg(long)]
     trust_clock: bool,
-    /// Only say what would go, and why
+    /// Only show what would be deleted, and why
     #[arg(long)]
     dry_run: bool,
 }

@@ -20,7 +20,7 @@ pub(super) struct MetricsArgs {
         default_value = "stasis_"
     )]
     prefix: String,
-    /// Also tell sizes by tenant and profile: one series each
+    /// Also report sizes by tenant and profile: one series each
     #[arg(long = "metrics-subjects", global = true)]
     subjects: bool,
 }

@@ -37,7 +37,7 @@ pub(super) struct CaptureArgs {
     /// Publish it although it has suspiciously little of what the snapshot before has
     #[arg(long)]
     accept_shrink: bool,
-    /// Words for whoever looks at the snapshot later
+    /// A note that is stored with the snapshot
     #[arg(long, default_value = "", hide_default_value = true)]
     notes: String,
     /// How long closing the browser may take in all, before it is killed

@@ -26,7 +26,7 @@ pub(super) struct ProjectRestoreArgs {
     /// Only this volume; may be given more than once
     #[arg(long, value_name = "VOLUME")]
     volume: Vec<VolumeName>,
-    /// Bring back the safety snapshot if a program is not well afterwards
+    /// Roll back to the safety snapshot if a program is unhealthy afterwards
     #[arg(long)]
     auto_undo: bool,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub(super) struct ProjectRestoreArgs {
 /// How a directory is restored, whatever it is.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RestoreOptions {
-    /// Do not save first what is there now
+    /// Do not save the current state first
     #[arg(long)]
     no_safety: bool,
     /// Only this entry, as it is called in the snapshot; may be given more than once
@@ -45,10 +45,10 @@ pub(in crate::cli) struct RestoreOptions {
     /// Leave this entry as it is, with everything in it; may be given more than once
     #[arg(long, value_name = "PATH", conflicts_with = "to")]
     except: Vec<OsString>,
-    /// To this directory, which must not be there; nothing else is touched
+    /// Restore to this directory, which must not exist; nothing else is touched
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
-    /// Only say what would change
+    /// Only show what would change
     #[arg(long)]
     dry_run: bool,
 }

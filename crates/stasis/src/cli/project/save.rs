@@ -19,7 +19,7 @@ pub(super) struct ProjectSaveArgs {
     /// The project's directory, instead of --project
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// What makes you save
+    /// Why it is saved
     #[arg(long, default_value = "manual")]
     reason: SaveReasonArg,
     #[command(flatten)]
@@ -50,16 +50,16 @@ pub(in crate::cli) struct SaveOptions {
     /// Leave out what matches a pattern in FILE, one in each line
     #[arg(long, value_name = "FILE")]
     exclude_from: Vec<PathBuf>,
-    /// Leave out no longer what earlier saves were told to leave out
+    /// Stop excluding what earlier saves excluded
     #[arg(long)]
     forget_excludes: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum SaveReasonArg {
-    /// Somebody asked
+    /// A user asked
     Manual,
-    /// It was time
+    /// Made by autosave
     Autosave,
     /// The application is about to change
     BeforeUpgrade,

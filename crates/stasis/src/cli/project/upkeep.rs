@@ -93,10 +93,10 @@ async fn ensure_no_history(context: &CliContext, which: &ProjectSelector) -> any
 
 #[derive(Debug, Args)]
 pub(super) struct ProjectGcArgs {
-    /// Keep so many of the newest [default: `max_snapshots` of the project's file, else 100]
+    /// Keep this many of the newest [default: `max_snapshots` of the project's file, else 100]
     #[arg(long, value_name = "N")]
     keep: Option<u64>,
-    /// Only say what would go
+    /// Only show what would be deleted
     #[arg(long)]
     dry_run: bool,
 }
@@ -242,7 +242,7 @@ pub(super) async fn upgrade(
 
 #[derive(Debug, Args)]
 pub(super) struct AutosaveArgs {
-    /// Save so many seconds after the last change [default: `debounce_s` of the project's file, else 30]
+    /// Save this many seconds after the last change [default: `debounce_s` of the project's file, else 30]
     #[arg(long, value_name = "SECONDS")]
     debounce: Option<u64>,
 }

@@ -23,13 +23,13 @@ pub(super) struct RepoRestoreArgs {
     /// Where to: nothing, or an empty directory, may be there
     #[arg(value_name = "DIR")]
     target: PathBuf,
-    /// Take the place of the directory that is there; the old one is kept beside it
+    /// Replace the existing directory; the old one is kept beside it
     #[arg(long, conflicts_with = "in_place")]
     replace: bool,
-    /// Change the directory that is there, which stays the same one: only what differs is touched
+    /// Change the existing directory in place: only what differs is written
     #[arg(long)]
     in_place: bool,
-    /// Do not save what --in-place is about to change; then there is no way back
+    /// Do not save the current state before --in-place changes it: there is no undo then
     #[arg(long, requires = "in_place")]
     no_save_before: bool,
     /// Only this entry and what is in it; may be given more than once
@@ -38,7 +38,7 @@ pub(super) struct RepoRestoreArgs {
     /// Leave this entry of the directory as it is, with everything in it; may be given more than once
     #[arg(long, value_name = "PATH", requires = "in_place")]
     except: Vec<OsString>,
-    /// Give owners, setuid and setgid too; only root can
+    /// Restore owners, setuid and setgid too (root only)
     #[arg(long)]
     owner: bool,
 }

@@ -18,7 +18,7 @@ const SHOWN: usize = 10;
 
 #[derive(Debug, Args)]
 pub(super) struct RepoCheckArgs {
-    /// Read every chunk and compare it with its name, instead of only looking whether it is there
+    /// Read and verify every chunk, instead of only checking that it exists
     #[arg(long)]
     read_data: bool,
 }
@@ -153,7 +153,7 @@ pub(super) struct RepoGcArgs {
     /// Keep what is younger, such as 72h
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     keep_within: Option<Duration>,
-    /// Let the oldest go until the rest is no larger than this many bytes
+    /// Forget the oldest until the rest is no larger than this many bytes
     #[arg(long, value_name = "BYTES")]
     max_bytes: Option<u64>,
     /// Judge only snapshots of this name
@@ -162,7 +162,7 @@ pub(super) struct RepoGcArgs {
     /// Judge ages even while clocks disagree
     #[arg(long)]
     trust_clock: bool,
-    /// Only say what would go, and why
+    /// Only show what would be deleted, and why
     #[arg(long)]
     dry_run: bool,
 }

@@ -301,7 +301,7 @@ pub(super) struct WorkspaceUndoArgs {
     /// Do not ask before anything is deleted
     #[arg(long, short)]
     yes: bool,
-    /// Undo nothing, but let go of everything that could be undone: its bytes are freed
+    /// Undo nothing, but delete everything that could be undone, and free its bytes
     #[arg(long, conflicts_with_all = ["which", "dry_run"])]
     forget: bool,
     #[command(flatten)]

@@ -16,9 +16,9 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(super) struct WorkspaceCreateArgs {
-    /// What it is called: nothing else may be called that, and it does not begin with cp-
+    /// Its name: unique, and not beginning with cp-
     name: Option<CheckpointName>,
-    /// Make an automatic one: not if nothing changed since the last, and the oldest makes room for it
+    /// Make an automatic one: skipped if nothing changed since the last, and the oldest makes room for it
     #[arg(long)]
     auto: bool,
     #[command(flatten)]
@@ -145,7 +145,7 @@ pub(super) struct WorkspaceCompactArgs {
     /// The checkpoints that become one: cp-N, or their names
     #[arg(value_name = "CP", required = true, num_args = 1..)]
     checkpoints: Vec<CheckpointRef>,
-    /// What the one is called
+    /// The name of the merged checkpoint
     #[arg(long, value_name = "NAME")]
     name: Option<CheckpointName>,
     #[command(flatten)]
@@ -188,7 +188,7 @@ pub(super) struct WorkspaceForkArgs {
     checkpoint: CheckpointRef,
     /// The new directory; nothing may be there yet
     dir: PathBuf,
-    /// Make so many, called DIR-1, DIR-2, …
+    /// Make this many, called DIR-1, DIR-2, …
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     n: u32,
     #[command(flatten)]

@@ -20,7 +20,7 @@ pub(super) struct WorkspaceInitArgs {
     /// under $XDG_STATE_HOME/stasis/workspaces]
     #[arg(long, value_name = "DIR")]
     session_dir: Option<PathBuf>,
-    /// A directory or an image that is kept with every checkpoint besides
+    /// A directory or an image that every checkpoint contains besides
     #[arg(long, value_name = "PATH")]
     system: Option<PathBuf>,
     /// The most that all checkpoints hold together, as in 10GB [default: 10GB, or a tenth of the disk if that is less]

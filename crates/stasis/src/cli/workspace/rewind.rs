@@ -34,7 +34,7 @@ pub(in crate::cli) struct RewindArgs {
     /// Show the last prompts, and ask which one to go back to
     #[arg(long, conflicts_with = "list")]
     pick: bool,
-    /// Only list the prompts that can be gone back to, the last one first
+    /// Only list the prompts that have a checkpoint, the newest first
     #[arg(long, conflicts_with_all = ["dry_run", "yes"])]
     list: bool,
     /// Leave this entry as it is, with everything in it; may be given several times
