@@ -167,8 +167,13 @@ pub(crate) fn kind_word(kind: ErrorKind) -> String {
     format!("{kind:?}").to_lowercase()
 }
 
-/// What to do now.
+/// What to do now: as the failure itself says, else as it is said here of the error.
 pub(crate) fn hint(error: &Error) -> Option<String> {
+    if let Error::Failed(failure) = error
+        && let Some(hint) = failure.hint()
+    {
+        return Some(hint.to_owned());
+    }
     if let Some(hint) = repository::hint(error) {
         return Some(hint);
     }
@@ -349,4 +354,26 @@ fn bucket_hint(kind: BucketErrorKind) -> Option<String> {
         _ => return None,
     };
     Some(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stasis_engine::model::failure::Failure;
+
+    #[test]
+    fn the_hint_of_a_failure_is_its_own() {
+        let failure = |hint: Option<&'static str>| {
+            let failure = Failure::new(ErrorKind::Denied, "read", "/key");
+            match hint {
+                Some(hint) => failure.with_hint(hint),
+                None => failure,
+            }
+        };
+
+        let said = hint(&failure(Some("run as its owner")).into());
+
+        assert_eq!(said.as_deref(), Some("run as its owner"));
+        assert_eq!(hint(&failure(None).into()), None);
+    }
 }
