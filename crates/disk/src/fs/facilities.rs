@@ -21,6 +21,7 @@ pub enum Support {
 /// What the filesystem of a directory is like.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Facilities {
+    /// What it is called.
     pub filesystem: Filesystem,
     /// Whether a file can share another's blocks.
     pub reflinks: Support,

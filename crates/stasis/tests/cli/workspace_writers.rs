@@ -134,7 +134,9 @@ fn a_database_that_a_program_has_open_is_named_and_left_alone() {
         let mut line = String::new();
         let mut out = std::io::BufReader::new(child.stdout.take()?);
         std::io::BufRead::read_line(&mut out, &mut line).ok()?;
-        Some(Program(child))
+        // It ends when its standard input does, which waiting for it closes.
+        let stop = tree.session.home().join("python.stop");
+        Some(Program { child, stop })
     };
     let Some(first) = open(&tree) else {
         println!("skipped: python3 is not there");

@@ -1,6 +1,6 @@
 use super::*;
 
-fn listing(count: usize) -> Listing {
+fn listing(count: usize) -> PagedListing {
     let item = |index: usize| {
         let path = format!("src/file-{index}.rs");
         (
@@ -8,7 +8,7 @@ fn listing(count: usize) -> Listing {
             format!("created  {path}"),
         )
     };
-    Listing {
+    PagedListing {
         head: Map::from_iter([("summary".to_owned(), json!({ "total": count }))]),
         lead: vec![format!("{count} entries differ.")],
         digests: false,
@@ -112,7 +112,7 @@ fn the_lines_of_a_diff_stay_lines_and_an_endless_one_is_cut() {
         format!("+{}", "a".repeat(1_000_000)),
         "+\u{1b}[2J".to_owned(),
     ];
-    let listing = Listing {
+    let listing = PagedListing {
         digests: false,
         head: Map::new(),
         lead: Vec::new(),

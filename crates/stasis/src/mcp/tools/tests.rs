@@ -14,7 +14,7 @@ fn what_is_not_in_its_schema_is_refused_by_every_tool() {
         let Value::Object(unknown) = unknown else {
             unreachable!("it is an object")
         };
-        let said = misfit::wrong_parameter(&tool.name, &unknown).unwrap();
+        let said = misfit::wrong_parameter(&tool, &unknown).unwrap();
         assert!(said.contains("no such parameter"), "{said}");
         for name in properties.keys() {
             assert!(said.contains(&format!("`{name}`")), "{said}");
