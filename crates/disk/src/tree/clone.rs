@@ -19,13 +19,14 @@ pub use witness::{CloneWitness, ClonedFile};
 use crate::fs::metadata::{self, Withheld};
 use crate::fs::root_dir::{self, Mounts, RootDir};
 use crate::fs::staging::Staging;
+use crate::tree::content::Filled;
 use crate::tree::walk::{self, WalkError, WalkReport, WalkSettings};
 use builder::Builder;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::SlotDatabase;
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -152,6 +153,14 @@ impl CloneReport {
         self.databases.extend_from_slice(&more.databases);
     }
 
+    /// Counts what came across of a file.
+    fn carried(&mut self, filled: Filled) {
+        match filled {
+            Filled::Shared(bytes) => self.bytes_shared += bytes,
+            Filled::Copied(bytes) => self.bytes_copied += bytes,
+        }
+    }
+
     fn withhold(&mut self, withheld: Withheld) {
         self.owners_not_kept += u64::from(withheld.owner);
         self.privileges_not_kept += u64::from(withheld.privileges);
@@ -259,10 +268,16 @@ pub fn clone_before(
     let (source, target) = (source.as_path(), target.as_path());
     let from = open_source(source, settings.mounts)?;
     let (parent, name) = open_parent(source, target)?;
-    let taken = snapshot::take(&from, (&parent, &name), settings)?;
+    let taken = snapshot::take(&from, &parent, &name, settings)?;
     let (mut staging, report) = match taken {
         Some(taken) => taken,
-        None => build(&from, parent, (target, &name), (settings, witness))?,
+        None => {
+            let staging = Staging::make(parent, &name);
+            let staging =
+                staging.map_err(CloneError::failed("make a temporary directory for", target))?;
+            let report = build(&from, &staging, target, settings, witness)?;
+            (staging, report)
+        }
     };
 
     let durable = match witness {
@@ -292,14 +307,13 @@ fn sync_beside(staging: &Staging, witness: &dyn CloneWitness) -> rustix::io::Res
 /// Builds the clone file by file, in a directory of its own.
 fn build(
     from: &RootDir,
-    parent: OwnedFd,
-    (target, name): (&Path, &CStr),
-    (settings, witness): (&CloneSettings, Option<&dyn CloneWitness>),
-) -> Result<(Staging, CloneReport), CloneError> {
-    let staging = Staging::make(parent, name);
-    let staging = staging.map_err(CloneError::failed("make a temporary directory for", target))?;
+    staging: &Staging,
+    target: &Path,
+    settings: &CloneSettings,
+    witness: Option<&dyn CloneWitness>,
+) -> Result<CloneReport, CloneError> {
     let (root, own) =
-        own_root(&staging).map_err(CloneError::failed("open the temporary", target))?;
+        own_root(staging).map_err(CloneError::failed("open the temporary", target))?;
     let walk_settings = WalkSettings {
         avoid: Some(own),
         ..settings.walk.clone()
@@ -308,11 +322,10 @@ fn build(
     builder.witness = witness;
     builder.takes_sets = settings.databases == DatabaseMode::AreSets;
     let walk = walk::walk(from, &builder, &walk_settings)?;
-    let report = CloneReport {
+    Ok(CloneReport {
         walk,
         ..builder.finish()
-    };
-    Ok((staging, report))
+    })
 }
 
 /// The staging directory as a root, and what it is.

@@ -186,7 +186,7 @@ impl WalkedDir<'_> {
         error: Errno,
     ) -> Result<(), WalkError> {
         let path = self.child(name)?;
-        refused(self.notes, self.strict, (doing, path), error)
+        refused(self.notes, self.strict, doing, path, error)
     }
 }
 
@@ -194,7 +194,8 @@ impl WalkedDir<'_> {
 fn refused(
     notes: &Notes,
     strict: bool,
-    (doing, path): (&'static str, EntryPath),
+    doing: &'static str,
+    path: EntryPath,
     error: Errno,
 ) -> Result<(), WalkError> {
     let reason = match error {

@@ -121,14 +121,14 @@ impl<'a> Builder<'a> {
         found: &WalkedEntry<'_>,
         counts: &mut CloneReport,
     ) -> Result<(), CloneError> {
-        let Some((source, seen)) = self.source(at, found)? else {
+        let Some(source) = self.source(at, found)? else {
             return Ok(());
         };
-        if self.is_set(found, &source) {
+        if self.is_set(found, &source.file) {
             self.put_aside(at, found, true);
             return Ok(());
         }
-        self.whole_file(at, found.name, (source, seen), counts)
+        self.whole_file(at, found.name, source, counts)
     }
 
     /// Clones an open file, whatever it is.
@@ -136,9 +136,10 @@ impl<'a> Builder<'a> {
         &self,
         at: &At<'_>,
         name: &CStr,
-        (source, seen): (OwnedFd, Seen),
+        source: CloneSource,
         counts: &mut CloneReport,
     ) -> Result<(), CloneError> {
+        let CloneSource { file: source, seen } = source;
         let mode = seen.raw_mode & 0o777;
         let target = at.create(name, mode)?;
         let file = FileClone {
@@ -152,11 +153,10 @@ impl<'a> Builder<'a> {
             removed.map_err(at.failed("remove", name))?;
             return Ok(at.place.skip(name, WalkSkip::Replaced)?);
         };
-        let withheld = self.dress(at, &file, &seen, counts)?;
+        let given = self.dress(at, &file, &seen, counts)?;
         counts.files += 1;
         counts.bytes = counts.bytes.saturating_add(seen.size);
-        let source = is_still.then_some(seen);
-        self.show(at, &file, (source, withheld), seen.metadata().mode)
+        self.show(at, &file, is_still.then_some(seen), given)
     }
 
     /// Shows a file to the witness, if there is one.
@@ -164,12 +164,13 @@ impl<'a> Builder<'a> {
         &self,
         at: &At<'_>,
         file: &FileClone<'_>,
-        (source, withheld): (Option<Seen>, Withheld),
-        mut mode: u32,
+        source: Option<Seen>,
+        given: GivenMode,
     ) -> Result<(), CloneError> {
         let Some(witness) = self.witness else {
             return Ok(());
         };
+        let GivenMode { mut mode, withheld } = given;
         let mut size = source.map(|source| source.size);
         if withheld.privileges || size.is_none() {
             let given = metadata::of(&file.target).map_err(at.failed("look at", file.name))?;
@@ -189,10 +190,13 @@ impl<'a> Builder<'a> {
         &self,
         at: &At<'_>,
         found: &WalkedEntry<'_>,
-    ) -> Result<Option<(OwnedFd, Seen)>, CloneError> {
+    ) -> Result<Option<CloneSource>, CloneError> {
         if found.seen.links == 1 {
             let opened = at.place.open_unseen(found.name)?;
-            return Ok(opened.map(|opened| (opened, found.seen)));
+            return Ok(opened.map(|file| CloneSource {
+                file,
+                seen: found.seen,
+            }));
         }
         let opened = at.place.open_file(found.name)?;
         let is_same = |(_, seen): &(OwnedFd, Seen)| seen.identity() == found.seen.identity();
@@ -203,7 +207,7 @@ impl<'a> Builder<'a> {
                 .unwrap_or_else(PoisonError::into_inner);
             strangers.insert(at.place.child(found.name)?);
         }
-        Ok(opened)
+        Ok(opened.map(|(file, seen)| CloneSource { file, seen }))
     }
 
     /// Carries the bytes over, again if they changed meanwhile; returns what the file was then, and whether they are right, and `None` if it
@@ -238,10 +242,7 @@ impl<'a> Builder<'a> {
             if !is_right {
                 at.place.skip(name, WalkSkip::Changed)?;
             }
-            match carried {
-                Filled::Shared(bytes) => counts.bytes_shared += bytes,
-                Filled::Copied(bytes) => counts.bytes_copied += bytes,
-            }
+            counts.carried(carried);
             return Ok(Some((seen, is_right)));
         }
         Ok(None)
@@ -281,7 +282,7 @@ impl<'a> Builder<'a> {
         file: &FileClone<'_>,
         seen: &Seen,
         counts: &mut CloneReport,
-    ) -> Result<Withheld, CloneError> {
+    ) -> Result<GivenMode, CloneError> {
         let FileClone {
             name,
             source,
@@ -301,14 +302,16 @@ impl<'a> Builder<'a> {
         counts.withhold(withheld);
         let refused = metadata::give_access(target, &attributes.user, self.rights);
         counts.attributes_left_out += refused.map_err(at.failed("set the access list of", name))?;
-        Ok(withheld)
+        let mode = seen.metadata().mode;
+        Ok(GivenMode { mode, withheld })
     }
 
     fn show_directory(
         &self,
         path: &EntryPath,
         seen: &Seen,
-        (target, withheld): (&OwnedFd, Withheld),
+        target: &OwnedFd,
+        withheld: Withheld,
     ) -> Result<(), CloneError> {
         let Some(witness) = self.witness.filter(|_| !path.is_root()) else {
             return Ok(());
@@ -447,7 +450,7 @@ impl Visitor for Builder<'_> {
             given.map_err(CloneError::entry("set owner, mode and time of", path))?;
         let refused = metadata::give_access(&target, &access, self.rights);
         let refused = refused.map_err(CloneError::entry("set the access list of", path))?;
-        self.show_directory(path, seen, (&target, withheld))?;
+        self.show_directory(path, seen, &target, withheld)?;
         if withheld != Withheld::default() || refused > 0 {
             let mut counts = CloneReport::default();
             counts.withhold(withheld);
@@ -456,6 +459,20 @@ impl Visitor for Builder<'_> {
         }
         Ok(())
     }
+}
+
+/// An open file of the source.
+struct CloneSource {
+    file: OwnedFd,
+    /// What it was when the walker saw it, or when it was opened.
+    seen: Seen,
+}
+
+/// The permissions that a file of the clone should have, and which of them it did not get.
+#[derive(Clone, Copy)]
+struct GivenMode {
+    mode: u32,
+    withheld: Withheld,
 }
 
 /// One file, here and there.

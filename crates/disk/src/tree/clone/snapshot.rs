@@ -30,7 +30,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Snapshots the source beside the target; `None` when it has to be cloned file by file.
 pub(super) fn take(
     source: &RootDir,
-    (parent, name): (&OwnedFd, &CStr),
+    parent: &OwnedFd,
+    name: &CStr,
     settings: &CloneSettings,
 ) -> Result<Option<(Staging, CloneReport)>, CloneError> {
     if !settings.walk.excludes.is_empty() {

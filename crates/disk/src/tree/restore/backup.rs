@@ -218,7 +218,8 @@ fn leaves(step: &JournalStep, except: &[EntryPath]) -> bool {
 pub fn take_back(
     target: &Path,
     backup: &Path,
-    (origin, label): (&RestoreOrigin, &str),
+    origin: &RestoreOrigin,
+    label: &str,
     except: &[EntryPath],
 ) -> Result<RestoreChanges, RestoreError> {
     let target = RestoreTarget::find(target)?;
@@ -243,8 +244,9 @@ pub fn take_back(
     let root = metadata::of(&lock).map_err(failed())?.inode;
     let mut journal = RestoreJournal::new(root, Rights::of_this_process(), mark);
     let tree = open_in(&fd, TREE).and_then(|fd| RootDir::new(fd, Mounts::Stay));
-    let trees = (&live, &tree.map_err(failed())?);
-    let changes = add_back(&mut journal, &undo, trees, except).ok_or_else(damaged)?;
+    let tree = tree.map_err(failed())?;
+    let expecting = |step| expecting(step, &live, &tree);
+    let changes = add_back(&mut journal, &undo, expecting, except).ok_or_else(damaged)?;
     super::databases::check(&live, &journal)?;
     super::permissions::check(&live, &journal)?;
     let committed = journal
@@ -279,7 +281,7 @@ pub fn take_back(
 fn add_back(
     journal: &mut RestoreJournal,
     undo: &RestoreJournal,
-    trees: (&RootDir, &RootDir),
+    expecting: impl Fn(JournalStep) -> JournalStep,
     except: &[EntryPath],
 ) -> Option<RestoreChanges> {
     let mut changes = RestoreChanges::default();
@@ -287,7 +289,7 @@ fn add_back(
         let step = match step? {
             JournalStep::Kept(step) => JournalStep::Again(step),
             step if leaves(&step, except) => JournalStep::Kept(Box::new(step)),
-            step => expecting(step, trees),
+            step => expecting(step),
         };
         match &step {
             JournalStep::Place(..) => changes.placed += 1,
@@ -306,7 +308,7 @@ fn add_back(
 
 /// Says what is there now, where a step will find it. What is to come back may be other inodes than it was, if whoever keeps
 /// backups has copied this one.
-fn expecting(step: JournalStep, (live, tree): (&RootDir, &RootDir)) -> JournalStep {
+fn expecting(step: JournalStep, live: &RootDir, tree: &RootDir) -> JournalStep {
     let find = |root: &RootDir, path: &EntryPath| {
         let (above, name) = path.split_last()?;
         let above = root.directory(above.as_bytes()).ok()?;

@@ -19,6 +19,16 @@ pub(super) struct ContentSide<'a> {
     pub(super) seen: Seen,
 }
 
+impl<'a> ContentSide<'a> {
+    pub(super) fn new(tree: &'a RootDir, directory: &'a OwnedFd, seen: Seen) -> Self {
+        Self {
+            tree,
+            directory,
+            seen,
+        }
+    }
+}
+
 /// Whether an entry that is no directory is the same on both sides; what cannot be read is not.
 ///
 /// [`Errno::CANCELED`] when somebody wants us to stop.

@@ -13,7 +13,7 @@ use super::error::{RestoreError, failed};
 use super::journal::{JournalMark, RestoreJournal};
 use super::moves::{Moves, RefusedMove, SettledMoves, open_in};
 use super::open_again;
-use super::plan::Planner;
+use super::plan::{PlanInput, Planner};
 use super::scope::RestoreScope;
 use super::target::{RestoreTarget, is_empty};
 use super::{backup, databases, permissions};
@@ -139,12 +139,15 @@ impl Work<'_> {
         self.check_mounts()?;
         let root = self.old.directory(b"").and_then(|root| metadata::of(&root));
         let root = root.map_err(failed("look at", &target.path))?;
-        let planner = Planner::new(
-            (self.old, self.tree),
-            (self.scope, self.cancel),
-            (&target.name, staging.is_inside()),
-            (root.inode, self.mark.clone()),
-        );
+        let input = PlanInput {
+            live: self.old,
+            staged: self.tree,
+            scope: self.scope,
+            cancel: self.cancel,
+            own: &target.name,
+            is_inside: staging.is_inside(),
+        };
+        let planner = Planner::new(input, root.inode, self.mark.clone());
         let (journal, changes) = planner.plan().map_err(|error| match error {
             RestoreError::MountInside(path) => RestoreError::MountInside(target.path.join(path)),
             error => error,

@@ -140,7 +140,7 @@ pub fn undo(target: &Path, origin: &RestoreOrigin) -> Result<KeptBackup, Restore
         && line.as_ref().is_none_or(|line| line.at < backup.at)
         && target.seen.is_some()
     {
-        let changes = backup::take_back(path, &backup.path, (origin, ""), &[])?;
+        let changes = backup::take_back(path, &backup.path, origin, "", &[])?;
         return Ok(KeptBackup {
             path: changes.backup.unwrap_or(backup.path),
             at: backup.at,

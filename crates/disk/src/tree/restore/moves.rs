@@ -37,6 +37,38 @@ pub(super) struct Moves<'a> {
     pub(super) refused: RefusedMove,
 }
 
+/// A name in an open directory, whatever has it.
+#[derive(Clone, Copy, Debug)]
+struct EntryAt<'a> {
+    parent: &'a OwnedFd,
+    name: &'a CStr,
+}
+
+impl<'a> EntryAt<'a> {
+    fn new(parent: &'a OwnedFd, name: &'a CStr) -> Self {
+        Self { parent, name }
+    }
+
+    /// The same name in another directory.
+    fn beneath(self, parent: &'a OwnedFd) -> Self {
+        Self { parent, ..self }
+    }
+
+    fn find(self) -> Result<Option<Seen>> {
+        root_dir::find(self.parent, self.name)
+    }
+
+    fn open_directory(self) -> Result<OwnedFd> {
+        open_in(self.parent, self.name)
+    }
+
+    /// Moves what has this name to one that nothing has.
+    fn rename_to(self, other: EntryAt<'_>) -> Result<()> {
+        let (from, to) = (self.parent.as_fd(), other.parent.as_fd());
+        rename_noreplace(from, self.name, to, other.name)
+    }
+}
+
 /// What becomes of an entry that this user may not move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RefusedMove {
@@ -68,7 +100,7 @@ impl Moves<'_> {
             let (done, doing) = match &step {
                 JournalStep::Remove(path, _) => (self.remove(path, number), "move away"),
                 JournalStep::Place(path, inode, expected) => {
-                    let placed = self.place(path, *inode, (number, expected.is_some()));
+                    let placed = self.place(path, *inode, number, expected.is_some());
                     (placed, "move into place")
                 }
                 JournalStep::Make(path) => (self.way(path, number).map(drop), "make"),
@@ -185,7 +217,8 @@ impl Moves<'_> {
     fn remove(&self, path: &EntryPath, number: usize) -> Result<()> {
         let (above, name) = split(path)?;
         let to = writable(self.staged, &above)?;
-        if root_dir::find(&to, &name)?.is_some() {
+        let to = EntryAt::new(&to, &name);
+        if to.find()?.is_some() {
             return Ok(());
         }
         let from = match writable(self.live, &above) {
@@ -194,43 +227,41 @@ impl Moves<'_> {
             from => Some(from?),
         };
         if let Some(from) = from {
-            match self.carry(path, (&from, &name), (&to, &name)) {
-                Err(Errno::XDEV) => self.set_aside(path, (&from, &name), number)?,
+            let from = to.beneath(&from);
+            match self.carry(path, from, to) {
+                Err(Errno::XDEV) => self.set_aside(path, from, number)?,
                 Err(Errno::NOENT) => {}
                 carried => carried?,
             }
         }
-        self.fetch_from_aside(number, (&to, &name))
+        self.fetch_from_aside(number, to)
     }
 
-    fn place(
-        &self,
-        path: &EntryPath,
-        inode: u64,
-        (number, is_expected): (usize, bool),
-    ) -> Result<()> {
+    fn place(&self, path: &EntryPath, inode: u64, number: usize, is_expected: bool) -> Result<()> {
         let (above, name) = split(path)?;
         let from = writable(self.staged, &above)?;
-        let Some(seen) = root_dir::find(&from, &name)?.filter(|seen| seen.inode == inode) else {
+        let from = EntryAt::new(&from, &name);
+        let Some(seen) = from.find()?.filter(|seen| seen.inode == inode) else {
             // It was done before.
-            return self.fetch_from_aside(number, (&from, &name));
+            return self.fetch_from_aside(number, from);
         };
         let to = self.way(&above, number)?;
-        if is_half_linked(&to, &name, &seen)? {
-            return fs::unlinkat(&from, &*name, AtFlags::empty());
+        let to = from.beneath(&to);
+        if is_half_linked(to, &seen)? {
+            return fs::unlinkat(from.parent, from.name, AtFlags::empty());
         }
         let opened = Self::open_up(self.staged, path, &seen)?;
         let mut may_exchange = is_expected;
         for _ in 0..ATTEMPTS {
             let placed = if may_exchange {
-                self.exchange(path, (&from, &name), (&to, &name))
+                self.exchange(path, from, to)
             } else {
-                rename_noreplace(from.as_fd(), &name, to.as_fd(), &name)
+                from.rename_to(to)
             };
             match placed {
                 Ok(()) => {
-                    close_again(&to, &name, opened)?;
-                    return self.fetch_from_aside(number, (&from, &name));
+                    close_again(to, opened)?;
+                    return self.fetch_from_aside(number, from);
                 }
                 // Whoever is in the way, or was, is asked again for.
                 Err(Errno::EXIST) if !may_exchange => may_exchange = true,
@@ -238,7 +269,7 @@ impl Moves<'_> {
                 Err(Errno::INVAL | Errno::NOSYS | Errno::XDEV | Errno::OPNOTSUPP)
                     if may_exchange =>
                 {
-                    self.set_aside(path, (&to, &name), number)?;
+                    self.set_aside(path, to, number)?;
                     may_exchange = false;
                 }
                 Err(error) => return Err(error),
@@ -248,37 +279,28 @@ impl Moves<'_> {
     }
 
     /// Exchanges a staged entry for a live one.
-    fn exchange(
-        &self,
-        path: &EntryPath,
-        (from, name): (&OwnedFd, &CStr),
-        (to, there): (&OwnedFd, &CStr),
-    ) -> Result<()> {
-        let live = root_dir::find(to, there)?.ok_or(Errno::NOENT)?;
-        let staged = root_dir::find(from, name)?.ok_or(Errno::NOENT)?;
+    fn exchange(&self, path: &EntryPath, from: EntryAt<'_>, to: EntryAt<'_>) -> Result<()> {
+        let live = to.find()?.ok_or(Errno::NOENT)?;
+        let staged = from.find()?.ok_or(Errno::NOENT)?;
         let opened = Self::open_up(self.live, path, &live)?;
-        fs::renameat_with(from, name, to, there, RenameFlags::EXCHANGE)?;
+        let flags = RenameFlags::EXCHANGE;
+        fs::renameat_with(from.parent, from.name, to.parent, to.name, flags)?;
         // xfs takes a directory that gets another parent for one that was changed.
-        for (parent, name, seen) in [(from, name, &live), (to, there, &staged)] {
+        for (at, seen) in [(from, &live), (to, &staged)] {
             if seen.file_type().is_dir() {
                 let times = metadata::times(seen.modified);
-                let _ = fs::utimensat(parent, name, &times, AtFlags::SYMLINK_NOFOLLOW);
+                let _ = fs::utimensat(at.parent, at.name, &times, AtFlags::SYMLINK_NOFOLLOW);
             }
         }
-        close_again(from, name, opened)
+        close_again(from, opened)
     }
 
     /// Moves a live entry to where nothing is.
-    fn carry(
-        &self,
-        path: &EntryPath,
-        (from, name): (&OwnedFd, &CStr),
-        (to, there): (&OwnedFd, &CStr),
-    ) -> Result<()> {
-        let live = root_dir::find(from, name)?.ok_or(Errno::NOENT)?;
+    fn carry(&self, path: &EntryPath, from: EntryAt<'_>, to: EntryAt<'_>) -> Result<()> {
+        let live = from.find()?.ok_or(Errno::NOENT)?;
         let opened = Self::open_up(self.live, path, &live)?;
-        rename_noreplace(from.as_fd(), name, to.as_fd(), there)?;
-        close_again(to, there, opened)
+        from.rename_to(to)?;
+        close_again(to, opened)
     }
 
     /// A directory can be moved only by somebody who may write in it; says which permissions it had.
@@ -292,17 +314,13 @@ impl Moves<'_> {
     }
 
     /// Moves what is in our way aside, entry by entry if it must be.
-    fn set_aside(
-        &self,
-        path: &EntryPath,
-        (from, name): (&OwnedFd, &CStr),
-        number: usize,
-    ) -> Result<()> {
+    fn set_aside(&self, path: &EntryPath, from: EntryAt<'_>, number: usize) -> Result<()> {
         for attempt in 0..ATTEMPTS {
-            let to = aside_name(number, attempt);
-            match self.carry(path, (from, name), (self.aside, &to)) {
+            let name = aside_name(number, attempt);
+            let to = EntryAt::new(self.aside, &name);
+            match self.carry(path, from, to) {
                 Err(Errno::EXIST) => {}
-                Err(Errno::XDEV) => return move_parts((from, name), (self.aside, &to)),
+                Err(Errno::XDEV) => return move_parts(from, to),
                 Err(Errno::NOENT) => return Ok(()),
                 carried => return carried,
             }
@@ -311,12 +329,13 @@ impl Moves<'_> {
     }
 
     /// Gives what was moved aside its place in the staged tree; what came after the first stays where it is.
-    fn fetch_from_aside(&self, number: usize, (to, name): (&OwnedFd, &CStr)) -> Result<()> {
-        let aside = aside_name(number, 0);
-        if root_dir::find(self.aside, &aside)?.is_none() {
+    fn fetch_from_aside(&self, number: usize, to: EntryAt<'_>) -> Result<()> {
+        let name = aside_name(number, 0);
+        let aside = EntryAt::new(self.aside, &name);
+        if aside.find()?.is_none() {
             return Ok(());
         }
-        match rename_noreplace(self.aside.as_fd(), &aside, to.as_fd(), name) {
+        match aside.rename_to(to) {
             Err(Errno::EXIST) => Ok(()),
             fetched => fetched,
         }
@@ -333,14 +352,15 @@ impl Moves<'_> {
             let above = writable(self.live, &here)?;
             here = here.child(name).map_err(|_| Errno::INVAL)?;
             let name = CString::new(name).map_err(|_| Errno::INVAL)?;
-            match root_dir::find(&above, &name)? {
+            let in_the_way = EntryAt::new(&above, &name);
+            match in_the_way.find()? {
                 Some(seen) if seen.file_type().is_dir() => continue,
                 Some(_) if self.is_limited => return Err(Errno::NOTDIR),
                 // Never the first name: that is for what belongs at the place of the step itself.
                 Some(_) => {
                     let free = (1..ATTEMPTS).find_map(|attempt| {
                         let to = aside_name(number, attempt);
-                        match self.carry(&here, (&above, &name), (self.aside, &to)) {
+                        match self.carry(&here, in_the_way, EntryAt::new(self.aside, &to)) {
                             Err(Errno::EXIST) => None,
                             Err(Errno::NOENT) => Some(Ok(())),
                             carried => Some(carried),
@@ -402,8 +422,8 @@ impl Moves<'_> {
 }
 
 /// Whether a step without the call for it was interrupted between the new name and the removal of the old one.
-fn is_half_linked(to: &OwnedFd, name: &CStr, staged: &Seen) -> Result<bool> {
-    let live = root_dir::find(to, name)?;
+fn is_half_linked(to: EntryAt<'_>, staged: &Seen) -> Result<bool> {
+    let live = to.find()?;
     let is_file = !staged.file_type().is_dir();
     Ok(is_file && live.is_some_and(|live| live.identity() == staged.identity()))
 }
@@ -412,33 +432,35 @@ fn aside_name(number: usize, attempt: usize) -> CString {
     CString::new(format!("{number}-{attempt}")).expect("digits")
 }
 
-fn close_again(parent: &OwnedFd, name: &CStr, mode: Option<u32>) -> Result<()> {
+fn close_again(at: EntryAt<'_>, mode: Option<u32>) -> Result<()> {
     match mode {
-        Some(mode) => set_mode(parent, name, mode),
+        Some(mode) => set_mode(at.parent, at.name, mode),
         None => Ok(()),
     }
 }
 
 /// Moves a directory that cannot be renamed: makes another one, and moves what is in it until it can be removed.
-fn move_parts((from, name): (&OwnedFd, &CStr), (to, there): (&OwnedFd, &CStr)) -> Result<()> {
-    let source = open_in(from, name)?;
-    match fs::mkdirat(to, there, Mode::RWXU) {
+fn move_parts(from: EntryAt<'_>, to: EntryAt<'_>) -> Result<()> {
+    let source = from.open_directory()?;
+    match fs::mkdirat(to.parent, to.name, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error),
     }
-    let target = open_in(to, there)?;
+    let target = to.open_directory()?;
     let (seen, user) = (metadata::of(&source)?, metadata::attributes(&source)?.user);
     for _ in 0..ATTEMPTS {
         let is_entry = |name: &[u8]| !matches!(name, b"." | b"..");
-        for part in staging::named(&source, b"", is_entry)? {
-            match rename_noreplace(source.as_fd(), &part, target.as_fd(), &part) {
+        for name in staging::named(&source, b"", is_entry)? {
+            let part = EntryAt::new(&source, &name);
+            let there = part.beneath(&target);
+            match part.rename_to(there) {
                 Err(Errno::NOENT) => {}
-                Err(Errno::XDEV) => move_parts((&source, &part), (&target, &part))?,
-                Err(Errno::EXIST) => move_again((&source, &part), &target)?,
+                Err(Errno::XDEV) => move_parts(part, there)?,
+                Err(Errno::EXIST) => move_again(part, &target)?,
                 moved => moved?,
             }
         }
-        match fs::unlinkat(from, name, AtFlags::REMOVEDIR) {
+        match fs::unlinkat(from.parent, from.name, AtFlags::REMOVEDIR) {
             // Somebody put something into it meanwhile.
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
             removed => {
@@ -453,18 +475,18 @@ fn move_parts((from, name): (&OwnedFd, &CStr), (to, there): (&OwnedFd, &CStr)) -
 }
 
 /// Moves something whose name was moved before: a directory that was moved in part, or what somebody made anew since.
-fn move_again((source, part): (&OwnedFd, &CStr), target: &OwnedFd) -> Result<()> {
-    let is_directory = |fd: &OwnedFd| {
-        let seen = root_dir::find(fd, part);
+fn move_again(part: EntryAt<'_>, target: &OwnedFd) -> Result<()> {
+    let is_directory = |at: EntryAt<'_>| {
+        let seen = at.find();
         seen.map(|seen| seen.is_some_and(|seen| seen.file_type().is_dir()))
     };
-    if is_directory(source)? && is_directory(target)? {
-        return move_parts((source, part), (target, part));
+    if is_directory(part)? && is_directory(part.beneath(target))? {
+        return move_parts(part, part.beneath(target));
     }
     for attempt in 1..ATTEMPTS {
-        let name = [part.to_bytes(), format!("~{attempt}").as_bytes()].concat();
+        let name = [part.name.to_bytes(), format!("~{attempt}").as_bytes()].concat();
         let name = CString::new(name).map_err(|_| Errno::INVAL)?;
-        match rename_noreplace(source.as_fd(), part, target.as_fd(), &name) {
+        match part.rename_to(EntryAt::new(target, &name)) {
             Err(Errno::EXIST) => {}
             moved => return moved,
         }

@@ -42,9 +42,9 @@ struct PlannedName {
     staged: u64,
 }
 
-/// Makes the plan.
+/// What a plan is made for.
 #[derive(Debug)]
-pub(super) struct Planner<'a> {
+pub(super) struct PlanInput<'a> {
     pub(super) live: &'a RootDir,
     pub(super) staged: &'a RootDir,
     pub(super) scope: &'a RestoreScope,
@@ -53,7 +53,25 @@ pub(super) struct Planner<'a> {
     pub(super) own: &'a CStr,
     /// Whether we are staged in there ourselves.
     pub(super) is_inside: bool,
-    pub(super) rights: Rights,
+}
+
+/// A directory of both trees, open.
+#[derive(Clone, Copy)]
+struct OpenSides<'a> {
+    live: &'a OwnedFd,
+    staged: &'a OwnedFd,
+}
+
+/// Makes the plan.
+#[derive(Debug)]
+pub(super) struct Planner<'a> {
+    live: &'a RootDir,
+    staged: &'a RootDir,
+    scope: &'a RestoreScope,
+    cancel: &'a AtomicBool,
+    own: &'a CStr,
+    is_inside: bool,
+    rights: Rights,
     changes: RestoreChanges,
     journal: RestoreJournal,
     pairs: HashMap<EntryPath, Pair>,
@@ -69,12 +87,16 @@ pub(super) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    pub(super) fn new(
-        (live, staged): (&'a RootDir, &'a RootDir),
-        (scope, cancel): (&'a RestoreScope, &'a AtomicBool),
-        (own, is_inside): (&'a CStr, bool),
-        (root, mark): (u64, JournalMark),
-    ) -> Self {
+    /// A plan for the live directory that is the inode `root`.
+    pub(super) fn new(input: PlanInput<'a>, root: u64, mark: JournalMark) -> Self {
+        let PlanInput {
+            live,
+            staged,
+            scope,
+            cancel,
+            own,
+            is_inside,
+        } = input;
         let rights = Rights::of_this_process();
         let mut journal = RestoreJournal::new(root, rights, mark);
         journal.is_limited = scope.limits.only.is_some();
@@ -159,14 +181,16 @@ impl<'a> Planner<'a> {
         let failed = || entry("open", path);
         let live = open(self.live, path).map_err(failed())?;
         let staged = open(self.staged, path).map_err(failed())?;
+        let sides = OpenSides {
+            live: &live,
+            staged: &staged,
+        };
         self.touched.clear();
         self.found_right = 0;
         if let Some((name, is_last)) = self.scope.next_to(path) {
             let name = CString::new(name).expect("no name of an entry has a NUL");
-            self.on_the_way(path, (&name, is_last), (&live, &staged))?;
-            return self.beside(is_last, |own, name| {
-                own.on_the_way(path, (name, true), (&live, &staged))
-            });
+            self.on_the_way(path, &name, is_last, sides)?;
+            return self.beside(is_last, |own, name| own.on_the_way(path, name, true, sides));
         }
         let own = Some(self.own).filter(|_| path.is_root());
         let mut here = names(&live, own).map_err(entry("list", path))?.into_iter();
@@ -194,7 +218,7 @@ impl<'a> Planner<'a> {
             match order {
                 Ordering::Less => self.only_live(child, &name, &live)?,
                 Ordering::Greater => self.only_staged(child, &name, &staged)?,
-                Ordering::Equal => self.both(&child, &name, (&live, &staged))?,
+                Ordering::Equal => self.both(&child, &name, sides)?,
             }
             if order.is_le() {
                 one = here.next();
@@ -224,9 +248,11 @@ impl<'a> Planner<'a> {
     fn on_the_way(
         &mut self,
         path: &EntryPath,
-        (name, is_last): (&CStr, bool),
-        (live, staged): (&OwnedFd, &OwnedFd),
+        name: &CStr,
+        is_last: bool,
+        sides: OpenSides<'_>,
     ) -> Result<(), RestoreError> {
+        let OpenSides { live, staged } = sides;
         let child = path.child(name.to_bytes());
         let child = child.map_err(|_| entry("name an entry of", path)(Errno::INVAL))?;
         let look = |directory: &OwnedFd| {
@@ -237,7 +263,7 @@ impl<'a> Planner<'a> {
             (None, None, _) => {}
             (Some(_), None, true) => self.only_live(child, name, live)?,
             (None, Some(_), true) => self.only_staged(child, name, staged)?,
-            (Some(_), Some(_), true) => self.both(&child, name, (live, staged))?,
+            (Some(_), Some(_), true) => self.both(&child, name, sides)?,
             (Some(seen), _, false) if !seen.file_type().is_dir() => {
                 return Err(RestoreError::InTheWay(child));
             }
@@ -314,7 +340,7 @@ impl<'a> Planner<'a> {
         self.found_right += usize::from(matches!(since, Some(Since::Same | Since::Changed)));
         if is_preserved || since.is_some() {
             self.changes.untouched += 1;
-        } else if is_unreadable(seen.as_ref(), (live, name)) || !self.permissions.may_move(&path) {
+        } else if is_unreadable(seen.as_ref(), live, name) || !self.permissions.may_move(&path) {
             // No save could read it, or it cannot be moved: it is no more known than what a save leaves out.
             self.changes.not_permitted.push(path);
         } else if is_directory && self.scope.limits.looks_into && self.holds_what_stays(&path) {
@@ -344,7 +370,7 @@ impl<'a> Planner<'a> {
             };
             self.scope.is_excepted(&child)
                 || self.scope.preserves(&child, &seen)
-                || is_unreadable(Some(&seen), (&directory, name))
+                || is_unreadable(Some(&seen), &directory, name)
                 || (seen.file_type().is_dir() && self.holds_what_stays(&child))
         })
     }
@@ -395,7 +421,7 @@ impl<'a> Planner<'a> {
         }
         let seen = metadata::look(staged.as_fd(), name).map_err(entry("look at", &path))?;
         if seen.file_type().is_file() && seen.links > 1 {
-            self.name(path, &seen, (None, None));
+            self.name(path, &seen, None, None);
             return Ok(());
         }
         if seen.file_type().is_dir() {
@@ -451,8 +477,9 @@ impl<'a> Planner<'a> {
         &mut self,
         path: &EntryPath,
         name: &CStr,
-        (live, staged): (&OwnedFd, &OwnedFd),
+        sides: OpenSides<'_>,
     ) -> Result<(), RestoreError> {
+        let OpenSides { live, staged } = sides;
         let failed = || entry("look at", path);
         let wanted = metadata::look(staged.as_fd(), name).map_err(failed())?;
         let seen = match metadata::look(live.as_fd(), name) {
@@ -488,18 +515,19 @@ impl<'a> Planner<'a> {
                 return Ok(());
             }
         }
-        let sides = [(self.live, live, seen), (self.staged, staged, wanted)];
-        let same = !was_directory && self.is_same(path, name, sides)?;
+        let mine = ContentSide::new(self.live, live, seen);
+        let theirs = ContentSide::new(self.staged, staged, wanted);
+        let same = !was_directory && self.is_same(path, name, &mine, &theirs)?;
         if !same && self.scope.is_left_alone(path, &seen) {
             self.changes.left_alone.push(path.clone());
             return Ok(());
         }
-        if !same && self.scope.limits.looks_into && Self::is_anothers_secret(&seen, (live, name)) {
+        if !same && self.scope.limits.looks_into && Self::is_anothers_secret(&seen, live, name) {
             self.barred.push(path.clone());
         }
         let has_names = wanted.links > 1 || (same && seen.links > 1);
         if wanted.file_type().is_file() && has_names {
-            self.name(path.clone(), &wanted, (same.then_some(seen), Some(seen)));
+            self.name(path.clone(), &wanted, same.then_some(seen), Some(seen));
             return Ok(());
         }
         if same {
@@ -511,34 +539,25 @@ impl<'a> Planner<'a> {
     }
 
     /// Whether a file belongs to another user and may not be read, so that nothing but the backup would have it.
-    fn is_anothers_secret(seen: &Seen, (live, name): (&OwnedFd, &CStr)) -> bool {
+    fn is_anothers_secret(seen: &Seen, live: &OwnedFd, name: &CStr) -> bool {
         let own = rustix::process::geteuid().as_raw();
-        seen.file_type().is_file() && seen.uid != own && is_unreadable(Some(seen), (live, name))
+        seen.file_type().is_file() && seen.uid != own && is_unreadable(Some(seen), live, name)
     }
 
     fn is_same(
         &self,
         path: &EntryPath,
         name: &CStr,
-        sides: [(&RootDir, &OwnedFd, Seen); 2],
+        mine: &ContentSide<'_>,
+        theirs: &ContentSide<'_>,
     ) -> Result<bool, RestoreError> {
-        let [mine, theirs] = sides.map(|(tree, directory, seen)| ContentSide {
-            tree,
-            directory,
-            seen,
-        });
-        are_same(name, &mine, &theirs, self.cancel).map_err(|error| match error {
+        are_same(name, mine, theirs, self.cancel).map_err(|error| match error {
             Errno::CANCELED => RestoreError::Cancelled,
             error => entry("compare", path)(error),
         })
     }
 
-    fn name(
-        &mut self,
-        path: EntryPath,
-        staged: &Seen,
-        (live, there): (Option<Seen>, Option<Seen>),
-    ) {
+    fn name(&mut self, path: EntryPath, staged: &Seen, live: Option<Seen>, there: Option<Seen>) {
         self.touched.insert(path.clone());
         let names = self.linked.entry(staged.inode).or_default();
         names.push(PlannedName {
@@ -633,7 +652,7 @@ impl<'a> Planner<'a> {
 }
 
 /// Whether nobody but its owner, or not even that one, may read an entry.
-fn is_unreadable(seen: Option<&Seen>, (live, name): (&OwnedFd, &CStr)) -> bool {
+fn is_unreadable(seen: Option<&Seen>, live: &OwnedFd, name: &CStr) -> bool {
     let what = match seen.map(Seen::file_type) {
         Some(FileType::RegularFile) => Access::READ_OK,
         Some(FileType::Directory) => Access::READ_OK | Access::EXEC_OK,

@@ -118,8 +118,8 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
         match self.root.directory(path.as_bytes()) {
             Ok(fd) => Ok(Some(fd)),
             Err(error) => {
-                let what = ("open the directory", path.clone());
-                refused(&self.notes, self.settings.strict, what, error).map(|()| None)
+                let (doing, path) = ("open the directory", path.clone());
+                refused(&self.notes, self.settings.strict, doing, path, error).map(|()| None)
             }
         }
     }

@@ -482,7 +482,7 @@ impl LiveRestore<'_> {
                 from: called(from),
             };
             let directory = workspace.directory();
-            let taken = restore::take_back(directory, &backup, (&origin, &label), &plan.except);
+            let taken = restore::take_back(directory, &backup, &origin, &label, &plan.except);
             taken.map_err(slots::SlotError::from)
         } else {
             let restore_in_place = |except: &[EntryPath]| {

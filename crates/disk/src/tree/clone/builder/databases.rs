@@ -1,10 +1,10 @@
 //! Databases, each cloned with what belongs to it, when the rest of their directory has been.
 
-use super::{At, Builder, CloneError, CloneReport, FileClone};
+use super::{At, Builder, CloneError, CloneReport, CloneSource, FileClone};
 use crate::form::chunked::databases::{DatabaseState, owner_name};
-use crate::fs::metadata;
+use crate::fs::metadata::{self, Seen};
 use crate::tree::content::{self, CarryError, CarryLimit, Filled};
-use crate::tree::database_set::{self, Set, SetMember, TakenSet};
+use crate::tree::database_set::{self, Set, TakenSet};
 use crate::tree::walk::{WalkError, WalkSkip, WalkedEntry};
 use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
@@ -23,7 +23,19 @@ pub(super) struct WaitingFile {
 }
 
 /// A file of a set in the clone.
-type Made = (OwnedFd, u32, Option<Filled>);
+struct MadeMember {
+    target: OwnedFd,
+    /// The permissions that were asked for when it was made.
+    mode: u32,
+    /// What came across; nothing before the first attempt.
+    filled: Option<Filled>,
+}
+
+/// A database, and the files of the clone that it was carried over to.
+struct ClonedSet {
+    taken: TakenSet,
+    made: HashMap<&'static [u8], MadeMember>,
+}
 
 impl Builder<'_> {
     /// Whether a file may belong to a database beside it, going by its name.
@@ -67,17 +79,17 @@ impl Builder<'_> {
 
     /// Clones a file that is only called like what belongs to a database; it may be one itself.
     fn stray(&self, at: &At<'_>, name: &CStr, counts: &mut CloneReport) -> Result<(), CloneError> {
-        let Some((source, seen)) = at.place.open_file(name)? else {
+        let Some((file, seen)) = at.place.open_file(name)? else {
             return Ok(());
         };
-        if database_set::may_be(seen.size) && database_set::is_database(&source) {
+        if database_set::may_be(seen.size) && database_set::is_database(&file) {
             return self.set(at, name, counts);
         }
-        self.whole_file(at, name, (source, seen), counts)
+        self.whole_file(at, name, CloneSource { file, seen }, counts)
     }
 
     fn set(&self, at: &At<'_>, name: &CStr, counts: &mut CloneReport) -> Result<(), CloneError> {
-        let mut made: HashMap<&'static [u8], Made> = HashMap::new();
+        let mut made: HashMap<&'static [u8], MadeMember> = HashMap::new();
         let mut failed = None;
         let set = Set {
             root: at.place.root(),
@@ -87,29 +99,37 @@ impl Builder<'_> {
         };
         let taken = database_set::take(&set, &mut |member, deadline| {
             if !made.contains_key(member.suffix) {
-                let permissions = member.seen.raw_mode & 0o777;
-                match at.create(&named(name, member.suffix), permissions) {
-                    Ok(target) => made.insert(member.suffix, (target, permissions, None)),
+                let mode = member.seen.raw_mode & 0o777;
+                let filled = None;
+                match at.create(&named(name, member.suffix), mode) {
+                    Ok(target) => made.insert(
+                        member.suffix,
+                        MadeMember {
+                            target,
+                            mode,
+                            filled,
+                        },
+                    ),
                     Err(error) => {
                         failed = Some(error);
                         return Err(CarryError::Failed(Errno::IO));
                     }
                 };
             }
-            let Some((target, _, filled)) = made.get_mut(member.suffix) else {
+            let Some(made) = made.get_mut(member.suffix) else {
                 return Err(CarryError::Failed(Errno::IO));
             };
-            if filled.is_some() {
-                fs::ftruncate(&*target, 0)?;
+            if made.filled.is_some() {
+                fs::ftruncate(&made.target, 0)?;
             }
-            let (from, to) = (member.source.as_fd(), target.as_fd());
+            let (from, to) = (member.source.as_fd(), made.target.as_fd());
             let stop = CarryLimit {
                 cancel: self.cancel,
                 deadline,
             };
-            *filled = Some(Filled::Copied(0));
+            made.filled = Some(Filled::Copied(0));
             let carried = content::carry_until(from, to, member.seen.size, self.fallback, stop)?;
-            *filled = Some(carried);
+            made.filled = Some(carried);
             Ok(())
         });
         let taken = match (taken, failed) {
@@ -117,20 +137,30 @@ impl Builder<'_> {
             (Err(trouble), None) => return Err(at.trouble(name, trouble)),
             (Ok(taken), _) => taken,
         };
-        self.settle_set(at, name, (taken, made), counts)
+        self.settle_set(at, name, ClonedSet { taken, made }, counts)
     }
 
     fn settle_set(
         &self,
         at: &At<'_>,
         name: &CStr,
-        (taken, mut made): (TakenSet, HashMap<&'static [u8], Made>),
+        set: ClonedSet,
         counts: &mut CloneReport,
     ) -> Result<(), CloneError> {
+        let ClonedSet { taken, mut made } = set;
         let is_there = !taken.members.is_empty();
         for member in taken.members {
             if let Some(made) = made.remove(member.suffix) {
-                self.settle_member(at, &named(name, member.suffix), (member, made), counts)?;
+                if let Some(filled) = made.filled {
+                    counts.carried(filled);
+                }
+                let file = FileClone {
+                    name: &named(name, member.suffix),
+                    source: member.source,
+                    target: made.target,
+                    mode: made.mode,
+                };
+                self.settle_member(at, &file, &member.seen, counts)?;
             }
         }
         for suffix in made.into_keys() {
@@ -158,28 +188,16 @@ impl Builder<'_> {
     fn settle_member(
         &self,
         at: &At<'_>,
-        name: &CStr,
-        (member, (target, mode, filled)): (SetMember, Made),
+        file: &FileClone<'_>,
+        seen: &Seen,
         counts: &mut CloneReport,
     ) -> Result<(), CloneError> {
-        match filled {
-            Some(Filled::Shared(bytes)) => counts.bytes_shared += bytes,
-            Some(Filled::Copied(bytes)) => counts.bytes_copied += bytes,
-            None => {}
-        }
-        let SetMember { source, seen, .. } = member;
-        let file = FileClone {
-            name,
-            source,
-            target,
-            mode,
-        };
-        let withheld = self.dress(at, &file, &seen, counts)?;
+        let given = self.dress(at, file, seen, counts)?;
         counts.files += 1;
         counts.bytes = counts.bytes.saturating_add(seen.size);
-        let now = metadata::of(&file.source).map_err(at.failed("look at", name))?;
-        let source = now.is_unchanged_since(&seen).then_some(seen);
-        self.show(at, &file, (source, withheld), seen.metadata().mode)
+        let now = metadata::of(&file.source).map_err(at.failed("look at", file.name))?;
+        let source = now.is_unchanged_since(seen).then_some(*seen);
+        self.show(at, file, source, given)
     }
 
     /// Clones the index of a WAL as it is at any moment: whoever opens the database first makes it anew.
@@ -195,14 +213,14 @@ impl Builder<'_> {
         let target = at.create(name, mode)?;
         let (from, to) = (source.as_fd(), target.as_fd());
         let carried = content::carry(from, to, seen.size, self.fallback, self.cancel);
-        let carried = carried.map_err(|trouble| at.trouble(name, trouble))?;
-        let member = SetMember {
-            suffix: b"-shm",
+        counts.carried(carried.map_err(|trouble| at.trouble(name, trouble))?);
+        let file = FileClone {
+            name,
             source,
-            seen,
+            target,
+            mode,
         };
-        let cloned = (target, mode, Some(carried));
-        self.settle_member(at, name, (member, cloned), counts)
+        self.settle_member(at, &file, &seen, counts)
     }
 }
 
