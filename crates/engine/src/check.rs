@@ -17,6 +17,7 @@ use stasis_disk::check::{self, CheckSettings, Checked};
 pub use stasis_disk::check::{CheckError, CheckReport, Depth, Spawn, Verdict};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::WalkError;
+use stasis_model::failure::AtPath;
 use stasis_model::tree::EntryPath;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -76,11 +77,8 @@ pub struct CheckedTree {
 pub async fn check_tree(command: CheckTree) -> Result<CheckedTree, Error> {
     let report = bridge::blocking(move || {
         let root = RootDir::open(&command.root, Mounts::Stay);
-        let root = root.map_err(|source| WalkError::Failed {
-            doing: "open the directory",
-            path: EntryPath::root(),
-            source: source.into(),
-        })?;
+        let root = root.on("open the directory", EntryPath::root());
+        let root = root.map_err(WalkError::from)?;
         let settings = CheckSettings {
             depth: command.depth,
             cancel: command.cancel,

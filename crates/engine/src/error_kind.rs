@@ -80,7 +80,7 @@ pub(crate) fn policy(error: &PolicyError) -> ErrorKind {
 pub(crate) fn clone(error: &CloneError) -> ErrorKind {
     match error {
         CloneError::Walk(error) => walk(error),
-        CloneError::Entry { source, .. } | CloneError::Failed { source, .. } => io_kind(source),
+        CloneError::Failed(failure) => failure_kind(failure),
         CloneError::CannotShare { .. } => ErrorKind::Limit,
         CloneError::Exists(_)
         | CloneError::SourceIsSymlink(_)
@@ -121,7 +121,7 @@ pub(crate) fn archive(error: &ArchiveError) -> ErrorKind {
 
 pub(crate) fn walk(error: &WalkError) -> ErrorKind {
     match error {
-        WalkError::Failed { source, .. } => io_kind(source),
+        WalkError::Failed(failure) => failure_kind(failure),
         WalkError::TooDeep { .. } => ErrorKind::Limit,
         WalkError::Incomplete { reason, .. } => match reason {
             stasis_disk::tree::walk::WalkSkip::Unreadable => ErrorKind::Denied,
@@ -174,9 +174,8 @@ pub(crate) fn change(error: &ChangeError) -> ErrorKind {
 pub(crate) fn place(error: &PlaceError) -> ErrorKind {
     match error {
         PlaceError::Write(error) => tree_write(error),
-        PlaceError::Failed { source, .. }
-        | PlaceError::Entry { source, .. }
-        | PlaceError::CannotExchange { source, .. } => io_kind(source),
+        PlaceError::Failed(failure) => failure_kind(failure),
+        PlaceError::CannotExchange { source, .. } => io_kind(source),
         PlaceError::HalfDone { .. } => ErrorKind::Retry,
         PlaceError::BadJournal(_) => ErrorKind::Corrupt,
         PlaceError::NothingKept(_) => ErrorKind::NotFound,
@@ -190,7 +189,7 @@ pub(crate) fn place(error: &PlaceError) -> ErrorKind {
 /// A tree that could not be written: what is wrong with it is wrong where it came from.
 pub(crate) fn tree_write(error: &TreeWriteError) -> ErrorKind {
     match error {
-        TreeWriteError::Failed { source, .. } => io_kind(source),
+        TreeWriteError::Failed(failure) => failure_kind(failure),
         TreeWriteError::TooManyBytes(_)
         | TreeWriteError::TooManyEntries(_)
         | TreeWriteError::NoRoom { .. } => ErrorKind::Limit,

@@ -111,6 +111,16 @@ impl Failure {
         }))
     }
 
+    /// A failure because of what the system said, which tells the kind.
+    pub fn from_io(
+        error: impl Into<io::Error>,
+        op: impl Into<Cow<'static, str>>,
+        target: impl Display,
+    ) -> Self {
+        let error = error.into();
+        Self::new(Kinded::kind(&error), op, target).because(error)
+    }
+
     /// The same, with what the user can do now: one line, a command where there is one.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
@@ -210,10 +220,7 @@ impl<T, E: Into<io::Error>> AtPath<T> for Result<T, E> {
     }
 
     fn on(self, op: impl Into<Cow<'static, str>>, target: impl Display) -> Result<T, Failure> {
-        self.map_err(|error| {
-            let error = error.into();
-            Failure::new(Kinded::kind(&error), op, target).because(error)
-        })
+        self.map_err(|error| Failure::from_io(error, op, target))
     }
 }
 

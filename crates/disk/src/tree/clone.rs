@@ -24,6 +24,7 @@ use crate::tree::walk::{self, WalkError, WalkReport, WalkSettings};
 use builder::Builder;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use stasis_model::failure::{AtPath, Failure};
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::SlotDatabase;
 use std::ffi::CString;
@@ -174,28 +175,9 @@ pub enum CloneError {
     /// The source could not be read.
     #[error(transparent)]
     Walk(#[from] WalkError),
-    /// An entry of the clone could not be made.
-    #[error("could not {doing} `{path}`")]
-    Entry {
-        /// What we were doing.
-        doing: &'static str,
-        /// To which entry.
-        path: EntryPath,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-    /// Something around the clone failed.
-    #[error("could not {doing} `{}`", .path.display())]
-    Failed {
-        /// What we were doing.
-        doing: &'static str,
-        /// To what.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    /// An entry of the clone, or something around it, could not be made.
+    #[error(transparent)]
+    Failed(#[from] Failure),
     /// The bytes cannot be shared, and copying was not allowed.
     #[error("the filesystem cannot share the bytes of `{path}` with a clone")]
     CannotShare {
@@ -227,26 +209,6 @@ pub enum CloneError {
     },
 }
 
-impl CloneError {
-    fn entry(doing: &'static str, path: &EntryPath) -> impl FnOnce(Errno) -> Self {
-        let path = path.clone();
-        move |error| Self::Entry {
-            doing,
-            path,
-            source: error.into(),
-        }
-    }
-
-    fn failed(doing: &'static str, path: &Path) -> impl FnOnce(Errno) -> Self {
-        let path = path.to_owned();
-        move |error| Self::Failed {
-            doing,
-            path,
-            source: error.into(),
-        }
-    }
-}
-
 /// Makes `target` a clone of the directory `source`.
 pub fn clone(
     source: &Path,
@@ -273,8 +235,7 @@ pub fn clone_before(
         Some(taken) => taken,
         None => {
             let staging = Staging::make(parent, &name);
-            let staging =
-                staging.map_err(CloneError::failed("make a temporary directory for", target))?;
+            let staging = staging.at("make a temporary directory for", target)?;
             let report = build(&from, &staging, target, settings, witness)?;
             (staging, report)
         }
@@ -284,13 +245,13 @@ pub fn clone_before(
         None => staging.sync(),
         Some(witness) => sync_beside(&staging, witness),
     };
-    durable.map_err(CloneError::failed("make durable", target))?;
+    durable.at("make durable", target)?;
     match staging.publish(&name) {
         Err(Errno::EXIST) => return Err(CloneError::Exists(target.to_owned())),
-        published => published.map_err(CloneError::failed("rename into place", target))?,
+        published => published.at("rename into place", target)?,
     }
     let durable = staging.sync_name();
-    durable.map_err(CloneError::failed("make durable the name of", target))?;
+    durable.at("make durable the name of", target)?;
     Ok(report)
 }
 
@@ -312,8 +273,7 @@ fn build(
     settings: &CloneSettings,
     witness: Option<&dyn CloneWitness>,
 ) -> Result<CloneReport, CloneError> {
-    let (root, own) =
-        own_root(staging).map_err(CloneError::failed("open the temporary", target))?;
+    let (root, own) = own_root(staging).at("open the temporary", target)?;
     let walk_settings = WalkSettings {
         avoid: Some(own),
         ..settings.walk.clone()
@@ -338,13 +298,13 @@ fn own_root(staging: &Staging) -> rustix::io::Result<(RootDir, (u64, u64))> {
 
 fn open_source(source: &Path, mounts: Mounts) -> Result<RootDir, CloneError> {
     let seen = fs::statat(fs::CWD, source, AtFlags::SYMLINK_NOFOLLOW);
-    let seen = seen.map_err(CloneError::failed("find", source))?;
+    let seen = seen.at("find", source)?;
     if metadata::Seen::from(&seen).file_type().is_symlink() {
         return Err(CloneError::SourceIsSymlink(source.to_owned()));
     }
     let opened = RootDir::open(source, mounts);
-    let opened = opened.map_err(CloneError::failed("open the directory", source))?;
-    let everything = fs::stat("/").map_err(CloneError::failed("find", Path::new("/")))?;
+    let opened = opened.at("open the directory", source)?;
+    let everything = fs::stat("/").at("find", Path::new("/"))?;
     if metadata::Seen::from(&everything).identity() == metadata::Seen::from(&seen).identity() {
         return Err(CloneError::SourceIsEverything);
     }
@@ -355,25 +315,25 @@ fn open_source(source: &Path, mounts: Mounts) -> Result<RootDir, CloneError> {
 fn open_parent(source: &Path, target: &Path) -> Result<(OwnedFd, CString), CloneError> {
     let nameless = || CloneError::Nameless(target.to_owned());
     let name = target.file_name().ok_or_else(nameless)?;
-    let name = CString::new(name.as_bytes()).map_err(|_| nameless())?;
+    let name = CString::new(name.as_bytes()).ok().ok_or_else(nameless)?;
     let parent = target.parent().filter(|path| !path.as_os_str().is_empty());
     let parent = parent.unwrap_or_else(|| Path::new("."));
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = fs::open(parent, flags, Mode::empty());
-    let opened = opened.map_err(CloneError::failed("open the directory", parent))?;
+    let opened = opened.at("open the directory", parent)?;
 
-    let failed = || CloneError::failed("compare with the source", target);
-    let source_fd = fs::open(source, flags, Mode::empty()).map_err(failed())?;
+    let comparing = "compare with the source";
+    let source_fd = fs::open(source, flags, Mode::empty()).at(comparing, target)?;
     let overlap = || CloneError::Overlap {
         source_path: source.to_owned(),
         target: target.to_owned(),
     };
-    if root_dir::is_within(&opened, &source_fd).map_err(failed())? {
+    if root_dir::is_within(&opened, &source_fd).at(comparing, target)? {
         return Err(overlap());
     }
-    if let Some(seen) = root_dir::find(&opened, &name).map_err(failed())? {
+    if let Some(seen) = root_dir::find(&opened, &name).at(comparing, target)? {
         let holds_source = seen.file_type().is_dir()
-            && root_dir::holds(seen.identity(), &source_fd).map_err(failed())?;
+            && root_dir::holds(seen.identity(), &source_fd).at(comparing, target)?;
         return Err(if holds_source {
             overlap()
         } else {

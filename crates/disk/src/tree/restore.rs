@@ -48,12 +48,12 @@ use crate::fs::metadata::Seen;
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::fs::staging::Staging;
 use crate::tree::write::{NewFile, TreeWriter, WriteReport, WriteSettings};
-use error::failed;
 use journal::JournalMark;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use scope::RestoreScope;
 pub use scope::{KeepIf, KnownEntry, RestoreLimits, is_part_of};
+use stasis_model::failure::{AtPath, Failure};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use std::ffi::CString;
@@ -140,19 +140,21 @@ impl RestoreStage {
         kept::collect(&target);
         let placement = target.check(placement)?;
         let old = target.open_tree()?;
-        let failed = || failed("make a temporary directory for", &target.path);
+        let making = "make a temporary directory for";
         let staging = match (&old, placement) {
             (Some(old), Placement::InPlace) => inplace::make_staging(&target, old),
-            _ => Staging::make(target.parent_again().map_err(failed())?, &target.name),
+            _ => target
+                .parent_again()
+                .and_then(|parent| Staging::make(parent, &target.name)),
         };
-        let staging = staging.map_err(failed())?;
+        let staging = staging.at(making, &target.path)?;
         let tree = match placement {
             Placement::InPlace => inplace::init_staging(&staging),
             _ => open_again(staging.root()),
         };
         let tree = tree.and_then(|root| RootDir::new(root, Mounts::Stay));
         Ok(Self {
-            tree: tree.map_err(failed())?,
+            tree: tree.at(making, &target.path)?,
             target,
             placement,
             staging,
@@ -165,7 +167,7 @@ impl RestoreStage {
     /// Begins to write the new tree. There is one writer for each stage.
     pub fn writer(&self, settings: WriteSettings) -> Result<TreeWriter, RestoreError> {
         let root = self.tree.directory(b"");
-        let root = root.map_err(failed("open the temporary", &self.target.path))?;
+        let root = root.at("open the temporary", &self.target.path)?;
         Ok(TreeWriter::new(root, settings)?)
     }
 
@@ -185,7 +187,7 @@ impl RestoreStage {
         });
         match removed {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
-            removed => removed.map_err(failed("remove a file of the temporary", &self.target.path)),
+            removed => Ok(removed.at("remove a file of the temporary", &self.target.path)?),
         }
     }
 
@@ -248,7 +250,7 @@ impl RestoreStage {
         origin: &RestoreOrigin,
     ) -> Result<RestoredTree, RestoreError> {
         let durable = self.staging.sync();
-        durable.map_err(failed("make durable", &self.target.path))?;
+        durable.at("make durable", &self.target.path)?;
         if self.cancel.load(std::sync::atomic::Ordering::Relaxed) {
             return Err(RestoreError::Cancelled);
         }
@@ -290,7 +292,7 @@ impl RestoreStage {
 /// Gives a tree another name beside itself, where nothing has it.
 pub fn rename(from: &Path, to: &Path) -> Result<(), RestoreError> {
     let renamed = fs::renameat_with(fs::CWD, from, fs::CWD, to, fs::RenameFlags::NOREPLACE);
-    renamed.map_err(failed("rename", from))
+    Ok(renamed.at("rename", from)?)
 }
 
 /// Where something is mounted in a directory, relative to it; nothing when nobody tells.
@@ -310,13 +312,14 @@ fn publish(
     let path = &target.path;
     match staging.publish(&target.name) {
         Err(Errno::EXIST) => return Err(RestoreError::NotEmpty(path.clone())),
-        published => published.map_err(failed("rename into place", path))?,
+        published => published.at("rename into place", path)?,
     }
-    staging.sync_name().map_err(|error| {
+    let durable = staging.sync_name();
+    if durable.is_err() {
         // Not durable is not done: what is there now would be gone after a power cut.
         let _ = crate::fs::remove::tree(&target.parent, &target.name);
-        failed("make durable the name of", path)(error)
-    })
+    }
+    Ok(durable.at("make durable the name of", path)?)
 }
 
 /// Exchanges the staged tree for an empty directory, and removes that.
@@ -333,7 +336,7 @@ fn take_over(target: &RestoreTarget, staging: &Staging) -> Result<(), RestoreErr
     Err(match error {
         // Somebody put something into it meanwhile.
         Errno::NOTEMPTY | Errno::EXIST => RestoreError::NotEmpty(path.clone()),
-        error => failed("make durable the name of", path)(error),
+        error => Failure::from_io(error, "make durable the name of", path.display()).into(),
     })
 }
 

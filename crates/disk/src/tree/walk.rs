@@ -31,6 +31,7 @@ use crate::worker_pool::all_processors;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use report::Notes;
 use rustix::io::Errno;
+use stasis_model::failure::{AtPath, Failure};
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::ffi::{CStr, OsStr};
 use std::io;
@@ -76,16 +77,8 @@ impl Default for WalkSettings {
 #[non_exhaustive]
 pub enum WalkError {
     /// The system refused something.
-    #[error("could not {doing} `{path}`")]
-    Failed {
-        /// What we were doing.
-        doing: &'static str,
-        /// To which entry.
-        path: EntryPath,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Failed(#[from] Failure),
     /// Directories lie deeper in one another than allowed.
     #[error("more than {limit} directories lie inside one another, beginning with `{top}`")]
     TooDeep {
@@ -169,13 +162,9 @@ impl WalkedDir<'_> {
 
     /// The path of the entry `name`.
     pub fn child(&self, name: &CStr) -> Result<EntryPath, WalkError> {
-        self.path
-            .child(name.to_bytes())
-            .map_err(|source| WalkError::Failed {
-                doing: "name an entry of",
-                path: self.path.clone(),
-                source: io::Error::new(io::ErrorKind::InvalidData, source),
-            })
+        let child = self.path.child(name.to_bytes());
+        let child = child.map_err(|bad| io::Error::new(io::ErrorKind::InvalidData, bad));
+        Ok(child.on("name an entry of", self.path)?)
     }
 
     /// Sorts a refusal of the system into what is reported and what ends the walk.
@@ -203,14 +192,7 @@ fn refused(
         Errno::LOOP | Errno::NOTDIR | Errno::NXIO => WalkSkip::Replaced,
         Errno::ACCESS | Errno::PERM => WalkSkip::Unreadable,
         Errno::XDEV => WalkSkip::OtherFilesystem,
-        _ => {
-            let source = error.into();
-            return Err(WalkError::Failed {
-                doing,
-                path,
-                source,
-            });
-        }
+        _ => return Err(Failure::from_io(error, doing, path).into()),
     };
     notes.skip(path, reason, strict)
 }

@@ -29,6 +29,7 @@ use places::WritePlace;
 use report::WriteCounts;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use stasis_model::failure::AtPath;
 use stasis_model::tree::{Attribute, EntryPath, Metadata, acl};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -141,9 +142,9 @@ impl TreeWriter {
     /// Begins a tree in an empty directory that nobody else enters.
     pub fn new(root: OwnedFd, mut settings: WriteSettings) -> Result<Self, TreeWriteError> {
         let top = EntryPath::root();
-        let made = MadeEntries::probe(&root).map_err(TreeWriteError::failed("prepare", &top))?;
+        let made = MadeEntries::probe(&root).on("prepare", &top)?;
         let target = RootDir::new(root, Mounts::Stay);
-        let target = target.map_err(TreeWriteError::failed("look at", &top))?;
+        let target = target.on("look at", &top)?;
         settings.limits.entries = settings.limits.entries.min(u64::from(Index::MAX) - 1);
         Ok(Self {
             target,
@@ -184,7 +185,7 @@ impl TreeWriter {
         let permissions = Mode::from_raw_mode(metadata.mode & 0o777 | DIRECTORY_MODE);
         match fs::mkdirat(&place.fd, name, permissions) {
             Err(Errno::EXIST) => return Err(TreeWriteError::Duplicate(path.clone())),
-            made => made.map_err(TreeWriteError::failed("make the directory", path))?,
+            made => made.on("make the directory", path)?,
         }
         let name_at = path.as_bytes().len() - name.len();
         let state = DirectoryState::Announced(*metadata);
@@ -206,9 +207,9 @@ impl TreeWriter {
             return Ok(());
         }
         let opened = self.target.directory(path.as_bytes());
-        let opened = opened.map_err(TreeWriteError::failed("open", path))?;
+        let opened = opened.on("open", path)?;
         let refused = metadata::give_user_attributes(&opened, attributes);
-        let refused = refused.map_err(TreeWriteError::failed("set the attributes of", path))?;
+        let refused = refused.on("set the attributes of", path)?;
         self.counts.attributes_not_kept.add(refused);
         let access = attributes.iter().filter(|one| acl::is_access(&one.name));
         let access: Vec<Attribute> = access.cloned().collect();
@@ -223,7 +224,7 @@ impl TreeWriter {
     pub fn check_room(&self, needed: u64) -> Result<(), TreeWriteError> {
         let root = EntryPath::root();
         let seen = self.target.directory(b"").and_then(fs::fstatvfs);
-        let seen = seen.map_err(TreeWriteError::failed("measure the free space of", &root))?;
+        let seen = seen.on("measure the free space of", &root)?;
         let blocks = if rustix::process::geteuid().is_root() {
             seen.f_bfree
         } else {
@@ -252,7 +253,7 @@ impl TreeWriter {
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = match fs::openat(&place.fd, name, flags, Mode::from_raw_mode(FILE_MODE)) {
             Err(Errno::EXIST) => return Err(self.taken(path)),
-            fd => fd.map_err(TreeWriteError::failed("create", path))?,
+            fd => fd.on("create", path)?,
         };
         self.counts.files_begun.add(1);
         Ok(NewFile {

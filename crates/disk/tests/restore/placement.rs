@@ -155,7 +155,7 @@ fn targets_that_are_no_directory_of_their_own_are_refused() {
         let file = refused(at("file"));
         assert!(matches!(file, RestoreError::NotDirectory(_)), "{file}");
         let nowhere = refused(at("no/where"));
-        assert!(matches!(nowhere, RestoreError::Failed { .. }), "{nowhere}");
+        assert!(matches!(nowhere, RestoreError::Failed(_)), "{nowhere}");
     }
     let mount = refused("/proc".into(), Placement::Replace);
     assert!(matches!(mount, RestoreError::TargetIsMount(_)), "{mount}");

@@ -6,6 +6,7 @@ use crate::tree::stat_cache::FileStat;
 use crate::tree::walk::{
     self, Visitor, WalkError, WalkReport, WalkSettings, WalkSkip, WalkedDir, WalkedEntry,
 };
+use stasis_model::failure::AtPath;
 use stasis_model::tree::list::FILE_MAX;
 use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metadata};
 use std::collections::HashMap;
@@ -170,13 +171,8 @@ impl Scan {
         root: &RootDir,
         settings: &WalkSettings,
     ) -> Result<(Self, WalkReport), WalkError> {
-        let failed = |source: rustix::io::Errno| WalkError::Failed {
-            doing: "look at",
-            path: EntryPath::root(),
-            source: source.into(),
-        };
-        let fd = root.directory(b"").map_err(failed)?;
-        let seen = metadata::of(&fd).map_err(failed)?;
+        let fd = root.directory(b"").on("look at", EntryPath::root())?;
+        let seen = metadata::of(&fd).on("look at", EntryPath::root())?;
         let collector = ScanCollector::default();
         let report = walk::walk(root, &collector, settings)?;
         let listings = collector
@@ -301,11 +297,7 @@ impl Visitor for ScanCollector {
     type Error = WalkError;
 
     fn enter(&self, place: &WalkedDir<'_>) -> Result<(), WalkError> {
-        let attributes = metadata::attributes(place.fd).map_err(|source| WalkError::Failed {
-            doing: "read the attributes of",
-            path: place.path.clone(),
-            source: source.into(),
-        })?;
+        let attributes = metadata::attributes(place.fd).on("read the attributes of", place.path)?;
         self.left_out
             .fetch_add(attributes.others, Ordering::Relaxed);
         let listing = ScannedDir {

@@ -14,6 +14,7 @@ use crate::tree::walk::{
     self, Visitor, WalkError, WalkReport, WalkSettings, WalkSkip, WalkedDir, WalkedEntry,
 };
 use stasis_model::digest::{FileDigest, FileHasher, WorkspaceDigest};
+use stasis_model::failure::Failure;
 use stasis_model::format::manifest::StoredAs;
 use stasis_model::tree::attributes::AttributesDigest;
 use stasis_model::tree::diff::{ChangeKind, ContentChange, EntryDifference, TreeItem, diff_lists};
@@ -349,12 +350,8 @@ fn read(place: &WalkedDir<'_>, found: &WalkedEntry<'_>) -> Result<Option<ReadCon
         let digest = match digest(&mut file) {
             Ok(digest) => digest,
             Err(source) => {
-                let (doing, path) = ("read", place.child(found.name)?);
-                return Err(WalkError::Failed {
-                    doing,
-                    path,
-                    source,
-                });
+                let path = place.child(found.name)?;
+                return Err(Failure::from_io(source, "read", path).into());
             }
         };
         let held = HeldContent {

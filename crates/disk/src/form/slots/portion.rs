@@ -8,6 +8,7 @@ use crate::tree::stat_cache::StatCache;
 use crate::tree::walk::{self, WalkError, WalkSettings};
 use rustix::fs::{self, FileType};
 use rustix::io::Errno;
+use stasis_model::failure::Failure;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::ffi::CString;
@@ -18,11 +19,7 @@ use std::path::Path;
 
 fn failed(doing: &'static str, path: &EntryPath) -> impl FnOnce(io::Error) -> WalkError {
     let path = path.clone();
-    move |source| WalkError::Failed {
-        doing,
-        path,
-        source,
-    }
+    move |error| Failure::from_io(error, doing, path).into()
 }
 
 /// The directory that holds an entry, the entry's name, and what it is; `None` when there is none.

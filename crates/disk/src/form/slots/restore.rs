@@ -24,6 +24,7 @@ use crate::tree::walk::{self, Visitor, WalkError, WalkSettings, WalkedDir, Walke
 use crate::tree::write::{TreeWriteError, TreeWriter, WriteReport, WriteSettings};
 use rustix::fs::FileType;
 use rustix::io::Errno;
+use stasis_model::failure::AtPath;
 use stasis_model::tree::{EntryKind, EntryPath, Metadata};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, CString};
@@ -372,13 +373,8 @@ trait CheckpointContext<T> {
 
 impl<T> CheckpointContext<T> for Result<T, Errno> {
     fn of_checkpoint(self, doing: &'static str, path: &EntryPath) -> Result<T, SlotError> {
-        self.map_err(|error| {
-            SlotError::Checkpoint(WalkError::Failed {
-                doing,
-                path: path.clone(),
-                source: error.into(),
-            })
-        })
+        let read = self.on(doing, path).map_err(WalkError::from);
+        read.map_err(SlotError::Checkpoint)
     }
 }
 

@@ -99,7 +99,7 @@ impl Pool {
         let prefix = self.label();
         let found = match restore::backups(workspace) {
             // A workspace that is not there has none.
-            Err(RestoreError::Failed { .. }) => return Ok(()),
+            Err(RestoreError::Failed(_)) => return Ok(()),
             found => found?,
         };
         for backup in found.iter().filter(|one| one.label.starts_with(&prefix)) {

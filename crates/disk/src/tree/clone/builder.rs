@@ -11,10 +11,12 @@ use crate::tree::walk::{Visitor, WalkError, WalkSkip, WalkedDir, WalkedEntry};
 use databases::WaitingFile;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use stasis_model::failure::{AtPath, Failure};
 use stasis_model::tree::{Attribute, EntryKind, EntryPath, Metadata, acl};
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::CStr;
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
@@ -78,7 +80,7 @@ impl<'a> Builder<'a> {
 
     fn open(&self, path: &EntryPath) -> Result<OwnedFd, CloneError> {
         let opened = self.target.directory(path.as_bytes());
-        opened.map_err(CloneError::entry("open in the clone", path))
+        Ok(opened.on("open in the clone", path)?)
     }
 
     fn entry(
@@ -92,15 +94,15 @@ impl<'a> Builder<'a> {
                 // Nobody else gets past the staging directory, so it may be open to others from the start.
                 let permissions = Mode::from_raw_mode(found.seen.raw_mode & 0o777);
                 let made = fs::mkdirat(at.target, found.name, permissions | Mode::RWXU);
-                made.map_err(at.failed("make the directory", found.name))?;
+                made.on("make the directory", at.path(found.name))?;
                 counts.directories += 1;
             }
             EntryKind::Symlink { target } => {
                 let made = fs::symlinkat(&**target, at.target, found.name);
-                made.map_err(at.failed("make the link", found.name))?;
+                made.on("make the link", at.path(found.name))?;
                 let wanted = found.seen.metadata();
                 let given = metadata::give_link(at.target, found.name, &wanted, self.rights);
-                counts.withhold(given.map_err(at.failed("set owner and time of", found.name))?);
+                counts.withhold(given.on("set owner and time of", at.path(found.name))?);
                 counts.symlinks += 1;
                 if let Some(witness) = self.witness {
                     witness.symlink(at.place.child(found.name)?, target);
@@ -150,7 +152,7 @@ impl<'a> Builder<'a> {
         };
         let Some((seen, is_still)) = self.content(at, &file, seen, counts)? else {
             let removed = fs::unlinkat(at.target, name, AtFlags::empty());
-            removed.map_err(at.failed("remove", name))?;
+            removed.on("remove", at.path(name))?;
             return Ok(at.place.skip(name, WalkSkip::Replaced)?);
         };
         let given = self.dress(at, &file, &seen, counts)?;
@@ -173,7 +175,7 @@ impl<'a> Builder<'a> {
         let GivenMode { mut mode, withheld } = given;
         let mut size = source.map(|source| source.size);
         if withheld.privileges || size.is_none() {
-            let given = metadata::of(&file.target).map_err(at.failed("look at", file.name))?;
+            let given = metadata::of(&file.target).on("look at", at.path(file.name))?;
             (mode, size) = (given.metadata().mode, Some(given.size));
         }
         let shown = ClonedFile {
@@ -229,13 +231,13 @@ impl<'a> Builder<'a> {
             let Some(carried) = self.carry(at, file, seen.size)? else {
                 return Ok(None);
             };
-            let now = metadata::of(source).map_err(at.failed("look at", name))?;
+            let now = metadata::of(source).on("look at", at.path(name))?;
             if !now.file_type().is_file() {
                 return Ok(None);
             }
             let is_right = now.is_unchanged_since(&seen);
             if !is_right && attempt < ATTEMPTS {
-                fs::ftruncate(target, 0).map_err(at.failed("empty", name))?;
+                fs::ftruncate(target, 0).on("empty", at.path(name))?;
                 seen = now;
                 continue;
             }
@@ -260,7 +262,7 @@ impl<'a> Builder<'a> {
         let carried = match carry(Fallback::Refuse) {
             Ok(filled) => return Ok(Some(filled)),
             Err(trouble) => {
-                let now = metadata::of(from).map_err(at.failed("look at", file.name))?;
+                let now = metadata::of(from).on("look at", at.path(file.name))?;
                 if !now.file_type().is_file() {
                     return Ok(None);
                 }
@@ -290,18 +292,18 @@ impl<'a> Builder<'a> {
             ..
         } = file;
         let attributes = metadata::attributes(source);
-        let attributes = attributes.map_err(at.failed("read the attributes of", name))?;
+        let attributes = attributes.on("read the attributes of", at.path(name))?;
         counts.attributes_left_out += attributes.others;
         let given = metadata::give_attributes(target, &attributes.user);
-        given.map_err(at.failed("set the attributes of", name))?;
+        given.on("set the attributes of", at.path(name))?;
         let plain = metadata::before_access(&seen.metadata(), &attributes.user);
         let given = at
             .has(file)
             .and_then(|has| metadata::give_to(target, has, &plain, self.rights));
-        let withheld = given.map_err(at.failed("set owner, mode and time of", name))?;
+        let withheld = given.on("set owner, mode and time of", at.path(name))?;
         counts.withhold(withheld);
         let refused = metadata::give_access(target, &attributes.user, self.rights);
-        counts.attributes_left_out += refused.map_err(at.failed("set the access list of", name))?;
+        counts.attributes_left_out += refused.on("set the access list of", at.path(name))?;
         let mode = seen.metadata().mode;
         Ok(GivenMode { mode, withheld })
     }
@@ -318,11 +320,11 @@ impl<'a> Builder<'a> {
         };
         let mut mode = seen.metadata().mode;
         if withheld.privileges {
-            let given = metadata::of(target).map_err(CloneError::entry("look at", path))?;
+            let given = metadata::of(target).on("look at", path)?;
             mode = given.metadata().mode;
         }
         let given = metadata::attributes(target);
-        let given = given.map_err(CloneError::entry("read the attributes of", path))?;
+        let given = given.on("read the attributes of", path)?;
         witness.directory(path, mode, &given.user);
         Ok(())
     }
@@ -352,7 +354,7 @@ impl<'a> Builder<'a> {
                 }
             }
             Err(Errno::MLINK) => self.file(at, found, counts)?,
-            Err(error) => return Err(at.failed("link", found.name)(error)),
+            Err(error) => return Err(Failure::from_io(error, "link", at.path(found.name)).into()),
         }
         Ok(())
     }
@@ -363,12 +365,11 @@ impl Visitor for Builder<'_> {
 
     fn enter(&self, place: &WalkedDir<'_>) -> Result<(), CloneError> {
         let attributes = metadata::attributes(place.fd);
-        let attributes =
-            attributes.map_err(CloneError::entry("read the attributes of", place.path))?;
+        let attributes = attributes.on("read the attributes of", place.path)?;
         if !attributes.user.is_empty() {
             let target = self.open(place.path)?;
             let given = metadata::give_attributes(&target, &attributes.user);
-            given.map_err(CloneError::entry("set the attributes of", place.path))?;
+            given.on("set the attributes of", place.path)?;
             // What is made in it would inherit: its list comes when it is left.
             let mut access = attributes.user;
             access.retain(|one| acl::is_access(&one.name));
@@ -446,10 +447,9 @@ impl Visitor for Builder<'_> {
         };
         let plain = metadata::before_access(&seen.metadata(), &access);
         let given = metadata::give(&target, &plain, self.rights);
-        let withheld: Withheld =
-            given.map_err(CloneError::entry("set owner, mode and time of", path))?;
+        let withheld: Withheld = given.on("set owner, mode and time of", path)?;
         let refused = metadata::give_access(&target, &access, self.rights);
-        let refused = refused.map_err(CloneError::entry("set the access list of", path))?;
+        let refused = refused.on("set the access list of", path)?;
         self.show_directory(path, seen, &target, withheld)?;
         if withheld != Withheld::default() || refused > 0 {
             let mut counts = CloneReport::default();
@@ -475,6 +475,21 @@ struct GivenMode {
     withheld: Withheld,
 }
 
+/// The path of an entry, put together only where a message needs it.
+struct PathIn<'a> {
+    directory: &'a EntryPath,
+    name: &'a CStr,
+}
+
+impl fmt::Display for PathIn<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.directory.child(self.name.to_bytes()) {
+            Ok(path) => path.fmt(out),
+            Err(_) => write!(out, "{}/{}", self.directory, self.name.to_string_lossy()),
+        }
+    }
+}
+
 /// One file, here and there.
 struct FileClone<'a> {
     name: &'a CStr,
@@ -498,7 +513,7 @@ impl At<'_> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let target = fs::openat(self.target, name, flags, Mode::from_raw_mode(mode));
-        target.map_err(self.failed("create", name))
+        Ok(target.on("create", self.path(name))?)
     }
 
     /// What a file that was just made has: the same as the last one, if the same was asked for.
@@ -514,24 +529,22 @@ impl At<'_> {
         Ok(has)
     }
 
-    fn failed<'b>(
-        &'b self,
-        doing: &'static str,
-        name: &'b CStr,
-    ) -> impl FnOnce(Errno) -> CloneError + 'b {
-        move |error| match self.place.child(name) {
-            Ok(path) => CloneError::entry(doing, &path)(error),
-            Err(unnameable) => unnameable.into(),
+    /// Where an entry is, for messages.
+    fn path<'b>(&'b self, name: &'b CStr) -> PathIn<'b> {
+        PathIn {
+            directory: self.place.path,
+            name,
         }
     }
 
     fn trouble(&self, name: &CStr, trouble: CarryError) -> CloneError {
+        let failed = |error: Errno| {
+            Failure::from_io(error, "carry over the content of", self.path(name)).into()
+        };
         match (trouble, self.place.child(name)) {
             (CarryError::Cancelled, _) => WalkError::Cancelled.into(),
-            (CarryError::Failed(error), _) => self.failed("carry over the content of", name)(error),
-            (CarryError::Late, _) => {
-                self.failed("carry over the content of", name)(Errno::TIMEDOUT)
-            }
+            (CarryError::Failed(error), _) => failed(error),
+            (CarryError::Late, _) => failed(Errno::TIMEDOUT),
             (CarryError::CannotShare(error), Ok(path)) => CloneError::CannotShare {
                 path,
                 source: error.into(),

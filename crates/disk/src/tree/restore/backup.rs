@@ -7,7 +7,7 @@
 //! To take a restore back: bring the backup near the target, if it is elsewhere; make a journal of `undo`; and go on as every restore in
 //! place does. The same directory is the backup of that. A crash before the journal leaves the backup near the target.
 
-use super::error::{RestoreError, failed};
+use super::error::RestoreError;
 use super::inplace::{self, Forward, RestoreChanges, TREE};
 use super::journal::{Dress, Expected, JournalMark, JournalStep, RestoreJournal};
 use super::moves::open_in;
@@ -19,6 +19,7 @@ use crate::fs::root_dir::{self, Mounts, RootDir};
 use crate::fs::staging::{self, JOURNAL, UNDO};
 use rustix::fs;
 use rustix::io::Errno;
+use stasis_model::failure::{AtPath, Failure};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::{Attribute, EntryPath, Metadata};
 use std::ffi::{CStr, CString};
@@ -27,6 +28,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+const READ: &str = "read the backup";
+const OPEN: &str = "open the backup";
 /// How long a backup is kept that nobody has labelled.
 const KEPT: Duration = Duration::from_hours(7 * 24);
 
@@ -101,12 +104,9 @@ fn backup(path: PathBuf, mark: JournalMark) -> Backup {
 
 /// What taking back would do, in no order; and the tree that it comes from.
 pub fn returned(backup: &Path) -> Result<(Vec<Returned>, RootDir), RestoreError> {
-    let failed = || failed("read the backup", backup);
-    let flags = fs::OFlags::RDONLY | fs::OFlags::DIRECTORY | fs::OFlags::CLOEXEC;
-    let fd = fs::open(backup, flags, fs::Mode::empty()).map_err(failed())?;
+    let fd = open(backup).at(READ, backup)?;
+    let undo = read_undo(&fd, backup)?;
     let damaged = || RestoreError::BadJournal(backup.to_owned());
-    let undo = RestoreJournal::read(&fd, UNDO).map_err(failed())?;
-    let undo = undo.ok_or_else(damaged)?;
     let mut all = Vec::new();
     for step in undo.steps() {
         match step.ok_or_else(damaged)? {
@@ -121,18 +121,25 @@ pub fn returned(backup: &Path) -> Result<(Vec<Returned>, RootDir), RestoreError>
         }
     }
     let tree = open_in(&fd, TREE).and_then(|fd| RootDir::new(fd, Mounts::Stay));
-    Ok((all, tree.map_err(failed())?))
+    Ok((all, tree.at(READ, backup)?))
+}
+
+fn open(directory: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = fs::OFlags::RDONLY | fs::OFlags::DIRECTORY | fs::OFlags::CLOEXEC;
+    fs::open(directory, flags, fs::Mode::empty())
+}
+
+/// How the restore that left a backup is taken back.
+fn read_undo(fd: &OwnedFd, backup: &Path) -> Result<RestoreJournal, RestoreError> {
+    let undo = RestoreJournal::read(fd, UNDO).at(READ, backup)?;
+    undo.ok_or_else(|| RestoreError::BadJournal(backup.to_owned()))
 }
 
 /// Whether taking a restore back would leave something out that the backup keeps, and whether it keeps something that was left out
 /// before.
 pub fn keeps_back(backup: &Path, except: &[EntryPath]) -> Result<(bool, bool), RestoreError> {
-    let failed = || failed("read the backup", backup);
-    let flags = fs::OFlags::RDONLY | fs::OFlags::DIRECTORY | fs::OFlags::CLOEXEC;
-    let fd = fs::open(backup, flags, fs::Mode::empty()).map_err(failed())?;
+    let undo = read_undo(&open(backup).at(READ, backup)?, backup)?;
     let damaged = || RestoreError::BadJournal(backup.to_owned());
-    let undo = RestoreJournal::read(&fd, UNDO).map_err(failed())?;
-    let undo = undo.ok_or_else(damaged)?;
     let (mut is_left, mut is_kept) = (false, false);
     for step in undo.steps() {
         match step.ok_or_else(damaged)? {
@@ -153,15 +160,16 @@ pub fn place_in(backup: &Path, path: &EntryPath) -> PathBuf {
 pub fn moved_backup(from: &Path, to: &Path) -> Result<bool, RestoreError> {
     match fs::rename(from, to) {
         Err(Errno::XDEV | Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::DQUOT) => Ok(false),
-        moved => moved
-            .map(|()| true)
-            .map_err(failed("move the backup", from)),
+        moved => {
+            moved.at("move the backup", from)?;
+            Ok(true)
+        }
     }
 }
 
 /// Removes a backup.
 pub fn remove_backup(path: &Path) -> Result<(), RestoreError> {
-    crate::fs::remove::tree_at(path).map_err(failed("remove the backup", path))
+    Ok(crate::fs::remove::tree_at(path).at("remove the backup", path)?)
 }
 
 /// Removes backups that nobody has labelled, a week later.
@@ -228,23 +236,21 @@ pub fn take_back(
     let lock = inplace::lock_root(&target, &live)?;
     inplace::finish_leftovers(&target, &live)?;
     let near = Near::bring(&target, &lock, backup)?;
-    let failed = || failed("read the backup", backup);
-    let fd = open_in(&near.parent, &near.name).map_err(failed())?;
-    if metadata::of(&fd).map_err(failed())?.device != live.device() {
-        return Err(failed()(Errno::XDEV));
+    let fd = open_in(&near.parent, &near.name).at(READ, backup)?;
+    if metadata::of(&fd).at(READ, backup)?.device != live.device() {
+        return Err(Failure::from_io(Errno::XDEV, READ, backup.display()).into());
     }
-    let damaged = || RestoreError::BadJournal(backup.to_owned());
-    let undo = RestoreJournal::read(&fd, UNDO).map_err(failed())?;
-    let undo = undo.ok_or_else(damaged)?;
+    let undo = read_undo(&fd, backup)?;
     let mark = JournalMark {
         at: origin.at,
         from: origin.from.clone(),
         label: label.to_owned(),
     };
-    let root = metadata::of(&lock).map_err(failed())?.inode;
+    let root = metadata::of(&lock).at(READ, backup)?.inode;
     let mut journal = RestoreJournal::new(root, Rights::of_this_process(), mark);
     let tree = open_in(&fd, TREE).and_then(|fd| RootDir::new(fd, Mounts::Stay));
-    let tree = tree.map_err(failed())?;
+    let tree = tree.at(READ, backup)?;
+    let damaged = || RestoreError::BadJournal(backup.to_owned());
     let expecting = |step| expecting(step, &live, &tree);
     let changes = add_back(&mut journal, &undo, expecting, except).ok_or_else(damaged)?;
     super::databases::check(&live, &journal)?;
@@ -252,12 +258,10 @@ pub fn take_back(
     let committed = journal
         .set_room_apart(&fd, UNDO)
         .and_then(|()| journal.commit(&fd, JOURNAL));
-    if let Err(error) = committed {
+    if committed.is_err() {
         let _ = fs::unlinkat(&fd, c"undo.new", fs::AtFlags::empty());
-        return Err(super::error::failed("write the journal for", &target.path)(
-            error,
-        ));
     }
+    committed.at("write the journal for", &target.path)?;
     let forward = Forward {
         target: &target,
         live: &live,
@@ -351,20 +355,19 @@ struct Near {
 impl Near {
     /// Brings a backup beside the target, or into it, where journals are looked for.
     fn bring(target: &RestoreTarget, root: &OwnedFd, backup: &Path) -> Result<Self, RestoreError> {
-        let failed = || failed("open the backup", backup);
+        let refused = |error| Failure::from_io(error, OPEN, backup.display());
         let (above, name) = (backup.parent(), backup.file_name());
         let name = name.and_then(|name| CString::new(name.as_bytes()).ok());
         let (Some(above), Some(name)) = (above, name) else {
-            return Err(failed()(Errno::INVAL));
+            return Err(refused(Errno::INVAL).into());
         };
-        let flags = fs::OFlags::RDONLY | fs::OFlags::DIRECTORY | fs::OFlags::CLOEXEC;
-        let from = fs::open(above, flags, fs::Mode::empty()).map_err(failed())?;
+        let from = open(above).at(OPEN, backup)?;
         let identity = |fd: &OwnedFd| metadata::of(fd).map(|seen| seen.identity());
-        let here = identity(&from).map_err(failed())?;
+        let here = identity(&from).at(OPEN, backup)?;
         let places = [(&target.parent, false), (root, true)];
         let is_own = staging::is_own_for(&target.name, name.to_bytes());
         for (parent, is_inside) in places {
-            let parent = open_again(parent).map_err(failed())?;
+            let parent = open_again(parent).at(OPEN, backup)?;
             if is_own && identity(&parent) == Ok(here) {
                 return Ok(Self {
                     parent,
@@ -375,19 +378,19 @@ impl Near {
         }
         let is_mount = target.seen.is_some_and(|seen| seen.is_mount);
         for (parent, is_inside) in places.into_iter().skip(usize::from(is_mount)) {
-            let parent = open_again(parent).map_err(failed())?;
+            let parent = open_again(parent).at(OPEN, backup)?;
             let to = parent.as_fd();
             match staging::rename_to_backup(from.as_fd(), &name, to, &target.name) {
                 Err(Errno::XDEV | Errno::ACCESS | Errno::PERM | Errno::ROFS) => {}
                 named => {
                     return Ok(Self {
-                        name: named.map_err(failed())?,
+                        name: named.at(OPEN, backup)?,
                         parent,
                         is_inside,
                     });
                 }
             }
         }
-        Err(failed()(Errno::XDEV))
+        Err(refused(Errno::XDEV).into())
     }
 }

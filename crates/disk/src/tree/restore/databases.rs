@@ -4,13 +4,14 @@
 //! they were exchanged under it. So nothing is exchanged of a database that is open: its locks are looked at, which every
 //! connection in WAL mode has and every other one while it works, and the descriptors of all processes that may be looked at.
 
-use super::error::{RestoreError, failed};
+use super::error::RestoreError;
 use super::journal::{JournalStep, RestoreJournal};
 use super::scope::DATABASE_SUFFIXES;
 use crate::fs::metadata::Seen;
 use crate::fs::root_dir::{self, Mounts, RootDir};
 use crate::fs::sys;
 use rustix::io;
+use stasis_model::failure::AtPath;
 use stasis_model::sqlite_file::{DATABASE_LOCKS, HEADER, INDEX_LOCKS};
 use stasis_model::tree::EntryPath;
 use std::collections::BTreeSet;
@@ -76,7 +77,7 @@ pub fn ensure_none_open<'a>(
     directory: &Path,
     paths: impl Iterator<Item = &'a EntryPath>,
 ) -> Result<(), RestoreError> {
-    let live = RootDir::open(directory, Mounts::Stay).map_err(failed("open", directory))?;
+    let live = RootDir::open(directory, Mounts::Stay).at("open", directory)?;
     refuse(open_databases(&live, paths))
 }
 

@@ -1,10 +1,10 @@
 //! Why a tree was not restored.
 
 use crate::tree::write::TreeWriteError;
-use rustix::io::Errno;
+use stasis_model::failure::Failure;
 use stasis_model::tree::EntryPath;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Why a tree was not restored. The old tree is as it was, but for [`RestoreError::HalfDone`].
 #[derive(Debug, thiserror::Error)]
@@ -13,28 +13,9 @@ pub enum RestoreError {
     /// The new tree could not be written.
     #[error(transparent)]
     Write(#[from] TreeWriteError),
-    /// Something around the target failed.
-    #[error("could not {doing} `{}`", .path.display())]
-    Failed {
-        /// What we were doing.
-        doing: &'static str,
-        /// To what.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-    /// An entry of the target could not be compared or moved.
-    #[error("could not {doing} `{path}`")]
-    Entry {
-        /// What we were doing.
-        doing: &'static str,
-        /// To which entry.
-        path: EntryPath,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    /// Something around the target, or an entry of it, could not be looked at, compared or moved.
+    #[error(transparent)]
+    Failed(#[from] Failure),
     /// A restore in place was interrupted between its journal and its end. [`recover`](super::recover), or the next
     /// restore to this target, brings it to its end.
     #[error("the restore of `{}` in place was interrupted; the next one brings it to its end", .path.display())]
@@ -103,20 +84,4 @@ pub enum RestoreError {
     /// Somebody asked us to stop.
     #[error("the restore was cancelled")]
     Cancelled,
-}
-
-pub(super) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(Errno) -> RestoreError {
-    move |error| RestoreError::Failed {
-        doing,
-        path: path.to_owned(),
-        source: error.into(),
-    }
-}
-
-pub(super) fn entry(doing: &'static str, path: &EntryPath) -> impl FnOnce(Errno) -> RestoreError {
-    move |error| RestoreError::Entry {
-        doing,
-        path: path.clone(),
-        source: error.into(),
-    }
 }

@@ -9,7 +9,7 @@
 //! A crash before 3 leaves a journal, whose steps are all done and not done again. A crash before 4 leaves a directory that is known
 //! by its `undo`, and gets its name from whoever comes next.
 
-use super::error::{RestoreError, failed};
+use super::error::RestoreError;
 use super::journal::{JournalMark, RestoreJournal};
 use super::moves::{Moves, RefusedMove, SettledMoves, open_in};
 use super::open_again;
@@ -23,6 +23,7 @@ use crate::fs::root_dir::{Mounts, RootDir};
 use crate::fs::staging::{self, JOURNAL, Leftover, Staging, UNDO};
 use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
+use stasis_model::failure::AtPath;
 use stasis_model::tree::EntryPath;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -106,10 +107,10 @@ impl Work<'_> {
         let committed = journal
             .set_room_apart(staging.root(), UNDO)
             .and_then(|()| journal.commit(staging.root(), JOURNAL));
-        if let Err(error) = committed {
+        if committed.is_err() {
             let _ = fs::unlinkat(staging.root(), JOURNAL, AtFlags::empty());
-            return Err(failed("write the journal for", &target.path)(error));
         }
+        committed.at("write the journal for", &target.path)?;
         staging.disarm();
         let forward = Forward {
             target,
@@ -138,7 +139,7 @@ impl Work<'_> {
         let target = self.target;
         self.check_mounts()?;
         let root = self.old.directory(b"").and_then(|root| metadata::of(&root));
-        let root = root.map_err(failed("look at", &target.path))?;
+        let root = root.at("look at", &target.path)?;
         let input = PlanInput {
             live: self.old,
             staged: self.tree,
@@ -180,7 +181,7 @@ impl Work<'_> {
 
 /// Keeps others from changing the live tree by a journal until it is dropped.
 pub(super) fn lock_root(target: &RestoreTarget, live: &RootDir) -> Result<OwnedFd, RestoreError> {
-    let root = live.directory(b"").map_err(failed("open", &target.path))?;
+    let root = live.directory(b"").at("open", &target.path)?;
     let is_locked = try_lock_if_supported(&root);
     let is_there = staging::is_called(&target.parent, &target.name, &root);
     if !is_locked || is_there != Ok(true) {
@@ -262,10 +263,10 @@ impl Forward<'_> {
     }
 
     fn parts(&self) -> Result<(RootDir, OwnedFd), RestoreError> {
-        let failed = || failed("open what is staged for", &self.target.path);
+        let (opening, path) = ("open what is staged for", &self.target.path);
         let tree = open_in(self.staging, TREE).and_then(|fd| RootDir::new(fd, Mounts::Stay));
-        let aside = open_in(self.staging, ASIDE).map_err(failed())?;
-        Ok((tree.map_err(failed())?, aside))
+        let aside = open_in(self.staging, ASIDE).at(opening, path)?;
+        Ok((tree.at(opening, path)?, aside))
     }
 
     /// What failed before anything was moved was never begun: the journal goes. Everything else is half done.
@@ -303,7 +304,7 @@ impl Forward<'_> {
             .commit(self.staging, UNDO)
             .and_then(|()| fs::syncfs(self.staging))
             .and_then(|()| fs::unlinkat(self.staging, JOURNAL, AtFlags::empty()));
-        ended.map_err(failed("make durable", &self.target.path))?;
+        ended.at("make durable", &self.target.path)?;
         // A journal that comes back after a power cut finds everything done.
         let _ = fs::fsync(self.staging);
         Ok(())
@@ -323,7 +324,7 @@ impl Forward<'_> {
         };
         // One that loses its name by a power cut gets it again.
         let _ = fs::fsync(self.parent);
-        named.map_err(failed("name what is kept of", &self.target.path))
+        Ok(named.at("name what is kept of", &self.target.path)?)
     }
 }
 
@@ -354,7 +355,7 @@ pub(super) fn recover_interrupted(
     let Some(live) = target.open_tree()? else {
         return Ok(Vec::new());
     };
-    let root = live.directory(b"").map_err(failed("open", &target.path))?;
+    let root = live.directory(b"").at("open", &target.path)?;
     let journalled = |parent: BorrowedFd<'_>| {
         let left = staging::leftovers(parent, &target.name).unwrap_or_default();
         left.iter().any(Leftover::is_journalled) || backup::has_journal(parent, &target.name)
@@ -380,8 +381,8 @@ pub(super) fn finish_leftovers(
     target: &RestoreTarget,
     live: &RootDir,
 ) -> Result<Vec<RecoveredRestore>, RestoreError> {
-    let root = live.directory(b"").map_err(failed("open", &target.path))?;
-    let inode = metadata::of(&root).map_err(failed("look at", &target.path))?;
+    let root = live.directory(b"").at("open", &target.path)?;
+    let inode = metadata::of(&root).at("look at", &target.path)?;
     let mut finished = Vec::new();
     for (parent, is_inside) in [(&target.parent, false), (&root, true)] {
         let left = staging::leftovers(parent, &target.name).unwrap_or_default();
@@ -412,7 +413,7 @@ impl Forward<'_> {
                 self.name_it()?;
                 return Ok(None);
             }
-            journal => journal.map_err(failed("read the journal for", &target.path))?,
+            journal => journal.at("read the journal for", &target.path)?,
         };
         let damaged = || RestoreError::BadJournal(target.beside(self.name));
         let journal = journal.ok_or_else(damaged)?;
@@ -421,7 +422,7 @@ impl Forward<'_> {
             let nothing = RestoreJournal::new(journal.root, journal.rights, journal.mark);
             let was = nothing.commit(self.staging, UNDO);
             was.and_then(|()| fs::unlinkat(self.staging, JOURNAL, AtFlags::empty()))
-                .map_err(failed("set aside the journal for", &target.path))?;
+                .at("set aside the journal for", &target.path)?;
             self.name_it()?;
             return Ok(None);
         }

@@ -5,13 +5,14 @@
 //! decided by the exchange itself.
 
 use super::backup::{self, Backup};
-use super::error::{RestoreError, failed};
+use super::error::RestoreError;
 use super::target::{RestoreTarget, exchange, inode_of};
 use super::{PlacedTree, RestoreOrigin};
 use crate::fs::lock_file::try_lock_if_supported;
 use crate::fs::staging::{self, Staging};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::{self, Errno};
+use stasis_model::failure::AtPath;
 use stasis_model::time::Timestamp;
 use std::ffi::CString;
 use std::fmt::Write;
@@ -78,14 +79,14 @@ pub(super) fn replace(
 ) -> Result<PlacedTree, RestoreError> {
     let lock = target.lock_parent()?;
     let path = &target.path;
-    let old = inode_of(&target.parent, &target.name).map_err(failed("look at", path))?;
-    let old = old.ok_or_else(|| failed("find", path)(Errno::NOENT))?;
+    let old = inode_of(&target.parent, &target.name).at("look at", path)?;
+    let old = old.ok_or(Errno::NOENT).at("find", path)?;
     let before = find(target)?;
-    let number = next_number(target).map_err(failed("look beside", path))?;
+    let number = next_number(target).at("look beside", path)?;
     let line = BackupLine::new(number, old, origin);
     let name = line.name(target);
     let renamed = staging.rename(&name);
-    renamed.map_err(failed("name the tree that will be kept of", path))?;
+    renamed.at("name the tree that will be kept of", path)?;
     let lines = [Some(line), before];
     write(target, lines.into_iter().flatten())?;
     swap_durably(target, &name)?;
@@ -101,11 +102,11 @@ pub(super) fn replace(
 fn swap_durably(target: &RestoreTarget, name: &std::ffi::CStr) -> Result<(), RestoreError> {
     let swap = || exchange(&target.parent, name, &target.name, &target.path);
     swap()?;
-    if let Err(error) = fs::fsync(&target.parent) {
+    let durable = fs::fsync(&target.parent);
+    if durable.is_err() {
         swap()?;
-        return Err(failed("make durable the name of", &target.path)(error));
     }
-    Ok(())
+    Ok(durable.at("make durable the name of", &target.path)?)
 }
 
 /// What was replaced last at `target`, and is kept: the old tree, or what came out of it in place.
@@ -154,9 +155,9 @@ pub fn undo(target: &Path, origin: &RestoreOrigin) -> Result<KeptBackup, Restore
     let Some(seen) = &target.seen else {
         let flags = fs::RenameFlags::NOREPLACE;
         let back = fs::renameat_with(&target.parent, &*name, &target.parent, &*target.name, flags);
-        back.map_err(failed("rename into place", &target.path))?;
+        back.at("rename into place", &target.path)?;
         let durable = fs::fsync(&target.parent);
-        durable.map_err(failed("make durable the name of", &target.path))?;
+        durable.at("make durable the name of", &target.path)?;
         return Ok(kept_as(&target, line));
     };
     target.check(super::Placement::Replace)?;
@@ -190,12 +191,14 @@ pub fn forget(target: &Path) -> Result<bool, RestoreError> {
     let Some(line) = find(&target)? else {
         return Ok(was_there);
     };
-    let failed = || failed("remove what is kept of", &target.path);
-    crate::fs::remove::tree(&target.parent, &line.name(&target)).map_err(failed())?;
-    match fs::unlinkat(&target.parent, &*record_name(&target), AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => Ok(true),
-        Err(error) => Err(failed()(error)),
-    }
+    let removed = crate::fs::remove::tree(&target.parent, &line.name(&target)).and_then(|()| {
+        match fs::unlinkat(&target.parent, &*record_name(&target), AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            removed => removed,
+        }
+    });
+    removed.at("remove what is kept of", &target.path)?;
+    Ok(true)
 }
 
 /// Removes trees beside the target that were to be kept once, and are not; as far as that goes.
@@ -219,7 +222,7 @@ pub(super) fn collect(target: &RestoreTarget) {
 fn find(target: &RestoreTarget) -> Result<Option<BackupLine>, RestoreError> {
     for line in read(target)? {
         let inode = inode_of(&target.parent, &line.name(target));
-        let inode = inode.map_err(failed("look at what is kept of", &target.path))?;
+        let inode = inode.at("look at what is kept of", &target.path)?;
         if inode == Some(line.inode) {
             return Ok(Some(line));
         }
@@ -253,27 +256,26 @@ fn record_name(target: &RestoreTarget) -> CString {
 fn read(target: &RestoreTarget) -> Result<Vec<BackupLine>, RestoreError> {
     let name = record_name(target);
     let path = target.beside(&name);
-    let failed = || failed("read", &path);
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match fs::openat(&target.parent, &*name, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(Vec::new()),
-        file => file.map_err(failed())?,
+        file => file.at("read", &path)?,
     };
     let mut bytes = vec![0; LONGEST];
     let mut length = 0;
     loop {
         let read = io::retry_on_intr(|| io::read(&file, &mut bytes[length..]));
-        match read.map_err(failed())? {
+        match read.at("read", &path)? {
             0 => break,
             read => length += read,
         }
     }
     let text = std::str::from_utf8(&bytes[..length]).ok();
     let lines = text.and_then(|text| text.strip_prefix(HEADER));
-    let lines = lines.ok_or_else(|| failed()(Errno::BADMSG))?;
+    let lines = lines.ok_or(Errno::BADMSG).at("read", &path)?;
     let lines = lines.lines().filter(|line| !line.is_empty());
     let lines: Option<Vec<BackupLine>> = lines.map(BackupLine::parse).collect();
-    lines.ok_or_else(|| failed()(Errno::BADMSG))
+    Ok(lines.ok_or(Errno::BADMSG).at("read", &path)?)
 }
 
 /// Replaces the record, durably.
@@ -291,8 +293,8 @@ fn write(
         } = line;
         let _ = writeln!(text, "{number} {inode} {} {from}", at.millis());
     }
-    let failed = || failed("write down what is kept of", &target.path);
-    let (temp, file) = new_file(target).map_err(failed())?;
+    let writing = "write down what is kept of";
+    let (temp, file) = new_file(target).at(writing, &target.path)?;
     let written = write_all(&file, text.as_bytes())
         .and_then(|()| fs::fsync(&file))
         .and_then(|()| {
@@ -303,7 +305,7 @@ fn write(
     if written.is_err() {
         let _ = fs::unlinkat(&target.parent, &*temp, AtFlags::empty());
     }
-    written.map_err(failed())
+    Ok(written.at(writing, &target.path)?)
 }
 
 /// A file beside the target that is removed by the next restore if we die.

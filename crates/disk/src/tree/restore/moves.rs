@@ -9,7 +9,7 @@
 //! moved aside first, then the new one comes, and then the old one gets its place in the staged tree. A directory that cannot even
 //! be renamed is moved entry by entry.
 
-use super::error::{RestoreError, entry};
+use super::error::RestoreError;
 use super::journal::{Dress, JournalStep, RestoreJournal};
 use super::permissions::{make_writable, set_mode};
 use crate::fs::metadata::{self, Rights, Seen};
@@ -17,6 +17,7 @@ use crate::fs::root_dir::{self, RootDir};
 use crate::fs::staging::{self, rename_noreplace};
 use rustix::fs::{self, AtFlags, Mode, RenameFlags};
 use rustix::io::{Errno, Result};
+use stasis_model::failure::AtPath;
 use stasis_model::tree::EntryPath;
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
@@ -115,7 +116,7 @@ impl Moves<'_> {
                 Err(Errno::ACCESS | Errno::PERM) if self.refused == RefusedMove::Stays => {
                     stayed.insert(number);
                 }
-                done => done.map_err(entry(doing, step.path()))?,
+                done => done.on(doing, step.path())?,
             }
         }
         Ok(Some(stayed))
@@ -155,7 +156,7 @@ impl Moves<'_> {
         stayed: &HashSet<usize>,
     ) -> Outcome<Option<SettledMoves>> {
         let (mut changed, mut not_permitted) = (Vec::new(), Vec::new());
-        let crowded = self.crowded().map_err(entry("list", &EntryPath::root()))?;
+        let crowded = self.crowded().on("list", &EntryPath::root())?;
         let (mut back, mut dresses, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
         for (number, step) in journal.steps().enumerate() {
             match step {
@@ -170,7 +171,7 @@ impl Moves<'_> {
                 Some(
                     JournalStep::Remove(path, expected) | JournalStep::Place(path, _, expected),
                 ) => {
-                    let kept = find(self.staged, &path).map_err(entry("look at", &path))?;
+                    let kept = find(self.staged, &path).on("look at", &path)?;
                     let is_expected = match (&kept, &expected) {
                         (Some(kept), Some(expected)) => expected.is_like(kept),
                         (kept, expected) => kept.is_none() && expected.is_none(),

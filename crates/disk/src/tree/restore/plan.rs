@@ -5,7 +5,7 @@
 //! are names of one file on both sides, and of no other; names that a live file has outside the tree are nobody's concern.
 
 use super::contents::{ContentSide, are_same};
-use super::error::{RestoreError, entry};
+use super::error::RestoreError;
 use super::inplace::RestoreChanges;
 use super::journal::{Dress, Expected, JournalMark, JournalStep, RestoreJournal};
 use super::permissions::{Permissions, make_writable};
@@ -15,6 +15,7 @@ use crate::fs::root_dir::{self, RootDir};
 use crate::fs::staging;
 use rustix::fs::{self, Access, AtFlags, FileType, Mode};
 use rustix::io::Errno;
+use stasis_model::failure::{AtPath, Failure};
 use stasis_model::tree::{EntryPath, Metadata};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -124,8 +125,8 @@ impl<'a> Planner<'a> {
     pub(super) fn plan(mut self) -> Result<(RestoreJournal, RestoreChanges), RestoreError> {
         let root = EntryPath::root();
         let look = |tree: &RootDir| tree.directory(b"").and_then(|fd| metadata::of(&fd));
-        let live = look(self.live).map_err(entry("look at", &root))?;
-        let staged = look(self.staged).map_err(entry("look at", &root))?;
+        let live = look(self.live).on("look at", &root)?;
+        let staged = look(self.staged).on("look at", &root)?;
         if self.scope.limits.only.is_none() {
             self.pair(&root, &live, &staged)?;
         }
@@ -144,7 +145,7 @@ impl<'a> Planner<'a> {
     fn pair(&mut self, path: &EntryPath, live: &Seen, staged: &Seen) -> Result<(), RestoreError> {
         let user = |tree: &RootDir| {
             let opened = open(tree, path).and_then(metadata::attributes);
-            let opened = opened.map_err(entry("read the attributes of", path))?;
+            let opened = opened.on("read the attributes of", path)?;
             Ok::<_, RestoreError>(opened.user)
         };
         let dress = |seen: &Seen, attributes| Dress {
@@ -178,9 +179,8 @@ impl<'a> Planner<'a> {
         if self.cancel.load(Memory::Relaxed) {
             return Err(RestoreError::Cancelled);
         }
-        let failed = || entry("open", path);
-        let live = open(self.live, path).map_err(failed())?;
-        let staged = open(self.staged, path).map_err(failed())?;
+        let live = open(self.live, path).on("open", path)?;
+        let staged = open(self.staged, path).on("open", path)?;
         let sides = OpenSides {
             live: &live,
             staged: &staged,
@@ -193,10 +193,8 @@ impl<'a> Planner<'a> {
             return self.beside(is_last, |own, name| own.on_the_way(path, name, true, sides));
         }
         let own = Some(self.own).filter(|_| path.is_root());
-        let mut here = names(&live, own).map_err(entry("list", path))?.into_iter();
-        let mut there = names(&staged, own)
-            .map_err(entry("list", path))?
-            .into_iter();
+        let mut here = names(&live, own).on("list", path)?.into_iter();
+        let mut there = names(&staged, own).on("list", path)?.into_iter();
         let (mut one, mut other) = (here.next(), there.next());
         loop {
             let order = match (&one, &other) {
@@ -213,8 +211,7 @@ impl<'a> Planner<'a> {
             };
             let name = if order.is_gt() { &other } else { &one };
             let name = name.clone().expect("one of them is there");
-            let child = path.child(name.to_bytes());
-            let child = child.map_err(|_| entry("name an entry of", path)(Errno::INVAL))?;
+            let child = child_of(path, &name)?;
             match order {
                 Ordering::Less => self.only_live(child, &name, &live)?,
                 Ordering::Greater => self.only_staged(child, &name, &staged)?,
@@ -253,12 +250,8 @@ impl<'a> Planner<'a> {
         sides: OpenSides<'_>,
     ) -> Result<(), RestoreError> {
         let OpenSides { live, staged } = sides;
-        let child = path.child(name.to_bytes());
-        let child = child.map_err(|_| entry("name an entry of", path)(Errno::INVAL))?;
-        let look = |directory: &OwnedFd| {
-            let seen = root_dir::find(directory, name);
-            seen.map_err(entry("look at", &child))
-        };
+        let child = child_of(path, name)?;
+        let look = |directory: &OwnedFd| root_dir::find(directory, name).on("look at", &child);
         match (look(live)?, look(staged)?, is_last) {
             (None, None, _) => {}
             (Some(_), None, true) => self.only_live(child, name, live)?,
@@ -268,7 +261,8 @@ impl<'a> Planner<'a> {
                 return Err(RestoreError::InTheWay(child));
             }
             (Some(_), None, false) => {
-                return Err(entry("find where it is staged:", &child)(Errno::NOENT));
+                let op = "find where it is staged:";
+                return Err(Failure::from_io(Errno::NOENT, op, &child).into());
             }
             (Some(_), Some(_), false) => self.pending.push(child),
             (None, Some(_), false) => self.missing(child)?,
@@ -283,9 +277,9 @@ impl<'a> Planner<'a> {
             .next_to(&path)
             .map(|(name, is_last)| (CString::new(name).expect("no NUL"), is_last))
         {
-            let staged = open(self.staged, &path).map_err(entry("open", &path))?;
-            let seen = metadata::of(&staged).map_err(entry("look at", &path))?;
-            let user = metadata::attributes(&staged).map_err(entry("look at", &path))?;
+            let staged = open(self.staged, &path).on("open", &path)?;
+            let seen = metadata::of(&staged).on("look at", &path)?;
+            let user = metadata::attributes(&staged).on("look at", &path)?;
             let dress = Dress {
                 metadata: seen.metadata(),
                 attributes: Some(user.user),
@@ -294,14 +288,11 @@ impl<'a> Planner<'a> {
             let is_dressed = true;
             self.pairs.insert(path.clone(), Pair { dress, is_dressed });
             self.journal.add(&JournalStep::Make(path.clone()));
-            let unnameable = |path: &EntryPath| entry("name an entry of", path)(Errno::INVAL);
-            let child = path.child(name.to_bytes());
-            let child = child.map_err(|_| unnameable(&path))?;
+            let child = child_of(&path, &name)?;
             if is_last {
                 self.only_staged(child, &name, &staged)?;
                 return self.beside(true, |own, name| {
-                    let child = path.child(name.to_bytes());
-                    let child = child.map_err(|_| unnameable(&path))?;
+                    let child = child_of(&path, name)?;
                     match root_dir::find(&staged, name) {
                         Ok(None) => Ok(()),
                         _ => own.only_staged(child, name, &staged),
@@ -384,7 +375,7 @@ impl<'a> Planner<'a> {
         });
         match made {
             Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(entry("stage", &path)(error)),
+            Err(error) => return Err(Failure::from_io(error, "stage", &path).into()),
         }
         self.changes.untouched += 1;
         self.pending.push(path);
@@ -419,14 +410,13 @@ impl<'a> Planner<'a> {
         if self.scope.is_excepted(&path) {
             return Ok(());
         }
-        let seen = metadata::look(staged.as_fd(), name).map_err(entry("look at", &path))?;
+        let seen = metadata::look(staged.as_fd(), name).on("look at", &path)?;
         if seen.file_type().is_file() && seen.links > 1 {
             self.name(path, &seen, None, None);
             return Ok(());
         }
         if seen.file_type().is_dir() {
-            self.take_excepted_away(&path)
-                .map_err(entry("leave out", &path))?;
+            self.take_excepted_away(&path).on("leave out", &path)?;
             self.note_gone(&path);
         }
         self.place(path, &seen, None);
@@ -480,11 +470,10 @@ impl<'a> Planner<'a> {
         sides: OpenSides<'_>,
     ) -> Result<(), RestoreError> {
         let OpenSides { live, staged } = sides;
-        let failed = || entry("look at", path);
-        let wanted = metadata::look(staged.as_fd(), name).map_err(failed())?;
+        let wanted = metadata::look(staged.as_fd(), name).on("look at", path)?;
         let seen = match metadata::look(live.as_fd(), name) {
             Err(Errno::NOENT) => return self.only_staged(path.clone(), name, staged),
-            seen => seen.map_err(failed())?,
+            seen => seen.on("look at", path)?,
         };
         if self.scope.is_excepted(path) {
             self.changes.untouched += 1;
@@ -494,9 +483,8 @@ impl<'a> Planner<'a> {
         let must_stay = self.scope.preserves(path, &seen) || self.scope.holds_excepted(path);
         if was_directory && !will_be && must_stay {
             // What must stay is in it, and the new tree has no room for it.
-            return Err(entry("replace, because of what is in it,", path)(
-                Errno::NOTEMPTY,
-            ));
+            let op = "replace, because of what is in it,";
+            return Err(Failure::from_io(Errno::NOTEMPTY, op, path).into());
         }
         if was_directory && will_be {
             if seen.is_mount {
@@ -509,7 +497,7 @@ impl<'a> Planner<'a> {
             }
             // One that its owner may not read is replaced whole.
             if open(self.live, path).is_ok() {
-                unlock(self.staged, path, &wanted).map_err(entry("open", path))?;
+                unlock(self.staged, path, &wanted).on("open", path)?;
                 self.pair(path, &seen, &wanted)?;
                 self.pending.push(path.clone());
                 return Ok(());
@@ -551,10 +539,10 @@ impl<'a> Planner<'a> {
         mine: &ContentSide<'_>,
         theirs: &ContentSide<'_>,
     ) -> Result<bool, RestoreError> {
-        are_same(name, mine, theirs, self.cancel).map_err(|error| match error {
-            Errno::CANCELED => RestoreError::Cancelled,
-            error => entry("compare", path)(error),
-        })
+        match are_same(name, mine, theirs, self.cancel) {
+            Err(Errno::CANCELED) => Err(RestoreError::Cancelled),
+            same => Ok(same.on("compare", path)?),
+        }
     }
 
     fn name(&mut self, path: EntryPath, staged: &Seen, live: Option<Seen>, there: Option<Seen>) {
@@ -659,6 +647,12 @@ fn is_unreadable(seen: Option<&Seen>, live: &OwnedFd, name: &CStr) -> bool {
         _ => return false,
     };
     fs::accessat(live, name, what, AtFlags::empty()) == Err(Errno::ACCESS)
+}
+
+/// The path of an entry of a directory.
+fn child_of(directory: &EntryPath, name: &CStr) -> Result<EntryPath, Failure> {
+    let child = directory.child(name.to_bytes()).ok();
+    child.ok_or(Errno::INVAL).on("name an entry of", directory)
 }
 
 /// Opens a directory for reading.

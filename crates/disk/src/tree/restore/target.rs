@@ -1,6 +1,6 @@
 //! The place where a tree is to go, and what is there.
 
-use super::error::{RestoreError, failed};
+use super::error::RestoreError;
 use super::{Placement, open_again};
 use crate::fs::lock_file::try_lock_if_supported;
 use crate::fs::metadata::{self, Seen};
@@ -8,6 +8,7 @@ use crate::fs::root_dir::{self, Mounts, RootDir};
 use crate::fs::staging;
 use rustix::fs::{self, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+use stasis_model::failure::AtPath;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -33,27 +34,22 @@ impl RestoreTarget {
         // Without a trailing slash, which would follow a symbolic link.
         let mut path = path.components().as_path().to_owned();
         if path.file_name().is_none() {
-            let whole = std::fs::canonicalize(&path);
-            path = whole.map_err(|source| RestoreError::Failed {
-                doing: "find",
-                path,
-                source,
-            })?;
+            path = std::fs::canonicalize(&path).at("find", &path)?;
         }
         let name = path.file_name().ok_or(RestoreError::TargetIsEverything)?;
-        let invalid = |_| failed("name", &path)(Errno::INVAL);
-        let name = CString::new(name.as_bytes()).map_err(invalid)?;
+        let name = CString::new(name.as_bytes()).ok();
+        let name = name.ok_or(Errno::INVAL).at("name", &path)?;
         let above = path.parent().filter(|above| !above.as_os_str().is_empty());
         let above = above.unwrap_or_else(|| Path::new("."));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = fs::open(above, flags, Mode::empty());
-        let parent = parent.map_err(failed("open the directory", above))?;
+        let parent = parent.at("open the directory", above)?;
         let seen = match metadata::look(parent.as_fd(), &name) {
             Err(Errno::NOENT) => None,
-            seen => Some(seen.map_err(failed("look at", &path))?),
+            seen => Some(seen.at("look at", &path)?),
         };
         if let Some(seen) = &seen {
-            let everything = fs::stat("/").map_err(failed("look at", Path::new("/")))?;
+            let everything = fs::stat("/").at("look at", Path::new("/"))?;
             if Seen::from(&everything).identity() == seen.identity() {
                 return Err(RestoreError::TargetIsEverything);
             }
@@ -79,7 +75,7 @@ impl RestoreTarget {
         if placement == Placement::InPlace {
             return Ok(placement);
         }
-        let parent = metadata::of(&self.parent).map_err(failed("look at", &self.path))?;
+        let parent = metadata::of(&self.parent).at("look at", &self.path)?;
         // A btrfs subvolume is another device too, and yet can be exchanged: its number tells.
         if seen.is_mount || (seen.device != parent.device && seen.inode != 256) {
             return Err(RestoreError::TargetIsMount(self.path.clone()));
@@ -99,7 +95,7 @@ impl RestoreTarget {
             return Ok(None);
         }
         let opened = self.open().and_then(|fd| RootDir::new(fd, Mounts::Stay));
-        let opened = opened.map_err(failed("open the directory", &self.path))?;
+        let opened = opened.at("open the directory", &self.path)?;
         Ok(Some(opened))
     }
 
@@ -126,7 +122,7 @@ impl RestoreTarget {
 
     /// Where something is mounted in the target, relative to it; nothing when nobody tells.
     pub(super) fn mounts(&self) -> Result<Vec<PathBuf>, RestoreError> {
-        let opened = self.open().map_err(failed("open", &self.path))?;
+        let opened = self.open().at("open", &self.path)?;
         let link = format!("/proc/self/fd/{}", opened.as_raw_fd());
         let (Ok(root), Ok(table)) = (
             std::fs::read_link(link),
@@ -158,7 +154,7 @@ impl RestoreTarget {
     /// The same without waiting; `None` when somebody else does it right now.
     pub(super) fn try_lock_parent(&self) -> Result<Option<OwnedFd>, RestoreError> {
         let parent = self.parent_again();
-        let parent = parent.map_err(failed("open the directory of", &self.path))?;
+        let parent = parent.at("open the directory of", &self.path)?;
         // A filesystem without locks has to do without.
         Ok(Some(parent).filter(|parent| try_lock_if_supported(parent)))
     }
@@ -178,7 +174,7 @@ pub(super) fn exchange(
                 source: error.into(),
             })
         }
-        exchanged => exchanged.map_err(failed("exchange", target)),
+        exchanged => Ok(exchanged.at("exchange", target)?),
     }
 }
 

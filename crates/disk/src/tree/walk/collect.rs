@@ -3,6 +3,7 @@
 use super::{Visitor, WalkError, WalkReport, WalkSettings, WalkSkip, WalkedDir, WalkedEntry, walk};
 use crate::fs::metadata::{self, Attributes};
 use crate::fs::root_dir::RootDir;
+use stasis_model::failure::AtPath;
 use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -81,9 +82,5 @@ impl Visitor for TreeCollector {
 }
 
 fn attributes(fd: impl std::os::fd::AsFd, path: &EntryPath) -> Result<Attributes, WalkError> {
-    metadata::attributes(fd).map_err(|source| WalkError::Failed {
-        doing: "read the attributes of",
-        path: path.clone(),
-        source: source.into(),
-    })
+    Ok(metadata::attributes(fd).on("read the attributes of", path)?)
 }

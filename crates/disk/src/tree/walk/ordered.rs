@@ -13,6 +13,7 @@ use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
 use rustix::fs::{self, FileType};
 use rustix::io::Errno;
+use stasis_model::failure::AtPath;
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -115,14 +116,7 @@ impl<V: InOrder> OrderedWalk<'_, V> {
         let Some(fd) = self.open(&path)? else {
             return Ok(None);
         };
-        let failed = |doing, source: Errno| WalkError::Failed {
-            doing,
-            path: path.clone(),
-            source: source.into(),
-        };
-        let seen = metadata::of(&fd).map_err(|error| failed("look at", error))?;
-        let names = Names::read(fd.as_fd(), std::iter::empty());
-        let names = names.map_err(|error| failed("list the directory", error))?;
+        let (seen, names) = list(&path, &fd)?;
         if !path.is_root() {
             self.notes.count([EntryKind::Directory].iter());
         }
@@ -167,6 +161,13 @@ impl<V: InOrder> OrderedWalk<'_, V> {
         }
         Ok(None)
     }
+}
+
+/// What an open directory is, and what is in it.
+fn list(path: &EntryPath, fd: &OwnedFd) -> Result<(Seen, Names), WalkError> {
+    let seen = metadata::of(fd).on("look at", path)?;
+    let names = Names::read(fd.as_fd(), std::iter::empty()).on("list the directory", path)?;
+    Ok((seen, names))
 }
 
 /// What an entry is, if it belongs to the tree.

@@ -9,6 +9,7 @@ use crate::fs::root_dir::RootDir;
 use crate::worker_pool::{WorkerPool, lock};
 use rustix::fs::{self, FileType};
 use rustix::io::Errno;
+use stasis_model::failure::AtPath;
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -59,14 +60,9 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
     }
 
     pub(super) fn run(self) -> Result<WalkReport, V::Error> {
-        let failed = |source: Errno| WalkError::Failed {
-            doing: "open",
-            path: EntryPath::root(),
-            source: source.into(),
-        };
-        let fd = self.root.directory(b"").map_err(failed)?;
-        let root = WalkNode::new(None, c"", metadata::of(&fd).map_err(failed)?);
-        drop(fd);
+        let seen = self.root.directory(b"").and_then(metadata::of);
+        let seen = seen.on("open", EntryPath::root());
+        let root = WalkNode::new(None, c"", seen.map_err(WalkError::from)?);
         self.work_off(vec![WalkTask::List(Arc::new(root))])?;
         let set_aside = std::mem::take(&mut *lock(&self.set_aside));
         self.work_off(
@@ -136,11 +132,8 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
             return self.close(node);
         };
         let with_overlay = self.root.grafts_in(path.as_bytes());
-        let names = Names::read(fd.as_fd(), with_overlay).map_err(|source| WalkError::Failed {
-            doing: "list the directory",
-            path: path.clone(),
-            source: source.into(),
-        })?;
+        let names = Names::read(fd.as_fd(), with_overlay).on("list the directory", &path);
+        let names = names.map_err(WalkError::from)?;
         let place = self.place(&path, &fd);
         self.visitor.enter(&place)?;
         let names = Arc::new(names);

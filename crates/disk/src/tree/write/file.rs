@@ -6,6 +6,7 @@ use crate::tree::clone::Fallback;
 use crate::tree::content::{self, CarryError, Filled};
 use rustix::fs;
 use rustix::io::{self, Errno};
+use stasis_model::failure::{AtPath, Failure};
 use stasis_model::tree::{Attribute, EntryPath, Metadata};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,15 +46,15 @@ impl NewFile<'_> {
     pub fn fill_from(&self, source: BorrowedFd<'_>, length: u64) -> Result<Filled, TreeWriteError> {
         self.writer.go_on()?;
         let end = self.end_of(0, length)?;
-        let seen = metadata::of(source).map_err(self.failed("look at the source of"))?;
+        let seen = metadata::of(source).on("look at the source of", &self.path)?;
         if seen.size < length {
-            return Err(self.failed("read enough for")(Errno::NODATA));
+            return Err(self.failed("read enough for", Errno::NODATA));
         }
         let filled = self.carry(source, length, Fallback::Copy);
         let filled = filled.map_err(|trouble| self.trouble(trouble))?;
         if matches!(filled, Filled::Shared(_)) && seen.size != length {
             let cut = fs::ftruncate(&self.fd, length);
-            cut.map_err(self.failed("cut to its length"))?;
+            cut.on("cut to its length", &self.path)?;
         }
         self.has_grown(end, length);
         self.writer.counts.bytes_reused.add(length);
@@ -69,7 +70,7 @@ impl NewFile<'_> {
         source: BorrowedFd<'_>,
         wanted: &blake3::Hash,
     ) -> Result<bool, TreeWriteError> {
-        let seen = metadata::of(source).map_err(self.failed("look at the source of"))?;
+        let seen = metadata::of(source).on("look at the source of", &self.path)?;
         if !seen.file_type().is_file() || seen.size != self.size {
             return Ok(false);
         }
@@ -84,7 +85,7 @@ impl NewFile<'_> {
             return Ok(true);
         }
         let emptied = fs::ftruncate(&self.fd, 0);
-        emptied.map_err(self.failed("empty"))?;
+        emptied.on("empty", &self.path)?;
         Ok(false)
     }
 
@@ -112,7 +113,7 @@ impl NewFile<'_> {
             self.write_all(at, bytes)
         })?;
         let whole = fs::ftruncate(&self.fd, self.size);
-        whole.map_err(self.failed("give its length to"))?;
+        whole.on("give its length to", &self.path)?;
         Ok(copied)
     }
 
@@ -128,7 +129,7 @@ impl NewFile<'_> {
             self.writer.go_on()?;
             let piece = &mut buffer[..most(self.size - at)];
             let read = io::retry_on_intr(|| io::pread(source, &mut *piece, at));
-            match read.map_err(self.failed("read the bytes of"))? {
+            match read.on("read the bytes of", &self.path)? {
                 0 => break,
                 read => {
                     hasher.update(&piece[..read]);
@@ -144,8 +145,8 @@ impl NewFile<'_> {
         let (mut rest, mut at) = (bytes, offset);
         while !rest.is_empty() {
             let written = io::retry_on_intr(|| io::pwrite(&self.fd, rest, at));
-            match written.map_err(self.failed("write"))? {
-                0 => return Err(self.failed("write")(Errno::IO)),
+            match written.on("write", &self.path)? {
+                0 => return Err(self.failed("write", Errno::IO)),
                 written => (rest, at) = (&rest[written..], at + written as u64),
             }
         }
@@ -161,12 +162,12 @@ impl NewFile<'_> {
         let writer = self.writer;
         if self.end.load(Ordering::Relaxed) < self.size {
             let grown = fs::ftruncate(&self.fd, self.size);
-            grown.map_err(self.failed("give its length to"))?;
+            grown.on("give its length to", &self.path)?;
         }
         if !attributes.is_empty() {
             // Before the permissions, which may forbid it.
             let refused = metadata::give_user_attributes(&self.fd, attributes);
-            let refused = refused.map_err(self.failed("set the attributes of"))?;
+            let refused = refused.on("set the attributes of", &self.path)?;
             writer.counts.attributes_not_kept.add(refused);
         }
         let has = Has {
@@ -176,10 +177,10 @@ impl NewFile<'_> {
         let rights = writer.settings.rights;
         let plain = metadata::before_access(metadata, attributes);
         let given = metadata::give_to(&self.fd, has, &plain, rights);
-        let given = given.map_err(self.failed("set owner, mode and time of"))?;
+        let given = given.on("set owner, mode and time of", &self.path)?;
         writer.counts.withhold(given);
         let refused = metadata::give_access(&self.fd, attributes, rights);
-        let refused = refused.map_err(self.failed("set the access list of"))?;
+        let refused = refused.on("set the access list of", &self.path)?;
         writer.counts.attributes_not_kept.add(refused);
         writer.counts.files.add(1);
         writer.counts.bytes.add(self.size);
@@ -202,17 +203,17 @@ impl NewFile<'_> {
         self.writer.settings.progress.advance(0, bytes);
     }
 
-    fn failed(&self, doing: &'static str) -> impl FnOnce(Errno) -> TreeWriteError + '_ {
-        TreeWriteError::failed(doing, &self.path)
+    fn failed(&self, op: &'static str, error: Errno) -> TreeWriteError {
+        Failure::from_io(error, op, &self.path).into()
     }
 
     fn trouble(&self, trouble: CarryError) -> TreeWriteError {
         match trouble {
             CarryError::Cancelled => TreeWriteError::Cancelled,
             CarryError::CannotShare(error) | CarryError::Failed(error) => {
-                self.failed("fill")(error)
+                self.failed("fill", error)
             }
-            CarryError::Late => self.failed("fill")(Errno::TIMEDOUT),
+            CarryError::Late => self.failed("fill", Errno::TIMEDOUT),
         }
     }
 }

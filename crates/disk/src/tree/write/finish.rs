@@ -7,6 +7,7 @@ use crate::fs::metadata::{self, Has, Rights};
 use crate::fs::root_dir;
 use rustix::fs::{self, AtFlags, FileType, Mode};
 use rustix::io::Errno;
+use stasis_model::failure::AtPath;
 use stasis_model::tree::{EntryPath, Metadata};
 use std::ffi::CString;
 
@@ -54,10 +55,10 @@ impl TreeWriter {
                 to: to.clone(),
             };
             let (above, name) = to.split_last().ok_or_else(bad)?;
-            let place = self.existing(above).map_err(|_| bad())?;
+            let place = self.existing(above).ok().ok_or_else(bad)?;
             let name = c_name(name);
             let seen = root_dir::find(&place.fd, &name);
-            let seen = seen.map_err(TreeWriteError::failed("look at", &to))?;
+            let seen = seen.on("look at", &to)?;
             if !seen.is_some_and(|seen| seen.file_type().is_file()) {
                 return Err(bad());
             }
@@ -69,7 +70,7 @@ impl TreeWriter {
             let there = self.existing(from_above)?;
             match fs::linkat(&there.fd, from, &here.fd, link.name, AtFlags::empty()) {
                 Err(Errno::EXIST) => return Err(self.taken(&path)),
-                linked => linked.map_err(TreeWriteError::failed("link", &path))?,
+                linked => linked.on("link", &path)?,
             }
         }
         Ok(())
@@ -80,14 +81,14 @@ impl TreeWriter {
             self.go_on()?;
             let path = self.path(&fifo);
             let (place, name) = (self.above(&path)?, c_name(fifo.name));
-            let failed = || TreeWriteError::failed("make the pipe", &path);
+            let making = "make the pipe";
             match fs::mknodat(&place.fd, &*name, FileType::Fifo, Mode::RUSR, 0) {
                 Err(Errno::EXIST) => return Err(self.taken(&path)),
-                made => made.map_err(failed())?,
+                made => made.on(making, &path)?,
             }
             let rights = self.settings.rights;
             let given = metadata::give_link(&place.fd, &name, &fifo.metadata, rights);
-            let mut withheld = given.map_err(failed())?;
+            let mut withheld = given.on(making, &path)?;
             let wanted = fifo.metadata.mode & 0o7777;
             let allowed = match rights {
                 Rights::All => wanted,
@@ -97,7 +98,7 @@ impl TreeWriter {
             // It is the pipe that we just made: nobody else is in this directory.
             let mode = Mode::from_raw_mode(allowed);
             let given = fs::chmodat(&place.fd, &*name, mode, AtFlags::empty());
-            given.map_err(failed())?;
+            given.on(making, &path)?;
             self.counts.withhold(withheld);
         }
         Ok(())
@@ -110,11 +111,11 @@ impl TreeWriter {
             let (place, name) = (self.above(&path)?, c_name(link.name));
             match fs::symlinkat(link.leads_to, &place.fd, &*name) {
                 Err(Errno::EXIST) => return Err(self.taken(&path)),
-                made => made.map_err(TreeWriteError::failed("make the link", &path))?,
+                made => made.on("make the link", &path)?,
             }
             let rights = self.settings.rights;
             let given = metadata::give_link(&place.fd, &name, &link.metadata, rights);
-            let given = given.map_err(TreeWriteError::failed("set owner and time of", &path))?;
+            let given = given.on("set owner and time of", &path)?;
             self.counts.withhold(given);
         }
         Ok(())
@@ -145,7 +146,7 @@ impl TreeWriter {
             DirectoryState::Announced(wanted) => (wanted, wanted.mode & 0o777 | DIRECTORY_MODE),
         };
         let opened = self.target.directory(path.as_bytes());
-        let opened = opened.map_err(TreeWriteError::failed("open", path))?;
+        let opened = opened.on("open", path)?;
         let rights = self.settings.rights;
         let access = lock(&self.access).get(path).cloned().unwrap_or_default();
         let wanted = metadata::before_access(&wanted, &access);
@@ -158,10 +159,10 @@ impl TreeWriter {
             };
             metadata::give_to(&opened, has, &wanted, rights)
         };
-        let given = given.map_err(TreeWriteError::failed("set owner, mode and time of", path))?;
+        let given = given.on("set owner, mode and time of", path)?;
         self.counts.withhold(given);
         let refused = metadata::give_access(&opened, &access, rights);
-        let refused = refused.map_err(TreeWriteError::failed("set the access list of", path))?;
+        let refused = refused.on("set the access list of", path)?;
         self.counts.attributes_not_kept.add(refused);
         Ok(())
     }

@@ -4,6 +4,7 @@ use super::directories::{DirectoryState, Index, ROOT};
 use super::{TreeWriteError, TreeWriter, WORKERS, lock};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
+use stasis_model::failure::{AtPath, Failure};
 use stasis_model::tree::EntryPath;
 use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,7 +28,7 @@ impl TreeWriter {
     /// Opens a directory of the tree.
     pub(super) fn existing(&self, path: EntryPath) -> Result<WritePlace, TreeWriteError> {
         self.open_place(path, |path| {
-            Err(TreeWriteError::failed("open", path)(Errno::NOENT))
+            Err(Failure::from_io(Errno::NOENT, "open", path).into())
         })
     }
 
@@ -46,7 +47,7 @@ impl TreeWriter {
             None => absent(&path)?,
             Some(index) => {
                 let fd = self.target.directory(path.as_bytes());
-                let fd = Arc::new(fd.map_err(TreeWriteError::failed("open", &path))?);
+                let fd = Arc::new(fd.on("open", &path)?);
                 WritePlace { path, index, fd }
             }
         };
@@ -61,7 +62,7 @@ impl TreeWriter {
         let on_the_way =
             |end: usize| EntryPath::parse(&way[..end]).expect("a path begins with one");
         let fd = self.target.directory(b"");
-        let mut fd = fd.map_err(TreeWriteError::failed("open", &EntryPath::root()))?;
+        let mut fd = fd.on("open", &EntryPath::root())?;
         let (mut index, mut start) = (ROOT, 0);
         for name in path.components() {
             let end = start + name.len();
@@ -71,16 +72,13 @@ impl TreeWriter {
                 self.count_entry()?;
                 match fs::mkdirat(&fd, name, Mode::RWXU) {
                     Err(Errno::EXIST) => return Err(TreeWriteError::NotDirectory(on_the_way(end))),
-                    Err(error) => {
-                        return Err(TreeWriteError::failed("make", &on_the_way(end))(error));
-                    }
-                    Ok(()) => {}
+                    made => made.on("make", on_the_way(end))?,
                 }
                 index = directories.add(index, &way[..end], start, DirectoryState::Unannounced);
             }
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let next = fs::openat(fd.as_fd(), name, flags, Mode::empty());
-            fd = next.map_err(|error| TreeWriteError::failed("open", &on_the_way(end))(error))?;
+            fd = next.on("open", on_the_way(end))?;
             start = end + 1;
         }
         Ok(WritePlace {

@@ -1,9 +1,8 @@
 //! What became of a tree that was written, and why one was not.
 
 use crate::fs::metadata::Withheld;
-use rustix::io::Errno;
+use stasis_model::failure::Failure;
 use stasis_model::tree::EntryPath;
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What was written, and what was not given.
@@ -40,16 +39,8 @@ pub struct WriteReport {
 #[non_exhaustive]
 pub enum TreeWriteError {
     /// The system refused something.
-    #[error("could not {doing} `{path}`")]
-    Failed {
-        /// What we were doing.
-        doing: &'static str,
-        /// To which entry.
-        path: EntryPath,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Failed(#[from] Failure),
     /// A path was announced twice.
     #[error("`{0}` is in the tree twice")]
     Duplicate(EntryPath),
@@ -100,16 +91,6 @@ pub enum TreeWriteError {
     /// Somebody asked us to stop.
     #[error("the writing was cancelled")]
     Cancelled,
-}
-
-impl TreeWriteError {
-    pub(super) fn failed(doing: &'static str, path: &EntryPath) -> impl FnOnce(Errno) -> Self {
-        move |error| Self::Failed {
-            doing,
-            path: path.clone(),
-            source: error.into(),
-        }
-    }
 }
 
 /// A number that several workers raise.

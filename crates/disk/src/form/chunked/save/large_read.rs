@@ -6,6 +6,7 @@ use crate::form::chunked::ChunkError;
 use crate::fs::metadata;
 use crate::tree::walk::WalkError;
 use rustix::io::{Errno, pread};
+use stasis_model::failure::Failure;
 use std::sync::atomic::Ordering;
 
 /// How much is read at once.
@@ -41,11 +42,7 @@ impl LargeRead<'_, '_> {
 
     pub(super) fn failed(&self, error: Errno) -> ChunkError {
         let (listing, spotted) = self.opened.path;
-        ChunkError::Walk(WalkError::Failed {
-            doing: "read",
-            path: listing.path_of(spotted),
-            source: error.into(),
-        })
+        WalkError::from(Failure::from_io(error, "read", listing.path_of(spotted))).into()
     }
 
     pub(super) fn go_on(&self) -> Result<(), ChunkError> {

@@ -18,6 +18,7 @@ use crate::tree::walk::{WalkError, WalkSkip};
 use crate::worker_pool::{WorkerPool, into_inner, lock};
 use rustix::io::Errno;
 use stasis_model::digest::FileDigest;
+use stasis_model::failure::Failure;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::chunking::{Cutter, LARGE};
 use stasis_model::tree::list::StoredChunk;
@@ -328,11 +329,8 @@ impl<'a> SaveWorkers<'a> {
             Errno::ACCESS | Errno::PERM => WalkSkip::Unreadable,
             Errno::XDEV => WalkSkip::OtherFilesystem,
             _ => {
-                return Err(ChunkError::Walk(WalkError::Failed {
-                    doing,
-                    path: self.path(job),
-                    source: error.into(),
-                }));
+                let failure = Failure::from_io(error, doing, self.path(job));
+                return Err(WalkError::from(failure).into());
             }
         };
         self.leave(job, reason)
@@ -443,13 +441,9 @@ impl<'a> SaveWorkers<'a> {
             return Ok(copied.attributes.clone());
         }
         let read = metadata::attributes(&opened.file).map_err(|error| {
-            ChunkError::Walk(WalkError::Failed {
-                doing: "read the attributes of",
-                path: self.path(job),
-                source: error.into(),
-            })
-        });
-        let read = read?;
+            let op = "read the attributes of";
+            WalkError::from(Failure::from_io(error, op, self.path(job)))
+        })?;
         if read.others > 0 {
             lock(&self.report).attributes_left_out += read.others;
         }

@@ -8,6 +8,7 @@ use crate::tree::database_set::{self, Set, TakenSet};
 use crate::tree::walk::{WalkError, WalkSkip, WalkedEntry};
 use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
+use stasis_model::failure::AtPath;
 use stasis_model::workspace::SlotDatabase;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
@@ -166,7 +167,7 @@ impl Builder<'_> {
         for suffix in made.into_keys() {
             let name = named(name, suffix);
             let removed = fs::unlinkat(at.target, &*name, AtFlags::empty());
-            removed.map_err(at.failed("remove", &name))?;
+            removed.on("remove", at.path(&name))?;
         }
         if !is_there {
             return Ok(at.place.skip(name, WalkSkip::Vanished)?);
@@ -195,7 +196,7 @@ impl Builder<'_> {
         let given = self.dress(at, file, seen, counts)?;
         counts.files += 1;
         counts.bytes = counts.bytes.saturating_add(seen.size);
-        let now = metadata::of(&file.source).map_err(at.failed("look at", file.name))?;
+        let now = metadata::of(&file.source).on("look at", at.path(file.name))?;
         let source = now.is_unchanged_since(seen).then_some(*seen);
         self.show(at, file, source, given)
     }
@@ -205,7 +206,7 @@ impl Builder<'_> {
         let Ok(source) = at.place.root().file(at.place.fd, name) else {
             return Ok(());
         };
-        let seen = metadata::of(&source).map_err(at.failed("look at", name))?;
+        let seen = metadata::of(&source).on("look at", at.path(name))?;
         if !seen.file_type().is_file() {
             return Ok(());
         }
