@@ -2,6 +2,7 @@
 
 pub mod atomic_write;
 pub mod facilities;
+pub(crate) mod fd;
 pub mod free_space;
 pub mod holes;
 pub mod lock_file;

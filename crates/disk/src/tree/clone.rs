@@ -16,13 +16,15 @@ mod witness;
 
 pub use witness::{CloneWitness, ClonedFile};
 
+use crate::fs::fd::{open_dir, reopen_dir};
 use crate::fs::metadata::{self, Withheld};
 use crate::fs::root_dir::{self, Mounts, RootDir};
 use crate::fs::staging::Staging;
+pub use crate::tree::content::Fallback;
 use crate::tree::content::Filled;
 use crate::tree::walk::{self, WalkError, WalkReport, WalkSettings};
 use builder::Builder;
-use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
 use stasis_model::failure::{AtPath, Failure};
 use stasis_model::tree::EntryPath;
@@ -32,16 +34,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// What to do with a file whose bytes the filesystem will not share.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Fallback {
-    /// Copies it: as much space again, and as slow as the disk.
-    #[default]
-    Copy,
-    /// Gives up, leaving nothing.
-    Refuse,
-}
 
 /// How a clone came to have its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -290,8 +282,7 @@ fn build(
 
 /// The staging directory as a root, and what it is.
 fn own_root(staging: &Staging) -> rustix::io::Result<(RootDir, (u64, u64))> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = fs::openat(staging.root(), c".", flags, Mode::empty())?;
+    let root = reopen_dir(staging.root())?;
     let own = metadata::of(&root)?.identity();
     Ok((RootDir::new(root, Mounts::Stay)?, own))
 }
@@ -318,12 +309,10 @@ fn open_parent(source: &Path, target: &Path) -> Result<(OwnedFd, CString), Clone
     let name = CString::new(name.as_bytes()).ok().ok_or_else(nameless)?;
     let parent = target.parent().filter(|path| !path.as_os_str().is_empty());
     let parent = parent.unwrap_or_else(|| Path::new("."));
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = fs::open(parent, flags, Mode::empty());
-    let opened = opened.at("open the directory", parent)?;
+    let opened = open_dir(parent).at("open the directory", parent)?;
 
     let comparing = "compare with the source";
-    let source_fd = fs::open(source, flags, Mode::empty()).at(comparing, target)?;
+    let source_fd = open_dir(source).at(comparing, target)?;
     let overlap = || CloneError::Overlap {
         source_path: source.to_owned(),
         target: target.to_owned(),

@@ -3,6 +3,7 @@
 //! Names, kinds, lengths and metadata are compared from the walk; the contents of files that have the same length are read
 //! and digested, whatever their times say: an edit that keeps length and time is seen.
 
+use crate::fs::fd::c_name;
 use crate::fs::root_dir::RootDir;
 use rustix::io::Errno;
 use stasis_model::digest::{FileDigest, FileHasher};
@@ -10,7 +11,6 @@ use stasis_model::tree::diff::{
     ChangeKind, ContentChange, DiffError, DigestedEntry, EntryDifference, diff,
 };
 use stasis_model::tree::{Entry, EntryPath};
-use std::ffi::CString;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -42,7 +42,7 @@ pub fn compare_live<E>(
 fn digest(root: &RootDir, path: &EntryPath) -> std::io::Result<FileDigest> {
     let (above, name) = path.split_last().ok_or(Errno::INVAL)?;
     let directory = root.directory(above.as_bytes())?;
-    let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+    let name = c_name(name)?;
     let mut file = File::from(root.file(directory.as_fd(), &name)?);
     let (mut hasher, mut buffer) = (FileHasher::default(), vec![0; 256 << 10]);
     loop {

@@ -1,7 +1,6 @@
 //! The bytes of one file: shared if the filesystem can, copied with their holes if it cannot.
 
 use crate::fs::holes;
-use crate::tree::clone::Fallback;
 use rustix::fs;
 use rustix::io::{self, Errno};
 use std::os::fd::BorrowedFd;
@@ -12,6 +11,16 @@ use std::time::Instant;
 const STRETCH: usize = 8 << 20;
 /// What is read at once where the kernel does not copy for us.
 const BUFFER: usize = 256 << 10;
+
+/// What to do with a file whose bytes the filesystem will not share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Fallback {
+    /// Copies it: as much space again, and as slow as the disk.
+    #[default]
+    Copy,
+    /// Gives up, leaving nothing.
+    Refuse,
+}
 
 /// Why a content did not get across.
 #[derive(Clone, Copy, Debug)]

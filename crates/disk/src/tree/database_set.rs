@@ -20,6 +20,7 @@
 //! whatever is written later gets a later time.
 
 use crate::form::chunked::databases::DatabaseState;
+use crate::fs::fd::c_name;
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
 use crate::fs::sys;
@@ -29,7 +30,7 @@ use rustix::time::{ClockId, clock_gettime};
 use stasis_model::sqlite_file::{
     COMPANIONS, HEADER, LOGS, LockRange, PENDING_LOCK, RESERVED_LOCK, SHARED_LOCK,
 };
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -275,7 +276,7 @@ impl Set<'_> {
 
     fn file(&self, suffix: &[u8]) -> io::Result<OwnedFd> {
         let name = [self.name.to_bytes(), suffix].concat();
-        let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+        let name = c_name(name)?;
         self.root.file(self.directory, &name)
     }
 

@@ -22,34 +22,41 @@
 //! *Always true:* nothing of the target is touched before 3. A [`RestoreStage`] that is dropped before leaves nothing.
 
 mod backup;
+mod changes;
 mod contents;
 mod databases;
 mod error;
+mod forward;
 mod inplace;
 mod journal;
 mod kept;
 mod moves;
 mod permissions;
 mod plan;
+mod recover;
 mod scope;
+mod take_back;
 mod target;
 
 pub use backup::{
-    Backup, Returned, backups, is_left, keeps_back, moved_backup, place_in, remove_backup,
-    returned, take_back,
+    Backup, Returned, backups, is_left, keeps_back, moved_backup, place_in, remove_backup, returned,
 };
+pub use changes::RestoreChanges;
 pub use databases::{ensure_none_open, open_databases, open_databases_in};
 pub use error::RestoreError;
-pub use inplace::{RecoveredRestore, RestoreChanges, recover, recovered};
+pub use forward::FinishedRestore;
 pub use kept::{KeptBackup, forget, kept, undo};
 pub use permissions::Permissions;
+pub use recover::{recover, recovered};
+pub use take_back::take_back;
 
+use crate::fs::fd::{c_name, reopen_dir};
 use crate::fs::metadata::Seen;
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::fs::staging::Staging;
 use crate::tree::write::{NewFile, TreeWriter, WriteReport, WriteSettings};
 use journal::JournalMark;
-use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
 use scope::RestoreScope;
 pub use scope::{KeepIf, KnownEntry, RestoreLimits, is_part_of};
@@ -57,7 +64,7 @@ use stasis_model::failure::{AtPath, Failure};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use std::ffi::CString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -136,7 +143,7 @@ impl RestoreStage {
         cancel: Arc<AtomicBool>,
     ) -> Result<Self, RestoreError> {
         let target = RestoreTarget::find(target)?;
-        inplace::recover_interrupted(&target)?;
+        recover::recover_interrupted(&target)?;
         kept::collect(&target);
         let placement = target.check(placement)?;
         let old = target.open_tree()?;
@@ -150,7 +157,7 @@ impl RestoreStage {
         let staging = staging.at(making, &target.path)?;
         let tree = match placement {
             Placement::InPlace => inplace::init_staging(&staging),
-            _ => open_again(staging.root()),
+            _ => reopen_dir(staging.root()),
         };
         let tree = tree.and_then(|root| RootDir::new(root, Mounts::Stay));
         Ok(Self {
@@ -182,7 +189,7 @@ impl RestoreStage {
             return Ok(());
         };
         let removed = self.tree.directory(above.as_bytes()).and_then(|above| {
-            let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+            let name = c_name(name)?;
             fs::unlinkat(above, &name, AtFlags::empty())
         });
         match removed {
@@ -342,9 +349,4 @@ fn take_over(target: &RestoreTarget, staging: &Staging) -> Result<(), RestoreErr
 
 fn shown(name: &std::ffi::CStr) -> &std::ffi::OsStr {
     std::os::unix::ffi::OsStrExt::from_bytes(name.to_bytes())
-}
-
-fn open_again(directory: impl AsFd) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    fs::openat(directory, c".", flags, Mode::empty())
 }

@@ -7,12 +7,12 @@
 //! *Always true:* it is removed when it is dropped; a crash leaves it, and the next capture removes it.
 
 use crate::fs::atomic_write;
+use crate::fs::fd::open_dir_in;
 use crate::fs::metadata::{self, Rights, Seen};
 use crate::fs::remove;
 use rustix::fs::{self, Mode, OFlags};
 use stasis_model::failure::{AtPath, ErrorKind, Failure, Kinded};
 use stasis_model::tree::Metadata;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -94,13 +94,8 @@ impl Drop for StagingView {
 
 /// What a directory looks like; a symbolic link is none.
 pub fn look_at(path: &Path) -> Result<Seen, StagingViewError> {
-    let seen = open(path).and_then(metadata::of);
+    let seen = open_dir_in(fs::CWD, path).and_then(metadata::of);
     Ok(seen.at("look at", path)?)
-}
-
-fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    fs::open(path, flags, Mode::empty())
 }
 
 fn make(path: &Path) -> Result<(), StagingViewError> {

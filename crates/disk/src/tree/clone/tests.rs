@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::fs::facilities::{self, Support};
-use rustix::fs::{CWD, RenameFlags, XattrFlags};
+use rustix::fs::{CWD, Mode, RenameFlags, XattrFlags};
 use stasis_model::tree::{Entry, FileTime};
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

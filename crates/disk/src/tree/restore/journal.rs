@@ -7,7 +7,7 @@
 //! A step that moves an entry in names the inode that is to move, so that a step that was done is known from one that was
 //! not: an exchange is never done twice. It also says what was seen at its place when the plan was made.
 
-use super::kept::write_all;
+use crate::fs::fd::{c_name, write_all};
 use crate::fs::metadata::{Rights, Seen};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::{self, Errno, Result};
@@ -23,7 +23,7 @@ const SLACK: u64 = 4096;
 
 /// What a journal is called until it is whole.
 fn temporary(name: &CStr) -> Result<CString> {
-    CString::new([name.to_bytes(), b".new"].concat()).map_err(|_| Errno::INVAL)
+    c_name([name.to_bytes(), b".new"].concat())
 }
 
 /// What was seen at a path when the plan was made.

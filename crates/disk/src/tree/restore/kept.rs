@@ -6,8 +6,11 @@
 
 use super::backup::{self, Backup};
 use super::error::RestoreError;
+use super::recover::recover_interrupted;
+use super::take_back::take_back;
 use super::target::{RestoreTarget, exchange, inode_of};
 use super::{PlacedTree, RestoreOrigin};
+use crate::fs::fd::write_all;
 use crate::fs::lock_file::try_lock_if_supported;
 use crate::fs::staging::{self, Staging};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
@@ -135,13 +138,13 @@ fn newest_backup(target: &Path) -> Result<Option<Backup>, RestoreError> {
 pub fn undo(target: &Path, origin: &RestoreOrigin) -> Result<KeptBackup, RestoreError> {
     let path = target;
     let target = RestoreTarget::find(path)?;
-    super::inplace::recover_interrupted(&target)?;
+    recover_interrupted(&target)?;
     let line = find(&target)?;
     if let Some(backup) = newest_backup(path)?
         && line.as_ref().is_none_or(|line| line.at < backup.at)
         && target.seen.is_some()
     {
-        let changes = backup::take_back(path, &backup.path, origin, "", &[])?;
+        let changes = take_back(path, &backup.path, origin, "", &[])?;
         return Ok(KeptBackup {
             path: changes.backup.unwrap_or(backup.path),
             at: backup.at,
@@ -324,14 +327,4 @@ fn new_file(target: &RestoreTarget) -> io::Result<(CString, OwnedFd)> {
         }
     }
     Err(Errno::EXIST)
-}
-
-pub(super) fn write_all(file: &OwnedFd, mut rest: &[u8]) -> io::Result<()> {
-    while !rest.is_empty() {
-        match io::retry_on_intr(|| io::write(file, rest))? {
-            0 => return Err(Errno::IO),
-            written => rest = &rest[written..],
-        }
-    }
-    Ok(())
 }

@@ -12,6 +12,7 @@
 use super::error::RestoreError;
 use super::journal::{Dress, JournalStep, RestoreJournal};
 use super::permissions::{make_writable, set_mode};
+use crate::fs::fd::{c_name, open_dir_in};
 use crate::fs::metadata::{self, Rights, Seen};
 use crate::fs::root_dir::{self, RootDir};
 use crate::fs::staging::{self, rename_noreplace};
@@ -60,7 +61,7 @@ impl<'a> EntryAt<'a> {
     }
 
     fn open_directory(self) -> Result<OwnedFd> {
-        open_in(self.parent, self.name)
+        open_dir_in(self.parent, self.name)
     }
 
     /// Moves what has this name to one that nothing has.
@@ -352,7 +353,7 @@ impl Moves<'_> {
         for name in path.components() {
             let above = writable(self.live, &here)?;
             here = here.child(name).map_err(|_| Errno::INVAL)?;
-            let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+            let name = c_name(name)?;
             let in_the_way = EntryAt::new(&above, &name);
             match in_the_way.find()? {
                 Some(seen) if seen.file_type().is_dir() => continue,
@@ -486,7 +487,7 @@ fn move_again(part: EntryAt<'_>, target: &OwnedFd) -> Result<()> {
     }
     for attempt in 1..ATTEMPTS {
         let name = [part.name.to_bytes(), format!("~{attempt}").as_bytes()].concat();
-        let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+        let name = c_name(name)?;
         match part.rename_to(EntryAt::new(target, &name)) {
             Err(Errno::EXIST) => {}
             moved => return moved,
@@ -526,12 +527,5 @@ fn is_root() -> bool {
 
 fn split(path: &EntryPath) -> Result<(EntryPath, CString)> {
     let (above, name) = path.split_last().ok_or(Errno::INVAL)?;
-    Ok((above, CString::new(name).map_err(|_| Errno::INVAL)?))
-}
-
-/// Opens a directory in an open one.
-pub(super) fn open_in(parent: impl AsFd, name: &CStr) -> Result<OwnedFd> {
-    use rustix::fs::OFlags;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    fs::openat(parent, name, flags, Mode::empty())
+    Ok((above, c_name(name)?))
 }

@@ -6,6 +6,7 @@
 
 use super::error::RestoreError;
 use super::journal::{JournalStep, RestoreJournal};
+use crate::fs::fd::c_name;
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::{self, RootDir};
 use rustix::fs::{self, Access, AtFlags, Mode, OFlags};
@@ -167,7 +168,7 @@ pub(super) fn make_writable(tree: &RootDir, path: &EntryPath) -> rustix::io::Res
     } else {
         name
     };
-    let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+    let name = c_name(name)?;
     let seen = root_dir::find(&above, &name)?.ok_or(Errno::NOENT)?;
     if seen.raw_mode & 0o700 == 0o700 {
         return Ok(());

@@ -4,12 +4,13 @@
 //! directory is gone into; everything else is replaced unless it is the same already. Names of one file stay only if they
 //! are names of one file on both sides, and of no other; names that a live file has outside the tree are nobody's concern.
 
+use super::changes::RestoreChanges;
 use super::contents::{ContentSide, are_same};
 use super::error::RestoreError;
-use super::inplace::RestoreChanges;
 use super::journal::{Dress, Expected, JournalMark, JournalStep, RestoreJournal};
 use super::permissions::{Permissions, make_writable};
 use super::scope::{DATABASE_SUFFIXES, RestoreScope, Since};
+use crate::fs::fd::c_name;
 use crate::fs::metadata::{self, Rights, Seen};
 use crate::fs::root_dir::{self, RootDir};
 use crate::fs::staging;
@@ -370,7 +371,7 @@ impl<'a> Planner<'a> {
     fn enter(&mut self, path: EntryPath) -> Result<(), RestoreError> {
         let (above, name) = path.split_last().unwrap_or_default();
         let made = open(self.staged, &above).and_then(|above| {
-            let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+            let name = c_name(name)?;
             fs::mkdirat(above, &*name, Mode::RWXU)
         });
         match made {
@@ -450,7 +451,7 @@ impl<'a> Planner<'a> {
                 above => above?,
             };
             for suffix in [&b""[..]].iter().chain(&DATABASE_SUFFIXES) {
-                let name = CString::new([name, suffix].concat()).map_err(|_| Errno::INVAL)?;
+                let name = c_name([name, suffix].concat())?;
                 match root_dir::find(&above, &name)? {
                     None => {}
                     Some(seen) if seen.file_type().is_dir() => {

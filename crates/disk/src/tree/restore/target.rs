@@ -1,12 +1,13 @@
 //! The place where a tree is to go, and what is there.
 
+use super::Placement;
 use super::error::RestoreError;
-use super::{Placement, open_again};
+use crate::fs::fd::{open_dir, open_dir_in, reopen_dir};
 use crate::fs::lock_file::try_lock_if_supported;
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::{self, Mounts, RootDir};
 use crate::fs::staging;
-use rustix::fs::{self, Mode, OFlags, RenameFlags};
+use rustix::fs::{self, RenameFlags};
 use rustix::io::Errno;
 use stasis_model::failure::AtPath;
 use std::ffi::{CStr, CString, OsStr};
@@ -41,9 +42,7 @@ impl RestoreTarget {
         let name = name.ok_or(Errno::INVAL).at("name", &path)?;
         let above = path.parent().filter(|above| !above.as_os_str().is_empty());
         let above = above.unwrap_or_else(|| Path::new("."));
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let parent = fs::open(above, flags, Mode::empty());
-        let parent = parent.at("open the directory", above)?;
+        let parent = open_dir(above).at("open the directory", above)?;
         let seen = match metadata::look(parent.as_fd(), &name) {
             Err(Errno::NOENT) => None,
             seen => Some(seen.at("look at", &path)?),
@@ -100,12 +99,11 @@ impl RestoreTarget {
     }
 
     pub(super) fn open(&self) -> rustix::io::Result<OwnedFd> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        fs::openat(&self.parent, &*self.name, flags, Mode::empty())
+        open_dir_in(&self.parent, &*self.name)
     }
 
     pub(super) fn parent_again(&self) -> rustix::io::Result<OwnedFd> {
-        open_again(&self.parent)
+        reopen_dir(&self.parent)
     }
 
     /// A path beside the target.
@@ -180,8 +178,7 @@ pub(super) fn exchange(
 
 /// Whether a directory has nothing in it, as far as can be seen.
 pub(super) fn is_empty(parent: impl AsFd, name: &CStr) -> bool {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = fs::openat(parent, name, flags, Mode::empty());
+    let opened = open_dir_in(parent, name);
     let is_entry = |name: &[u8]| !matches!(name, b"." | b"..");
     let names = opened.and_then(|directory| staging::named(directory, b"", is_entry));
     names.is_ok_and(|names| names.is_empty())

@@ -2,8 +2,7 @@
 
 use super::{TreeWriteError, TreeWriter};
 use crate::fs::metadata::{self, Has};
-use crate::tree::clone::Fallback;
-use crate::tree::content::{self, CarryError, Filled};
+use crate::tree::content::{self, CarryError, Fallback, Filled};
 use rustix::fs;
 use rustix::io::{self, Errno};
 use stasis_model::failure::{AtPath, Failure};

@@ -2,12 +2,13 @@
 
 use super::directories::{DirectoryState, Index, ROOT};
 use super::{TreeWriteError, TreeWriter, WORKERS, lock};
-use rustix::fs::{self, Mode, OFlags};
+use crate::fs::fd::open_dir_in;
+use rustix::fs::{self, Mode};
 use rustix::io::Errno;
 use stasis_model::failure::{AtPath, Failure};
 use stasis_model::tree::EntryPath;
 use std::cell::Cell;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -76,9 +77,7 @@ impl TreeWriter {
                 }
                 index = directories.add(index, &way[..end], start, DirectoryState::Unannounced);
             }
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let next = fs::openat(fd.as_fd(), name, flags, Mode::empty());
-            fd = next.on("open", on_the_way(end))?;
+            fd = open_dir_in(&fd, name).on("open", on_the_way(end))?;
             start = end + 1;
         }
         Ok(WritePlace {
