@@ -39,7 +39,7 @@ mod take_back;
 mod target;
 
 pub use backup::{
-    Backup, Returned, backups, is_left, keeps_back, moved_backup, place_in, remove_backup, returned,
+    Backup, OpenBackup, Returned, backups, is_left, moved_backup, place_in, remove_backup,
 };
 pub use changes::RestoreChanges;
 pub use databases::{ensure_none_open, open_databases, open_databases_in};

@@ -98,47 +98,60 @@ fn backup(path: PathBuf, mark: JournalMark) -> Backup {
     }
 }
 
-/// What taking back would do, in no order; and the tree that it comes from.
-pub fn returned(backup: &Path) -> Result<(Vec<Returned>, RootDir), RestoreError> {
-    let fd = open_dir(backup).at(READ, backup)?;
-    let undo = read_undo(&fd, backup)?;
-    let damaged = || RestoreError::BadJournal(backup.to_owned());
-    let mut all = Vec::new();
-    for step in undo.steps() {
-        match step.ok_or_else(damaged)? {
-            JournalStep::Remove(path, _) => all.push(Returned::Away(path)),
-            JournalStep::Place(path, ..) => all.push(Returned::Back(path)),
-            JournalStep::Unmake(path) => all.push(Returned::Unmade(path)),
-            JournalStep::Dress(path, both) => {
-                let [back, _] = *both;
-                all.push(Returned::Dressed(path, back.metadata, back.attributes));
-            }
-            JournalStep::Make(_) | JournalStep::Kept(_) | JournalStep::Again(_) => {}
-        }
+/// A backup that was opened, to see what taking it back would do.
+#[derive(Debug)]
+pub struct OpenBackup {
+    steps: Vec<JournalStep>,
+    tree: RootDir,
+}
+
+impl OpenBackup {
+    /// Opens the backup at a path.
+    pub fn open(backup: &Path) -> Result<Self, RestoreError> {
+        let fd = open_dir(backup).at(READ, backup)?;
+        let steps = read_undo(&fd, backup)?.steps().collect::<Option<_>>();
+        let steps = steps.ok_or_else(|| RestoreError::BadJournal(backup.to_owned()))?;
+        let tree = open_dir_in(&fd, TREE).and_then(|fd| RootDir::new(fd, Mounts::Stay));
+        let tree = tree.at(READ, backup)?;
+        Ok(Self { steps, tree })
     }
-    let tree = open_dir_in(&fd, TREE).and_then(|fd| RootDir::new(fd, Mounts::Stay));
-    Ok((all, tree.at(READ, backup)?))
+
+    /// What came out of the target, each entry at its own path.
+    pub fn tree(&self) -> &RootDir {
+        &self.tree
+    }
+
+    /// What taking back would do, in no order.
+    pub fn returned(&self) -> impl Iterator<Item = Returned> {
+        self.steps.iter().filter_map(|step| match step {
+            JournalStep::Remove(path, _) => Some(Returned::Away(path.clone())),
+            JournalStep::Place(path, ..) => Some(Returned::Back(path.clone())),
+            JournalStep::Unmake(path) => Some(Returned::Unmade(path.clone())),
+            JournalStep::Dress(path, both) => {
+                let [back, _] = &**both;
+                let attributes = back.attributes.clone();
+                Some(Returned::Dressed(path.clone(), back.metadata, attributes))
+            }
+            JournalStep::Make(_) | JournalStep::Kept(_) | JournalStep::Again(_) => None,
+        })
+    }
+
+    /// Whether taking back would leave something out, because of what is excepted.
+    pub fn leaves_out(&self, except: &[EntryPath]) -> bool {
+        self.steps.iter().any(|step| leaves(step, except))
+    }
+
+    /// Whether it has something that was left out before.
+    pub fn has_left_out(&self) -> bool {
+        let is_kept = |step: &JournalStep| matches!(step, JournalStep::Kept(_));
+        self.steps.iter().any(is_kept)
+    }
 }
 
 /// How the restore that left a backup is taken back.
 pub(super) fn read_undo(fd: &OwnedFd, backup: &Path) -> Result<RestoreJournal, RestoreError> {
     let undo = RestoreJournal::read(fd, UNDO).at(READ, backup)?;
     undo.ok_or_else(|| RestoreError::BadJournal(backup.to_owned()))
-}
-
-/// Whether taking a restore back would leave something out that the backup keeps, and whether it keeps something that was left out
-/// before.
-pub fn keeps_back(backup: &Path, except: &[EntryPath]) -> Result<(bool, bool), RestoreError> {
-    let undo = read_undo(&open_dir(backup).at(READ, backup)?, backup)?;
-    let damaged = || RestoreError::BadJournal(backup.to_owned());
-    let (mut is_left, mut is_kept) = (false, false);
-    for step in undo.steps() {
-        match step.ok_or_else(damaged)? {
-            JournalStep::Kept(_) => is_kept = true,
-            step => is_left |= leaves(&step, except),
-        }
-    }
-    Ok((is_left, is_kept))
 }
 
 /// Where an entry is that came out of a target, in the backup of it.

@@ -8,6 +8,7 @@ use super::Workspace;
 use super::answers::{GitChange, GitCommit, GitPlan};
 use stasis_disk::form::slots::{self, ManifestKind};
 use stasis_disk::fs::root_dir::RootDir;
+use stasis_disk::tree::restore::OpenBackup;
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::diff::ChangeKind;
@@ -128,9 +129,9 @@ impl Workspace {
     pub(super) fn head_of(&self, of: &SlotMetadata) -> GitHead {
         if of.origin == CheckpointOrigin::Undo {
             let kept = self.pool().backup_of(of);
-            let kept = kept.and_then(|path| stasis_disk::tree::restore::returned(&path).ok());
+            let kept = kept.and_then(|path| OpenBackup::open(&path).ok());
             return match (kept, self.root()) {
-                (Some((_, tree)), Ok(live)) => GitHead::read(&[&tree, &live]),
+                (Some(kept), Ok(live)) => GitHead::read(&[kept.tree(), &live]),
                 _ => GitHead::default(),
             };
         }

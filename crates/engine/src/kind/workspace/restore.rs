@@ -404,9 +404,9 @@ impl LiveRestore<'_> {
         };
         let began = self.began;
         let began = began.and_then(|began| began.duration_since(SystemTime::UNIX_EPOCH).ok());
-        let kept = done.backup.as_deref().map(restore::returned);
-        if let (Some(Ok((_, tree))), Some(began)) = (kept, began)
-            && let Ok((entries, _)) = walk::list(&tree, &self.workspace.session().walk())
+        let kept = done.backup.as_deref().map(restore::OpenBackup::open);
+        if let (Some(Ok(kept)), Some(began)) = (kept, began)
+            && let Ok((entries, _)) = walk::list(kept.tree(), &self.workspace.session().walk())
         {
             for entry in entries {
                 let EntryKind::File { size } = entry.kind else {

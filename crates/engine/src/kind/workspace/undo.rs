@@ -14,7 +14,7 @@ use super::{Actor, Workspace};
 use crate::error::Error;
 use crate::restore::{LeftAloneEntry, LeftAloneReason};
 use stasis_disk::form::slots::{Manifest, ManifestEntry, ManifestKind, SlotError};
-use stasis_disk::tree::restore::{self, Returned};
+use stasis_disk::tree::restore::{self, OpenBackup, Returned};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::attributes::AttributesDigest;
 use stasis_model::tree::{BadPath, EntryPath};
@@ -74,12 +74,15 @@ impl Workspace {
                 result.undone = true;
             }
             for (one, state) in chosen.iter().zip(states.windows(2)) {
-                let (is_left, is_kept) = self.keeps_back(one, &plan.except)?;
-                if is_same && is_left {
+                let (leaves_out, has_left_out) = {
+                    let backup = self.open_backup(one)?;
+                    (backup.leaves_out(&plan.except), backup.has_left_out())
+                };
+                if is_same && leaves_out {
                     // Nothing came back of what it keeps.
                     continue;
                 }
-                if !is_same || is_kept {
+                if !is_same || has_left_out {
                     let done = self.take_back(one, &plan, state)?;
                     result.left_alone.extend(done.refused());
                     // Taking back the first of these takes back all of them.
@@ -109,9 +112,7 @@ impl Workspace {
         let mut permissions = restore::Permissions::new(&root);
         let mut left_alone: BTreeMap<EntryPath, LeftAloneEntry> = BTreeMap::new();
         for one in chosen {
-            let backup = self.pool().backup_of(one);
-            let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
-            for step in restore::returned(&backup)?.0 {
+            for step in self.open_backup(one)?.returned() {
                 let (Returned::Back(path) | Returned::Away(path)) = step else {
                     continue;
                 };
@@ -160,9 +161,7 @@ impl Workspace {
         is: &Manifest,
         except: &[EntryPath],
     ) -> Result<Manifest, Error> {
-        let backup = self.pool().backup_of(undo);
-        let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
-        let (steps, tree) = restore::returned(&backup)?;
+        let backup = self.open_backup(undo)?;
         let walk = self.session().walk();
         let mut all: BTreeMap<EntryPath, ManifestEntry> = is
             .entries()
@@ -175,11 +174,11 @@ impl Workspace {
                 all.retain(|one, _| !is_in(one, path));
             }
         };
-        for step in steps.into_iter().filter(|step| !step.is_left(except)) {
+        for step in backup.returned().filter(|step| !step.is_left(except)) {
             match step {
                 Returned::Back(path) => {
                     take(&mut all, &path);
-                    let kept = portion_of(&tree, &path, &walk)?;
+                    let kept = portion_of(backup.tree(), &path, &walk)?;
                     all.extend(kept.into_iter().map(|one| (one.path.clone(), one)));
                 }
                 Returned::Away(path) => take(&mut all, &path),
@@ -203,11 +202,11 @@ impl Workspace {
         Ok(Manifest::of(all.into_values().collect()))
     }
 
-    /// Whether an undo keeps what this one would leave out, and what one before left out.
-    fn keeps_back(&self, undo: &SlotMetadata, except: &[EntryPath]) -> Result<(bool, bool), Error> {
+    /// What taking one change back would do.
+    fn open_backup(&self, undo: &SlotMetadata) -> Result<OpenBackup, Error> {
         let backup = self.pool().backup_of(undo);
         let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
-        Ok(restore::keeps_back(&backup, except)?)
+        Ok(OpenBackup::open(&backup)?)
     }
 
     /// Takes one change back, as part of one that may take back several.

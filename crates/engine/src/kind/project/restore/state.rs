@@ -14,7 +14,9 @@ use crate::restore::{InPlaceChanges, Placement, RepoRestore, RestoreKind, Staged
 use crate::result::SkipReason;
 use crate::warning::Warning;
 use stasis_disk::check::{self, CheckSettings};
-use stasis_disk::tree::restore::{self, PlacedTree, RestoreChanges, RestoreOrigin, Returned};
+use stasis_disk::tree::restore::{
+    self, OpenBackup, PlacedTree, RestoreChanges, RestoreOrigin, Returned,
+};
 use stasis_disk::tree::walk;
 use stasis_model::format::manifest::SaveReason;
 use stasis_model::tree::EntryPath;
@@ -326,7 +328,7 @@ fn came_out(
     if not_saved.is_empty() && patterns.is_empty() {
         return Vec::new();
     }
-    let returned = restore::returned(backup).map(|(all, _)| all);
+    let returned = OpenBackup::open(backup).map(|opened| opened.returned().collect::<Vec<_>>());
     let returned = returned.unwrap_or_else(|error| {
         tracing::warn!(%error, backup = %backup.display(), "what was replaced is kept, but could not be listed");
         Vec::new()
