@@ -7,6 +7,7 @@ pub mod free_space;
 pub mod holes;
 pub mod lock_file;
 pub mod metadata;
+pub(crate) mod mounts;
 pub mod remove;
 pub mod root_dir;
 pub(crate) mod staging;

@@ -30,6 +30,7 @@ use crate::fs::root_dir::{Mounts, RootDir};
 use crate::worker_pool::all_processors;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use report::Notes;
+use rustix::fs::{self, FileType};
 use rustix::io::Errno;
 use stasis_model::failure::{AtPath, Failure};
 use stasis_model::tree::{EntryKind, EntryPath};
@@ -197,6 +198,55 @@ fn refused(
     notes.skip(path, reason, strict)
 }
 
+/// Opens a directory; `None` for one that is left out, which is reported.
+fn open(
+    root: &RootDir,
+    path: &EntryPath,
+    notes: &Notes,
+    strict: bool,
+) -> Result<Option<OwnedFd>, WalkError> {
+    match root.directory(path.as_bytes()) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(error) => {
+            let (doing, path) = ("open the directory", path.clone());
+            refused(notes, strict, doing, path, error).map(|()| None)
+        }
+    }
+}
+
+/// What kind of entry it is; `None` for what is in no tree, or not in this one, which is reported.
+fn kind_of(
+    place: &WalkedDir<'_>,
+    name: &CStr,
+    seen: &Seen,
+    settings: &WalkSettings,
+) -> Result<Option<EntryKind>, WalkError> {
+    let left_out = |reason| place.skip(name, reason).map(|()| None);
+    let kind = match seen.file_type() {
+        FileType::Socket => return left_out(WalkSkip::Socket),
+        FileType::BlockDevice | FileType::CharacterDevice | FileType::Unknown => {
+            return left_out(WalkSkip::Device);
+        }
+        _ if place.root.mounts() == Mounts::Stay && seen.is_mount => {
+            return left_out(WalkSkip::OtherFilesystem);
+        }
+        FileType::Directory if settings.avoid == Some(seen.identity()) => {
+            return left_out(WalkSkip::OwnTarget);
+        }
+        FileType::Directory => EntryKind::Directory,
+        FileType::Fifo => EntryKind::Fifo,
+        FileType::Symlink => match fs::readlinkat(place.fd, name, Vec::new()) {
+            Ok(target) => EntryKind::Symlink {
+                target: target.to_bytes().into(),
+            },
+            Err(Errno::INVAL) => return left_out(WalkSkip::Replaced),
+            Err(error) => return place.could_not("read the link", name, error).map(|()| None),
+        },
+        FileType::RegularFile => EntryKind::File { size: seen.size },
+    };
+    Ok(Some(kind))
+}
+
 /// One entry of a directory that is being read.
 #[derive(Debug)]
 pub struct WalkedEntry<'a> {
@@ -328,12 +378,6 @@ fn go_on(cancel: &AtomicBool) -> Result<(), WalkError> {
         return Err(WalkError::Cancelled);
     }
     Ok(())
-}
-
-impl WalkSettings {
-    fn must_stay(root: &RootDir, seen: &Seen) -> bool {
-        root.mounts() == Mounts::Stay && seen.is_mount
-    }
 }
 
 #[cfg(test)]

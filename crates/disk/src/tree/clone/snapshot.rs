@@ -16,6 +16,7 @@
 
 use super::{CloneError, CloneReport, CloneSettings, Method, SourceSurvey};
 use crate::fs::metadata::{self, Rights};
+use crate::fs::mounts::mounts_inside;
 use crate::fs::root_dir::RootDir;
 use crate::fs::staging::Staging;
 use crate::fs::sys;
@@ -24,7 +25,7 @@ use crate::tree::walk::{
 };
 use rustix::fs::{self, AtFlags};
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Snapshots the source beside the target; `None` when it has to be cloned file by file.
@@ -95,33 +96,8 @@ fn whole_subvolume(source: &RootDir) -> Option<OwnedFd> {
     let root = source.directory(b"").ok()?;
     let is_whole = sys::is_subvolume(root.as_fd(), c".")
         && !sys::has_nested(root.as_fd()).unwrap_or_default()
-        && !has_mounts(root.as_fd())?;
+        && mounts_inside(root.as_fd())?.is_empty();
     is_whole.then_some(root)
-}
-
-/// Whether something is mounted in a directory, as far as this process sees; `None` when the kernel does not say.
-fn has_mounts(directory: BorrowedFd<'_>) -> Option<bool> {
-    let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
-    let mut inside = fs::readlink(link, Vec::new()).ok()?.into_bytes();
-    inside.push(b'/');
-    let table = std::fs::read("/proc/self/mountinfo").ok()?;
-    let mut lines = table.split(|byte| *byte == b'\n');
-    let place = |line: &[u8]| line.split(|byte| *byte == b' ').nth(4).map(unescaped);
-    Some(lines.any(|line| place(line).is_some_and(|place| place.starts_with(&inside))))
-}
-
-/// A path of the mount table, in which blanks and the like are written as `\040`.
-fn unescaped(path: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(path.len());
-    let mut rest = path;
-    while let Some((first, behind)) = rest.split_first() {
-        let digits = behind.get(..3).filter(|_| *first == b'\\');
-        let code = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = code.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        plain.push(code.unwrap_or(*first));
-        rest = if code.is_some() { &behind[3..] } else { behind };
-    }
-    plain
 }
 
 /// What a survey finds besides counts.
@@ -196,24 +172,4 @@ fn unlink_unseen(copy: &RootDir, directory: &[u8], name: &[u8]) -> rustix::io::R
     let before = metadata::of(&directory)?;
     fs::unlinkat(&directory, name, AtFlags::empty())?;
     fs::futimens(&directory, &metadata::times(before.modified))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_mount_table_is_read_with_its_escapes() {
-        assert_eq!(unescaped(br"/a\040b\134c"), br"/a b\c");
-        assert_eq!(unescaped(br"/plain\9"), br"/plain\9");
-    }
-
-    #[test]
-    fn nothing_is_mounted_in_a_fresh_directory() {
-        let home = tempfile::tempdir().unwrap();
-        let flags = fs::OFlags::DIRECTORY | fs::OFlags::RDONLY;
-        let opened = fs::open(home.path(), flags, fs::Mode::empty()).unwrap();
-
-        assert_eq!(has_mounts(opened.as_fd()), Some(false));
-    }
 }

@@ -67,12 +67,7 @@ struct OpenSides<'a> {
 /// Makes the plan.
 #[derive(Debug)]
 pub(super) struct Planner<'a> {
-    live: &'a RootDir,
-    staged: &'a RootDir,
-    scope: &'a RestoreScope,
-    cancel: &'a AtomicBool,
-    own: &'a CStr,
-    is_inside: bool,
+    input: PlanInput<'a>,
     rights: Rights,
     changes: RestoreChanges,
     journal: RestoreJournal,
@@ -91,24 +86,12 @@ pub(super) struct Planner<'a> {
 impl<'a> Planner<'a> {
     /// A plan for the live directory that is the inode `root`.
     pub(super) fn new(input: PlanInput<'a>, root: u64, mark: JournalMark) -> Self {
-        let PlanInput {
-            live,
-            staged,
-            scope,
-            cancel,
-            own,
-            is_inside,
-        } = input;
         let rights = Rights::of_this_process();
         let mut journal = RestoreJournal::new(root, rights, mark);
-        journal.is_limited = scope.limits.only.is_some();
+        journal.is_limited = input.scope.limits.only.is_some();
         Self {
-            live,
-            staged,
-            scope,
-            cancel,
-            own,
-            is_inside,
+            permissions: Permissions::new(input.live),
+            input,
             rights,
             changes: RestoreChanges::default(),
             journal,
@@ -116,7 +99,6 @@ impl<'a> Planner<'a> {
             linked: BTreeMap::new(),
             pending: vec![EntryPath::root()],
             touched: HashSet::new(),
-            permissions: Permissions::new(live),
             barred: Vec::new(),
             found_right: 0,
         }
@@ -126,9 +108,9 @@ impl<'a> Planner<'a> {
     pub(super) fn plan(mut self) -> Result<(RestoreJournal, RestoreChanges), RestoreError> {
         let root = EntryPath::root();
         let look = |tree: &RootDir| tree.directory(b"").and_then(|fd| metadata::of(&fd));
-        let live = look(self.live).on("look at", &root)?;
-        let staged = look(self.staged).on("look at", &root)?;
-        if self.scope.limits.only.is_none() {
+        let live = look(self.input.live).on("look at", &root)?;
+        let staged = look(self.input.staged).on("look at", &root)?;
+        if self.input.scope.limits.only.is_none() {
             self.pair(&root, &live, &staged)?;
         }
         while let Some(path) = self.pending.pop() {
@@ -154,10 +136,10 @@ impl<'a> Planner<'a> {
             attributes: Some(attributes),
         };
         let dress = [
-            dress(staged, user(self.staged)?),
-            dress(live, user(self.live)?),
+            dress(staged, user(self.input.staged)?),
+            dress(live, user(self.input.live)?),
         ];
-        let is_dressed = dress[0] != dress[1] || (path.is_root() && self.is_inside);
+        let is_dressed = dress[0] != dress[1] || (path.is_root() && self.input.is_inside);
         if !self.permissions.is_own(path) {
             // Only its owner gives a directory permissions and times; nobody gives it away.
             let [wanted, has] = &dress;
@@ -177,30 +159,30 @@ impl<'a> Planner<'a> {
     }
 
     fn directory(&mut self, path: &EntryPath) -> Result<(), RestoreError> {
-        if self.cancel.load(Memory::Relaxed) {
+        if self.input.cancel.load(Memory::Relaxed) {
             return Err(RestoreError::Cancelled);
         }
-        let live = open(self.live, path).on("open", path)?;
-        let staged = open(self.staged, path).on("open", path)?;
+        let live = open(self.input.live, path).on("open", path)?;
+        let staged = open(self.input.staged, path).on("open", path)?;
         let sides = OpenSides {
             live: &live,
             staged: &staged,
         };
         self.touched.clear();
         self.found_right = 0;
-        if let Some((name, is_last)) = self.scope.next_to(path) {
+        if let Some((name, is_last)) = self.input.scope.next_to(path) {
             let name = CString::new(name).expect("no name of an entry has a NUL");
             self.on_the_way(path, &name, is_last, sides)?;
             return self.beside(is_last, |own, name| own.on_the_way(path, name, true, sides));
         }
-        let own = Some(self.own).filter(|_| path.is_root());
+        let own = Some(self.input.own).filter(|_| path.is_root());
         let mut here = names(&live, own).on("list", path)?.into_iter();
         let mut there = names(&staged, own).on("list", path)?.into_iter();
         let (mut one, mut other) = (here.next(), there.next());
         loop {
             let order = match (&one, &other) {
                 (None, None) => {
-                    if self.found_right < self.scope.right_in(path) {
+                    if self.found_right < self.input.scope.right_in(path) {
                         // Something that was right is gone since, and was not staged.
                         self.changes.changed_meanwhile.push(path.clone());
                     }
@@ -233,7 +215,7 @@ impl<'a> Planner<'a> {
         is_last: bool,
         mut each: impl FnMut(&mut Self, &CStr) -> Result<(), RestoreError>,
     ) -> Result<(), RestoreError> {
-        let scope = self.scope;
+        let scope = self.input.scope;
         let beside = scope.limits.beside.iter().filter(|_| is_last);
         for (_, name) in beside.filter_map(EntryPath::split_last) {
             let name = CString::new(name).expect("no name of an entry has a NUL");
@@ -274,11 +256,12 @@ impl<'a> Planner<'a> {
     /// Makes the directories that lead to the one entry that is restored; they are what they are in the staged tree.
     fn missing(&mut self, mut path: EntryPath) -> Result<(), RestoreError> {
         while let Some((name, is_last)) = self
+            .input
             .scope
             .next_to(&path)
             .map(|(name, is_last)| (CString::new(name).expect("no NUL"), is_last))
         {
-            let staged = open(self.staged, &path).on("open", &path)?;
+            let staged = open(self.input.staged, &path).on("open", &path)?;
             let seen = metadata::of(&staged).on("look at", &path)?;
             let user = metadata::attributes(&staged).on("look at", &path)?;
             let dress = Dress {
@@ -318,14 +301,14 @@ impl<'a> Planner<'a> {
             kind.is_socket()
                 || kind.is_block_device()
                 || kind.is_char_device()
-                || self.scope.preserves(&path, &seen)
-                || self.scope.is_unknown(&path)
-                || self.scope.is_excepted(&path)
-                || (self.scope.holds_excepted(&path) && !self.scope.limits.looks_into)
+                || self.input.scope.preserves(&path, &seen)
+                || self.input.scope.is_unknown(&path)
+                || self.input.scope.is_excepted(&path)
+                || (self.input.scope.holds_excepted(&path) && !self.input.scope.limits.looks_into)
                 || self.is_at_rest(&path, name, live)
         });
         let is_directory = seen.is_some_and(|seen| seen.file_type().is_dir());
-        let since = self.scope.has(&path, seen.as_ref());
+        let since = self.input.scope.has(&path, seen.as_ref());
         if since == Some(Since::Changed) {
             self.changes.changed_meanwhile.push(path.clone());
         }
@@ -335,7 +318,8 @@ impl<'a> Planner<'a> {
         } else if is_unreadable(seen.as_ref(), live, name) || !self.permissions.may_move(&path) {
             // No save could read it, or it cannot be moved: it is no more known than what a save leaves out.
             self.changes.not_permitted.push(path);
-        } else if is_directory && self.scope.limits.looks_into && self.holds_what_stays(&path) {
+        } else if is_directory && self.input.scope.limits.looks_into && self.holds_what_stays(&path)
+        {
             self.enter(path)?;
         } else {
             let closed: Vec<&Seen> = seen.iter().collect();
@@ -351,7 +335,7 @@ impl<'a> Planner<'a> {
 
     /// Whether something stays of a directory that the new tree does not have.
     fn holds_what_stays(&self, path: &EntryPath) -> bool {
-        let Ok(directory) = open(self.live, path) else {
+        let Ok(directory) = open(self.input.live, path) else {
             return false;
         };
         let found = names(&directory, None).unwrap_or_default();
@@ -360,8 +344,8 @@ impl<'a> Planner<'a> {
             let (Ok(child), Ok(seen)) = (path.child(name.to_bytes()), seen) else {
                 return false;
             };
-            self.scope.is_excepted(&child)
-                || self.scope.preserves(&child, &seen)
+            self.input.scope.is_excepted(&child)
+                || self.input.scope.preserves(&child, &seen)
                 || is_unreadable(Some(&seen), &directory, name)
                 || (seen.file_type().is_dir() && self.holds_what_stays(&child))
         })
@@ -370,7 +354,7 @@ impl<'a> Planner<'a> {
     /// Looks at each entry of such a directory, which stays; what goes needs a place in the staged tree.
     fn enter(&mut self, path: EntryPath) -> Result<(), RestoreError> {
         let (above, name) = path.split_last().unwrap_or_default();
-        let made = open(self.staged, &above).and_then(|above| {
+        let made = open(self.input.staged, &above).and_then(|above| {
             let name = c_name(name)?;
             fs::mkdirat(above, &*name, Mode::RWXU)
         });
@@ -408,7 +392,7 @@ impl<'a> Planner<'a> {
         name: &CStr,
         staged: &OwnedFd,
     ) -> Result<(), RestoreError> {
-        if self.scope.is_excepted(&path) {
+        if self.input.scope.is_excepted(&path) {
             return Ok(());
         }
         let seen = metadata::look(staged.as_fd(), name).on("look at", &path)?;
@@ -426,10 +410,10 @@ impl<'a> Planner<'a> {
 
     /// Notes directories that are gone with entries that were right, and were not staged.
     fn note_gone(&mut self, directory: &EntryPath) {
-        if self.scope.right_in(directory) > 0 {
+        if self.input.scope.right_in(directory) > 0 {
             self.changes.changed_meanwhile.push(directory.clone());
         }
-        let Ok(opened) = open(self.staged, directory) else {
+        let Ok(opened) = open(self.input.staged, directory) else {
             return;
         };
         for name in names(&opened, None).unwrap_or_default() {
@@ -443,10 +427,10 @@ impl<'a> Planner<'a> {
 
     /// What is left as it is does not come with a directory that is missing.
     fn take_excepted_away(&self, directory: &EntryPath) -> rustix::io::Result<()> {
-        let except = self.scope.limits.except.iter();
+        let except = self.input.scope.limits.except.iter();
         for path in except.filter(|path| path.is_within(directory)) {
             let (above, name) = path.split_last().unwrap_or_default();
-            let above = match open(self.staged, &above) {
+            let above = match open(self.input.staged, &above) {
                 Err(Errno::NOENT | Errno::NOTDIR) => continue,
                 above => above?,
             };
@@ -476,12 +460,13 @@ impl<'a> Planner<'a> {
             Err(Errno::NOENT) => return self.only_staged(path.clone(), name, staged),
             seen => seen.on("look at", path)?,
         };
-        if self.scope.is_excepted(path) {
+        if self.input.scope.is_excepted(path) {
             self.changes.untouched += 1;
             return Ok(());
         }
         let (was_directory, will_be) = (seen.file_type().is_dir(), wanted.file_type().is_dir());
-        let must_stay = self.scope.preserves(path, &seen) || self.scope.holds_excepted(path);
+        let must_stay =
+            self.input.scope.preserves(path, &seen) || self.input.scope.holds_excepted(path);
         if was_directory && !will_be && must_stay {
             // What must stay is in it, and the new tree has no room for it.
             let op = "replace, because of what is in it,";
@@ -491,27 +476,30 @@ impl<'a> Planner<'a> {
             if seen.is_mount {
                 return Ok(()); // looked at before: nothing of the tree is in it
             }
-            if seen.device != self.live.device() {
+            if seen.device != self.input.live.device() {
                 // A btrfs subvolume: nothing can be moved into it.
                 let path = OsStr::from_bytes(path.as_bytes());
                 return Err(RestoreError::MountInside(path.into()));
             }
             // One that its owner may not read is replaced whole.
-            if open(self.live, path).is_ok() {
-                unlock(self.staged, path, &wanted).on("open", path)?;
+            if open(self.input.live, path).is_ok() {
+                unlock(self.input.staged, path, &wanted).on("open", path)?;
                 self.pair(path, &seen, &wanted)?;
                 self.pending.push(path.clone());
                 return Ok(());
             }
         }
-        let mine = ContentSide::new(self.live, live, seen);
-        let theirs = ContentSide::new(self.staged, staged, wanted);
+        let mine = ContentSide::new(self.input.live, live, seen);
+        let theirs = ContentSide::new(self.input.staged, staged, wanted);
         let same = !was_directory && self.is_same(path, name, &mine, &theirs)?;
-        if !same && self.scope.is_left_alone(path, &seen) {
+        if !same && self.input.scope.is_left_alone(path, &seen) {
             self.changes.left_alone.push(path.clone());
             return Ok(());
         }
-        if !same && self.scope.limits.looks_into && Self::is_anothers_secret(&seen, live, name) {
+        if !same
+            && self.input.scope.limits.looks_into
+            && Self::is_anothers_secret(&seen, live, name)
+        {
             self.barred.push(path.clone());
         }
         let has_names = wanted.links > 1 || (same && seen.links > 1);
@@ -540,7 +528,7 @@ impl<'a> Planner<'a> {
         mine: &ContentSide<'_>,
         theirs: &ContentSide<'_>,
     ) -> Result<bool, RestoreError> {
-        match are_same(name, mine, theirs, self.cancel) {
+        match are_same(name, mine, theirs, self.input.cancel) {
             Err(Errno::CANCELED) => Err(RestoreError::Cancelled),
             same => Ok(same.on("compare", path)?),
         }

@@ -5,14 +5,15 @@ use super::error::RestoreError;
 use crate::fs::fd::{open_dir, open_dir_in, reopen_dir};
 use crate::fs::lock_file::try_lock_if_supported;
 use crate::fs::metadata::{self, Seen};
+use crate::fs::mounts::mounts_inside;
 use crate::fs::root_dir::{self, Mounts, RootDir};
 use crate::fs::staging;
 use rustix::fs::{self, RenameFlags};
 use rustix::io::Errno;
 use stasis_model::failure::AtPath;
 use std::ffi::{CStr, CString, OsStr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -121,21 +122,7 @@ impl RestoreTarget {
     /// Where something is mounted in the target, relative to it; nothing when nobody tells.
     pub(super) fn mounts(&self) -> Result<Vec<PathBuf>, RestoreError> {
         let opened = self.open().at("open", &self.path)?;
-        let link = format!("/proc/self/fd/{}", opened.as_raw_fd());
-        let (Ok(root), Ok(table)) = (
-            std::fs::read_link(link),
-            std::fs::read("/proc/self/mountinfo"),
-        ) else {
-            return Ok(Vec::new());
-        };
-        let lines = table.split(|byte| *byte == b'\n');
-        let points = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
-        let inside = points.filter_map(|point| {
-            let point = PathBuf::from(std::ffi::OsString::from_vec(unescape(point)));
-            let rest = point.strip_prefix(&root).ok()?;
-            (!rest.as_os_str().is_empty()).then(|| rest.to_owned())
-        });
-        Ok(inside.collect())
+        Ok(mounts_inside(opened.as_fd()).unwrap_or_default())
     }
 
     /// Keeps other restores beside this one from exchanging or recording anything until it is dropped.
@@ -182,23 +169,6 @@ pub(super) fn is_empty(parent: impl AsFd, name: &CStr) -> bool {
     let is_entry = |name: &[u8]| !matches!(name, b"." | b"..");
     let names = opened.and_then(|directory| staging::named(directory, b"", is_entry));
     names.is_ok_and(|names| names.is_empty())
-}
-
-/// What the kernel writes as three octal digits behind a backslash, as the byte it is.
-fn unescape(text: &[u8]) -> Vec<u8> {
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text);
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..3).filter(|_| *first == b'\\');
-        let value = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        if let Some(byte) = value.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            bytes.push(byte);
-            rest = &after[3..];
-        } else {
-            bytes.push(*first);
-            rest = after;
-        }
-    }
-    bytes
 }
 
 /// What is called `name` beside the target now.

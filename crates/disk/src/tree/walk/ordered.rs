@@ -5,14 +5,12 @@
 //! under each of them as a file: in order, whoever remembers the first needs no second look.
 
 use super::names::Names;
-use super::report::{Notes, WalkSkip};
+use super::report::Notes;
 use super::{
-    Excludes, WalkError, WalkReport, WalkSettings, WalkedDir, WalkedEntry, go_on, refused,
+    Excludes, WalkError, WalkReport, WalkSettings, WalkedDir, WalkedEntry, go_on, kind_of, open,
 };
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
-use rustix::fs::{self, FileType};
-use rustix::io::Errno;
 use stasis_model::failure::AtPath;
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::ffi::CStr;
@@ -96,13 +94,7 @@ impl<V: InOrder> OrderedWalk<'_, V> {
     }
 
     fn open(&self, path: &EntryPath) -> Result<Option<OwnedFd>, WalkError> {
-        match self.root.directory(path.as_bytes()) {
-            Ok(fd) => Ok(Some(fd)),
-            Err(error) => {
-                let (doing, path) = ("open the directory", path.clone());
-                refused(&self.notes, self.settings.strict, doing, path, error).map(|()| None)
-            }
-        }
+        open(self.root, path, &self.notes, self.settings.strict)
     }
 
     /// Opens a directory, shows it and lists it; one that cannot be opened is left out whole.
@@ -177,7 +169,6 @@ fn look(
     settings: &WalkSettings,
     excludes: &Excludes,
 ) -> Result<Option<(EntryKind, Seen)>, WalkError> {
-    let left_out = |reason| place.skip(name, reason).map(|()| None);
     let seen = match metadata::look(place.fd, name) {
         Ok(seen) => seen,
         Err(error) => return place.could_not("look at", name, error).map(|()| None),
@@ -186,29 +177,8 @@ fn look(
         place.notes.exclude();
         return Ok(None);
     }
-    let kind = match seen.file_type() {
-        FileType::Socket => return left_out(WalkSkip::Socket),
-        FileType::BlockDevice | FileType::CharacterDevice | FileType::Unknown => {
-            return left_out(WalkSkip::Device);
-        }
-        _ if WalkSettings::must_stay(place.root, &seen) => {
-            return left_out(WalkSkip::OtherFilesystem);
-        }
-        FileType::Directory if settings.avoid == Some(seen.identity()) => {
-            return left_out(WalkSkip::OwnTarget);
-        }
-        FileType::Directory => EntryKind::Directory,
-        FileType::Fifo => EntryKind::Fifo,
-        FileType::Symlink => match fs::readlinkat(place.fd, name, Vec::new()) {
-            Ok(target) => EntryKind::Symlink {
-                target: target.to_bytes().into(),
-            },
-            Err(Errno::INVAL) => return left_out(WalkSkip::Replaced),
-            Err(error) => return place.could_not("read the link", name, error).map(|()| None),
-        },
-        FileType::RegularFile => EntryKind::File { size: seen.size },
-    };
-    Ok(Some((kind, seen)))
+    let kind = kind_of(place, name, &seen, settings)?;
+    Ok(kind.map(|kind| (kind, seen)))
 }
 
 #[cfg(test)]
@@ -219,7 +189,7 @@ fn look(
 mod tests {
     use super::*;
     use crate::fs::root_dir::Mounts;
-    use crate::tree::walk::list;
+    use crate::tree::walk::{WalkSkip, list};
     use std::path::Path;
 
     #[derive(Default)]

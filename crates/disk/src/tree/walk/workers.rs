@@ -2,13 +2,13 @@
 
 use super::names::Names;
 use super::node::{SetAside, WalkNode, by_file};
-use super::report::{Notes, WalkReport, WalkSkip};
-use super::{Excludes, Visitor, WalkError, WalkSettings, WalkedDir, WalkedEntry, go_on, refused};
-use crate::fs::metadata::{self, Seen};
+use super::report::{Notes, WalkReport};
+use super::{
+    Excludes, Visitor, WalkError, WalkSettings, WalkedDir, WalkedEntry, go_on, kind_of, open,
+};
+use crate::fs::metadata;
 use crate::fs::root_dir::RootDir;
 use crate::worker_pool::{WorkerPool, lock};
-use rustix::fs::{self, FileType};
-use rustix::io::Errno;
 use stasis_model::failure::AtPath;
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::ffi::CStr;
@@ -111,13 +111,7 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
     }
 
     fn open(&self, path: &EntryPath) -> Result<Option<OwnedFd>, WalkError> {
-        match self.root.directory(path.as_bytes()) {
-            Ok(fd) => Ok(Some(fd)),
-            Err(error) => {
-                let (doing, path) = ("open the directory", path.clone());
-                refused(&self.notes, self.settings.strict, doing, path, error).map(|()| None)
-            }
-        }
+        open(self.root, path, &self.notes, self.settings.strict)
     }
 
     fn list(&self, node: &Arc<WalkNode>, pool: &Pool<V>) -> Result<(), V::Error> {
@@ -203,42 +197,18 @@ impl<'a, V: Visitor> WalkWorkers<'a, V> {
             self.notes.exclude();
             return Ok(None);
         }
-        if let Some(reason) = self.reason_to_skip(&seen) {
-            return place.skip(name, reason).map(|()| None);
-        }
-        let kind = match seen.file_type() {
-            FileType::Directory => EntryKind::Directory,
-            FileType::Fifo => EntryKind::Fifo,
-            FileType::Symlink => match fs::readlinkat(place.fd, name, Vec::new()) {
-                Ok(target) => EntryKind::Symlink {
-                    target: target.to_bytes().into(),
-                },
-                Err(Errno::INVAL) => return place.skip(name, WalkSkip::Replaced).map(|()| None),
-                Err(error) => return place.could_not("read the link", name, error).map(|()| None),
-            },
-            _ if seen.links > 1 => {
-                node.open.fetch_add(1, Ordering::Relaxed);
-                let (node, name) = (node.clone(), name.to_owned());
-                lock(&self.set_aside).push(SetAside { node, name, seen });
-                return Ok(None);
-            }
-            _ => EntryKind::File { size: seen.size },
+        let Some(kind) = kind_of(place, name, &seen, self.settings)? else {
+            return Ok(None);
         };
-        Ok(Some(WalkedEntry { name, kind, seen }))
-    }
-
-    fn reason_to_skip(&self, seen: &Seen) -> Option<WalkSkip> {
-        match seen.file_type() {
-            FileType::Socket => Some(WalkSkip::Socket),
-            FileType::BlockDevice | FileType::CharacterDevice | FileType::Unknown => {
-                Some(WalkSkip::Device)
-            }
-            _ if WalkSettings::must_stay(self.root, seen) => Some(WalkSkip::OtherFilesystem),
-            FileType::Directory if self.settings.avoid == Some(seen.identity()) => {
-                Some(WalkSkip::OwnTarget)
-            }
-            _ => None,
+        if let EntryKind::File { .. } = kind
+            && seen.links > 1
+        {
+            node.open.fetch_add(1, Ordering::Relaxed);
+            let (node, name) = (node.clone(), name.to_owned());
+            lock(&self.set_aside).push(SetAside { node, name, seen });
+            return Ok(None);
         }
+        Ok(Some(WalkedEntry { name, kind, seen }))
     }
 
     /// Shows one file under all its names: the first is the file, the others are links to it.
