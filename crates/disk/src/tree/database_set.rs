@@ -72,14 +72,14 @@ pub(crate) struct Set<'a> {
     pub(crate) root: &'a RootDir,
     pub(crate) directory: BorrowedFd<'a>,
     pub(crate) name: &'a CStr,
-    pub(crate) patience: &'a SetRetries,
+    pub(crate) wait_budget: &'a SetWaitBudget,
 }
 
 /// How long all databases of a tree may be waited for.
 #[derive(Debug)]
-pub(crate) struct SetRetries(AtomicU64);
+pub(crate) struct SetWaitBudget(AtomicU64);
 
-impl Default for SetRetries {
+impl Default for SetWaitBudget {
     fn default() -> Self {
         Self(AtomicU64::new(
             u64::try_from(WAIT_FOR_ALL.as_micros()).unwrap_or(u64::MAX),
@@ -87,7 +87,7 @@ impl Default for SetRetries {
     }
 }
 
-impl SetRetries {
+impl SetWaitBudget {
     fn left(&self) -> Duration {
         Duration::from_micros(self.0.load(Ordering::Relaxed)).min(WAIT)
     }
@@ -360,9 +360,9 @@ impl SetHold {
     /// Takes the locks; says for people why not.
     fn take(set: &Set<'_>, database: OwnedFd) -> Result<Result<Self, String>, CarryError> {
         let began = content::now();
-        let deadline = began + set.patience.left();
+        let deadline = began + set.wait_budget.left();
         let taken = Self::until(set, database, deadline);
-        set.patience.spend(began.elapsed());
+        set.wait_budget.spend(began.elapsed());
         taken
     }
 

@@ -262,7 +262,7 @@ impl TreeWriter {
             size,
             fd,
             end: AtomicU64::new(0),
-            told: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
         })
     }
 

@@ -6,7 +6,7 @@ use super::{CloneError, CloneReport, CloneWitness, ClonedFile, Fallback, Method}
 use crate::fs::metadata::{self, Has, Rights, Seen, Withheld};
 use crate::fs::root_dir::RootDir;
 use crate::tree::content::{self, CarryError, Filled};
-use crate::tree::database_set::SetRetries;
+use crate::tree::database_set::SetWaitBudget;
 use crate::tree::walk::{Visitor, WalkError, WalkSkip, WalkedDir, WalkedEntry};
 use databases::WaitingFile;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
@@ -42,7 +42,7 @@ pub(super) struct Builder<'a> {
     pub(super) takes_sets: bool,
     /// Files that wait for the others of their directory.
     aside: Mutex<HashMap<EntryPath, Vec<WaitingFile>>>,
-    patience: SetRetries,
+    wait_budget: SetWaitBudget,
 }
 
 impl<'a> Builder<'a> {
@@ -59,7 +59,7 @@ impl<'a> Builder<'a> {
             access: Mutex::default(),
             takes_sets: false,
             aside: Mutex::default(),
-            patience: SetRetries::default(),
+            wait_budget: SetWaitBudget::default(),
         }
     }
 

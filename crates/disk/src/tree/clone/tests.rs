@@ -52,7 +52,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 /// One of everything that a clone keeps.
-fn furnish(source: &Path) {
+fn init_source(source: &Path) {
     let at = |name: &str| source.join(name);
     std::fs::create_dir_all(at("deep/er")).unwrap();
     std::fs::create_dir(at("empty")).unwrap();
@@ -117,7 +117,7 @@ fn furnish(source: &Path) {
 #[test]
 fn a_clone_is_the_same_tree_to_the_last_nanosecond() {
     let (home, source, target) = place();
-    furnish(&source);
+    init_source(&source);
 
     let report = clone(&source, &target, &CloneSettings::default()).unwrap();
 
@@ -230,7 +230,7 @@ fn what_cannot_be_cloned_is_refused_by_name() {
 #[test]
 fn a_clone_that_fails_or_is_stopped_leaves_nothing() {
     let (home, source, target) = place();
-    furnish(&source);
+    init_source(&source);
     let mut deep = source.clone();
     for _ in 0..30 {
         deep.push("deeper");
@@ -255,7 +255,7 @@ fn a_clone_that_fails_or_is_stopped_leaves_nothing() {
 #[test]
 fn what_a_dead_clone_left_is_removed_and_what_a_live_one_holds_is_not() {
     let (home, source, target) = place();
-    furnish(&source);
+    init_source(&source);
     let left = |suffix: &str| {
         let left = home.path().join(format!(".target.stasis-tmp-{suffix}"));
         std::fs::create_dir(&left).unwrap();

@@ -67,12 +67,12 @@ fn taken(
     let copy = tempfile::tempdir().unwrap();
     let root = RootDir::open(path.parent().unwrap(), Mounts::Stay).unwrap();
     let directory = root.directory(b"").unwrap();
-    let patience = SetRetries::default();
+    let wait_budget = SetWaitBudget::default();
     let set = Set {
         root: &root,
         directory: directory.as_fd(),
         name: c"app.db",
-        patience: &patience,
+        wait_budget: &wait_budget,
     };
     let mut made: HashMap<&'static [u8], PathBuf> = HashMap::new();
     let cancel = AtomicBool::new(false);

@@ -52,7 +52,7 @@ impl<'a> EntryAt<'a> {
     }
 
     /// The same name in another directory.
-    fn beneath(self, parent: &'a OwnedFd) -> Self {
+    fn in_directory(self, parent: &'a OwnedFd) -> Self {
         Self { parent, ..self }
     }
 
@@ -229,7 +229,7 @@ impl Moves<'_> {
             from => Some(from?),
         };
         if let Some(from) = from {
-            let from = to.beneath(&from);
+            let from = to.in_directory(&from);
             match self.carry(path, from, to) {
                 Err(Errno::XDEV) => self.set_aside(path, from, number)?,
                 Err(Errno::NOENT) => {}
@@ -248,7 +248,7 @@ impl Moves<'_> {
             return self.fetch_from_aside(number, from);
         };
         let to = self.way(&above, number)?;
-        let to = from.beneath(&to);
+        let to = from.in_directory(&to);
         if is_half_linked(to, &seen)? {
             return fs::unlinkat(from.parent, from.name, AtFlags::empty());
         }
@@ -454,7 +454,7 @@ fn move_parts(from: EntryAt<'_>, to: EntryAt<'_>) -> Result<()> {
         let is_entry = |name: &[u8]| !matches!(name, b"." | b"..");
         for name in staging::named(&source, b"", is_entry)? {
             let part = EntryAt::new(&source, &name);
-            let there = part.beneath(&target);
+            let there = part.in_directory(&target);
             match part.rename_to(there) {
                 Err(Errno::NOENT) => {}
                 Err(Errno::XDEV) => move_parts(part, there)?,
@@ -482,8 +482,8 @@ fn move_again(part: EntryAt<'_>, target: &OwnedFd) -> Result<()> {
         let seen = at.find();
         seen.map(|seen| seen.is_some_and(|seen| seen.file_type().is_dir()))
     };
-    if is_directory(part)? && is_directory(part.beneath(target))? {
-        return move_parts(part, part.beneath(target));
+    if is_directory(part)? && is_directory(part.in_directory(target))? {
+        return move_parts(part, part.in_directory(target));
     }
     for attempt in 1..ATTEMPTS {
         let name = [part.name.to_bytes(), format!("~{attempt}").as_bytes()].concat();

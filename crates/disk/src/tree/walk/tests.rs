@@ -16,7 +16,7 @@ fn tree() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn beneath(tree: &TempDir) -> RootDir {
+fn root_of(tree: &TempDir) -> RootDir {
     RootDir::open(tree.path(), Mounts::Stay).unwrap()
 }
 
@@ -28,7 +28,7 @@ fn settings() -> WalkSettings {
 }
 
 fn paths(tree: &TempDir, settings: &WalkSettings) -> (Vec<String>, WalkReport) {
-    let (entries, report) = list(&beneath(tree), settings).unwrap();
+    let (entries, report) = list(&root_of(tree), settings).unwrap();
     let paths = entries.iter().map(|entry| entry.path.to_string()).collect();
     (paths, report)
 }
@@ -68,7 +68,7 @@ fn odd_names_are_kept_byte_for_byte_and_sorted() {
         fs::write(tree.path().join(OsStr::from_bytes(name)), "x").unwrap();
     }
 
-    let (entries, report) = list(&beneath(&tree), &settings()).unwrap();
+    let (entries, report) = list(&root_of(&tree), &settings()).unwrap();
 
     let names: Vec<&[u8]> = entries.iter().map(|entry| entry.path.as_bytes()).collect();
     let expected = [
@@ -98,7 +98,7 @@ fn the_first_name_of_a_file_is_the_file_whoever_comes_first() {
     fs::hard_link(tree.path().join("alone"), elsewhere.path().join("other")).unwrap();
 
     for _ in 0..50 {
-        let (entries, report) = list(&beneath(&tree), &settings()).unwrap();
+        let (entries, report) = list(&root_of(&tree), &settings()).unwrap();
 
         let links: Vec<_> = entries
             .iter()
@@ -124,7 +124,7 @@ fn pipes_sockets_and_devices_are_reported_and_never_opened() {
     let kind = rustix::fs::FileType::CharacterDevice;
     let has_device = rustix::fs::mknodat(CWD, &device, kind, Mode::RWXU, null).is_ok();
 
-    let (entries, report) = list(&beneath(&tree), &settings()).unwrap();
+    let (entries, report) = list(&root_of(&tree), &settings()).unwrap();
 
     let kinds: Vec<_> = entries.iter().map(|entry| &entry.kind).collect();
     assert_eq!(kinds, [&EntryKind::Fifo]);
@@ -148,9 +148,9 @@ fn five_hundred_levels_are_fine_and_twelve_hundred_are_a_limit() {
     deep(&fine, 500, 40);
     deep(&too_deep, 1200, 3);
 
-    let (entries, report) = list(&beneath(&fine), &settings()).unwrap();
-    let slow = list(&beneath(&fine).without_openat2(), &settings()).unwrap();
-    let refused = list(&beneath(&too_deep), &settings()).unwrap_err();
+    let (entries, report) = list(&root_of(&fine), &settings()).unwrap();
+    let slow = list(&root_of(&fine).without_openat2(), &settings()).unwrap();
+    let refused = list(&root_of(&too_deep), &settings()).unwrap_err();
     remove_deep(&fine);
     remove_deep(&too_deep);
 
@@ -170,7 +170,7 @@ fn links_are_read_and_never_followed() {
     symlink("/etc", tree.path().join("absolute")).unwrap();
     symlink("../../..", tree.path().join("up")).unwrap();
 
-    for root in [beneath(&tree), beneath(&tree).without_openat2()] {
+    for root in [root_of(&tree), root_of(&tree).without_openat2()] {
         let (entries, report) = list(&root, &settings()).unwrap();
 
         let target = |entry: &stasis_model::tree::Entry| match &entry.kind {
@@ -229,7 +229,7 @@ fn a_pattern_that_is_none_is_refused_and_named() {
             excludes,
             ..settings()
         };
-        list(&beneath(&tree), &settings)
+        list(&root_of(&tree), &settings)
     };
 
     for bad in [
@@ -299,9 +299,9 @@ fn what_vanishes_is_counted_and_fails_only_a_strict_walk() {
 
     fs::write(&victim, "").unwrap();
     let saboteur = Saboteur::of(victim.clone());
-    let report = walk(&beneath(&tree), &saboteur, &settings()).unwrap();
+    let report = walk(&root_of(&tree), &saboteur, &settings()).unwrap();
     fs::write(&victim, "").unwrap();
-    let refused = walk(&beneath(&tree), &Saboteur::of(victim), &strict).unwrap_err();
+    let refused = walk(&root_of(&tree), &Saboteur::of(victim), &strict).unwrap_err();
 
     assert_eq!((report.files, report.vanished_count), (1, 1));
     assert_eq!(report.vanished, [EntryPath::parse(b"victim").unwrap()]);
@@ -319,7 +319,7 @@ fn a_wide_tree_is_shown_once_in_order_with_few_descriptors() {
     }
     let saboteur = Saboteur::of(tree.path().join("nobody"));
 
-    let report = walk(&beneath(&tree), &saboteur, &settings()).unwrap();
+    let report = walk(&root_of(&tree), &saboteur, &settings()).unwrap();
 
     assert_eq!((report.files, report.directories), (1200, 1200));
     let calls = saboteur.calls.into_inner().unwrap();
@@ -340,7 +340,7 @@ fn a_walk_that_is_cancelled_ends_as_cancelled() {
     let settings = settings();
     settings.cancel.store(true, Ordering::Relaxed);
 
-    let refused = list(&beneath(&tree), &settings).unwrap_err();
+    let refused = list(&root_of(&tree), &settings).unwrap_err();
 
     assert!(matches!(refused, WalkError::Cancelled));
 }
@@ -364,7 +364,7 @@ fn a_directory_swapped_for_a_link_while_we_walk_leads_nobody_out() {
             }
             is_done.store(true, Ordering::Relaxed);
         });
-        let roots = [beneath(&tree), beneath(&tree).without_openat2()];
+        let roots = [root_of(&tree), root_of(&tree).without_openat2()];
         while !is_done.load(Ordering::Relaxed) {
             for root in &roots {
                 let (entries, _) = list(root, &settings()).unwrap();

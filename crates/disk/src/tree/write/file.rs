@@ -26,7 +26,7 @@ pub struct NewFile<'a> {
     /// Where the last byte written so far ends.
     pub(super) end: AtomicU64,
     /// Bytes that progress knows of.
-    pub(super) told: AtomicU64,
+    pub(super) reported: AtomicU64,
 }
 
 impl NewFile<'_> {
@@ -183,8 +183,10 @@ impl NewFile<'_> {
         writer.counts.attributes_not_kept.add(refused);
         writer.counts.files.add(1);
         writer.counts.bytes.add(self.size);
-        let untold = self.size.saturating_sub(self.told.load(Ordering::Relaxed));
-        writer.settings.progress.advance(1, untold);
+        let unreported = self
+            .size
+            .saturating_sub(self.reported.load(Ordering::Relaxed));
+        writer.settings.progress.advance(1, unreported);
         Ok(())
     }
 
@@ -198,7 +200,7 @@ impl NewFile<'_> {
 
     fn has_grown(&self, end: u64, bytes: u64) {
         self.end.fetch_max(end, Ordering::Relaxed);
-        self.told.fetch_add(bytes, Ordering::Relaxed);
+        self.reported.fetch_add(bytes, Ordering::Relaxed);
         self.writer.settings.progress.advance(0, bytes);
     }
 

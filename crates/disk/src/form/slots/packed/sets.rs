@@ -6,7 +6,7 @@ use crate::fs::metadata;
 use crate::fs::root_dir::RootDir;
 use crate::tree::clone::Fallback;
 use crate::tree::content::{self, CarryError, CarryLimit};
-use crate::tree::database_set::{self, Set, SetRetries};
+use crate::tree::database_set::{self, Set, SetWaitBudget};
 use rustix::fs::{self, MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::failure::AtPath;
@@ -20,7 +20,7 @@ pub(super) struct Sets<'a> {
     root: &'a RootDir,
     spool: OwnedFd,
     cancel: &'a AtomicBool,
-    patience: SetRetries,
+    wait_budget: SetWaitBudget,
 }
 
 impl<'a> Sets<'a> {
@@ -35,7 +35,7 @@ impl<'a> Sets<'a> {
             root,
             spool: opened,
             cancel,
-            patience: SetRetries::default(),
+            wait_budget: SetWaitBudget::default(),
         })
     }
 
@@ -55,7 +55,7 @@ impl<'a> Sets<'a> {
             root: self.root,
             directory: database.directory,
             name: database.name,
-            patience: &self.patience,
+            wait_budget: &self.wait_budget,
         };
         let mut copies: HashMap<&'static [u8], OwnedFd> = HashMap::new();
         let taken = database_set::take(&set, &mut |member, deadline| {

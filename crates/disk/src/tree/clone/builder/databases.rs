@@ -96,7 +96,7 @@ impl Builder<'_> {
             root: at.place.root(),
             directory: at.place.fd,
             name,
-            patience: &self.patience,
+            wait_budget: &self.wait_budget,
         };
         let taken = database_set::take(&set, &mut |member, deadline| {
             if !made.contains_key(member.suffix) {
