@@ -35,7 +35,7 @@ const KEY: usize = 32;
 /// Why a key cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SealError {
+pub enum KeyError {
     /// The text of a key is none; it is not repeated here.
     #[error("a key is 64 hexadecimal digits, or 32 bytes in base64, on a line of its own")]
     NoKey,

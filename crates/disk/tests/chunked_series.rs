@@ -13,7 +13,7 @@
 use stasis_disk::form::chunked::list_cache::ListCacheKey;
 use stasis_disk::form::chunked::restore::{RestoreParts, restore};
 use stasis_disk::form::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
-use stasis_disk::form::chunked::{ChunkError, ChunkSink, ChunkSource, PlacedChunk, SealedChunk};
+use stasis_disk::form::chunked::{ChunkError, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_disk::tree::write::{TreeWriter, WriteSettings};
@@ -115,7 +115,7 @@ impl ChunkSink for Chunks {
         Ok(PlacedChunk { name, is_stored })
     }
 
-    fn put(&self, chunk: SealedChunk) -> Result<(), ChunkError> {
+    fn put(&self, chunk: EncodedChunk) -> Result<(), ChunkError> {
         self.0.lock().unwrap().insert(chunk.name, chunk.bytes);
         Ok(())
     }

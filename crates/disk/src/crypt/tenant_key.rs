@@ -1,7 +1,7 @@
 //! The key that a tenant keeps, and with which data keys are wrapped.
 
 use super::data_key::DataKey;
-use super::{KEY, SealError, cipher, derive, fields, root};
+use super::{KEY, KeyError, cipher, derive, fields, root};
 use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce};
 use aws_lc_rs::hkdf::Prk;
 use stasis_model::format::document::Document;
@@ -24,7 +24,7 @@ pub struct TenantKey {
 
 impl TenantKey {
     /// Reads the text of a key: 64 hexadecimal digits, or 32 bytes in base64; one newline may follow.
-    pub fn parse(text: &[u8]) -> Result<Self, SealError> {
+    pub fn parse(text: &[u8]) -> Result<Self, KeyError> {
         let text = text.strip_suffix(b"\n").unwrap_or(text);
         let text = text.strip_suffix(b"\r").unwrap_or(text);
         let mut key = Zeroizing::new([0; KEY]);
@@ -33,19 +33,19 @@ impl TenantKey {
             44 => read_base64(text, &mut key),
             _ => None,
         };
-        read.ok_or(SealError::NoKey)?;
+        read.ok_or(KeyError::NoKey)?;
         Ok(Self::new(&key))
     }
 
     /// Reads the text of a key from a file, a pipe or whatever else holds it and nothing more.
-    pub fn read(mut from: impl Read) -> Result<Self, SealError> {
+    pub fn read(mut from: impl Read) -> Result<Self, KeyError> {
         let (mut text, mut length) = (Zeroizing::new([0; LONGEST + 1]), 0);
         loop {
             match from.read(&mut text[length..]) {
                 Ok(0) => return Self::parse(&text[..length]),
                 Ok(read) => length += read,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(SealError::Unread(error)),
+                Err(error) => return Err(KeyError::Unread(error)),
             }
         }
     }
@@ -87,15 +87,15 @@ impl TenantKey {
     }
 
     /// Reads the data key of `lineage` from its document; which key is needed is checked before anything else.
-    pub fn unwrap(&self, document: &KeyDocument, lineage: &Lineage) -> Result<DataKey, SealError> {
+    pub fn unwrap(&self, document: &KeyDocument, lineage: &Lineage) -> Result<DataKey, KeyError> {
         if document.lineage != *lineage {
-            return Err(SealError::OtherLineage {
+            return Err(KeyError::OtherLineage {
                 expected: lineage.clone(),
                 found: document.lineage.clone(),
             });
         }
         if document.key.key_id != self.id {
-            return Err(SealError::WrongKey {
+            return Err(KeyError::WrongKey {
                 lineage: lineage.clone(),
                 expected: document.key.key_id,
                 given: self.id,
@@ -105,7 +105,7 @@ impl TenantKey {
         let (cipher, bound) = self.wrapping(lineage);
         let nonce = Nonce::assume_unique_for_key(*document.key.nonce());
         let opened = cipher.open_in_place(nonce, Aad::from(bound), &mut *wrapped);
-        let opened = opened.map_err(|_| SealError::Damaged(lineage.clone()))?;
+        let opened = opened.map_err(|_| KeyError::Damaged(lineage.clone()))?;
         let secret = opened.first_chunk_mut().expect("the tag has 16 bytes");
         Ok(DataKey::from_random(secret, lineage.clone()))
     }
@@ -117,7 +117,7 @@ impl TenantKey {
         new: &Self,
         nonce: [u8; NONCE],
         op_id: OpId,
-    ) -> Result<KeyDocument, SealError> {
+    ) -> Result<KeyDocument, KeyError> {
         let key = self.unwrap(document, &document.lineage)?;
         Ok(document.rewrapped(new.wrap(&key, nonce), op_id))
     }

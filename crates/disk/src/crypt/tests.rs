@@ -93,7 +93,7 @@ fn what_is_no_key_is_refused_and_not_repeated() {
             TenantKey::read(text.as_bytes()).unwrap_err(),
         ] {
             let said = format!("{refused} {refused:?}");
-            assert!(matches!(refused, SealError::NoKey), "{text:?}");
+            assert!(matches!(refused, KeyError::NoKey), "{text:?}");
             assert!(!said.contains(secret) && !said.contains("0a0b"));
         }
     }
@@ -142,9 +142,9 @@ fn another_tenants_key_is_told_which_one_is_needed() {
         .unwrap_err();
 
     let (needed, was) = (tenant_key().id(), another_tenant_key().id());
-    let is_told = matches!(&refused, SealError::WrongKey { expected, given, .. }
+    let is_named = matches!(&refused, KeyError::WrongKey { expected, given, .. }
         if *expected == needed && *given == was);
-    assert!(is_told, "{refused:?}");
+    assert!(is_named, "{refused:?}");
 }
 
 #[test]
@@ -155,19 +155,19 @@ fn a_document_that_was_changed_or_moved_does_not_open() {
     moved.lineage = lineage("acme/eve@131");
     let (nonce, wrapped) = (*document().key.nonce(), *document().key.bytes());
 
-    assert!(matches!(unwrap(&moved), SealError::OtherLineage { .. }));
+    assert!(matches!(unwrap(&moved), KeyError::OtherLineage { .. }));
     let theirs = tenant_key().unwrap(&moved, &moved.lineage).unwrap_err();
-    assert!(matches!(theirs, SealError::Damaged(_)), "{theirs:?}");
+    assert!(matches!(theirs, KeyError::Damaged(_)), "{theirs:?}");
     let mut renamed = document();
     renamed.key.key_id = another_tenant_key().id();
     let forged = another_tenant_key().unwrap(&renamed, &here).unwrap_err();
-    assert!(matches!(forged, SealError::Damaged(_)), "{forged:?}");
+    assert!(matches!(forged, KeyError::Damaged(_)), "{forged:?}");
     for bit in 0..8 * NONCE {
         let mut flipped = nonce;
         flipped[bit / 8] ^= 1 << (bit % 8);
         assert!(matches!(
             unwrap(&with(flipped, wrapped)),
-            SealError::Damaged(_)
+            KeyError::Damaged(_)
         ));
     }
     for bit in 0..8 * WRAPPED {
@@ -175,7 +175,7 @@ fn a_document_that_was_changed_or_moved_does_not_open() {
         flipped[bit / 8] ^= 1 << (bit % 8);
         assert!(matches!(
             unwrap(&with(nonce, flipped)),
-            SealError::Damaged(_)
+            KeyError::Damaged(_)
         ));
     }
 }
@@ -205,9 +205,9 @@ fn a_rewrapped_document_opens_with_the_new_key_only() {
     let key = new.unwrap(&after, &here).unwrap();
     assert_eq!(key.secret(), &[0x42; KEY], "the data key stays");
     let refused = old.unwrap(&after, &here).unwrap_err();
-    assert!(matches!(refused, SealError::WrongKey { .. }));
+    assert!(matches!(refused, KeyError::WrongKey { .. }));
     let nothing = new.rewrap(&document(), &old, [3; NONCE], OpId::default());
-    assert!(matches!(nothing, Err(SealError::WrongKey { .. })));
+    assert!(matches!(nothing, Err(KeyError::WrongKey { .. })));
 }
 
 #[test]

@@ -15,11 +15,12 @@
 //! before it is parsed, and headers must be spelled exactly as we spell them. What other tars write is read as well, by
 //! the same parser with fewer expectations but the same safety.
 //!
-//! **Encrypting** ([`seal`]): each frame for itself, so that all of this holds for encrypted archives too ([`SealedArchive`]).
+//! **Encrypting** ([`encrypt`]): each frame for itself, so that all of this holds for encrypted archives too ([`EncryptedArchive`]).
 
 mod assemble;
 mod base;
 mod bytes;
+mod encrypted;
 mod extract;
 mod foreign;
 mod framed;
@@ -37,7 +38,6 @@ mod problem;
 mod reader;
 mod reading;
 mod rules;
-mod sealed;
 mod source;
 mod sparse;
 mod spelling;
@@ -47,17 +47,17 @@ mod verify;
 mod workers;
 mod writer;
 
-pub use assemble::{AssembleTarget, Assembled, assemble, assemble_sealed};
+pub use assemble::{AssembleTarget, Assembled, assemble, assemble_encrypted};
 pub use bytes::ReadAt;
+pub use encrypted::{EncryptReport, EncryptSettings, EncryptedArchive, encrypt, encrypt_nameless};
 pub use extract::Root;
 pub use frames::encoder_id;
 pub use index::Summary;
 pub use output::nameless;
 pub use plain::Compression;
-pub use problem::{BadSeal, Problem};
+pub use problem::{BadEncryption, Problem};
 pub use reader::{Archive, ReadSettings};
 pub use rules::{ArchiveLimits, TarDialect};
-pub use sealed::{SealReport, SealSettings, SealedArchive, seal, seal_nameless};
 pub use unpack::{UnpackSettings, UnpackedArchive, unpack, unpack_beside};
 pub use verify::{VerifyReport, digest};
 pub use writer::{CreateReport, CreateSettings, create, create_nameless};
@@ -164,9 +164,9 @@ impl<T> ArchiveContext<T> for Result<T, Problem> {
     }
 }
 
-impl<T> ArchiveContext<T> for Result<T, BadSeal> {
+impl<T> ArchiveContext<T> for Result<T, BadEncryption> {
     fn of_archive(self, path: &Path) -> Result<T, ArchiveError> {
-        self.map_err(Problem::Seal).of_archive(path)
+        self.map_err(Problem::Encryption).of_archive(path)
     }
 }
 

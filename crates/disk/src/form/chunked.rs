@@ -5,16 +5,16 @@
 //! decided here.
 
 pub mod databases;
+mod encoder;
 pub mod list;
 pub mod list_cache;
 pub mod restore;
 mod same;
 pub mod save;
 mod scan;
-mod seal;
 mod table;
 
-pub use seal::{ChunkSealer, open};
+pub use encoder::{ChunkEncoder, open};
 
 use crate::tree::walk::WalkError;
 use crate::tree::write::TreeWriteError;
@@ -46,7 +46,7 @@ pub enum ChunkLook {
 
 /// A chunk, ready to be stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SealedChunk {
+pub struct EncodedChunk {
     /// Under which name.
     pub name: ChunkName,
     /// Header and payload.
@@ -79,7 +79,7 @@ pub trait ChunkSink: Sync {
     }
 
     /// Takes a chunk. It is durable only when the sink is finished with, which is not our affair.
-    fn put(&self, chunk: SealedChunk) -> Result<(), ChunkError>;
+    fn put(&self, chunk: EncodedChunk) -> Result<(), ChunkError>;
 }
 
 /// Where chunks come from. Called by several workers at once.

@@ -125,5 +125,5 @@ fn no_bytes_make_the_index_of_an_encrypted_archive_panic() {
     ];
     let before = 10 + 256 + 30 + 3 * 16_u64;
     let corpus = [[&before.to_le_bytes(), &*body.concat()].concat()];
-    throw(fuzz::sealed_index, &corpus, cases(20) * 500);
+    throw(fuzz::encrypted_index, &corpus, cases(20) * 500);
 }

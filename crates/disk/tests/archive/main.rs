@@ -8,6 +8,7 @@
 
 mod damage;
 mod differential;
+mod encrypted;
 mod forge;
 mod fuzz;
 mod golden;
@@ -15,6 +16,5 @@ mod hostile;
 mod own;
 mod raw;
 mod reading;
-mod sealed;
 mod seed;
 mod tree;

@@ -2,7 +2,7 @@
 
 use crate::bridge::Crossing;
 use stasis_disk::form::chunked::{
-    ChunkError, ChunkLook, ChunkSink, ChunkSource, PlacedChunk, SealedChunk, open,
+    ChunkError, ChunkLook, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk, open,
 };
 use stasis_model::digest::ChunkDigest;
 use stasis_model::id::OpId;
@@ -288,7 +288,7 @@ impl ChunkSink for Storing {
         self.look_at(name, look)
     }
 
-    fn put(&self, chunk: SealedChunk) -> Result<(), ChunkError> {
+    fn put(&self, chunk: EncodedChunk) -> Result<(), ChunkError> {
         self.land()?;
         let permit = self.crossing.wait(self.permits.clone().acquire_owned());
         let (root, batch, name) = (self.root.clone(), self.batch, chunk.name);

@@ -97,7 +97,7 @@ fn key_hint(error: &ProfileError) -> Option<String> {
         ProfileError::RekeyUnknown { .. } => {
             "keep both keys; `key.json` of the lineage names the one that wraps it, look again later"
         }
-        ProfileError::Seal(_) => "give the key that `key.json` of the lineage names",
+        ProfileError::Key(_) => "give the key that `key.json` of the lineage names",
         _ => return None,
     };
     Some(text.to_owned())

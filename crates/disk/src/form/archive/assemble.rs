@@ -8,8 +8,8 @@
 //! yet: the caller does, before anything that is read from it counts. The file is not made durable: it can be brought
 //! again.
 
+use super::encrypted::EncryptedArchive;
 use super::reader::{Archive, ArchiveForm, go_on};
-use super::sealed::SealedArchive;
 use super::{ArchiveError, ReadAt};
 use crate::worker_pool::WorkerPool;
 use stasis_model::failure::AtPath;
@@ -83,9 +83,9 @@ pub fn assemble(
 
 /// Copies the encrypted bytes of `wanted` into `to`, taking from `base` what that has; nothing is
 /// decrypted but to check it.
-pub fn assemble_sealed(
-    wanted: &SealedArchive,
-    base: Option<&SealedArchive>,
+pub fn assemble_encrypted(
+    wanted: &EncryptedArchive,
+    base: Option<&EncryptedArchive>,
     to: AssembleTarget<'_>,
     cancel: &AtomicBool,
 ) -> Result<Assembled, ArchiveError> {

@@ -166,7 +166,7 @@ impl FrameEncoder {
         Ok(Self(compressor))
     }
 
-    pub(super) fn seal(&mut self, tar: &[u8]) -> io::Result<Vec<u8>> {
+    pub(super) fn encode(&mut self, tar: &[u8]) -> io::Result<Vec<u8>> {
         self.0.compress(tar)
     }
 }
@@ -287,10 +287,13 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_frame_opens_to_the_same_bytes_and_to_no_other_length() {
-        let (mut sealer, mut opener) = (FrameEncoder::new(9).unwrap(), Opener::new().unwrap());
+    fn an_encoded_frame_opens_to_the_same_bytes_and_to_no_other_length() {
+        let (mut encoder, mut opener) = (FrameEncoder::new(9).unwrap(), Opener::new().unwrap());
         let bytes: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
-        let (first, again) = (sealer.seal(&bytes).unwrap(), sealer.seal(&bytes).unwrap());
+        let (first, again) = (
+            encoder.encode(&bytes).unwrap(),
+            encoder.encode(&bytes).unwrap(),
+        );
         assert_eq!(first, again, "a compressor has no memory");
         let mut tar = Vec::new();
 

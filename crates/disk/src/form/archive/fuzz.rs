@@ -1,10 +1,10 @@
 //! Bodies for whoever throws arbitrary bytes at the readers: none may panic, hang or take much memory.
 
+use super::encrypted::EncryptedFrames;
 use super::frames::{LARGEST, Opener};
 use super::index::{FOOTER, HEAD, Index, IndexFooter};
 use super::parser::Parser;
 use super::rules::{ArchiveLimits, TarDialect};
-use super::sealed::SealedFrames;
 use super::tar_event::TarEvent;
 use super::{pax, spelling};
 use stasis_model::tree::EntryKind;
@@ -39,11 +39,11 @@ pub fn footer(bytes: &[u8]) {
 }
 
 /// Reads bytes as the decrypted index of an encrypted archive whose frames fill as many bytes as the first eight say.
-pub fn sealed_index(bytes: &[u8]) {
+pub fn encrypted_index(bytes: &[u8]) {
     let Some((before, body)) = bytes.split_first_chunk() else {
         return;
     };
-    if let Ok((table, tail)) = SealedFrames::parse(body, u64::from_le_bytes(*before)) {
+    if let Ok((table, tail)) = EncryptedFrames::parse(body, u64::from_le_bytes(*before)) {
         let again = table.spell(tail).expect("what was read can be written");
         assert!(again == body, "an index has one spelling");
     }

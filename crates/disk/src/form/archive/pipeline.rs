@@ -1,4 +1,4 @@
-//! From frames to the file: workers seal them in any order, one writer appends them in theirs.
+//! From frames to the file: workers encode them in any order, one writer appends them in theirs.
 //!
 //! The reader takes a token for every frame it hands out, and gets it back when that frame is in the file; there are a
 //! few tokens per worker, so memory is bounded however slow the disk or one frame is. A mark is a place to which the
@@ -27,7 +27,7 @@ const PER_WORKER: usize = 8;
 const SYNCED: u64 = 32 << 20;
 
 /// What a worker is asked to do.
-struct SealJob {
+struct EncodeJob {
     number: u64,
     tar: Tar,
     start: Start,
@@ -48,7 +48,7 @@ struct EncodedFrame {
     is_reused: bool,
 }
 
-/// How frames are sealed.
+/// How frames are encoded.
 pub(super) struct Works<'a> {
     pub(super) workers: NonZeroUsize,
     pub(super) level: i32,
@@ -67,11 +67,11 @@ pub(super) struct StoredFrame {
 }
 
 /// Nobody fails here: a worker tells the writer, and ends when that has ended.
-type SealPool = WorkerPool<SealJob, ()>;
+type EncodePool = WorkerPool<EncodeJob, ()>;
 
 /// The reader's end of the pipeline.
 pub(super) struct Feeder<'p> {
-    pool: &'p SealPool,
+    pool: &'p EncodePool,
     messages: Sender<(u64, Message)>,
     tokens: Receiver<()>,
     number: u64,
@@ -93,7 +93,7 @@ pub(super) fn run<T>(
     let zeros = OnceLock::new();
     let file = output.file.try_clone();
     let file = file.at("open again", &output.path)?;
-    let pool = SealPool::new([]);
+    let pool = EncodePool::new([]);
     std::thread::scope(|scope| {
         let (due, when) = sync_channel(1);
         let disk = scope.spawn(move || when.iter().try_for_each(|()| fs::fdatasync(&file)));
@@ -101,7 +101,7 @@ pub(super) fn run<T>(
         let writer = scope.spawn(move || write(received, returned, due, output));
         let workers = (0..works.workers.get()).map(|_| {
             let (messages, zeros) = (messages.clone(), &zeros);
-            move |pool: &SealPool| Worker::run(works, pool, &messages, zeros)
+            move |pool: &EncodePool| Worker::run(works, pool, &messages, zeros)
         });
         let (read, was_stopped) = pool.run_fed(workers, |pool| {
             let mut feeder = Feeder {
@@ -162,71 +162,71 @@ impl FrameSink for Feeder<'_> {
             return Err(self.stopped());
         }
         let number = self.number;
-        self.pool.push(SealJob { number, tar, start });
+        self.pool.push(EncodeJob { number, tar, start });
         self.number += 1;
         Ok(())
     }
 }
 
 struct Worker<'a> {
-    sealer: FrameEncoder,
+    encoder: FrameEncoder,
     base: Option<&'a Base<'a>>,
 }
 
-type ZerosSealed = OnceLock<(Vec<u8>, Frame)>;
+type EncodedZeros = OnceLock<(Vec<u8>, Frame)>;
 
 impl<'a> Worker<'a> {
     fn run(
         works: &Works<'a>,
-        pool: &SealPool,
+        pool: &EncodePool,
         messages: &Sender<(u64, Message)>,
-        zeros: &ZerosSealed,
+        zeros: &EncodedZeros,
     ) {
-        let mut worker = FrameEncoder::new(works.level).map(|sealer| Self {
-            sealer,
+        let mut worker = FrameEncoder::new(works.level).map(|encoder| Self {
+            encoder,
             base: works.base,
         });
-        pool.work(|SealJob { number, tar, start }| {
-            let sealed = match &mut worker {
-                Ok(worker) => worker.seal(&tar, start, zeros),
+        pool.work(|EncodeJob { number, tar, start }| {
+            let encoded = match &mut worker {
+                Ok(worker) => worker.encode(&tar, start, zeros),
                 Err(error) => Err(io::Error::from(error.kind())),
             };
-            let message = sealed.map_or_else(Message::Failed, Message::Frame);
+            let message = encoded.map_or_else(Message::Failed, Message::Frame);
             messages.send((number, message)).map_err(|_| ())
         });
     }
 
-    fn seal(
+    fn encode(
         &mut self,
         tar: &Tar,
         start: Start,
-        sealed_zeros: &ZerosSealed,
+        encoded_zeros: &EncodedZeros,
     ) -> io::Result<EncodedFrame> {
         match tar {
-            Tar::Bytes(tar) => self.seal_bytes(tar, start),
+            Tar::Bytes(tar) => self.encode_bytes(tar, start),
             Tar::Zeros => {
-                if let Some((stored, frame)) = sealed_zeros.get() {
+                if let Some((stored, frame)) = encoded_zeros.get() {
                     return Ok(EncodedFrame {
                         stored: stored.clone(),
                         frame: frame.clone(),
                         is_reused: false,
                     });
                 }
-                let sealed = self.seal_bytes(zeros(), None)?;
-                let _ = sealed_zeros.set((sealed.stored.clone(), sealed.frame.clone()));
-                Ok(sealed)
+                let encoded = self.encode_bytes(zeros(), None)?;
+                let _ = encoded_zeros.set((encoded.stored.clone(), encoded.frame.clone()));
+                Ok(encoded)
             }
         }
     }
 
-    fn seal_bytes(&mut self, tar: &[u8], start: Start) -> io::Result<EncodedFrame> {
+    fn encode_bytes(&mut self, tar: &[u8], start: Start) -> io::Result<EncodedFrame> {
         let digest = frame_digest(tar);
         let found = self.base.and_then(|base| base.find(digest, tar.len()));
         let is_reused = found.is_some();
         let (stored, stored_digest) = if let Some(found) = found {
             found
         } else {
-            let stored = self.sealer.seal(tar)?;
+            let stored = self.encoder.encode(tar)?;
             let digest = stored_digest(&stored);
             (stored, digest)
         };
@@ -276,9 +276,9 @@ fn write(
             next += 1;
             let path = &output.path;
             match message {
-                Message::Frame(sealed) => {
-                    output.file.write_all(&sealed.stored).at("write", path)?;
-                    stored.add(&sealed);
+                Message::Frame(encoded) => {
+                    output.file.write_all(&encoded.stored).at("write", path)?;
+                    stored.add(&encoded);
                     if !stored.index.fits() {
                         return Err(ArchiveError::TooLarge);
                     }
@@ -305,14 +305,14 @@ fn write(
 }
 
 impl StoredFrame {
-    fn add(&mut self, sealed: &EncodedFrame) {
-        self.hasher.update(&sealed.stored);
-        self.index.add(&sealed.frame);
-        self.length += sealed.stored.len() as u64;
-        self.tar_bytes += u64::from(sealed.frame.tar);
-        if sealed.is_reused {
+    fn add(&mut self, encoded: &EncodedFrame) {
+        self.hasher.update(&encoded.stored);
+        self.index.add(&encoded.frame);
+        self.length += encoded.stored.len() as u64;
+        self.tar_bytes += u64::from(encoded.frame.tar);
+        if encoded.is_reused {
             self.frames_reused += 1;
-            self.bytes_reused += sealed.stored.len() as u64;
+            self.bytes_reused += encoded.stored.len() as u64;
         }
     }
 

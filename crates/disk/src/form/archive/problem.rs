@@ -111,7 +111,7 @@ pub enum Problem {
     IndexDisagrees(&'static str),
     /// The encrypted form is not what it should be.
     #[error("it cannot be decrypted")]
-    Seal(#[source] BadSeal),
+    Encryption(#[source] BadEncryption),
     /// The tree is not the one whose digest is stored.
     #[error("the tree is not the one that was archived")]
     OtherTree,
@@ -120,10 +120,10 @@ pub enum Problem {
 /// What can be wrong with the encrypted form of an archive.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadSeal {
+pub enum BadEncryption {
     /// The bytes do not end as an encrypted archive does.
     #[error("it is no encrypted archive, or its end is missing")]
-    NotSealed,
+    NotEncrypted,
     /// Another build wrote it.
     #[error("its version is {0}, which is not known")]
     Version(u8),

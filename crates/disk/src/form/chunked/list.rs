@@ -3,7 +3,7 @@
 //! Sections that the parent's list has are used where they lie; the others are gathered into bundles. A bundle of which
 //! the new list would use less than half is not used: its sections are fetched and stored again with the new ones.
 
-use super::seal::{ChunkSealer, SealOutcome};
+use super::encoder::{ChunkEncoder, EncodeOutcome};
 use super::{ChunkError, ChunkSink, ChunkSource, cut_out, fetch};
 use stasis_model::digest::ChunkDigest;
 use stasis_model::format::manifest::{FileList, INLINE_LIMIT, ListRef};
@@ -36,11 +36,11 @@ impl Bundler {
     pub(super) fn add(
         &mut self,
         bytes: &[u8],
-        sealer: &mut ChunkSealer<'_>,
+        encoder: &mut ChunkEncoder<'_>,
         known: &dyn Fn(&ChunkDigest) -> Option<ChunkName>,
     ) -> Result<usize, ChunkError> {
         if self.bundle.len() + bytes.len() > 2 * BUNDLE_MIN {
-            self.flush(sealer, known)?;
+            self.flush(encoder, known)?;
         }
         let short =
             |length: usize| u32::try_from(length).expect("a bundle is no longer than a chunk");
@@ -54,16 +54,16 @@ impl Bundler {
 
     fn flush(
         &mut self,
-        sealer: &mut ChunkSealer<'_>,
+        encoder: &mut ChunkEncoder<'_>,
         known: &dyn Fn(&ChunkDigest) -> Option<ChunkName>,
     ) -> Result<(), ChunkError> {
         if self.bundle.is_empty() {
             return Ok(());
         }
-        let SealOutcome {
+        let EncodeOutcome {
             chunk,
             stored_bytes,
-        } = sealer.seal(&self.bundle, known)?;
+        } = encoder.encode(&self.bundle, known)?;
         self.stored_bytes += stored_bytes.unwrap_or_default();
         self.chunks_new += u64::from(stored_bytes.is_some());
         for (number, offset, length) in self.waiting.drain(..) {
@@ -80,10 +80,10 @@ impl Bundler {
     /// Where everything lies, by number.
     pub(super) fn finish(
         &mut self,
-        sealer: &mut ChunkSealer<'_>,
+        encoder: &mut ChunkEncoder<'_>,
         known: &dyn Fn(&ChunkDigest) -> Option<ChunkName>,
     ) -> Result<Vec<Slice>, ChunkError> {
-        self.flush(sealer, known)?;
+        self.flush(encoder, known)?;
         let places = std::mem::take(&mut self.places);
         Ok(places
             .into_iter()
@@ -107,7 +107,7 @@ enum Section {
 
 /// A list in the making.
 pub(super) struct ListWriter<'s, 'k> {
-    sealer: ChunkSealer<'s>,
+    encoder: ChunkEncoder<'s>,
     known: &'k dyn Fn(&ChunkDigest) -> Option<ChunkName>,
     parent: HashMap<[u8; 16], SectionPlace>,
     inline: Option<Vec<ListRow>>,
@@ -129,13 +129,13 @@ pub(super) struct WrittenList {
 
 impl<'s, 'k> ListWriter<'s, 'k> {
     pub(super) fn new(
-        sealer: ChunkSealer<'s>,
+        encoder: ChunkEncoder<'s>,
         known: &'k dyn Fn(&ChunkDigest) -> Option<ChunkName>,
         parent: &ListRoot,
     ) -> Self {
         let parent = parent.sections.iter().map(|place| (place.digest, *place));
         Self {
-            sealer: sealer.for_lists(),
+            encoder: encoder.for_lists(),
             known,
             parent: parent.collect(),
             inline: Some(Vec::new()),
@@ -181,7 +181,7 @@ impl<'s, 'k> ListWriter<'s, 'k> {
         self.sections.push(match self.parent.get(&digest) {
             Some(place) => Section::Old(*place),
             None => Section::New {
-                number: self.bundler.add(&bytes, &mut self.sealer, self.known)?,
+                number: self.bundler.add(&bytes, &mut self.encoder, self.known)?,
                 digest,
                 entries,
             },
@@ -207,7 +207,7 @@ impl<'s, 'k> ListWriter<'s, 'k> {
             self.end_section()?;
         }
         self.leave_old_bundles(source)?;
-        let slices = self.bundler.finish(&mut self.sealer, self.known)?;
+        let slices = self.bundler.finish(&mut self.encoder, self.known)?;
         let place = |section: &Section| match section {
             Section::Old(place) => *place,
             Section::New {
@@ -225,13 +225,13 @@ impl<'s, 'k> ListWriter<'s, 'k> {
         };
         self.names
             .extend(root.sections.iter().map(|place| place.slice.chunk.name));
-        let sealed = self.sealer.seal(&root.to_bytes(), self.known)?;
-        self.bundler.stored_bytes += sealed.stored_bytes.unwrap_or_default();
-        self.bundler.chunks_new += u64::from(sealed.stored_bytes.is_some());
-        self.names.insert(sealed.chunk.name);
+        let encoded = self.encoder.encode(&root.to_bytes(), self.known)?;
+        self.bundler.stored_bytes += encoded.stored_bytes.unwrap_or_default();
+        self.bundler.chunks_new += u64::from(encoded.stored_bytes.is_some());
+        self.names.insert(encoded.chunk.name);
         Ok(ListRef {
-            root: sealed.chunk.name,
-            length: sealed.chunk.plain_len,
+            root: encoded.chunk.name,
+            length: encoded.chunk.plain_len,
         })
     }
 
@@ -255,7 +255,7 @@ impl<'s, 'k> ListWriter<'s, 'k> {
             let plain = unpacked.get(source, &place.slice.chunk.name)?;
             let bytes = cut_out(&plain, &place.slice)?;
             *section = Section::New {
-                number: self.bundler.add(bytes, &mut self.sealer, self.known)?,
+                number: self.bundler.add(bytes, &mut self.encoder, self.known)?,
                 digest: place.digest,
                 entries: place.entries,
             };
@@ -289,8 +289,8 @@ pub fn relocate(
     parent
         .sections
         .retain(|place| !moves.contains_key(&place.slice.chunk.name));
-    let sealer = ChunkSealer::new(sink, level)?;
-    let mut writer = ListWriter::new(sealer, &|_| None, &parent);
+    let encoder = ChunkEncoder::new(sink, level)?;
+    let mut writer = ListWriter::new(encoder, &|_| None, &parent);
     let mut reader = ListReader::new(source, list)?;
     while let Some(mut row) = reader.next_row()? {
         if let Some(content) = &mut row.content {

@@ -22,10 +22,10 @@ mod stream;
 mod workers;
 
 use super::databases::{DatabaseCapture, DatabaseState, Inconsistent, SavedDatabase};
+use super::encoder::ChunkEncoder;
 use super::list::{Bundler, ListReader, ListWriter, root_of};
 use super::list_cache::{self, ListCacheKey, ListCacheReader, ListCacheWriter};
 use super::scan::{Scan, ScannedDir, ScannedKind, Spot};
-use super::seal::ChunkSealer;
 use super::{ChunkError, ChunkSink, ChunkSource};
 use crate::fs::root_dir::RootDir;
 use crate::progress::Progress;
@@ -332,8 +332,8 @@ impl SaveRun<'_> {
     /// Writes the list, using the sections that the parent's has.
     fn write(mut self, parent: &ListRoot, mut report: SaveReport) -> Result<Saved, ChunkError> {
         let (parts, settings) = (self.parts, self.settings);
-        let mut sealer = ChunkSealer::new(parts.sink, settings.level)?;
-        store_fingerprints(&mut self.plan, &mut sealer, &mut report)?;
+        let mut encoder = ChunkEncoder::new(parts.sink, settings.level)?;
+        store_fingerprints(&mut self.plan, &mut encoder, &mut report)?;
         let (scan, plan) = (&self.scan, &self.plan);
         let memory = settings.cache.as_ref();
         let memory =
@@ -342,7 +342,7 @@ impl SaveRun<'_> {
         let mut out = SaveOutput {
             scan,
             plan,
-            list: ListWriter::new(sealer, &known, parent),
+            list: ListWriter::new(encoder, &known, parent),
             hasher: TreeHasher::new(),
             totals: Totals::default(),
             // A host that cannot remember saves all the same.
@@ -421,7 +421,7 @@ fn previous<'s>(
 /// Puts the fingerprints of large files into bundles of their own.
 fn store_fingerprints(
     plan: &mut SavePlan,
-    sealer: &mut ChunkSealer<'_>,
+    encoder: &mut ChunkEncoder<'_>,
     report: &mut SaveReport,
 ) -> Result<(), ChunkError> {
     let mut bundler = Bundler::default();
@@ -431,10 +431,10 @@ fn store_fingerprints(
         if let Some(FileState::Done(done)) = file.get()
             && let Some(table) = done.fingerprints()
         {
-            numbers.push((at, bundler.add(table, sealer, &known)?));
+            numbers.push((at, bundler.add(table, encoder, &known)?));
         }
     }
-    let slices = bundler.finish(sealer, &known)?;
+    let slices = bundler.finish(encoder, &known)?;
     for (at, number) in numbers {
         if let Some(FileState::Done(done)) = plan.files[at].get_mut() {
             done.place_fingerprints(slices[number]);

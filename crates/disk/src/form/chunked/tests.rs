@@ -42,7 +42,7 @@ impl ChunkSink for Chunks {
         Ok(PlacedChunk { name, is_stored })
     }
 
-    fn put(&self, chunk: SealedChunk) -> Result<(), ChunkError> {
+    fn put(&self, chunk: EncodedChunk) -> Result<(), ChunkError> {
         self.0.lock().unwrap().insert(chunk.name, chunk.bytes);
         Ok(())
     }

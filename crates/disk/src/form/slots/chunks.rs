@@ -10,7 +10,7 @@
 
 use super::cost;
 use super::error::SlotError;
-use crate::form::chunked::{self, ChunkError, ChunkSink, ChunkSource, PlacedChunk, SealedChunk};
+use crate::form::chunked::{self, ChunkError, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk};
 use crate::fs::atomic_write;
 use crate::fs::staging::{self, Staging};
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
@@ -279,7 +279,7 @@ impl ChunkSink for Incoming<'_> {
         Ok(placed)
     }
 
-    fn put(&self, chunk: SealedChunk) -> Result<(), ChunkError> {
+    fn put(&self, chunk: EncodedChunk) -> Result<(), ChunkError> {
         let cost = cost::file(chunk.bytes.len() as u64);
         if self.wanted.fetch_add(cost, Ordering::Relaxed) + cost > self.allowance {
             return Ok(());

@@ -134,10 +134,10 @@ impl Manifest {
     }
 
     /// As it is kept, and its hash.
-    pub(super) fn sealed(&self) -> SealedManifest {
+    pub(super) fn encoded(&self) -> EncodedManifest {
         let bytes = self.to_bytes();
         let hash = hash_of(&bytes);
-        SealedManifest { bytes, hash }
+        EncodedManifest { bytes, hash }
     }
 
     /// What became of the entries of `self` in `newer`, in the order of paths.
@@ -217,12 +217,12 @@ impl Manifest {
 
 /// The bytes of a manifest, and what they hash to.
 #[derive(Debug)]
-pub(super) struct SealedManifest {
+pub(super) struct EncodedManifest {
     pub(super) bytes: Vec<u8>,
     pub(super) hash: WorkspaceDigest,
 }
 
-impl SealedManifest {
+impl EncodedManifest {
     /// These bytes, if that is their hash.
     pub(super) fn known(bytes: Vec<u8>, hash: WorkspaceDigest) -> Option<Self> {
         (hash_of(&bytes) == hash).then_some(Self { bytes, hash })

@@ -1,7 +1,7 @@
 //! What can go wrong with a profile, and with nothing else.
 
 use crate::error::ErrorKind;
-use stasis_disk::crypt::SealError;
+use stasis_disk::crypt::KeyError;
 use stasis_model::failure::Failure;
 use stasis_model::format::manifest::UnfitManifest;
 use stasis_model::id::{ChromeMajor, Lineage, OpId, ProfileRef};
@@ -153,7 +153,7 @@ pub enum ProfileError {
     },
     /// The key does not fit.
     #[error(transparent)]
-    Seal(SealError),
+    Key(KeyError),
     /// A running browser may not be captured.
     #[error("hot snapshots of `{0}` are not allowed by the tenant's policy")]
     HotNotAllowed(Lineage),
@@ -250,11 +250,11 @@ impl ProfileError {
             | Self::SnapshotTooLarge { .. } => ErrorKind::Limit,
             Self::LeaseLost { .. } => ErrorKind::Fenced,
             Self::RekeyUnknown { .. } => ErrorKind::Unknown,
-            Self::KeyNeeded(_) | Self::PlainLineage(_) | Self::Seal(SealError::WrongKey { .. }) => {
+            Self::KeyNeeded(_) | Self::PlainLineage(_) | Self::Key(KeyError::WrongKey { .. }) => {
                 ErrorKind::Denied
             }
             Self::InUse { .. } => ErrorKind::Conflict,
-            Self::Seal(SealError::NoKey | SealError::Unread(_))
+            Self::Key(KeyError::NoKey | KeyError::Unread(_))
             | Self::NoMajor(_)
             | Self::OtherMajor { .. }
             | Self::Version(_)
@@ -273,7 +273,7 @@ impl ProfileError {
             | Self::Integrity { .. }
             | Self::PlainInEncrypted(_)
             | Self::NoKey(_)
-            | Self::Seal(_) => ErrorKind::Corrupt,
+            | Self::Key(_) => ErrorKind::Corrupt,
             Self::NoArchive(_) | Self::NoSuchBase { .. } | Self::OnlyOtherMajors { .. } => {
                 ErrorKind::NotFound
             }

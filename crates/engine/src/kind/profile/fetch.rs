@@ -11,7 +11,9 @@ use crate::error::Error;
 use crate::handle::Profiles;
 use crate::open::Engine;
 use stasis_disk::crypt::DataKey;
-use stasis_disk::form::archive::{self, Archive, ArchiveError, Assembled, ReadAt, SealedArchive};
+use stasis_disk::form::archive::{
+    self, Archive, ArchiveError, Assembled, EncryptedArchive, ReadAt,
+};
 use stasis_disk::form::archive_cache::{ArchiveCache, USUAL_LIMIT};
 use stasis_disk::fs::free_space;
 use stasis_model::digest::{ArchiveDigest, TreeDigest};
@@ -302,11 +304,11 @@ impl Fetching {
                 archive::assemble(&there, near.as_ref(), place, &self.cancel)
             }
             Some(key) => {
-                let there = SealedArchive::open(remote, &self.name, key)?;
+                let there = EncryptedArchive::open(remote, &self.name, key)?;
                 let near = near();
-                let near =
-                    near.and_then(|near| SealedArchive::open(Arc::new(near), &self.name, key).ok());
-                archive::assemble_sealed(&there, near.as_ref(), place, &self.cancel)
+                let near = near
+                    .and_then(|near| EncryptedArchive::open(Arc::new(near), &self.name, key).ok());
+                archive::assemble_encrypted(&there, near.as_ref(), place, &self.cancel)
             }
         }
     }
@@ -321,7 +323,7 @@ pub(super) fn opened(
     match key {
         None => Archive::over(stored, name),
         Some(key) => {
-            let view = SealedArchive::open(stored, name, key)?;
+            let view = EncryptedArchive::open(stored, name, key)?;
             Archive::over(Arc::new(view), name)
         }
     }

@@ -11,7 +11,7 @@ use crate::handle::Profiles;
 use bytes::Bytes;
 use serde::Serialize;
 pub use stasis_disk::crypt::TenantKey;
-use stasis_disk::crypt::{DataKey, SealError};
+use stasis_disk::crypt::{DataKey, KeyError};
 use stasis_model::format::document;
 use stasis_model::format::event::{EventKind, Severity};
 use stasis_model::format::key::KeyDocument;
@@ -157,8 +157,8 @@ impl Profiles<'_> {
     }
 }
 
-impl From<SealError> for Error {
-    fn from(error: SealError) -> Self {
-        ProfileError::Seal(error).into()
+impl From<KeyError> for Error {
+    fn from(error: KeyError) -> Self {
+        ProfileError::Key(error).into()
     }
 }

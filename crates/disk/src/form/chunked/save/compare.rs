@@ -169,15 +169,15 @@ impl<'a> LargeRead<'_, 'a> {
         if gathering.bundle.is_empty() {
             return Ok(());
         }
-        let sealed = taken.of.expect();
+        let encoded = taken.of.expect();
         for part in gathering.waiting.drain(..) {
             if let Part::Fresh { number, .. } = &mut taken.parts[part] {
-                *number = sealed;
+                *number = encoded;
             }
         }
         let offered = Offered {
             bytes: std::mem::take(&mut gathering.bundle),
-            number: sealed,
+            number: encoded,
             of: taken.of.clone(),
         };
         self.pool.offer(offered, tools)

@@ -22,7 +22,7 @@ struct CutStretch {
 }
 
 impl<'a> LargeRead<'_, 'a> {
-    /// Cuts the file into chunks and has them sealed.
+    /// Cuts the file into chunks and has them encoded.
     pub(super) fn cut(
         &self,
         is_sqlite: bool,

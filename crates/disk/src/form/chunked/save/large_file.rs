@@ -1,11 +1,11 @@
-//! A large file on its way into chunks, which several workers seal.
+//! A large file on its way into chunks, which several workers encode.
 
 use crate::worker_pool::lock;
 use stasis_model::digest::FileDigest;
 use stasis_model::tree::list::{Extent, FileContent, Slice, StoredChunk, append};
 use std::sync::{Arc, Mutex};
 
-/// The chunks of a large file, sealed by whoever has time.
+/// The chunks of a large file, encoded by whoever has time.
 #[derive(Debug, Default)]
 pub(super) struct LargeFile {
     chunks: Mutex<(Vec<Option<StoredChunk>>, usize)>,
@@ -18,11 +18,11 @@ impl LargeFile {
         chunks.1 -= 1;
     }
 
-    pub(super) fn is_sealed(&self) -> bool {
+    pub(super) fn is_encoded(&self) -> bool {
         lock(&self.chunks).1 == 0
     }
 
-    /// The number of another chunk, which somebody will seal.
+    /// The number of another chunk, which somebody will encode.
     pub(super) fn expect(&self) -> usize {
         let mut chunks = lock(&self.chunks);
         chunks.0.push(None);
@@ -35,7 +35,7 @@ impl LargeFile {
     }
 }
 
-/// A stretch of a file whose chunk may still have to be sealed.
+/// A stretch of a file whose chunk may still have to be encoded.
 #[derive(Debug)]
 pub(super) enum Part {
     Ready(Extent),
@@ -56,7 +56,7 @@ pub(super) struct CutFile {
 }
 
 impl CutFile {
-    /// What it contains; `None` when one of its chunks was not sealed.
+    /// What it contains; `None` when one of its chunks was not encoded.
     pub(super) fn content(&self) -> Option<FileContent> {
         let mut extents = Vec::new();
         for part in &self.parts {

@@ -6,8 +6,8 @@
 use super::SaveRun;
 use super::plan::FileState;
 use crate::form::chunked::ChunkError;
+use crate::form::chunked::encoder::ChunkEncoder;
 use crate::form::chunked::scan::{ScannedKind, Spot};
-use crate::form::chunked::seal::ChunkSealer;
 use crate::form::chunked::table::StoredContent;
 use crate::fs::root_dir::c_name;
 use rustix::io::{Errno, pread};
@@ -57,12 +57,12 @@ impl SaveRun<'_> {
         if damaged.is_empty() {
             return Ok(rewritten);
         }
-        let mut sealer = ChunkSealer::new(self.parts.sink, self.settings.level)?;
+        let mut encoder = ChunkEncoder::new(self.parts.sink, self.settings.level)?;
         let named = self.plan.table().named(damaged);
         for (number, chunk) in named {
             let whole = self.rebuilt(&self.shards(&chunk, number), &chunk);
             if let Some(bytes) = whole {
-                let stored = sealer.seal(&bytes, |_| Some(chunk.name))?;
+                let stored = encoder.encode(&bytes, |_| Some(chunk.name))?;
                 // A sweep may have taken the old name out of use: then nothing must refer to it.
                 if stored.chunk.name == chunk.name {
                     rewritten.insert(chunk.name);

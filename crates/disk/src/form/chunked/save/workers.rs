@@ -1,14 +1,14 @@
 //! The workers that read files.
 //!
 //! A task is a run of small files or one large file. Whoever reads a large file cuts it and offers the chunks to the
-//! others; what nobody takes at once it seals itself, so that memory stays bounded and nobody waits for nothing.
+//! others; what nobody takes at once it encodes itself, so that memory stays bounded and nobody waits for nothing.
 
 use super::large_file::LargeFile;
 use super::plan::{Before, FileState, Job, ReadFile, SavePlan};
 use super::{SaveParts, SaveReport, SaveRun, SaveSettings};
 use crate::form::chunked::databases::DatabaseState;
+use crate::form::chunked::encoder::ChunkEncoder;
 use crate::form::chunked::scan::{Scan, ScannedDir, Spotted};
-use crate::form::chunked::seal::ChunkSealer;
 use crate::form::chunked::table::StoredContent;
 use crate::form::chunked::{ChunkError, ChunkLook};
 use crate::fs::metadata::{self, Seen};
@@ -41,7 +41,7 @@ enum SaveTask {
     Large(usize),
     Database(DatabaseTask),
     /// Urgent: whoever read the chunk may wait for it.
-    Seal(Offered),
+    Encode(Offered),
 }
 
 /// A file that turned out to be a database.
@@ -82,7 +82,7 @@ pub(super) struct CopiedDatabase {
     pub(super) database: Option<DatabaseState>,
 }
 
-/// A chunk that waits for somebody to seal it.
+/// A chunk that waits for somebody to encode it.
 pub(super) struct Offered {
     pub(super) bytes: Vec<u8>,
     pub(super) number: usize,
@@ -164,7 +164,7 @@ fn tasks(scan: &Scan, jobs: &[Job]) -> VecDeque<SaveTask> {
 
 /// What one worker has in its hands.
 pub(super) struct Tools<'a> {
-    pub(super) sealer: ChunkSealer<'a>,
+    pub(super) encoder: ChunkEncoder<'a>,
     /// The directory it read from last.
     directory: Option<(u32, OwnedFd)>,
     /// What is read in the place of the file, when that is a database.
@@ -197,10 +197,10 @@ impl<'a> SaveWorkers<'a> {
     }
 
     fn work(&self, pool: &WorkerPool<SaveTask, ChunkError>) {
-        let sealer = ChunkSealer::new(self.parts.sink, self.settings.level);
-        let mut tools = match sealer {
-            Ok(sealer) => Tools {
-                sealer,
+        let encoder = ChunkEncoder::new(self.parts.sink, self.settings.level);
+        let mut tools = match encoder {
+            Ok(encoder) => Tools {
+                encoder,
                 directory: None,
                 source: None,
             },
@@ -218,50 +218,50 @@ impl<'a> SaveWorkers<'a> {
             return Err(WalkError::Cancelled.into());
         }
         match task {
-            SaveTask::Seal(offered) => self.seal(&offered, tools),
+            SaveTask::Encode(offered) => self.encode(&offered, tools),
             SaveTask::Small(range) => self.small(range, tools),
             SaveTask::Large(at) => self.large(at, tools),
             SaveTask::Database(task) => self.database(&task, tools),
         }
     }
 
-    /// Gives a chunk to whoever has time; seals it here when nobody has.
+    /// Gives a chunk to whoever has time; encodes it here when nobody has.
     pub(super) fn offer(&self, offered: Offered, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
         let limit = self.settings.walk.workers.get();
-        match self.pool.try_push_urgent(SaveTask::Seal(offered), limit) {
+        match self.pool.try_push_urgent(SaveTask::Encode(offered), limit) {
             Some(back) => self.perform(back, tools),
             None => Ok(()),
         }
     }
 
-    fn seal(&self, offered: &Offered, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
-        let chunk = self.seal_bytes(&offered.bytes, tools)?;
+    fn encode(&self, offered: &Offered, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
+        let chunk = self.encode_bytes(&offered.bytes, tools)?;
         offered.of.put(offered.number, chunk);
         Ok(())
     }
 
-    /// Seals until every chunk of a file is sealed, or something failed.
+    /// Encodes until every chunk of a file is encoded, or something failed.
     pub(super) fn wait_for(&self, file: &LargeFile, tools: &mut Tools<'a>) {
-        let is_sealed = || file.is_sealed();
+        let is_encoded = || file.is_encoded();
         self.pool
-            .help_until(is_sealed, |task| self.perform(task, tools));
+            .help_until(is_encoded, |task| self.perform(task, tools));
     }
 
     /// Makes a chunk of some bytes, unless there is one.
-    pub(super) fn seal_bytes(
+    pub(super) fn encode_bytes(
         &self,
         bytes: &[u8],
         tools: &mut Tools<'a>,
     ) -> Result<StoredChunk, ChunkError> {
-        let sealed = tools
-            .sealer
-            .seal(bytes, |digest| self.plan.table().known(digest))?;
-        if let Some(stored) = sealed.stored_bytes {
+        let encoded = tools
+            .encoder
+            .encode(bytes, |digest| self.plan.table().known(digest))?;
+        if let Some(stored) = encoded.stored_bytes {
             let mut report = lock(&self.report);
             report.chunks_new += 1;
             report.bytes_stored += stored;
         }
-        Ok(sealed.chunk)
+        Ok(encoded.chunk)
     }
 
     /// Opens the file of a job; `None` when it cannot be read, which is reported.

@@ -3,7 +3,7 @@
 use super::super::chunks::{Incoming, names_to_bytes};
 use super::super::cost;
 use super::super::error::SlotError;
-use super::super::manifest::SealedManifest;
+use super::super::manifest::EncodedManifest;
 use super::super::packed::{self, NAMES, Packed, Packing, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
 use super::super::staged::{SlotReport, StagedSlot, forget_journals, with_gaps};
 use super::super::{MANIFEST, METADATA, Manifest, Pool, measure};
@@ -45,7 +45,7 @@ enum ChunkedAttempt {
 struct Trees {
     documents: Vec<(&'static str, SnapshotManifest)>,
     /// What is in the workspace.
-    contents: SealedManifest,
+    contents: EncodedManifest,
     names: Names,
     walk: WalkReport,
     /// That of the workspace alone.
@@ -58,7 +58,7 @@ impl Trees {
     fn new() -> Self {
         Self {
             documents: Vec::new(),
-            contents: Manifest::default().sealed(),
+            contents: Manifest::default().encoded(),
             names: Names::new(),
             walk: WalkReport::default(),
             own_walk: WalkReport::default(),
@@ -241,17 +241,17 @@ impl Pool {
         &self,
         packed: &Packed,
         newest: Option<&SlotMetadata>,
-    ) -> Result<SealedManifest, SlotError> {
+    ) -> Result<EncodedManifest, SlotError> {
         if !packed.saved.is_same {
-            return Ok(packed.contents.sealed());
+            return Ok(packed.contents.encoded());
         }
         let recorded = newest.and_then(|newest| {
             let bytes = std::fs::read(self.home_of(newest).join(MANIFEST)).ok()?;
-            SealedManifest::known(bytes, newest.hash?)
+            EncodedManifest::known(bytes, newest.hash?)
         });
         match recorded {
             Some(recorded) => Ok(recorded),
-            None => Ok(packed::contents(&self.chunks, &packed.document)?.sealed()),
+            None => Ok(packed::contents(&self.chunks, &packed.document)?.encoded()),
         }
     }
 

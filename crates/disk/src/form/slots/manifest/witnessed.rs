@@ -4,7 +4,7 @@
 //! the content that was remembered, and so has its clone. Any other is read, in the clone, which nobody changes any more, and only
 //! when everything is cloned: the live tree does not wait. What cannot be read means that there is no list, not that there is no clone.
 
-use super::{Manifest, ManifestEntry, ManifestKind, SealedManifest, content_of};
+use super::{EncodedManifest, Manifest, ManifestEntry, ManifestKind, content_of};
 use crate::fs::root_dir::RootDir;
 use crate::tree::clone::{CloneWitness, ClonedFile};
 use crate::tree::stat_cache::{CachedFile, CachedFiles, HeldContent, StatCache};
@@ -38,13 +38,13 @@ struct ShownEntries {
 
 /// What a checkpoint contains, and what is to be remembered of the live tree.
 pub(in crate::form::slots) struct GatheredManifest {
-    pub(in crate::form::slots) contents: SealedManifest,
+    pub(in crate::form::slots) contents: EncodedManifest,
     known: CachedFiles,
 }
 
 impl GatheredManifest {
     /// Remembers the live tree.
-    pub(in crate::form::slots) fn remember(self, cache: &mut StatCache) -> SealedManifest {
+    pub(in crate::form::slots) fn remember(self, cache: &mut StatCache) -> EncodedManifest {
         cache.replace(self.known);
         self.contents
     }
@@ -90,7 +90,7 @@ impl<'a> Gatherer<'a> {
         }
         let mut entries = manifest.entries;
         entries.append(&mut names);
-        let contents = Manifest::of(entries).sealed();
+        let contents = Manifest::of(entries).encoded();
         Ok(Some(GatheredManifest { contents, known }))
     }
 

@@ -10,7 +10,7 @@ use crate::warning::Warning;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::crypt::DataKey;
 use stasis_disk::form::archive::{
-    Archive, CreateReport, CreateSettings, SealSettings, create_nameless, seal_nameless,
+    Archive, CreateReport, CreateSettings, EncryptSettings, create_nameless, encrypt_nameless,
 };
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::survey::{TreeSurvey, survey};
@@ -80,7 +80,7 @@ pub(super) fn make(capture: &Capture, making: Making, spool: &Path) -> Result<Ma
         .map(|_| counted(capture, &file, spool));
     let counted = counted.transpose()?;
     if let Some(key) = &making.key {
-        (report, file) = sealed(report, file, key, spool)?;
+        (report, file) = encrypted(report, file, key, spool)?;
     }
     Ok(Made {
         is_encrypted: making.key.is_some(),
@@ -129,17 +129,17 @@ fn counted(capture: &Capture, file: &File, scratch: &Path) -> Result<Counted, Er
 
 /// Encrypts an archive that was just made; its report is of the stored bytes from now on, and its digests tell nobody
 /// anything who has no key.
-fn sealed(
+fn encrypted(
     report: CreateReport,
     plain: File,
     key: &DataKey,
     spool: &Path,
 ) -> Result<(CreateReport, File), Error> {
     let archive = Archive::over(Arc::new(plain), spool)?;
-    let (sealed, file) = seal_nameless(&archive, key, spool, &SealSettings::default())?;
+    let (encrypted, file) = encrypt_nameless(&archive, key, spool, &EncryptSettings::default())?;
     let report = CreateReport {
-        archive_sha256: sealed.archive_sha256,
-        stored_bytes: sealed.stored_bytes,
+        archive_sha256: encrypted.archive_sha256,
+        stored_bytes: encrypted.stored_bytes,
         tree_digest: key.veil(&report.tree_digest),
         ..report
     };

@@ -60,15 +60,15 @@ impl World {
     }
 
     /// Clones the live tree before a witness; what that gathered is remembered.
-    fn clone(&self, name: &str, cache: &mut StatCache) -> SealedManifest {
+    fn clone(&self, name: &str, cache: &mut StatCache) -> EncodedManifest {
         let go_on = AtomicBool::new(false);
         let gatherer = Gatherer::new(cache, &go_on);
         let settings = CloneSettings::default();
         let target = self.home.path().join(name);
         let _ = clone_before(&self.live(), &target, &settings, Some(&gatherer)).unwrap();
-        let sealed = gatherer.into_contents().unwrap().remember(cache);
+        let encoded = gatherer.into_contents().unwrap().remember(cache);
         cache.save().unwrap();
-        sealed
+        encoded
     }
 }
 

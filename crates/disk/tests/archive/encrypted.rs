@@ -5,9 +5,9 @@ use crate::seed::{Seed, cases};
 use crate::tree::{Taste, assert_restored, grow};
 use stasis_disk::crypt::DataKey;
 use stasis_disk::form::archive::{
-    Archive, ArchiveError, AssembleTarget, BadSeal, CreateSettings, Problem, ReadAt, ReadSettings,
-    SealReport, SealSettings, SealedArchive, assemble_sealed, create, nameless, seal,
-    seal_nameless,
+    Archive, ArchiveError, AssembleTarget, BadEncryption, CreateSettings, EncryptReport,
+    EncryptSettings, EncryptedArchive, Problem, ReadAt, ReadSettings, assemble_encrypted, create,
+    encrypt, encrypt_nameless, nameless,
 };
 use stasis_disk::tree::write::{TreeWriter, WriteSettings};
 use stasis_model::digest::ArchiveDigest;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const PLAIN: &[u8] = include_bytes!("golden/v1.tar.zst");
-const SEALED: &[u8] = include_bytes!("golden/v1.tar.zst.enc");
+const ENCRYPTED: &[u8] = include_bytes!("golden/v1.tar.zst.enc");
 const TAG: usize = 16;
 const FOOTER: usize = 44;
 
@@ -60,14 +60,14 @@ fn over(bytes: &[u8]) -> Arc<dyn ReadAt> {
     Arc::new(Bytes(bytes.to_vec(), AtomicU64::default()))
 }
 
-fn open(bytes: &[u8]) -> Result<SealedArchive, ArchiveError> {
-    SealedArchive::open(over(bytes), name(), &key())
+fn open(bytes: &[u8]) -> Result<EncryptedArchive, ArchiveError> {
+    EncryptedArchive::open(over(bytes), name(), &key())
 }
 
 /// Opens and reads everything.
 fn read(bytes: &[u8], key: &DataKey) -> Result<(), ArchiveError> {
-    let sealed = SealedArchive::open(over(bytes), name(), key)?;
-    let _ = Archive::over(Arc::new(sealed), name())?.verify(&alone())?;
+    let encrypted = EncryptedArchive::open(over(bytes), name(), key)?;
+    let _ = Archive::over(Arc::new(encrypted), name())?.verify(&alone())?;
     Ok(())
 }
 
@@ -85,11 +85,11 @@ fn all_of(bytes: &dyn ReadAt) -> Vec<u8> {
 }
 
 /// Encrypts the bytes of an archive.
-fn sealed(plain: &[u8], key: &DataKey) -> (SealReport, Vec<u8>) {
+fn encrypted(plain: &[u8], key: &DataKey) -> (EncryptReport, Vec<u8>) {
     let home = tempfile::tempdir().unwrap();
     let plain = Archive::over(over(plain), name()).unwrap();
-    let settings = SealSettings::default();
-    let (report, file) = seal_nameless(&plain, key, home.path(), &settings).unwrap();
+    let settings = EncryptSettings::default();
+    let (report, file) = encrypt_nameless(&plain, key, home.path(), &settings).unwrap();
     (report, all_of(&file))
 }
 
@@ -134,10 +134,17 @@ fn what_was_encrypted_comes_back_byte_for_byte_and_as_a_tree() {
         let _ = create(&at("tree"), &at("plain"), &settings(2)).unwrap();
         let plain = Archive::open(&at("plain")).unwrap();
 
-        let report = seal(&plain, &key(), &at("sealed"), &SealSettings::default()).unwrap();
-        let file = File::open(at("sealed")).unwrap();
-        let opened = Arc::new(SealedArchive::open(Arc::new(file), &at("sealed"), &key()).unwrap());
-        let archive = Archive::over(opened.clone(), &at("sealed")).unwrap();
+        let report = encrypt(
+            &plain,
+            &key(),
+            &at("encrypted"),
+            &EncryptSettings::default(),
+        )
+        .unwrap();
+        let file = File::open(at("encrypted")).unwrap();
+        let opened =
+            Arc::new(EncryptedArchive::open(Arc::new(file), &at("encrypted"), &key()).unwrap());
+        let archive = Archive::over(opened.clone(), &at("encrypted")).unwrap();
         std::fs::create_dir(at("into")).unwrap();
         let into = File::open(at("into")).unwrap().into();
         let writer = TreeWriter::new(into, WriteSettings::default()).unwrap();
@@ -147,7 +154,7 @@ fn what_was_encrypted_comes_back_byte_for_byte_and_as_a_tree() {
         assert!(all_of(&*opened) == std::fs::read(at("plain")).unwrap());
         assert_restored(&at("tree"), &at("into"), &format!("case {case}"));
         assert_eq!(archive.summary(), plain.summary());
-        let stored = std::fs::read(at("sealed")).unwrap();
+        let stored = std::fs::read(at("encrypted")).unwrap();
         assert_eq!(report.archive_sha256, ArchiveDigest::of(&stored));
         assert_eq!(report.stored_bytes, stored.len() as u64);
         assert_eq!(report.plain_bytes, opened.length().unwrap());
@@ -161,13 +168,13 @@ fn the_same_archive_gives_the_same_bytes_with_any_number_of_threads() {
     let home = tempfile::tempdir().unwrap();
     let (_, plain) = archived(home.path(), 1);
     let archive = Archive::over(over(&plain), name()).unwrap();
-    let (report, first) = sealed(&plain, &key());
+    let (report, first) = encrypted(&plain, &key());
     for workers in [1, 2, 7] {
-        let settings = SealSettings {
+        let settings = EncryptSettings {
             workers: NonZeroUsize::new(workers).unwrap(),
-            ..SealSettings::default()
+            ..EncryptSettings::default()
         };
-        let (again, file) = seal_nameless(&archive, &key(), home.path(), &settings).unwrap();
+        let (again, file) = encrypt_nameless(&archive, &key(), home.path(), &settings).unwrap();
         assert_eq!(again, report);
         assert!(all_of(&file) == first, "{workers} threads");
     }
@@ -177,7 +184,7 @@ fn the_same_archive_gives_the_same_bytes_with_any_number_of_threads() {
 fn small_reads_at_any_place_see_the_archive() {
     let home = tempfile::tempdir().unwrap();
     let (_, plain) = archived(home.path(), 2);
-    let opened = open(&sealed(&plain, &key()).1).unwrap();
+    let opened = open(&encrypted(&plain, &key()).1).unwrap();
     let mut seed = Seed::new(3);
     for _ in 0..300 {
         let offset = usize::try_from(seed.below(plain.len() as u64 + 10)).unwrap();
@@ -194,19 +201,22 @@ fn small_reads_at_any_place_see_the_archive() {
 
 #[test]
 fn every_flipped_bit_and_every_missing_end_is_refused() {
-    read(SEALED, &key()).unwrap();
-    for bit in 0..8 * SEALED.len() {
-        let mut flipped = SEALED.to_vec();
+    read(ENCRYPTED, &key()).unwrap();
+    for bit in 0..8 * ENCRYPTED.len() {
+        let mut flipped = ENCRYPTED.to_vec();
         flipped[bit / 8] ^= 1 << (bit % 8);
         assert!(read(&flipped, &key()).is_err(), "bit {bit}");
     }
-    for length in 0..SEALED.len() {
-        assert!(read(&SEALED[..length], &key()).is_err(), "{length} bytes");
-        assert!(read(&SEALED[SEALED.len() - length..], &key()).is_err());
+    for length in 0..ENCRYPTED.len() {
+        assert!(
+            read(&ENCRYPTED[..length], &key()).is_err(),
+            "{length} bytes"
+        );
+        assert!(read(&ENCRYPTED[ENCRYPTED.len() - length..], &key()).is_err());
     }
-    for extra in [&[0][..], &[0; 512], SEALED] {
-        assert!(read(&[SEALED, extra].concat(), &key()).is_err());
-        assert!(read(&[extra, SEALED].concat(), &key()).is_err());
+    for extra in [&[0][..], &[0; 512], ENCRYPTED] {
+        assert!(read(&[ENCRYPTED, extra].concat(), &key()).is_err());
+        assert!(read(&[extra, ENCRYPTED].concat(), &key()).is_err());
     }
 }
 
@@ -214,7 +224,7 @@ fn every_flipped_bit_and_every_missing_end_is_refused() {
 fn damage_is_told_as_damage_of_the_frame() {
     let home = tempfile::tempdir().unwrap();
     let (_, plain) = archived(home.path(), 4);
-    let mut bytes = sealed(&plain, &key()).1;
+    let mut bytes = encrypted(&plain, &key()).1;
     let third = frames(&plain)[2].1.clone();
     bytes[third.start + 5] ^= 1;
 
@@ -229,7 +239,7 @@ fn damage_is_told_as_damage_of_the_frame() {
 fn frames_that_changed_places_are_refused() {
     let home = tempfile::tempdir().unwrap();
     let (_, plain) = archived(home.path(), 5);
-    let bytes = sealed(&plain, &key()).1;
+    let bytes = encrypted(&plain, &key()).1;
     let frames = frames(&plain);
     let mut swapped = 0;
     for (at, (_, one)) in frames.iter().enumerate() {
@@ -250,10 +260,10 @@ fn another_key_or_another_lineage_under_the_same_key_opens_nothing() {
     let home = tempfile::tempdir().unwrap();
     let (_, plain) = archived(home.path(), 6);
     let (ours, theirs) = (key(), key_of("acme/eve@131", 0x42));
-    let (mine, foreign) = (sealed(&plain, &ours).1, sealed(&plain, &theirs).1);
+    let (mine, foreign) = (encrypted(&plain, &ours).1, encrypted(&plain, &theirs).1);
     let is_refused = |key: &DataKey| {
         let refused = read(&mine, key).unwrap_err();
-        let problem = Problem::Seal(BadSeal::Index);
+        let problem = Problem::Encryption(BadEncryption::Index);
         matches!(refused, ArchiveError::Refused { problem: found, .. } if found == problem)
     };
 
@@ -274,7 +284,7 @@ fn another_key_or_another_lineage_under_the_same_key_opens_nothing() {
 fn what_is_not_encrypted_is_never_taken_for_it() {
     for bytes in [PLAIN, b"", b"short", &[0; 4096]] {
         let refused = open(bytes).unwrap_err();
-        let problem = Problem::Seal(BadSeal::NotSealed);
+        let problem = Problem::Encryption(BadEncryption::NotEncrypted);
         let is_told =
             matches!(&refused, ArchiveError::Refused { problem: found, .. } if *found == problem);
         assert!(is_told, "{refused:?}");
@@ -299,7 +309,7 @@ fn neither_content_nor_names_nor_digests_can_be_seen() {
     let report = create(&at("tree"), &at("plain"), &settings(1)).unwrap();
     let plain = std::fs::read(at("plain")).unwrap();
 
-    let bytes = sealed(&plain, &key()).1;
+    let bytes = encrypted(&plain, &key()).1;
 
     let digest = report.tree_digest.as_bytes();
     assert!(contains(&plain, &marker), "the marker was there");
@@ -315,8 +325,8 @@ fn neither_content_nor_names_nor_digests_can_be_seen() {
 fn one_file_is_read_without_the_others() {
     let home = tempfile::tempdir().unwrap();
     let (tree, plain) = archived(home.path(), 9);
-    let bytes = Arc::new(Bytes(sealed(&plain, &key()).1, AtomicU64::default()));
-    let opened = SealedArchive::open(bytes.clone(), name(), &key()).unwrap();
+    let bytes = Arc::new(Bytes(encrypted(&plain, &key()).1, AtomicU64::default()));
+    let opened = EncryptedArchive::open(bytes.clone(), name(), &key()).unwrap();
     let archive = Archive::over(Arc::new(opened), name()).unwrap();
     let (path, mut content) = (EntryPath::parse(b"s50").unwrap(), Vec::new());
 
@@ -332,7 +342,7 @@ fn an_archive_made_upon_an_encrypted_one_has_the_same_bytes() {
     let home = tempfile::tempdir().unwrap();
     let at = |name: &str| home.path().join(name);
     let (tree, plain) = archived(home.path(), 10);
-    let old = open(&sealed(&plain, &key()).1).unwrap();
+    let old = open(&encrypted(&plain, &key()).1).unwrap();
     std::fs::write(tree.join("s50"), vec![1; 20_000]).unwrap();
     let upon = CreateSettings {
         base: Some(Arc::new(Archive::over(Arc::new(old), name()).unwrap())),
@@ -351,22 +361,22 @@ fn an_encrypted_archive_is_brought_here_without_what_an_older_one_has() {
     let home = tempfile::tempdir().unwrap();
     let at = |name: &str| home.path().join(name);
     let (tree, plain) = archived(home.path(), 11);
-    let old = sealed(&plain, &key()).1;
+    let old = encrypted(&plain, &key()).1;
     std::fs::write(tree.join("s50"), vec![1; 20_000]).unwrap();
     let _ = create(&tree, &at("newer"), &settings(2)).unwrap();
-    let (report, new) = sealed(&std::fs::read(at("newer")).unwrap(), &key());
+    let (report, new) = encrypted(&std::fs::read(at("newer")).unwrap(), &key());
     let mut decayed = old.clone();
     decayed[frames(&plain)[1].1.start] ^= 1;
-    let elsewhere = sealed(&plain, &key_of("acme/ada@131", 0x43)).1;
-    let elsewhere = SealedArchive::open(over(&elsewhere), name(), &key_of("acme/ada@131", 0x43));
-    let bring = |base: Option<&SealedArchive>| {
+    let elsewhere = encrypted(&plain, &key_of("acme/ada@131", 0x43)).1;
+    let elsewhere = EncryptedArchive::open(over(&elsewhere), name(), &key_of("acme/ada@131", 0x43));
+    let bring = |base: Option<&EncryptedArchive>| {
         let (file, go_on) = (nameless(home.path()).unwrap(), AtomicBool::new(false));
         let wanted = open(&new).unwrap();
         let to = AssembleTarget {
             file: &file,
             path: home.path(),
         };
-        let brought = assemble_sealed(&wanted, base, to, &go_on).unwrap();
+        let brought = assemble_encrypted(&wanted, base, to, &go_on).unwrap();
         assert!(all_of(&file) == new, "other bytes came");
         brought.bytes_fetched
     };
@@ -384,16 +394,16 @@ fn an_encrypted_archive_is_brought_here_without_what_an_older_one_has() {
 #[test]
 fn only_archives_of_ours_are_encrypted_and_only_undamaged_ones() {
     let home = tempfile::tempdir().unwrap();
-    let seal = |plain: &[u8]| {
+    let encrypt = |plain: &[u8]| {
         let plain = Archive::over(over(plain), name())?;
-        seal_nameless(&plain, &key(), home.path(), &SealSettings::default())
+        encrypt_nameless(&plain, &key(), home.path(), &EncryptSettings::default())
     };
     let tar = zstd::decode_all(PLAIN).unwrap();
     let mut decayed = PLAIN.to_vec();
     decayed[100] ^= 1;
 
-    let foreign = seal(&tar).unwrap_err();
-    let damaged = seal(&decayed).unwrap_err();
+    let foreign = encrypt(&tar).unwrap_err();
+    let damaged = encrypt(&decayed).unwrap_err();
 
     assert!(matches!(foreign, ArchiveError::NotFramed(_)), "{foreign:?}");
     let is_refused = matches!(
@@ -430,7 +440,7 @@ fn an_index_that_changed_since_the_archive_was_opened_is_not_encrypted() {
     let plain = Archive::over(bytes.clone(), name()).unwrap();
     bytes.0.store(true, Ordering::Relaxed);
 
-    let refused = seal_nameless(&plain, &key(), home.path(), &SealSettings::default());
+    let refused = encrypt_nameless(&plain, &key(), home.path(), &EncryptSettings::default());
 
     let problem = |refused| match refused {
         ArchiveError::Refused { problem, .. } => Some(problem),
@@ -444,12 +454,12 @@ fn an_index_that_changed_since_the_archive_was_opened_is_not_encrypted() {
 fn a_request_to_stop_ends_it_and_leaves_nothing() {
     let home = tempfile::tempdir().unwrap();
     let plain = Archive::over(over(PLAIN), name()).unwrap();
-    let settings = SealSettings {
+    let settings = EncryptSettings {
         cancel: Arc::new(AtomicBool::new(true)),
-        ..SealSettings::default()
+        ..EncryptSettings::default()
     };
 
-    let stopped = seal(&plain, &key(), &home.path().join("sealed"), &settings).unwrap_err();
+    let stopped = encrypt(&plain, &key(), &home.path().join("encrypted"), &settings).unwrap_err();
 
     assert!(matches!(stopped, ArchiveError::Cancelled));
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
@@ -457,11 +467,11 @@ fn a_request_to_stop_ends_it_and_leaves_nothing() {
 
 #[test]
 fn an_encrypted_archive_of_the_first_version_is_read_for_ever_and_written_again_as_it_is() {
-    let opened = open(SEALED).unwrap();
+    let opened = open(ENCRYPTED).unwrap();
 
     assert!(all_of(&opened) == PLAIN);
-    let (report, again) = sealed(PLAIN, &key());
-    assert!(again == SEALED, "other bytes");
+    let (report, again) = encrypted(PLAIN, &key());
+    assert!(again == ENCRYPTED, "other bytes");
     assert_eq!(
         report.archive_sha256.to_string(),
         "e835f91b63565f761bac2ec88f46d06f79e608ffbb1218a671b12a2bacc41b82"

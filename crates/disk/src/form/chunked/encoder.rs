@@ -1,6 +1,6 @@
 //! Bytes on their way into a chunk, and out of it.
 
-use super::{ChunkError, ChunkSink, SealedChunk};
+use super::{ChunkError, ChunkSink, EncodedChunk};
 use stasis_model::digest::ChunkDigest;
 use stasis_model::format::chunk::{BadChunk, ChunkHeader, Codec, HEADER};
 use stasis_model::protocol::gc::ChunkName;
@@ -12,7 +12,7 @@ use zstd::bulk::Compressor;
 const SAMPLE: usize = 16 << 10;
 
 /// One worker's tools to make chunks.
-pub struct ChunkSealer<'s> {
+pub struct ChunkEncoder<'s> {
     sink: &'s dyn ChunkSink,
     compressor: Compressor<'static>,
     taster: Compressor<'static>,
@@ -22,7 +22,7 @@ pub struct ChunkSealer<'s> {
 
 /// What became of some bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SealOutcome {
+pub struct EncodeOutcome {
     /// Where they are.
     pub chunk: StoredChunk,
     /// How many bytes were given to the sink; none if it had them.
@@ -36,7 +36,7 @@ fn compressors(level: i32) -> io::Result<(Compressor<'static>, Compressor<'stati
     Ok((compressor, Compressor::new(1)?))
 }
 
-impl<'s> ChunkSealer<'s> {
+impl<'s> ChunkEncoder<'s> {
     /// Makes chunks for `sink` at this zstd level.
     pub fn new(sink: &'s dyn ChunkSink, level: i32) -> Result<Self, ChunkError> {
         let (compressor, taster) = compressors(level).map_err(ChunkError::Tools)?;
@@ -56,11 +56,11 @@ impl<'s> ChunkSealer<'s> {
     }
 
     /// Stores bytes, unless the sink has them. There must be some, and not too many for a chunk.
-    pub fn seal(
+    pub fn encode(
         &mut self,
         plain: &[u8],
         known: impl FnOnce(&ChunkDigest) -> Option<ChunkName>,
-    ) -> Result<SealOutcome, ChunkError> {
+    ) -> Result<EncodeOutcome, ChunkError> {
         let digest = ChunkDigest::of(plain);
         let known = known(&digest);
         let placed = if self.is_for_lists {
@@ -75,7 +75,7 @@ impl<'s> ChunkSealer<'s> {
         };
         if placed.is_stored {
             let stored_bytes = None;
-            return Ok(SealOutcome {
+            return Ok(EncodeOutcome {
                 chunk,
                 stored_bytes,
             });
@@ -83,8 +83,8 @@ impl<'s> ChunkSealer<'s> {
         let bytes = self.packed(plain, plain_len);
         let stored_bytes = Some(bytes.len() as u64);
         let name = placed.name;
-        self.sink.put(SealedChunk { name, bytes })?;
-        Ok(SealOutcome {
+        self.sink.put(EncodedChunk { name, bytes })?;
+        Ok(EncodeOutcome {
             chunk,
             stored_bytes,
         })

@@ -1,9 +1,9 @@
 //! An encrypted archive that is read as if it were not encrypted.
 
-use super::super::problem::{BadSeal, Problem};
+use super::super::problem::{BadEncryption, Problem};
 use super::super::verify::digest;
 use super::super::{ArchiveContext, ArchiveError, ReadAt};
-use super::layout::{FOOTER, SealedFooter, SealedFrames};
+use super::layout::{EncryptedFooter, EncryptedFrames, FOOTER};
 use crate::crypt::{DataKey, Kind, PieceId, Pieces};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::failure::AtPath;
@@ -19,35 +19,37 @@ const KEPT: usize = 4;
 /// An encrypted archive whose index was opened. As [`ReadAt`] it is the archive before it was encrypted, for
 /// [`Archive::over`](super::super::Archive::over): a frame is decrypted when it is read.
 #[derive(Debug)]
-pub struct SealedArchive {
+pub struct EncryptedArchive {
     path: PathBuf,
     bytes: Arc<dyn ReadAt>,
     pieces: Pieces,
-    table: SealedFrames,
+    table: EncryptedFrames,
     /// What follows the frames in the archive.
     tail: Vec<u8>,
     kept: Mutex<VecDeque<(usize, Arc<Vec<u8>>)>>,
 }
 
-impl SealedArchive {
+impl EncryptedArchive {
     /// Takes encrypted bytes that are wherever they are, known as `name`, and opens their index.
     pub fn open(bytes: Arc<dyn ReadAt>, name: &Path, key: &DataKey) -> Result<Self, ArchiveError> {
         let length = bytes.length().at("read", name)?;
         let before_footer = length.checked_sub(FOOTER as u64);
-        let before_footer = before_footer.ok_or(BadSeal::NotSealed).of_archive(name)?;
+        let before_footer = before_footer
+            .ok_or(BadEncryption::NotEncrypted)
+            .of_archive(name)?;
         let mut footer = [0; FOOTER];
         let read = bytes.read_exact_at(&mut footer, before_footer);
         read.at("read", name)?;
-        let footer = SealedFooter::read(&footer).of_archive(name)?;
+        let footer = EncryptedFooter::read(&footer).of_archive(name)?;
         let before = before_footer.checked_sub(footer.stored as u64);
-        let before = before.ok_or(BadSeal::Index).of_archive(name)?;
+        let before = before.ok_or(BadEncryption::Index).of_archive(name)?;
         let mut index = vec![0; footer.stored];
         let read = bytes.read_exact_at(&mut index, before);
         read.at("read", name)?;
         let pieces = key.pieces();
         let opened = pieces.open(Kind::Index, &footer.id, &mut index);
-        opened.or(Err(BadSeal::Index)).of_archive(name)?;
-        let (table, tail) = SealedFrames::parse(&index, before).of_archive(name)?;
+        opened.or(Err(BadEncryption::Index)).of_archive(name)?;
+        let (table, tail) = EncryptedFrames::parse(&index, before).of_archive(name)?;
         Ok(Self {
             path: name.to_owned(),
             tail: tail.to_vec(),
@@ -128,7 +130,7 @@ impl SealedArchive {
     }
 }
 
-impl ReadAt for SealedArchive {
+impl ReadAt for EncryptedArchive {
     fn length(&self) -> io::Result<u64> {
         Ok(self.table.end() + self.tail.len() as u64)
     }

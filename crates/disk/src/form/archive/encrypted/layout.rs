@@ -2,7 +2,7 @@
 
 use super::super::frames::LARGEST;
 use super::super::index::{LARGEST_INDEX, bounded};
-use super::super::problem::{BadSeal, Problem};
+use super::super::problem::{BadEncryption, Problem};
 use crate::crypt::{ID, PieceId, TAG};
 use stasis_model::varint::{self, ByteReader};
 
@@ -15,25 +15,31 @@ const MOST: usize = 3 * LARGEST_INDEX;
 
 /// The end of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct SealedFooter {
+pub(super) struct EncryptedFooter {
     pub(super) id: PieceId,
     /// How long the index is, its tag included.
     pub(super) stored: usize,
 }
 
-impl SealedFooter {
+impl EncryptedFooter {
     /// Reads the last bytes of a file.
-    pub(super) fn read(bytes: &[u8; FOOTER]) -> Result<Self, BadSeal> {
-        let (id, rest) = bytes.split_first_chunk().ok_or(BadSeal::NotSealed)?;
-        let (stored, mark) = rest.split_first_chunk().ok_or(BadSeal::NotSealed)?;
+    pub(super) fn read(bytes: &[u8; FOOTER]) -> Result<Self, BadEncryption> {
+        let (id, rest) = bytes
+            .split_first_chunk()
+            .ok_or(BadEncryption::NotEncrypted)?;
+        let (stored, mark) = rest
+            .split_first_chunk()
+            .ok_or(BadEncryption::NotEncrypted)?;
         match mark.split_last() {
             Some((&FOOTER_VERSION, magic)) if magic == MAGIC => {}
-            Some((version, magic)) if magic == MAGIC => return Err(BadSeal::Version(*version)),
-            _ => return Err(BadSeal::NotSealed),
+            Some((version, magic)) if magic == MAGIC => {
+                return Err(BadEncryption::Version(*version));
+            }
+            _ => return Err(BadEncryption::NotEncrypted),
         }
         let stored = u32::from_le_bytes(*stored) as usize;
         if !(TAG..=MOST).contains(&stored) {
-            return Err(BadSeal::Index);
+            return Err(BadEncryption::Index);
         }
         let id = PieceId::from_document(*id);
         Ok(Self { id, stored })
@@ -52,13 +58,13 @@ impl SealedFooter {
 
 /// The frames of an encrypted archive, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(in super::super) struct SealedFrames {
+pub(in super::super) struct EncryptedFrames {
     ids: Vec<PieceId>,
     /// Where each begins in the archive, and where the last ends.
     starts: Vec<u64>,
 }
 
-impl SealedFrames {
+impl EncryptedFrames {
     pub(super) fn new(frames: impl Iterator<Item = (u32, PieceId)>) -> Self {
         let (mut table, mut end) = (Self::default(), 0);
         for (length, id) in frames {
@@ -120,7 +126,7 @@ impl SealedFrames {
 
     /// Reads what an index encrypted: the frames, which fill the first `before` bytes of the file, and the archive's end.
     pub(in super::super) fn parse(bytes: &[u8], before: u64) -> Result<(Self, &[u8]), Problem> {
-        let nonsense = |what| Problem::Seal(BadSeal::Nonsense(what));
+        let nonsense = |what| Problem::Encryption(BadEncryption::Nonsense(what));
         let mut body = ByteReader::new(bytes);
         if body.varint()? != VERSION {
             return Err(nonsense("its version is not known"));
@@ -148,9 +154,9 @@ impl SealedFrames {
 mod tests {
     use super::*;
 
-    fn table(lengths: &[u32]) -> SealedFrames {
+    fn table(lengths: &[u32]) -> EncryptedFrames {
         let frames = lengths.iter().zip(1..);
-        SealedFrames::new(frames.map(|(length, id)| (*length, PieceId::from_document([id; ID]))))
+        EncryptedFrames::new(frames.map(|(length, id)| (*length, PieceId::from_document([id; ID]))))
     }
 
     #[test]
@@ -168,14 +174,17 @@ mod tests {
         let table = table(&[10, 1, 30]);
         let spelled = table.spell(b"tail").unwrap();
 
-        let read = SealedFrames::parse(&spelled, 41 + 48).unwrap();
+        let read = EncryptedFrames::parse(&spelled, 41 + 48).unwrap();
 
         assert_eq!(read, (table, &b"tail"[..]));
         for before in [0, 41, 41 + 47, 41 + 49, u64::MAX] {
-            assert!(SealedFrames::parse(&spelled, before).is_err(), "{before}");
+            assert!(
+                EncryptedFrames::parse(&spelled, before).is_err(),
+                "{before}"
+            );
         }
         for length in 0..spelled.len() - 4 {
-            assert!(SealedFrames::parse(&spelled[..length], 41 + 48).is_err());
+            assert!(EncryptedFrames::parse(&spelled[..length], 41 + 48).is_err());
         }
     }
 
@@ -188,7 +197,7 @@ mod tests {
         let endless = [&[1, 0xff, 0xff, 0xff, 0xff, 0x0f, 5][..], &id].concat();
         for bytes in [no_version, empty, huge, endless] {
             assert!(
-                SealedFrames::parse(&bytes, 5 + TAG as u64).is_err(),
+                EncryptedFrames::parse(&bytes, 5 + TAG as u64).is_err(),
                 "{bytes:?}"
             );
         }
@@ -197,19 +206,26 @@ mod tests {
     #[test]
     fn a_footer_has_one_spelling_and_says_what_is_wrong() {
         let id = PieceId::from_document([7; ID]);
-        let footer = SealedFooter { id, stored: 500 };
+        let footer = EncryptedFooter { id, stored: 500 };
         let spelled: [u8; FOOTER] = footer.spell().try_into().unwrap();
         let with = |at: usize, byte: u8| {
             let mut changed = spelled;
             changed[at] = byte;
-            SealedFooter::read(&changed)
+            EncryptedFooter::read(&changed)
         };
 
-        assert_eq!(SealedFooter::read(&spelled), Ok(footer));
-        assert_eq!(with(FOOTER - 1, 2), Err(BadSeal::Version(2)));
-        assert_eq!(with(FOOTER - 2, b'l'), Err(BadSeal::NotSealed));
-        assert_eq!(with(ID + 3, 0xff), Err(BadSeal::Index), "too large");
-        let short = SealedFooter { id, stored: 3 }.spell().try_into().unwrap();
-        assert_eq!(SealedFooter::read(&short), Err(BadSeal::Index), "no tag");
+        assert_eq!(EncryptedFooter::read(&spelled), Ok(footer));
+        assert_eq!(with(FOOTER - 1, 2), Err(BadEncryption::Version(2)));
+        assert_eq!(with(FOOTER - 2, b'l'), Err(BadEncryption::NotEncrypted));
+        assert_eq!(with(ID + 3, 0xff), Err(BadEncryption::Index), "too large");
+        let short = EncryptedFooter { id, stored: 3 }
+            .spell()
+            .try_into()
+            .unwrap();
+        assert_eq!(
+            EncryptedFooter::read(&short),
+            Err(BadEncryption::Index),
+            "no tag"
+        );
     }
 }

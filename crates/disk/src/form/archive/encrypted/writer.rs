@@ -8,7 +8,7 @@ use super::super::verify::digest;
 use super::super::workers::{self, FrameTask, FrameWorkers};
 use super::super::{ArchiveContext, ArchiveError, Problem};
 use super::frame_table::{Behind, Closing, FrameTable};
-use super::layout::{SealedFooter, SealedFrames};
+use super::layout::{EncryptedFooter, EncryptedFrames};
 use crate::crypt::{DataKey, Kind, Pieces};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::failure::AtPath;
@@ -21,14 +21,14 @@ use std::sync::atomic::AtomicBool;
 
 /// How an archive is encrypted.
 #[derive(Clone, Debug)]
-pub struct SealSettings {
+pub struct EncryptSettings {
     /// How many threads encrypt; each costs a frame, which is 2 MiB at most.
     pub workers: NonZeroUsize,
     /// Set by anybody at any time to end it soon.
     pub cancel: Arc<AtomicBool>,
 }
 
-impl Default for SealSettings {
+impl Default for EncryptSettings {
     fn default() -> Self {
         Self {
             workers: super::super::usual_workers(),
@@ -40,7 +40,7 @@ impl Default for SealSettings {
 /// What became of an archive that was encrypted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "the digest is what the encrypted archive is called"]
-pub struct SealReport {
+pub struct EncryptReport {
     /// SHA-256 of the encrypted bytes.
     pub archive_sha256: ArchiveDigest,
     /// How many they are.
@@ -52,23 +52,23 @@ pub struct SealReport {
 }
 
 /// Encrypts `plain`, which has an index, as the file `target`, which is replaced when it is there.
-pub fn seal(
+pub fn encrypt(
     plain: &Archive,
     key: &DataKey,
     target: &Path,
-    settings: &SealSettings,
-) -> Result<SealReport, ArchiveError> {
+    settings: &EncryptSettings,
+) -> Result<EncryptReport, ArchiveError> {
     let output = ArchiveOutput::create(target)?;
     Ok(write(plain, key, output, settings)?.0)
 }
 
 /// Encrypts `plain`, which has an index, into a file in `spool` that has no name and is gone when it is closed.
-pub fn seal_nameless(
+pub fn encrypt_nameless(
     plain: &Archive,
     key: &DataKey,
     spool: &Path,
-    settings: &SealSettings,
-) -> Result<(SealReport, File), ArchiveError> {
+    settings: &EncryptSettings,
+) -> Result<(EncryptReport, File), ArchiveError> {
     let output = ArchiveOutput::nameless(spool)?;
     write(plain, key, output, settings)
 }
@@ -77,21 +77,21 @@ fn write(
     plain: &Archive,
     key: &DataKey,
     output: ArchiveOutput,
-    settings: &SealSettings,
-) -> Result<(SealReport, File), ArchiveError> {
+    settings: &EncryptSettings,
+) -> Result<(EncryptReport, File), ArchiveError> {
     let plain = match &plain.0 {
         ArchiveForm::Framed(framed) => framed,
         ArchiveForm::Plain(plain) => return Err(ArchiveError::NotFramed(plain.path.clone())),
     };
-    let sealing = Sealing {
+    let encryption = Encryption {
         plain,
         pieces: key.pieces(),
         output: &output,
         frame_table: FrameTable::new(plain.index.frames.iter().map(|frame| frame.stored)),
     };
-    let (plain_bytes, (archive_sha256, stored_bytes)) = sealing.run(settings)?;
+    let (plain_bytes, (archive_sha256, stored_bytes)) = encryption.run(settings)?;
     let file = output.publish()?;
-    let report = SealReport {
+    let report = EncryptReport {
         archive_sha256,
         stored_bytes,
         plain_bytes,
@@ -101,32 +101,32 @@ fn write(
 }
 
 /// An archive on its way from one file to the other.
-struct Sealing<'a> {
+struct Encryption<'a> {
     plain: &'a Framed,
     pieces: Pieces,
     output: &'a ArchiveOutput,
     frame_table: FrameTable,
 }
 
-struct SealFrame<'a> {
-    sealing: &'a Sealing<'a>,
+struct EncryptFrame<'a> {
+    encryption: &'a Encryption<'a>,
     frame: usize,
 }
 
-impl FrameTask for SealFrame<'_> {
+impl FrameTask for EncryptFrame<'_> {
     fn perform(self) -> Result<(), ArchiveError> {
-        let mut piece = self.sealing.plain.stored(self.frame)?;
-        let id = self.sealing.pieces.close(Kind::Frame, &mut piece);
-        let at = self.sealing.frame_table.start(self.frame);
-        self.sealing.put(&piece, at)?;
-        self.sealing.frame_table.note(self.frame, id);
+        let mut piece = self.encryption.plain.stored(self.frame)?;
+        let id = self.encryption.pieces.close(Kind::Frame, &mut piece);
+        let at = self.encryption.frame_table.start(self.frame);
+        self.encryption.put(&piece, at)?;
+        self.encryption.frame_table.note(self.frame, id);
         Ok(())
     }
 }
 
-impl Sealing<'_> {
+impl Encryption<'_> {
     /// Encrypts everything, and digests it behind those who write; says how long the archive was.
-    fn run(&self, settings: &SealSettings) -> Result<(u64, (ArchiveDigest, u64)), ArchiveError> {
+    fn run(&self, settings: &EncryptSettings) -> Result<(u64, (ArchiveDigest, u64)), ArchiveError> {
         let ArchiveOutput { file, path, .. } = self.output;
         let workers = FrameWorkers::new(settings.workers, settings.cancel.clone());
         std::thread::scope(|scope| {
@@ -137,8 +137,10 @@ impl Sealing<'_> {
             let closing = Closing(&self.frame_table);
             let mut frames = 0..self.plain.index.frames.len();
             workers::perform(&workers, || {
-                let sealing = self;
-                Ok(frames.next().map(|frame| SealFrame { sealing, frame }))
+                let encryption = self;
+                Ok(frames
+                    .next()
+                    .map(|frame| EncryptFrame { encryption, frame }))
             })?;
             let plain_bytes = self.finish()?;
             drop(closing);
@@ -158,11 +160,11 @@ impl Sealing<'_> {
         let tail = self.tail()?;
         let frames = self.plain.index.frames.iter();
         let lengths = frames.map(|frame| frame.stored);
-        let table = SealedFrames::new(lengths.zip(self.frame_table.ids()));
+        let table = EncryptedFrames::new(lengths.zip(self.frame_table.ids()));
         let mut index = table.spell(&tail).ok_or(ArchiveError::TooLarge)?;
         let id = self.pieces.close(Kind::Index, &mut index);
         let stored = index.len();
-        index.extend_from_slice(&SealedFooter { id, stored }.spell());
+        index.extend_from_slice(&EncryptedFooter { id, stored }.spell());
         self.put(&index, table.stored_end())?;
         self.frame_table
             .finish(table.stored_end() + index.len() as u64);
