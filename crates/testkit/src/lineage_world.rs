@@ -39,7 +39,7 @@ mod turn;
 use crate::explore::World;
 use actor::{ACTORS, Actor, Next, OPERATOR, REAPER, made_by, newer, older};
 use cast::{Cast, Start};
-use conduct::{Conduct, Duty, Task};
+use conduct::{Conduct, Duty, EarlierReading, Task};
 use label::Move;
 use memo::Memo;
 use names::{Joint, PAST, Printed, op_id};
@@ -172,6 +172,7 @@ impl<C: Conduct> LineageWorld<C> {
                 serial: 0,
                 duty: Duty::Acquire,
                 attempts: cast.attempts,
+                given: EarlierReading::default(),
             };
             writer.start(task, self.after_acquiring(), &shared);
             self.place(actor, writer);

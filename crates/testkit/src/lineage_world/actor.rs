@@ -1,6 +1,6 @@
 //! The actors: what each is doing, and what it was told.
 
-use super::conduct::{Action, Conduct, Duty, Ending, Task};
+use super::conduct::{Action, Conduct, Duty, EarlierReading, Ending, Task};
 use super::names::{PAST, Printed, snapshot};
 use super::store::{Condition, Request};
 use super::{EARLY, Shared};
@@ -119,6 +119,10 @@ pub(crate) struct Actor<C> {
     judged: u32,
     /// Whether acquiring had to begin again.
     outrun: bool,
+    /// The documents as a writer's last tasks left them.
+    seen: EarlierReading,
+    /// The documents as the task under way has seen them.
+    reading: EarlierReading,
     pub(crate) riddles: Vec<Rc<Riddle>>,
 }
 
@@ -133,12 +137,36 @@ impl<C: Conduct> Actor<C> {
             base: None,
             judged: 0,
             outrun: false,
+            seen: EarlierReading::default(),
+            reading: EarlierReading::default(),
             riddles: Vec::new(),
         }
     }
 
+    /// What the actor's next task may begin with.
+    pub(crate) fn given_to(&self, duty: &Duty) -> EarlierReading {
+        self.seen.clone().take_for(duty)
+    }
+
+    /// Whether the task under way began with a write.
+    pub(crate) fn begins_unread(&self) -> bool {
+        matches!(
+            &self.stage,
+            Stage::Busy {
+                wish: Wish::Write(_),
+                ..
+            }
+        )
+    }
+
+    /// Notes the document that the task under way has just written.
+    pub(crate) fn note_written(&mut self, document: &StoreAnswer) {
+        self.reading.note(document);
+    }
+
     /// Takes up a task; what it does then is its first wish.
     pub(crate) fn start(&mut self, task: Task, then: Next, shared: &Shared<C>) {
+        self.seen.take_for(&task.duty);
         let mut conduct = C::new(&task);
         let action = conduct.next(StoreAnswer::Begin, EARLY);
         let task = Rc::new(task);
@@ -199,9 +227,16 @@ impl<C: Conduct> Actor<C> {
         if let (Duty::Reap, StoreAnswer::Lock(Some(lock))) = (&task.duty, &answer) {
             self.judged = lock.version.as_str().parse().expect("our own version");
         }
+        let keeps_readings = shared.cast.keeps_readings && task.actor < REAPER;
+        if keeps_readings {
+            self.reading.note(&answer);
+        }
         let action = conduct.next(answer, now);
         match self.wish(&task, action, shared) {
             Ok(wish) => {
+                if let Wish::Write(request) = &wish {
+                    self.reading.forget(request.value.body.doc());
+                }
                 let began_again = matches!(
                     (&before, &wish),
                     (Wish::Read(Doc::Pointer), Wish::Read(Doc::Lock))
@@ -227,6 +262,10 @@ impl<C: Conduct> Actor<C> {
     fn go_on(&mut self, task: &Rc<Task>, ending: &Ending, then: Next, shared: &Shared<C>) {
         self.judged = 0;
         self.outrun = false;
+        let reading = std::mem::take(&mut self.reading);
+        if matches!(ending, Ending::Acquired { .. } | Ending::Done { .. }) {
+            self.seen.update(reading);
+        }
         let kind = task.duty.kind();
         if let Ending::Unsettled(doubt) = ending {
             let lineage = shared.lineage.clone();

@@ -57,6 +57,8 @@ pub struct Cast {
     pub attempts: u8,
     /// How often each of the reaper's and the operator's operations does.
     pub attempts_of_others: u8,
+    /// Whether a writer begins to flip and to release with what it last saw under its lease, without reading.
+    pub keeps_readings: bool,
     /// How many reads may fail in all.
     pub unreadable: u8,
     /// The state at the beginning.
@@ -81,6 +83,7 @@ impl Default for Cast {
             repertoire: &[],
             attempts: 2,
             attempts_of_others: 1,
+            keeps_readings: false,
             unreadable: 0,
             start: Start::Published,
             thorough: false,

@@ -2,9 +2,9 @@
 
 use super::names::op_id;
 use stasis_model::digest::ArchiveDigest;
-use stasis_model::format::document::Version;
-use stasis_model::format::lease::{Fence, Holder};
-use stasis_model::format::pointer::Active;
+use stasis_model::format::document::{Version, Versioned};
+use stasis_model::format::lease::{Fence, Holder, Lock};
+use stasis_model::format::pointer::{Active, Pointer};
 use stasis_model::id::{Generation, Label, OpId};
 use stasis_model::protocol::operation::OperationKind;
 use stasis_model::protocol::settle::{
@@ -73,6 +73,55 @@ impl Duty {
     }
 }
 
+/// The documents as an actor last saw them; `None` is not known, which is not absent.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct EarlierReading {
+    /// `lock.json`
+    pub lock: Option<Versioned<Lock>>,
+    /// `latest.json`
+    pub pointer: Option<Versioned<Pointer>>,
+}
+
+impl EarlierReading {
+    /// Takes a document for what it is now.
+    pub(crate) fn note(&mut self, answer: &StoreAnswer) {
+        match answer {
+            StoreAnswer::Lock(lock) => self.lock.clone_from(lock),
+            StoreAnswer::Pointer(pointer) => self.pointer.clone_from(pointer),
+            _ => {}
+        }
+    }
+
+    /// Forgets a document that is being written.
+    pub(crate) fn forget(&mut self, doc: Doc) {
+        match doc {
+            Doc::Lock => self.lock = None,
+            Doc::Pointer => self.pointer = None,
+        }
+    }
+
+    /// Takes over what a later task saw.
+    pub(crate) fn update(&mut self, later: Self) {
+        self.lock = later.lock.or(self.lock.take());
+        self.pointer = later.pointer.or(self.pointer.take());
+    }
+
+    /// What of it a task may begin with, which is forgotten then: the one document that its rule looks at.
+    pub(crate) fn take_for(&mut self, duty: &Duty) -> Self {
+        match duty {
+            Duty::Flip { .. } => Self {
+                pointer: self.pointer.take(),
+                lock: None,
+            },
+            Duty::Release(_) => Self {
+                lock: self.lock.take(),
+                pointer: None,
+            },
+            _ => Self::default(),
+        }
+    }
+}
+
 /// One piece of work of one actor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Task {
@@ -84,6 +133,8 @@ pub struct Task {
     pub duty: Duty,
     /// How often to write before giving up.
     pub attempts: u8,
+    /// What its first attempt is made from, without reading.
+    pub given: EarlierReading,
 }
 
 impl Hash for Task {
@@ -92,6 +143,7 @@ impl Hash for Task {
         self.op_id().hash(state);
         self.duty.hash(state);
         self.attempts.hash(state);
+        self.given.hash(state);
     }
 }
 
@@ -129,7 +181,12 @@ impl Task {
                 pinned: true,
             }),
         };
-        protocol.with_attempts(self.attempts)
+        let protocol = protocol.with_attempts(self.attempts);
+        match self.duty {
+            Duty::Flip { .. } => protocol.from_pointer(self.given.pointer.clone()),
+            Duty::Release(_) => protocol.from_lock(self.given.lock.clone()),
+            _ => protocol,
+        }
     }
 }
 

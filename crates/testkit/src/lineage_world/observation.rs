@@ -58,3 +58,7 @@ pub const TOMBSTONED: &str = "tombstoned";
 pub const PINNED: &str = "pinned";
 /// A late request landed after its sender had gone on.
 pub const LANDED_LATE: &str = "a request landed late";
+/// An operation was begun with an earlier reading, without reading anew.
+pub const UNREAD: &str = "begun with an earlier reading";
+/// What an operation made of an earlier reading was refused.
+pub const UNREAD_REFUSED: &str = "an earlier reading was stale";

@@ -130,7 +130,7 @@ impl<C: Conduct> LineageWorld<C> {
             moves.push((label(doc, Event::Heard), Err(breach)));
             return;
         }
-        let (heard, _) = applied.answered(number, StoreAnswer::Won);
+        let (heard, _) = applied.won(number, doc);
         moves.push((label(doc, Event::Heard), heard));
         let (unheard, _) = applied.answered(number, StoreAnswer::Silence);
         moves.push((label(doc, Event::Unheard), unheard));
@@ -142,6 +142,19 @@ impl<C: Conduct> LineageWorld<C> {
         delayed.delay(request);
         let (after, _) = delayed.answered(number, StoreAnswer::Silence);
         moves.push((label(doc, Event::Delayed), after));
+    }
+
+    /// What comes of a write that won: the actor knows the document and its version from now on.
+    fn won(&self, number: u8, doc: Doc) -> (Outcome<C>, bool) {
+        if !self.shared.cast.keeps_readings {
+            return self.answered(number, StoreAnswer::Won);
+        }
+        let before = self.actor(number);
+        let mut actor = before.clone();
+        actor.note_written(&self.read(doc));
+        let mut world = self.clone();
+        world.place(number, actor);
+        world.answered(number, StoreAnswer::Won)
     }
 
     /// What comes of an answer that is not a document.

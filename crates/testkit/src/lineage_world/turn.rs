@@ -176,6 +176,7 @@ impl<C: Conduct> LineageWorld<C> {
         let task = Task {
             actor: number,
             serial: before.value.serial,
+            given: before.value.given_to(&duty),
             duty,
             attempts: self.shared.cast.attempts_by(number),
         };
@@ -186,8 +187,20 @@ impl<C: Conduct> LineageWorld<C> {
             actor.start(task, then, &self.shared);
             Rc::new(Printed::new(actor, self.renamings()))
         });
+        let is_unread = actor.value.begins_unread();
         world.actors[index] = Some(actor);
+        let begun = moves.len();
         world.steps(number, moves);
+        for (taken, outcome) in &mut moves[begun..] {
+            if let Ok(world) = outcome
+                && is_unread
+            {
+                world.note(match taken.event {
+                    Event::Stale | Event::StaleUnheard => observation::UNREAD_REFUSED,
+                    _ => observation::UNREAD,
+                });
+            }
+        }
     }
 
     fn store_archive(&self, number: u8, moves: &mut Moves<C>) {

@@ -190,6 +190,46 @@ fn two_stubborn_writers_and_an_operator_who_pins() {
 }
 
 #[test]
+fn two_writers_that_publish_and_release_from_what_they_saw_last() {
+    let cast = Cast {
+        keeps_readings: true,
+        renewals: 1,
+        reaps: 1,
+        acts: 1,
+        repertoire: &[Rollback, ForceUnlock],
+        ..brief()
+    };
+    exhausted(
+        cast,
+        &[
+            observation::UNREAD,
+            observation::UNREAD_REFUSED,
+            observation::FLIPPED,
+            observation::RELEASED,
+            observation::LOCK_LOST,
+            observation::ROLLED_BACK,
+            observation::FORCED,
+        ],
+    );
+
+    let stubborn = Cast {
+        keeps_readings: true,
+        attempts: 2,
+        acts: 1,
+        repertoire: &[Pin],
+        ..Cast::default()
+    };
+    exhausted(
+        stubborn,
+        &[
+            observation::UNREAD,
+            observation::UNREAD_REFUSED,
+            observation::PINNED,
+        ],
+    );
+}
+
+#[test]
 fn two_writers_in_a_lineage_that_is_still_empty() {
     let cast = Cast {
         renewals: 1,

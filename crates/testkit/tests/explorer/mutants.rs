@@ -9,7 +9,7 @@ use stasis_model::time::Timestamp;
 use stasis_testkit::lineage_world::EARLY;
 use stasis_testkit::lineage_world::cast::{Cast, Command};
 use stasis_testkit::lineage_world::conduct::{
-    Action, Conduct, Duty, Ending, Honest, PutAnswer, Task,
+    Action, Conduct, Duty, EarlierReading, Ending, Honest, PutAnswer, Task,
 };
 use stasis_testkit::lineage_world::names::op_id;
 use stasis_testkit::lineage_world::promise::Promise;
@@ -390,4 +390,95 @@ fn fences_compared_by_number_alone_let_an_operators_epoch_pass_for_a_writers() {
         ..Cast::default()
     };
     breaks::<ComparesNumbers>(&[Promise::Fenced], cast);
+}
+
+/// Reads anew when its write is refused, but only to learn the version: what it writes is still made of its earlier reading.
+#[derive(Clone, Hash, Debug)]
+struct KeepsItsReading {
+    given: EarlierReading,
+    honest: Honest,
+}
+
+impl Conduct for KeepsItsReading {
+    fn new(task: &Task) -> Self {
+        Self {
+            given: task.given.clone(),
+            honest: Honest::new(task),
+        }
+    }
+    fn next(&mut self, mut answer: StoreAnswer, now: Timestamp) -> Action {
+        match (&mut answer, &self.given) {
+            (
+                StoreAnswer::Lock(Some(found)),
+                EarlierReading {
+                    lock: Some(seen), ..
+                },
+            ) => {
+                found.value.clone_from(&seen.value);
+            }
+            (
+                StoreAnswer::Pointer(Some(found)),
+                EarlierReading {
+                    pointer: Some(seen),
+                    ..
+                },
+            ) => {
+                found.value.clone_from(&seen.value);
+            }
+            _ => {}
+        }
+        self.honest.next(answer, now)
+    }
+}
+
+/// Writers that begin with what they saw last, and an operator who comes between.
+fn interrupted_writers() -> Cast {
+    Cast {
+        keeps_readings: true,
+        acts: 1,
+        repertoire: &[Command::Rollback],
+        ..Cast::default()
+    }
+}
+
+#[test]
+fn a_publish_made_of_an_earlier_reading_under_a_new_version_passes_the_fence() {
+    breaks::<KeepsItsReading>(&[Promise::Fenced], interrupted_writers());
+}
+
+#[test]
+fn a_release_made_of_an_earlier_reading_under_a_new_version_frees_somebody_elses_lease() {
+    let cast = Cast {
+        reaps: 1,
+        ..interrupted_writers()
+    };
+    breaks::<KeepsItsReading>(&[Promise::Preserved], cast);
+}
+
+/// Writes what it makes of an earlier reading whatever is there.
+#[derive(Clone, Hash, Debug)]
+struct TrustsItsReading {
+    is_given: bool,
+    honest: Honest,
+}
+
+impl Conduct for TrustsItsReading {
+    fn new(task: &Task) -> Self {
+        Self {
+            is_given: task.given != EarlierReading::default(),
+            honest: Honest::new(task),
+        }
+    }
+    fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> Action {
+        let begins = answer == StoreAnswer::Begin && self.is_given;
+        match self.honest.next(answer, now) {
+            Action::Write(_, body) if begins => Action::Overwrite(body),
+            action => action,
+        }
+    }
+}
+
+#[test]
+fn a_publish_that_trusts_an_earlier_reading_replaces_what_an_operator_chose() {
+    breaks::<TrustsItsReading>(&[Promise::Linear], interrupted_writers());
 }
