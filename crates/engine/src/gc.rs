@@ -220,9 +220,7 @@ impl DirRepo<'_> {
     async fn would_remove(self, root: &Root, going: &[SnapshotId]) -> Result<(u64, u64), Error> {
         let chunks = root.chunks().await?;
         let all: Names = chunks.iter().map(|(name, _)| *name).collect();
-        let named = references::named_by_all(root, going, &all)
-            .await
-            .map_err(Unread::into_error)?;
+        let named = references::named_by_all(root, going, &all).await?;
         let unused = chunks.iter().filter(|(name, _)| !named.contains(name));
         Ok(unused.fold((0, 0), |total, (_, size)| (total.0 + 1, total.1 + size)))
     }
@@ -323,7 +321,7 @@ impl DirRepo<'_> {
                 continue;
             }
             let found = root.manifest(&id).await.map_err(Error::from);
-            let found = found.map_err(|error| Unread::of(&id, error).into_error())?;
+            let found = found.map_err(|error| Unread::of(&id, error))?;
             let Some((manifest, _)) = found else {
                 continue;
             };
@@ -372,8 +370,7 @@ impl DirRepo<'_> {
             };
         }
         if !gone.is_empty() {
-            let named = references::named_by_all(root, &[], &gone).await;
-            let named = named.map_err(Unread::into_error)?;
+            let named = references::named_by_all(root, &[], &gone).await?;
             gone.retain(|name| !named.contains(name));
         }
         if !whole.is_empty() {
@@ -405,7 +402,7 @@ impl DirRepo<'_> {
                     match references::named_by_all(root, &[], &asked).await {
                         Ok(named) => GcAnswer::Referenced(named),
                         Err(error @ Unread::Manifest(..)) => {
-                            unread = Some(error.into_error());
+                            unread = Some(error.into());
                             GcAnswer::UnreadableManifest
                         }
                         Err(Unread::Store(error)) => return Err(error),

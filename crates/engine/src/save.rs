@@ -241,7 +241,7 @@ impl DirRepo<'_> {
                 SaveStep::CheckIndexed(asked) => {
                     let index = self.index(root).await?;
                     let found = references::named_by_indexed(root, &index, &asked).await;
-                    SaveAnswer::Indexed(found.map_err(references::Unread::into_error)?)
+                    SaveAnswer::Indexed(found?)
                 }
                 SaveStep::StoreAnew(moves) => {
                     self.store_anew(began, &mut settled, &moves).await?;

@@ -9,6 +9,8 @@ use stasis_model::format::manifest::{FileList, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::{ChunkName, Names};
 use stasis_model::tree::list::{FileContent, Slice, section_chunks};
+use stasis_store::bucket::BucketError;
+use stasis_store::documents::lineages::ReadError;
 use stasis_store::documents::roots::Root;
 use std::collections::{BTreeSet, HashSet};
 
@@ -75,12 +77,26 @@ impl Unread {
             Self::Store(error)
         }
     }
+}
 
-    pub(crate) fn into_error(self) -> Error {
-        match self {
-            Self::Store(error) => error,
-            Self::Manifest(id, error) => Error::damaged(&id, error),
+impl From<Unread> for Error {
+    fn from(error: Unread) -> Self {
+        match error {
+            Unread::Store(error) => error,
+            Unread::Manifest(id, error) => Self::damaged(&id, error),
         }
+    }
+}
+
+impl From<ReadError> for Unread {
+    fn from(error: ReadError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl From<BucketError> for Unread {
+    fn from(error: BucketError) -> Self {
+        Self::Store(error.into())
     }
 }
 
@@ -93,11 +109,9 @@ pub(crate) async fn named_by_all(
     going: &[SnapshotId],
     asked: &Names,
 ) -> Result<Names, Unread> {
-    let store = |error: Error| Unread::Store(error);
-    let index = root.index().await.map_err(|error| store(error.into()))?;
+    let index = root.index().await?;
     let index = index.map_or_else(SnapshotIndex::empty, |found| found.value);
-    let listed = root.manifest_ids().await;
-    let listed = listed.map_err(|error| store(error.into()))?;
+    let listed = root.manifest_ids().await?;
     let indexed = index.snapshots().map(|(_, one)| one.id.clone());
     let mut ids: BTreeSet<SnapshotId> = listed.into_iter().chain(indexed).collect();
     ids.retain(|id| !going.contains(id));
@@ -149,8 +163,7 @@ async fn named_by(
 
 /// Whether the index leads to a snapshot now: one that was forgotten and buried meanwhile is not missed.
 async fn still_leads_to(root: &Root, id: &SnapshotId) -> Result<bool, Unread> {
-    let index = root.index().await;
-    let index = index.map_err(|error| Unread::Store(error.into()))?;
+    let index = root.index().await?;
     Ok(index.is_some_and(|index| index.value.find(id).is_some()))
 }
 
