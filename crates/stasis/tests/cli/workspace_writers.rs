@@ -8,12 +8,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// A program that goes on until it is asked to end, and has then finished its last write.
-struct Program {
+struct Writer {
     child: Child,
     stop: PathBuf,
 }
 
-impl Program {
+impl Writer {
     /// Runs a script in which each write that succeeded is acknowledged with its number.
     fn start(tree: &Tree, name: &str, script: &str) -> Self {
         let acknowledged = tree.session.home().join(format!("{name}.ack"));
@@ -31,10 +31,19 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for Writer {
     fn drop(&mut self) {
         // Killed, it would leave a `mv` behind that goes on.
         let _ = (fs::write(&self.stop, ""), self.child.wait());
+    }
+}
+
+/// A program that goes on until it is killed.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = (self.0.kill(), self.0.wait());
     }
 }
 
@@ -84,11 +93,11 @@ fn no_acknowledged_write_of_a_program_is_lost_by_restores_and_undos() {
             "mkdir -p removed && echo removed-$n > removed/new-$n",
         ),
     ];
-    let mut programs: Vec<Program> = scripts
+    let mut programs: Vec<Writer> = scripts
         .iter()
-        .map(|(name, script)| Program::start(&tree, name, script))
+        .map(|(name, script)| Writer::start(&tree, name, script))
         .collect();
-    programs.push(Program::start(
+    programs.push(Writer::start(
         &tree,
         "held",
         "[ $n = 1 ] && exec 8>>log; echo held-$n >&8",
@@ -134,9 +143,7 @@ fn a_database_that_a_program_has_open_is_named_and_left_alone() {
         let mut line = String::new();
         let mut out = std::io::BufReader::new(child.stdout.take()?);
         std::io::BufRead::read_line(&mut out, &mut line).ok()?;
-        // It ends when its standard input does, which waiting for it closes.
-        let stop = tree.session.home().join("python.stop");
-        Some(Program { child, stop })
+        Some(Program(child))
     };
     let Some(first) = open(&tree) else {
         println!("skipped: python3 is not there");
