@@ -1,4 +1,16 @@
 //! What can go wrong in a use case.
+//!
+//! Beneath every verb and every kind: what only one kind can meet is a leaf here, so that [`Error`] names it without the kind.
+
+mod operator;
+mod profile;
+mod project;
+mod workspace;
+
+pub use operator::OperatorError;
+pub use profile::ProfileError;
+pub use project::ProjectError;
+pub use workspace::{Freeable, NoRoom, RoomUse, WorkspaceError};
 
 use crate::error_kind;
 pub use crate::error_kind::ErrorKind;
@@ -6,9 +18,6 @@ pub(crate) use crate::error_kind::bucket as bucket_kind;
 pub use stasis_model::failure::error_chain;
 use stasis_model::failure::{Failure, Kinded};
 
-use crate::kind::profile::{OperatorError, ProfileError};
-use crate::kind::project::ProjectError;
-use crate::kind::workspace::WorkspaceError;
 use stasis_disk::check::CheckError;
 use stasis_disk::form::archive::ArchiveError;
 pub use stasis_disk::form::chunked::ChunkError;
@@ -28,6 +37,7 @@ pub use stasis_store::bucket::{BucketError, BucketErrorKind};
 use stasis_store::copying::CopyError;
 pub use stasis_store::documents::lineages::{LineageError, ReadError};
 use stasis_store::documents::policies::PolicyError;
+use stasis_store::documents::profiles::ManifestError;
 pub use stasis_store::documents::roots::ChangeError;
 use stasis_store::location::BadLocation;
 use stasis_store::probe::ProbeReport;
@@ -302,6 +312,14 @@ impl Error {
         Self::Damaged {
             snapshot: snapshot.clone(),
             source: Box::new(source),
+        }
+    }
+
+    /// A manifest that cannot be used, unless it was only the store that failed.
+    pub(crate) fn unusable(error: ManifestError) -> Self {
+        match error {
+            ManifestError::Bucket(error) => error.into(),
+            error => OperatorError::Manifest(error).into(),
         }
     }
 }

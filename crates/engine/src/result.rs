@@ -1,4 +1,9 @@
-//! Closed sets that results of several kinds have in common.
+//! Closed sets that results of several kinds have in common, and rows that results and errors have in common.
+
+mod project;
+
+pub(crate) use project::reason_word;
+pub use project::{Moment, ProjectSnapshot, ServiceHookRun};
 
 use schemars::JsonSchema;
 use serde::Serialize;

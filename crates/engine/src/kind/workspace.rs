@@ -11,7 +11,6 @@ mod answers;
 mod commands;
 mod create;
 mod diff;
-mod error;
 mod git;
 mod keep;
 mod left_alone;
@@ -25,6 +24,7 @@ mod show;
 mod undo;
 mod watch;
 
+pub use crate::error::{Freeable, NoRoom, RoomUse, WorkspaceError};
 pub use crate::restore::{LeftAloneEntry, LeftAloneReason};
 pub use answers::{
     AgentEventRow, ChangeOp, ChangePlan, ChangesSummary, CheckpointRow, Checkpointed, Checkpoints,
@@ -38,7 +38,6 @@ pub use commands::{
     CompactCheckpoints, CreateCheckpoint, ForkWorkspace, InitWorkspace, Maker, RestoreWorkspace,
     RevertPath, RunMode, UndoChange,
 };
-pub use error::{Freeable, NoRoom, RoomUse, WorkspaceError};
 pub use paced::BeforeCall;
 pub use session::HostEnv;
 

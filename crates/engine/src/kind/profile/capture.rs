@@ -13,7 +13,6 @@ mod making;
 use making::{Made, Making, make};
 pub(super) use making::{look, open};
 
-use super::error::ProfileError;
 use super::fetch::{is_no_room, opened};
 use super::millis;
 use super::save::nobody_uses;
@@ -22,7 +21,7 @@ use super::upgrade::UpgradeReport;
 use crate::archive::remote::Remote;
 use crate::bridge;
 use crate::check::Spawn;
-use crate::error::{Error, LineageError};
+use crate::error::{Error, LineageError, ProfileError};
 use crate::handle::Profiles;
 use crate::open::StoreLocation;
 use crate::upload::pieces;

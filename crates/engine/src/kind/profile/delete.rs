@@ -3,10 +3,9 @@
 //! The active one, the last one and a pinned one are refused: by the rules of the pointer, in the very version that is
 //! replaced, so that no flip and no pin can come between.
 
-use super::refusal::OperatorError;
 use super::standing::{Holdings, SnapshotRow};
 use super::subject::ShaPrefix;
-use crate::error::Error;
+use crate::error::{Error, OperatorError};
 use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;

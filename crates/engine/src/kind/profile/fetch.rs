@@ -4,10 +4,9 @@
 //! meanwhile. *Always true:* nothing counts that was read from an archive before [`Unproven::prove`] said that it is the
 //! wanted one, and none is kept before.
 
-use super::error::ProfileError;
 use crate::archive::remote::Remote;
 use crate::bridge;
-use crate::error::Error;
+use crate::error::{Error, ProfileError};
 use crate::handle::Profiles;
 use crate::open::Engine;
 use stasis_disk::crypt::DataKey;

@@ -10,10 +10,9 @@
 //! *Always true:* the source is only read, and a tenant never gets what is another's. A failure before 5 leaves a lineage
 //! without a snapshot, and garbage that its sweep removes; bytes that do not match their digest are never stored.
 
-use super::refusal::{OperatorError, unusable};
 use super::standing::Holdings;
 use super::subject::ShaPrefix;
-use crate::error::Error;
+use crate::error::{Error, OperatorError};
 use crate::handle::Profiles;
 use crate::lease::Acquire;
 use crate::warning::Warning;
@@ -148,7 +147,7 @@ impl Profiles<'_> {
         let to = snapshots
             .put_manifest(&manifest, &keys)
             .await
-            .map_err(unusable)?;
+            .map_err(Error::unusable)?;
         if !snapshots.is_listed(&keys, size).await? {
             let (sha, subject) = (archive.prefix(), target.clone());
             let why = "it was stored, and is not listed".to_owned();

@@ -13,12 +13,11 @@
 
 use super::capture::{BrowserState, Capture, ProfileSaved};
 use super::checked::damaged;
-use super::error::ProfileError;
 use super::save::users;
 use super::session::SubjectSession;
 use super::verify::VERIFIED;
 use crate::bridge;
-use crate::error::{Error, error_chain};
+use crate::error::{Error, ProfileError, error_chain};
 use crate::handle::Profiles;
 use crate::warning::Warning;
 use stasis_disk::check::{self, CheckSettings};

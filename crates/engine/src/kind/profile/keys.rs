@@ -4,9 +4,8 @@
 //! it by a conditional write. Where it lies, nobody takes plain bytes for encrypted ones, with a key or without; and who
 //! holds none never adds plain snapshots to an encrypted lineage.
 
-use super::error::ProfileError;
 use super::session::SubjectSession;
-use crate::error::Error;
+use crate::error::{Error, ProfileError};
 use crate::handle::Profiles;
 use bytes::Bytes;
 use serde::Serialize;

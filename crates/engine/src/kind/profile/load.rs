@@ -29,7 +29,6 @@ use judge::{Failure, Fit, fetch_failure, fit, manifest_failure, pointer_failure}
 use placing::{Outcome, Placing};
 
 use super::checked::unchecked;
-use super::error::ProfileError;
 use super::fetch::{Fetched, Proof, Supply, another, is_no_room};
 use super::record::Record;
 use super::save::{looks_like_a_profile, nobody_uses};
@@ -37,7 +36,7 @@ use super::unsaved;
 use super::upgrade::Chosen;
 use crate::bridge;
 use crate::check::Spawn;
-use crate::error::{Error, ErrorKind, error_chain};
+use crate::error::{Error, ErrorKind, ProfileError, error_chain};
 use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;

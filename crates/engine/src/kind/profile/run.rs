@@ -11,10 +11,9 @@ mod unowned;
 mod watch;
 
 use super::capture::{Capture, ProfileSaved, SaveOutcome};
-use super::error::ProfileError;
 use super::load::{OnFailure, ProfileLoad, ProfileLoaded};
 use super::save::{lost_or, nobody_uses};
-use crate::error::{Error, ErrorKind, error_chain};
+use crate::error::{Error, ErrorKind, ProfileError, error_chain};
 use crate::handle::Profiles;
 use crate::hold::LeaseLost;
 use crate::lease::Acquire;

@@ -6,13 +6,12 @@
 //! loaded has no base, and what is saved from it does not supersede a snapshot.
 
 use super::capture::{BrowserState, Capture, ProfileSaved};
-use super::error::ProfileError;
 use super::record::Record;
 use super::session::SubjectSession;
 use super::subject::ShaPrefix;
 use super::{capture, facts};
 use crate::bridge;
-use crate::error::{Error, ErrorKind, error_chain};
+use crate::error::{Error, ErrorKind, ProfileError, error_chain};
 use crate::handle::Profiles;
 use crate::warning::Warning;
 use stasis_model::digest::ArchiveDigest;

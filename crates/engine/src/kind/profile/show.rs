@@ -1,9 +1,8 @@
 //! One snapshot, and what its lineage's pointer and lock say.
 
-use super::refusal::{OperatorError, unusable};
 use super::standing::{Holdings, LockWord, SnapshotRow};
 use super::subject::ShaPrefix;
-use crate::error::Error;
+use crate::error::{Error, OperatorError};
 use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;
@@ -90,7 +89,7 @@ impl Profiles<'_> {
             if let (Some(active), None) = (active, one) {
                 // The pointer leads to something that the listing does not show as usable: why, the manifest says.
                 let read = Snapshots::of(&*self.bucket, &holdings.lineage);
-                read.manifest(active).await.map_err(unusable)?;
+                read.manifest(active).await.map_err(Error::unusable)?;
             }
             shown.push(self.shown(holdings, one));
         }

@@ -1,8 +1,7 @@
 //! What an operator's words mean: which lineage, and which snapshot of it.
 
-use super::refusal::OperatorError;
 use super::standing::Holdings;
-use crate::error::Error;
+use crate::error::{Error, OperatorError};
 use crate::handle::Profiles;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Lineage, ProfileRef};

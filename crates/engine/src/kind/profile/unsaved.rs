@@ -7,8 +7,7 @@
 
 use super::record::Record;
 use crate::bridge;
-use crate::error::Error;
-use crate::kind::profile::ProfileError;
+use crate::error::{Error, ProfileError};
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::fs::remove;

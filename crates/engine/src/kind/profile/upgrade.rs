@@ -11,12 +11,10 @@
 //! other. The rules are in [`stasis_model::upgrade`].
 
 use super::capture::{Capture, ProfileSaved};
-use super::error::ProfileError;
 use super::load::{FallbackReason, ProfileLoad, ProfileLoaded};
-use super::refusal::OperatorError;
 use crate::bridge;
 use crate::check::Spawn;
-use crate::error::{Error, error_chain};
+use crate::error::{Error, OperatorError, ProfileError, error_chain};
 use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;

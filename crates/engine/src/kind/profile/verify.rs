@@ -7,7 +7,7 @@ use super::load::{OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish};
 use super::save::close;
 use super::subject::ShaPrefix;
 use crate::check::Spawn;
-use crate::error::Error;
+use crate::error::{Error, ProfileError};
 use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;
@@ -160,12 +160,12 @@ async fn count_cookies(command: &[OsString], dir: &Path) -> Result<BTreeMap<Stri
     };
     if let Err(code) = is_ready {
         let _ = group.stop(Duration::from_secs(1)).await;
-        return Err(super::error::ProfileError::BrowserEnded(code).into());
+        return Err(ProfileError::BrowserEnded(code).into());
     }
     let counted = browser::count_cookies(dir).await;
     let closed = close(dir, STOP_TIMEOUT).await;
     let _ = group.stop(Duration::from_secs(1)).await;
-    let counted = counted.map_err(super::error::ProfileError::Asked)?;
+    let counted = counted.map_err(ProfileError::Asked)?;
     closed?;
     Ok(counted)
 }

@@ -7,10 +7,10 @@
 //! A save itself can touch what it saves (SQLite's log is emptied). What was seen *before* a save is therefore the mark for
 //! the next one, so that nothing that happened meanwhile is missed; a save that found nothing new sets the mark anew.
 
+use super::Project;
 use super::save::{ProjectSave, ProjectSaved};
-use super::{Project, ProjectError};
 use crate::bridge;
-use crate::error::Error;
+use crate::error::{Error, ProjectError};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_model::digest::{FileDigest, TreeDigest};

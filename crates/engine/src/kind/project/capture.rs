@@ -12,9 +12,9 @@ mod sqlite;
 
 pub(super) use postgres::dump_in;
 
-use super::{Declared, Project, ProjectError};
+use super::{Declared, Project};
 use crate::bridge;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, ProjectError};
 use crate::save::{SaveOverlay, VolumeFacts};
 use stasis_disk::tree::clone::{self, CloneSettings};
 use stasis_disk::tree::staging_view::{self, StagingView};

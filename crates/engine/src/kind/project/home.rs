@@ -1,8 +1,7 @@
 //! What a directory is as a project.
 
-use super::ProjectError;
 use crate::bridge;
-use crate::error::{Error, OPEN_DIRECTORY, refused};
+use crate::error::{Error, OPEN_DIRECTORY, ProjectError, refused};
 use crate::system::directory_id;
 use stasis_model::failure::AtPath;
 use stasis_model::id::ProjectId;

@@ -5,9 +5,9 @@
 
 mod found;
 
-use super::{FILE, ProjectError};
+use super::FILE;
 use crate::bridge;
-use crate::error::{Error, OPEN_DIRECTORY};
+use crate::error::{Error, OPEN_DIRECTORY, ProjectError};
 use crate::system::directory_id;
 use found::FoundState;
 use serde::Serialize;

@@ -22,11 +22,11 @@ use plan::{CaptureScope, ProjectPlan};
 use state::StateRestore;
 
 use super::compare::difference;
-use super::rows::Moment;
 use super::{Declared, Project};
 use crate::bridge;
 use crate::error::{Error, PlaceError, error_chain};
 use crate::restore::{RepoRestore, carry_out, recover};
+use crate::result::Moment;
 use crate::warning::Warning;
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::restore;

@@ -4,10 +4,10 @@
 //! leads to what was stored, the directory of the capture is gone, and programs that were paused run again.
 
 use super::capture::ProjectCapture;
-use super::rows::{Moment, ServiceHookRun};
-use super::{Declared, FILE, Project, ProjectError, or_cancelled};
+use super::{Declared, FILE, Project, or_cancelled};
 use crate::bridge;
-use crate::error::{Error, error_chain};
+use crate::error::{Error, ProjectError, error_chain};
+use crate::result::{Moment, ServiceHookRun, reason_word};
 use crate::save::{RepoSave, RepoSaved};
 use crate::warning::Warning;
 use serde::Serialize;
@@ -502,16 +502,6 @@ fn resumed(paused: Paused, names: &[VolumeName]) -> Result<Duration, Error> {
     };
     let volumes = names.to_vec();
     Err(ProjectError::PauseBroken { volumes, why }.into())
-}
-
-/// The word for a reason, as hooks hear it.
-pub(super) fn reason_word(reason: SaveReason) -> &'static str {
-    match reason {
-        SaveReason::Manual => "manual",
-        SaveReason::Autosave => "autosave",
-        SaveReason::BeforeUpgrade => "before-upgrade",
-        SaveReason::BeforeRestore => "before-restore",
-    }
 }
 
 /// Whether anything but directories is in a directory; what cannot be looked into counts as something.

@@ -1,9 +1,9 @@
 //! The programs of a project: started, stopped, looked at; and what they want to be run around saves and restores.
 
-use super::rows::{Moment, ServiceHookRun};
-use super::{Declared, Project, ProjectError};
+use super::{Declared, Project};
 use crate::bridge;
-use crate::error::Error;
+use crate::error::{Error, ProjectError};
+use crate::result::{Moment, ServiceHookRun};
 use serde::Serialize;
 use stasis_disk::fs::{atomic_write, remove};
 use stasis_model::failure::Failure;

@@ -1,11 +1,11 @@
 //! The snapshots of a project: listed, shown, kept, let go, proven.
 
-use super::rows::ProjectSnapshot;
 use super::{KeptDatabase, Project, ServiceState};
 use crate::bridge;
 use crate::error::{Error, OPEN_DIRECTORY};
 use crate::gc::{RepoCollected, RepoForgotten, RepoGc};
 use crate::restore::RepoRestore;
+use crate::result::ProjectSnapshot;
 use serde::Serialize;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};

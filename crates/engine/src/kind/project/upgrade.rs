@@ -2,9 +2,9 @@
 
 use super::restore::{KeptDatabase, ProjectRestored};
 use super::save::ProjectSave;
-use super::{Declared, FILE, Project, ProjectError, ProjectRestore, or_cancelled};
+use super::{Declared, FILE, Project, ProjectRestore, or_cancelled};
 use crate::bridge;
-use crate::error::{Error, error_chain};
+use crate::error::{Error, ProjectError, error_chain};
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::fs::atomic_write;

@@ -10,10 +10,9 @@
 use super::Workspace;
 use super::answers::{Checkpointed, DatabaseRow};
 use super::commands::{CreateCheckpoint, Maker, RunMode};
-use super::error::WorkspaceError;
 use super::room_for::RoomFor;
 use crate::clone::LeftOut;
-use crate::error::Error;
+use crate::error::{Error, WorkspaceError};
 use stasis_disk::form::slots::{
     CheckpointSource, Created, databases_in_snapshot, manifest_of_clone,
 };

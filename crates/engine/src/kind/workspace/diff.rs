@@ -2,9 +2,8 @@
 
 use super::Workspace;
 use super::answers::{DiffKind, DiffSide, PathChange, PathDiff, PathStatus};
-use super::error::WorkspaceError;
 use super::show::{BeforeAfter, differences, kind, size};
-use crate::error::Error;
+use crate::error::{Error, WorkspaceError};
 use crate::result::EntryType;
 use similar::TextDiff;
 use stasis_disk::form::slots::{Manifest, ManifestEntry, ManifestKind, read_file};

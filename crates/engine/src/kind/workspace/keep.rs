@@ -2,10 +2,9 @@
 
 use super::answers::{Compacted, DeletedCheckpoint, ForkedWorkspace};
 use super::commands::{CompactCheckpoints, ForkWorkspace, RunMode};
-use super::error::WorkspaceError;
 use super::room_for::RoomFor;
 use super::{Actor, Workspace};
-use crate::error::Error;
+use crate::error::{Error, WorkspaceError};
 use crate::result::CopyMethod;
 use stasis_disk::form::slots::SlotError;
 use stasis_disk::fs::free_space;

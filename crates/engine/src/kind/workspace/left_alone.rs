@@ -13,9 +13,8 @@
 
 use super::Workspace;
 use super::answers::ExcludedNow;
-use super::error::WorkspaceError;
 use super::plan::{ChangeVerb, WorkspacePlan};
-use crate::error::Error;
+use crate::error::{Error, WorkspaceError};
 use crate::restore::{LeftAloneEntry, LeftAloneReason};
 use stasis_disk::form::chunked::databases::{COMPANIONS, HEADER};
 use stasis_disk::form::slots::{self, Manifest, ManifestEntry, ManifestKind};

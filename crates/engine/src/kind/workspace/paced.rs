@@ -7,10 +7,9 @@
 use super::Workspace;
 use super::answers::Checkpointed;
 use super::commands::CreateCheckpoint;
-use super::error::WorkspaceError;
 use super::prompt_mark::{AbandonedMark, PromptMark};
 use super::show::age;
-use crate::error::Error;
+use crate::error::{Error, WorkspaceError};
 use serde::{Deserialize, Serialize};
 use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_model::workspace::pace::{HookPace, Wait};

@@ -1,10 +1,9 @@
 //! What a change of the live tree does, decided before anything is touched: a restore of the whole tree, or of one entry of it.
 
 use super::answers::{ChangePlan, ExcludedNow};
-use super::error::WorkspaceError;
 use super::show::BeforeAfter;
 use super::{Actor, Workspace};
-use crate::error::Error;
+use crate::error::{Error, WorkspaceError};
 use crate::restore::RestorePlan;
 use stasis_disk::form::slots::{Manifest, ManifestEntry, ManifestKind};
 use stasis_disk::tree::restore::is_part_of;

@@ -15,13 +15,12 @@
 
 use super::answers::{ForgottenUndo, RestoredWorkspace, RevertAction, RevertedPath};
 use super::commands::{RestoreWorkspace, RevertPath, RunMode};
-use super::error::WorkspaceError;
 use super::plan::{ChangeVerb, TreeChange, WorkspacePlan};
 use super::room_for::RoomFor;
 use super::show::called;
 use super::{Actor, Workspace};
 use crate::bridge;
-use crate::error::{Error, error_chain};
+use crate::error::{Error, WorkspaceError, error_chain};
 use crate::restore::{LeftAloneEntry, LeftAloneReason, RestoreKind, carry_out};
 use stasis_disk::form::chunked::databases::{COMPANIONS, HEADER, holds_changes};
 use stasis_disk::form::slots::{self, Manifest, ManifestEntry, ManifestKind, StatCache, fact};

@@ -6,9 +6,8 @@
 
 use super::Workspace;
 use super::answers::SessionForm;
-use super::error::{Freeable, NoRoom, RoomUse, WorkspaceError};
 use super::plan::{ChangeVerb, WorkspacePlan};
-use crate::error::Error;
+use crate::error::{Error, Freeable, NoRoom, RoomUse, WorkspaceError};
 use stasis_disk::form::slots::{Manifest, ManifestKind};
 use stasis_disk::fs::free_space;
 use stasis_model::tree::diff::ChangeKind;

@@ -6,8 +6,7 @@
 
 use super::answers::{SessionForm, WorkspaceMade};
 use super::commands::InitWorkspace;
-use super::error::WorkspaceError;
-use crate::error::{Error, OPEN_DIRECTORY, refused};
+use crate::error::{Error, OPEN_DIRECTORY, WorkspaceError, refused};
 use crate::system::directory_id;
 use serde::{Deserialize, Serialize};
 use stasis_disk::form::slots::{self, Eviction, OWN_PATTERNS, Pool, PoolSettings};

@@ -6,8 +6,7 @@ use super::answers::{
     PathChange, PathHistory, PathVersion, PromptRow, UndoRow, UnreadableSlot, VersionStatus,
     WorkspaceChanges, WorkspaceStatus,
 };
-use super::error::WorkspaceError;
-use crate::error::Error;
+use crate::error::{Error, WorkspaceError};
 use crate::result::EntryType;
 use stasis_disk::form::slots::{Manifest, ManifestEntry, ManifestKind, portion};
 use stasis_disk::fs::free_space;

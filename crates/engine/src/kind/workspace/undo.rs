@@ -6,12 +6,11 @@
 
 use super::answers::{ForgetReason, ForgottenUndo, UndoneChange};
 use super::commands::{RunMode, UndoChange};
-use super::error::WorkspaceError;
 use super::plan::{ChangeVerb, WorkspacePlan};
 use super::restore::ChangeDone;
 use super::show::{called, portion_of};
 use super::{Actor, Workspace};
-use crate::error::Error;
+use crate::error::{Error, WorkspaceError};
 use crate::restore::{LeftAloneEntry, LeftAloneReason};
 use stasis_disk::form::slots::{Manifest, ManifestEntry, ManifestKind, SlotError};
 use stasis_disk::tree::restore::{self, OpenBackup, Returned};

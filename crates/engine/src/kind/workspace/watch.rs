@@ -7,8 +7,7 @@
 use super::Workspace;
 use super::answers::Watched;
 use super::commands::Maker;
-use super::error::WorkspaceError;
-use crate::error::Error;
+use crate::error::{Error, WorkspaceError};
 use stasis_disk::form::slots::fact;
 use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_disk::fs::root_dir::RootDir;

@@ -1,9 +1,8 @@
 //! Looks at a directory that stands still, and makes an archive of it.
 
 use super::Capture;
-use crate::error::{Error, OPEN_DIRECTORY};
+use crate::error::{Error, OPEN_DIRECTORY, ProfileError};
 use crate::kind::profile::checked;
-use crate::kind::profile::error::ProfileError;
 use crate::kind::profile::upgrade::{self, Counted};
 use crate::kind::profile::{database_files, facts};
 use crate::warning::Warning;

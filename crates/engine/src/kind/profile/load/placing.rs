@@ -2,10 +2,9 @@
 
 use super::judge::Failure;
 use super::{FallbackReason, ProfileLoad};
-use crate::error::Error;
+use crate::error::{Error, ProfileError};
 use crate::kind::profile::checked::damaged;
 use crate::kind::profile::database_files;
-use crate::kind::profile::error::ProfileError;
 use crate::kind::profile::fetch::{Proof, Unproven};
 use stasis_disk::check::{self, CheckReport, CheckSettings};
 use stasis_disk::form::archive::{

@@ -4,8 +4,8 @@
 //! its size, and that `pg_restore` reads it.
 
 use super::ProjectCapture;
-use crate::error::Error;
-use crate::kind::project::{Project, ProjectError, dotenv, or_cancelled};
+use crate::error::{Error, ProjectError};
+use crate::kind::project::{Project, dotenv, or_cancelled};
 use stasis_disk::tree::staging_view;
 use stasis_model::format::manifest::Consistency;
 use stasis_model::id::VolumeName;

@@ -1,8 +1,7 @@
 //! A volume of SQLite databases: each is copied within one read transaction, everything beside them as it is.
 
 use super::ProjectCapture;
-use crate::error::Error;
-use crate::kind::project::ProjectError;
+use crate::error::{Error, ProjectError};
 use serde_json::json;
 use stasis_disk::tree::clone::{self, CloneSettings};
 use stasis_disk::tree::staging_view;

@@ -1,8 +1,8 @@
 //! What is asked of a restore, and what it answers.
 
 use crate::diff::TreeDifference;
-use crate::kind::project::rows::ServiceHookRun;
 use crate::restore::InPlaceChanges;
+use crate::result::ServiceHookRun;
 use crate::warning::Warning;
 use serde::Serialize;
 use stasis_disk::progress::Progress;

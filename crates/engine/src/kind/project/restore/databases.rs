@@ -6,9 +6,9 @@
 use super::command::{KeptDatabase, ProjectRestore};
 use super::plan::ProjectPlan;
 use crate::bridge;
-use crate::error::Error;
+use crate::error::{Error, ProjectError};
 use crate::kind::project::capture::dump_in;
-use crate::kind::project::{Declared, Project, ProjectError, or_cancelled};
+use crate::kind::project::{Declared, Project, or_cancelled};
 use crate::restore::RepoRestore;
 use stasis_disk::fs::{atomic_write, remove};
 use stasis_disk::tree::staging_view::{self, StagingView};

@@ -3,8 +3,8 @@
 use super::command::ProjectRestore;
 use crate::bridge;
 use crate::catalog::{ChunkFetcher, OpenedSnapshot, no_entry};
-use crate::error::{Error, ErrorKind, error_chain};
-use crate::kind::project::{Declared, Project, ProjectError};
+use crate::error::{Error, ErrorKind, ProjectError, error_chain};
+use crate::kind::project::{Declared, Project};
 use crate::restore::RestorePlan;
 use stasis_disk::form::chunked::list::ListReader;
 use stasis_model::format::manifest::{Consistency, FileList, SnapshotIndex, SnapshotManifest};

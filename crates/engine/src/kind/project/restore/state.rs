@@ -6,12 +6,11 @@ use super::command::{ProjectRestore, ProjectRestored, SetAsideEntry};
 use super::databases::{self, StagedDatabase, SwapFailed, SwappedDatabase};
 use super::plan::{CaptureScope, ProjectPlan};
 use crate::bridge;
-use crate::error::{Error, PlaceError};
-use crate::kind::project::rows::Moment;
+use crate::error::{Error, PlaceError, ProjectError};
 use crate::kind::project::save::{ProjectSave, ProjectSaved};
-use crate::kind::project::{Declared, Project, ProjectError, or_cancelled};
+use crate::kind::project::{Declared, Project, or_cancelled};
 use crate::restore::{InPlaceChanges, Placement, RepoRestore, RestoreKind, StagedSnapshot};
-use crate::result::SkipReason;
+use crate::result::{Moment, SkipReason};
 use crate::warning::Warning;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::tree::restore::{

@@ -1,6 +1,6 @@
 //! What can go wrong with a profile, and with nothing else.
 
-use crate::error::ErrorKind;
+use crate::error_kind::{self, ErrorKind};
 use stasis_disk::crypt::KeyError;
 use stasis_model::failure::Failure;
 use stasis_model::format::manifest::UnfitManifest;
@@ -283,7 +283,7 @@ impl ProfileError {
 
 fn manifest(error: &ManifestError) -> ErrorKind {
     match error {
-        ManifestError::Bucket(error) => crate::error::bucket_kind(error),
+        ManifestError::Bucket(error) => error_kind::bucket(error),
         ManifestError::Absent(_) => ErrorKind::NotFound,
         ManifestError::Unfit {
             source: UnfitManifest::Feature(_),

@@ -1,7 +1,7 @@
 //! What can go wrong with a project, and with nothing else.
 
-use super::rows::{ProjectSnapshot, ServiceHookRun};
 use crate::error_kind::ErrorKind;
+use crate::result::{ProjectSnapshot, ServiceHookRun, reason_word};
 use stasis_disk::tree::staging_view::StagingViewError;
 use stasis_model::failure::{Failure, Kinded};
 use stasis_model::id::{ProjectId, SnapshotId, VolumeName};
@@ -290,7 +290,7 @@ const LISTED: usize = 5;
 /// Snapshots in one line: what a user may ask for instead.
 fn listed(snapshots: &[ProjectSnapshot]) -> String {
     let one = |one: &ProjectSnapshot| {
-        let reason = super::save::reason_word(one.reason);
+        let reason = reason_word(one.reason);
         format!("{} ({reason}, {})", one.snapshot_id, one.timestamp)
     };
     let named: Vec<String> = snapshots.iter().take(LISTED).map(one).collect();

@@ -1,6 +1,6 @@
 //! Why an operator's act on a profile does not happen.
 
-use crate::error::{Error, ErrorKind};
+use crate::error_kind::ErrorKind;
 use stasis_model::id::{ChromeMajor, Lineage, ProfileRef};
 use stasis_store::documents::profiles::ManifestError;
 
@@ -111,14 +111,6 @@ impl OperatorError {
             Self::ProfileExists(_) | Self::Encrypted { .. } => ErrorKind::Limit,
             Self::NotWhole { .. } | Self::Manifest(_) => ErrorKind::Corrupt,
         }
-    }
-}
-
-/// A manifest that cannot be used, unless it was only the store that failed.
-pub(super) fn unusable(error: ManifestError) -> Error {
-    match error {
-        ManifestError::Bucket(error) => error.into(),
-        error => OperatorError::Manifest(error).into(),
     }
 }
 

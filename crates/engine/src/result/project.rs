@@ -57,3 +57,13 @@ pub struct ProjectSnapshot {
     /// Words of the user's.
     pub labels: BTreeMap<String, Label>,
 }
+
+/// The word for a reason, as hooks hear it.
+pub(crate) fn reason_word(reason: SaveReason) -> &'static str {
+    match reason {
+        SaveReason::Manual => "manual",
+        SaveReason::Autosave => "autosave",
+        SaveReason::BeforeUpgrade => "before-upgrade",
+        SaveReason::BeforeRestore => "before-restore",
+    }
+}
