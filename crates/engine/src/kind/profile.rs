@@ -2,11 +2,14 @@
 
 mod capture;
 mod checked;
+mod contents;
 mod delete;
 mod diff;
+mod directory;
 mod fetch;
 mod fork;
 mod hot;
+mod inventory;
 mod keys;
 mod list;
 mod load;
@@ -17,7 +20,6 @@ mod run;
 mod save;
 mod session;
 mod show;
-mod standing;
 mod subject;
 mod sweep;
 #[cfg(test)]
@@ -28,9 +30,11 @@ mod verify;
 
 pub use crate::error::{OperatorError, ProfileError};
 pub use capture::{BrowserState, Capture, ProfileSaved, SaveOutcome};
+pub use contents::UpgradeReport;
 pub use delete::{Delete, Deleted};
 pub use diff::{Changes, CookieName, Diff, Differing, OneSided, ProfileDiff, Wanted};
 pub use fork::{Fork, Forked};
+pub use inventory::{LockWord, SnapshotRow, SnapshotStatus};
 pub use keys::{Rekeyed, TenantKey};
 pub use list::{DamagedManifest, Orphan, ProfileList, ProfileRow, SnapshotList};
 pub use load::{FallbackReason, LoadOutcome, OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish};
@@ -40,31 +44,13 @@ pub use rollback::{Rollback, RolledBack};
 pub use run::{ProfileRan, ProfileRun, RunOutcome, outcome_of};
 pub use save::{OnBrowser, ProfileSave, browser_major, browser_major_for};
 pub use show::{ShownLineage, ShownProfile};
-pub use standing::{LockWord, SnapshotRow, Standing};
 pub use subject::{BadSha, ShaPrefix};
 pub use sweep::{Collected, GcVerdict, LineageCollected, ProfileGc, Removed, Spared};
 pub use unsaved::{UnsavedCopy, discard_unsaved, unsaved_in};
-pub use upgrade::UpgradeReport;
 pub use verify::{ProfileVerified, ProfileVerify};
 
-use crate::error::{Error, OPEN_DIRECTORY};
-use stasis_disk::chrome::{self, ProfileFacts};
-use stasis_disk::fs::root_dir::RootDir;
-use stasis_model::chrome::DatabaseFiles;
-use stasis_model::failure::AtPath;
-use std::path::Path;
 use std::time::Duration;
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Which files of a profile are databases.
-fn database_files(root: &RootDir, dir: &Path) -> Result<DatabaseFiles, Error> {
-    Ok(chrome::database_files(root).at(OPEN_DIRECTORY, dir)?)
-}
-
-/// What a profile says of itself.
-fn facts(root: &RootDir, dir: &Path) -> Result<ProfileFacts, Error> {
-    Ok(chrome::facts(root).at(OPEN_DIRECTORY, dir)?)
 }

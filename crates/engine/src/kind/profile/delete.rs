@@ -3,7 +3,7 @@
 //! The active one, the last one and a pinned one are refused: by the rules of the pointer, in the very version that is
 //! replaced, so that no flip and no pin can come between.
 
-use super::standing::{Holdings, SnapshotRow};
+use super::inventory::{Inventory, SnapshotRow};
 use super::subject::ShaPrefix;
 use crate::error::{Error, OperatorError};
 use crate::handle::Profiles;
@@ -48,15 +48,15 @@ pub struct Deleted {
 impl Profiles<'_> {
     /// Says what a delete would do, and whether it may; writes nothing.
     pub async fn plan_delete(self, cmd: &Delete) -> Result<Deleted, Error> {
-        let holdings = self.sound_holdings(&cmd.lineage).await?;
-        let plan = self.delete_plan(&holdings, cmd)?;
+        let inventory = self.sound_inventory(&cmd.lineage).await?;
+        let plan = self.delete_plan(&inventory, cmd)?;
         let found = Documents {
-            lock: holdings.lock.clone(),
-            pointer: holdings.pointer.clone(),
+            lock: inventory.lock.clone(),
+            pointer: inventory.pointer.clone(),
         };
         let op = Op::Delete {
             target: plan.sha256,
-            known: known(&holdings, plan.sha256),
+            known: known(&inventory, plan.sha256),
         };
         match step(&found, &op, self.lineages.op_id(), self.lineages.now()) {
             Ok(DocumentChange::Already | DocumentChange::Lock(_) | DocumentChange::Pointer(_)) => {
@@ -75,9 +75,9 @@ impl Profiles<'_> {
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage, snapshot = %cmd.sha))]
     pub async fn delete(self, cmd: &Delete) -> Result<Deleted, Error> {
         self.store().ensure_trusted().await?;
-        let holdings = self.sound_holdings(&cmd.lineage).await?;
-        let plan = self.delete_plan(&holdings, cmd)?;
-        let known = known(&holdings, plan.sha256);
+        let inventory = self.sound_inventory(&cmd.lineage).await?;
+        let plan = self.delete_plan(&inventory, cmd)?;
+        let known = known(&inventory, plan.sha256);
         let result = self.lineages.delete(&cmd.lineage, plan.sha256, known).await;
         let moved = self.operations().settled(result).await?;
         let event = self
@@ -99,10 +99,10 @@ impl Profiles<'_> {
         })
     }
 
-    fn delete_plan(self, holdings: &Holdings, cmd: &Delete) -> Result<Deleted, Error> {
-        let chosen = holdings.choose(&cmd.sha)?;
+    fn delete_plan(self, inventory: &Inventory, cmd: &Delete) -> Result<Deleted, Error> {
+        let chosen = inventory.choose(&cmd.sha)?;
         let sha256 = chosen.active.archive;
-        if holdings.is_tombstoned(sha256) {
+        if inventory.is_tombstoned(sha256) {
             let (sha, subject) = (sha256.prefix(), cmd.lineage.clone());
             return Err(OperatorError::Gone { sha, subject }.into());
         }
@@ -110,7 +110,7 @@ impl Profiles<'_> {
             subject: cmd.lineage.clone(),
             applied: false,
             sha256,
-            snapshot: holdings.row(chosen),
+            snapshot: inventory.row(chosen),
             op_id: None,
             warnings: self.clock_warnings(),
         })
@@ -118,8 +118,8 @@ impl Profiles<'_> {
 }
 
 /// What would remain, and the one that goes: only what is whole counts as remaining.
-pub(super) fn known(holdings: &Holdings, target: ArchiveDigest) -> Vec<ArchiveDigest> {
-    let mut known = holdings.choices();
+pub(super) fn known(inventory: &Inventory, target: ArchiveDigest) -> Vec<ArchiveDigest> {
+    let mut known = inventory.choices();
     known.push(target);
     known
 }

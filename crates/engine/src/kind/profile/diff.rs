@@ -3,7 +3,7 @@
 //! Archives are read where they are: headers of both, the content of files of one size and two times, the databases of
 //! cookies and of Local Storage. Values of cookies are never read out.
 
-use super::standing::Holdings;
+use super::inventory::Inventory;
 use super::subject::{BadSha, ShaPrefix};
 use crate::bridge;
 use crate::check::Spawn;
@@ -135,9 +135,9 @@ impl Profiles<'_> {
     /// Compares two snapshots.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage))]
     pub async fn diff(self, cmd: &Diff) -> Result<ProfileDiff, Error> {
-        let holdings = self.sound_holdings(&cmd.lineage).await?;
-        let (before_sha256, before) = self.opened(&holdings, &cmd.before).await?;
-        let (after_sha256, after) = self.opened(&holdings, &cmd.after).await?;
+        let inventory = self.sound_inventory(&cmd.lineage).await?;
+        let (before_sha256, before) = self.opened(&inventory, &cmd.before).await?;
+        let (after_sha256, after) = self.opened(&inventory, &cmd.after).await?;
         let settings = CheckSettings {
             cancel: cmd.cancel.clone(),
             ..CheckSettings::new(&cmd.scratch)
@@ -160,12 +160,12 @@ impl Profiles<'_> {
 
     async fn opened(
         self,
-        holdings: &Holdings,
+        inventory: &Inventory,
         wanted: &Wanted,
     ) -> Result<(ArchiveDigest, Archive), Error> {
         let chosen = match wanted {
-            Wanted::Sha(sha) => holdings.choose_whole(sha)?,
-            Wanted::Active => holdings.active_whole()?,
+            Wanted::Sha(sha) => inventory.choose_whole(sha)?,
+            Wanted::Active => inventory.active_whole()?,
         };
         let cancel = Arc::default();
         let archive = self.fetch_archive(&chosen.manifest, &chosen.active, &cancel);

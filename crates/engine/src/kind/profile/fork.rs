@@ -10,7 +10,7 @@
 //! *Always true:* the source is only read, and a tenant never gets what is another's. A failure before 5 leaves a lineage
 //! without a snapshot, and garbage that its sweep removes; bytes that do not match their digest are never stored.
 
-use super::standing::Holdings;
+use super::inventory::Inventory;
 use super::subject::ShaPrefix;
 use crate::error::{Error, OperatorError};
 use crate::handle::Profiles;
@@ -69,8 +69,8 @@ impl Profiles<'_> {
     pub async fn fork(self, cmd: &Fork) -> Result<Forked, Error> {
         self.store().ensure_trusted().await?;
         let target = new_lineage(cmd)?;
-        let holdings = self.sound_holdings(&cmd.source).await?;
-        let snapshot = chosen(&holdings, cmd.sha.as_ref())?;
+        let inventory = self.sound_inventory(&cmd.source).await?;
+        let snapshot = chosen(&inventory, cmd.sha.as_ref())?;
         self.ensure_never_encrypted(&cmd.source).await?;
         self.ensure_new(&target).await?;
         let acquired = self
@@ -173,15 +173,15 @@ fn new_lineage(cmd: &Fork) -> Result<Lineage, OperatorError> {
 
 /// The snapshot that is copied: whole, not deleted, and readable without a key.
 fn chosen<'a>(
-    holdings: &'a Holdings,
+    inventory: &'a Inventory,
     sha: Option<&ShaPrefix>,
 ) -> Result<&'a StoredSnapshot, OperatorError> {
     let chosen = match sha {
-        Some(sha) => holdings.choose_whole(sha)?,
-        None => holdings.active_whole()?,
+        Some(sha) => inventory.choose_whole(sha)?,
+        None => inventory.active_whole()?,
     };
     if chosen.manifest.is_encrypted() {
-        let (sha, subject) = (chosen.active.archive.prefix(), holdings.lineage.clone());
+        let (sha, subject) = (chosen.active.archive.prefix(), inventory.lineage.clone());
         return Err(OperatorError::Encrypted { sha, subject });
     }
     Ok(chosen)

@@ -13,7 +13,7 @@
 
 use super::capture::{BrowserState, Capture, ProfileSaved};
 use super::checked::damaged;
-use super::save::users;
+use super::directory::{self, users};
 use super::session::SubjectSession;
 use super::verify::VERIFIED;
 use crate::bridge;
@@ -170,12 +170,12 @@ impl Profiles<'_> {
         let (dir, scratch) = (taken.dir.clone(), self.spool().await?);
         let (cancel, spawn) = (capture.cancel.clone(), capture.spawn.clone());
         let checked = bridge::blocking(move || {
-            let root = super::capture::open(&dir)?;
+            let root = directory::open(&dir)?;
             let settings = CheckSettings {
                 cancel,
                 ..CheckSettings::new(scratch)
             };
-            let files = super::database_files(&root, &dir)?;
+            let files = directory::database_files(&root, &dir)?;
             let report = check::tree(&root, &settings, &spawn)?;
             Ok::<_, Error>(damaged(&report, &files))
         });

@@ -1,6 +1,6 @@
 //! Which profiles there are, and which snapshots of them.
 
-use super::standing::{LockWord, SnapshotRow};
+use super::inventory::{LockWord, SnapshotRow};
 use super::subject::readable;
 use crate::error::{Error, error_chain};
 use crate::handle::Profiles;
@@ -165,24 +165,24 @@ impl Profiles<'_> {
             warnings: Vec::new(),
         };
         for lineage in self.lineages_of(subject).await? {
-            let holdings = self.holdings(&lineage).await?;
-            list.snapshots.extend(holdings.rows());
+            let inventory = self.inventory(&lineage).await?;
+            list.snapshots.extend(inventory.rows());
             let subject = || lineage.clone();
-            for (key, error) in &holdings.stored.unfit {
+            for (key, error) in &inventory.stored.unfit {
                 list.damaged.push(DamagedManifest {
                     subject: subject(),
                     key: key.to_string(),
                     reason: error_chain(error),
                 });
             }
-            for (key, size_bytes) in &holdings.stored.orphans {
+            for (key, size_bytes) in &inventory.stored.orphans {
                 list.orphans.push(Orphan {
                     subject: subject(),
                     key: key.to_string(),
                     size_bytes: *size_bytes,
                 });
             }
-            list.damage.extend(holdings.damage);
+            list.damage.extend(inventory.damage);
         }
         let moment = |row: &SnapshotRow| (row.manifest.captured_at_ms, row.manifest.archive_sha256);
         list.snapshots.sort_by_key(moment);

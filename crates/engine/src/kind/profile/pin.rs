@@ -43,17 +43,17 @@ impl Profiles<'_> {
         pinning: Pinning,
     ) -> Result<Pinned, Error> {
         self.store().ensure_trusted().await?;
-        let holdings = self.sound_holdings(lineage).await?;
+        let inventory = self.sound_inventory(lineage).await?;
         let target = match pinning {
-            Pinning::Pin => holdings.choose_whole(sha)?.active.archive,
+            Pinning::Pin => inventory.choose_whole(sha)?.active.archive,
             Pinning::Unpin => {
-                let stored = holdings
+                let stored = inventory
                     .stored
                     .snapshots
                     .iter()
                     .map(|one| one.active.archive);
-                let pins = holdings.pointer.iter().flat_map(pins);
-                sha.choose(stored.chain(pins), &holdings.subject())?
+                let pins = inventory.pointer.iter().flat_map(pins);
+                sha.choose(stored.chain(pins), &inventory.subject())?
             }
         };
         let pinned = pinning == Pinning::Pin;

@@ -9,7 +9,7 @@
 //! pointer of step 1, and the act begins anew. A change that leaves the active snapshot alone (a pin, a new owner) is
 //! not the operator's matter; when another snapshot has become active, the operator decides again.
 
-use super::standing::{SnapshotRow, Standing};
+use super::inventory::{SnapshotRow, SnapshotStatus};
 use super::subject::ShaPrefix;
 use crate::error::Error;
 use crate::handle::Profiles;
@@ -115,18 +115,18 @@ impl Profiles<'_> {
     }
 
     async fn rollback_plan(self, cmd: &Rollback) -> Result<(RolledBack, Active), Error> {
-        let holdings = self.sound_holdings(&cmd.lineage).await?;
-        let chosen = holdings.choose_whole(&cmd.sha)?;
-        let generation = holdings.pointer.as_ref().map(|pointer| pointer.generation);
-        let snapshot = holdings.row(chosen);
+        let inventory = self.sound_inventory(&cmd.lineage).await?;
+        let chosen = inventory.choose_whole(&cmd.sha)?;
+        let generation = inventory.pointer.as_ref().map(|pointer| pointer.generation);
+        let snapshot = inventory.row(chosen);
         let plan = RolledBack {
             subject: cmd.lineage.clone(),
             applied: false,
-            from_sha256: holdings.active(),
+            from_sha256: inventory.active(),
             to_sha256: chosen.active.archive,
             snapshot,
             generation: generation.unwrap_or_default(),
-            evicts: holdings.holder().map(|lock| lock.holder.clone()),
+            evicts: inventory.holder().map(|lock| lock.holder.clone()),
             op_id: None,
             epoch: None,
             warnings: self.clock_warnings(),
@@ -168,7 +168,7 @@ impl Profiles<'_> {
             let holder_run_id = holder.run_id.to_string();
             warnings.push(Warning::HolderEvicted { holder_run_id });
         }
-        if plan.snapshot.marks.contains(&Standing::Unpromoted) {
+        if plan.snapshot.marks.contains(&SnapshotStatus::Unpublished) {
             event = event.with("adopted", true);
         }
         warnings.extend((!moved.lock_marked).then_some(Warning::LockNotTold));

@@ -11,8 +11,9 @@ mod unowned;
 mod watch;
 
 use super::capture::{Capture, ProfileSaved, SaveOutcome};
+use super::directory::nobody_uses;
 use super::load::{OnFailure, ProfileLoad, ProfileLoaded};
-use super::save::{lost_or, nobody_uses};
+use super::save::lost_or;
 use crate::error::{Error, ErrorKind, ProfileError, error_chain};
 use crate::handle::Profiles;
 use crate::hold::LeaseLost;

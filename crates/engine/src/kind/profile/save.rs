@@ -6,10 +6,10 @@
 //! loaded has no base, and what is saved from it does not supersede a snapshot.
 
 use super::capture::{BrowserState, Capture, ProfileSaved};
+use super::directory::{self, facts, looks_like_a_profile, users};
 use super::record::Record;
 use super::session::SubjectSession;
 use super::subject::ShaPrefix;
-use super::{capture, facts};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, ProfileError, error_chain};
 use crate::handle::Profiles;
@@ -19,9 +19,7 @@ use stasis_model::format::lease::Fence;
 use stasis_model::format::manifest::{EndingRecord, Mode};
 use stasis_model::id::{ChromeMajor, Lineage, ProfileRef};
 use stasis_model::upgrade::Ancestor;
-use stasis_quiesce::browser::{
-    self, BrowserExit, BrowserStopped, DirectoryUser, ProcessRole, StopSettings,
-};
+use stasis_quiesce::browser::{self, BrowserExit, BrowserStopped, StopSettings};
 use stasis_quiesce::programs;
 use stasis_store::documents::profiles::Snapshots;
 use std::ffi::{OsStr, OsString};
@@ -29,9 +27,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// What a browser makes in its user data directory, before anything else.
-const PROFILE_NAMES: [&str; 4] = ["Last Version", "Local State", "First Run", "Default"];
 
 /// What to do with a browser that runs on the directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -218,7 +213,7 @@ impl Profiles<'_> {
             progress: Arc::default(),
             ..capture
         };
-        bridge::blocking(move || capture::look(&capture, limit, major)).await?;
+        bridge::blocking(move || super::capture::look(&capture, limit, major)).await?;
         Ok(())
     }
 
@@ -298,17 +293,6 @@ pub async fn browser_major_for(
     }
 }
 
-/// Whether a directory is a browser's, as far as its names tell, or is empty.
-pub(super) async fn looks_like_a_profile(dir: &Path) -> bool {
-    let dir = dir.to_owned();
-    bridge::blocking(move || {
-        let has = |name: &&str| dir.join(name).symlink_metadata().is_ok();
-        let is_empty = std::fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_none());
-        is_empty || PROFILE_NAMES.iter().any(has)
-    })
-    .await
-}
-
 /// The major that the profile says, if nobody contradicts it.
 pub(super) async fn major_of(
     dir: &Path,
@@ -316,7 +300,7 @@ pub(super) async fn major_of(
     subject: &ProfileRef,
 ) -> Result<ChromeMajor, Error> {
     let path = dir.to_owned();
-    let facts = bridge::blocking(move || facts(&capture::open(&path)?, &path)).await?;
+    let facts = bridge::blocking(move || facts(&directory::open(&path)?, &path)).await?;
     match (asked, facts.version) {
         (Some(asked), Some((found, _))) if asked != found => Err(ProfileError::OtherMajor {
             dir: dir.to_owned(),
@@ -327,35 +311,6 @@ pub(super) async fn major_of(
         (Some(asked), _) => Ok(asked),
         (None, Some((found, _))) => Ok(found),
         (None, None) => Err(ProfileError::NoMajor(subject.clone()).into()),
-    }
-}
-
-/// The browser that works in the directory, its first process first. Who only has a file of it open does not count.
-pub(super) async fn users(dir: &Path) -> Result<Vec<DirectoryUser>, Error> {
-    let path = dir.to_owned();
-    let users = bridge::blocking(move || browser::users_of(&path)).await;
-    let failed = |source| ProfileError::Users {
-        dir: dir.to_owned(),
-        source,
-    };
-    let users = users.map_err(failed)?.into_iter();
-    Ok(users
-        .filter(|user| user.role <= ProcessRole::Child)
-        .collect())
-}
-
-/// Refuses a directory that a browser works in: what is read from it, or put there, would be worth nothing.
-pub(super) async fn nobody_uses(dir: &Path) -> Result<(), Error> {
-    if !dir.exists() {
-        return Ok(());
-    }
-    match users(dir).await?.first() {
-        Some(user) => Err(ProfileError::InUse {
-            dir: dir.to_owned(),
-            pid: user.process.pid(),
-        }
-        .into()),
-        None => Ok(()),
     }
 }
 

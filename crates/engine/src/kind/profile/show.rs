@@ -1,6 +1,6 @@
 //! One snapshot, and what its lineage's pointer and lock say.
 
-use super::standing::{Holdings, LockWord, SnapshotRow};
+use super::inventory::{Inventory, LockWord, SnapshotRow};
 use super::subject::ShaPrefix;
 use crate::error::{Error, OperatorError};
 use crate::handle::Profiles;
@@ -47,7 +47,7 @@ impl Profiles<'_> {
     ) -> Result<ShownProfile, Error> {
         let mut every = Vec::new();
         for lineage in self.lineages_of(subject).await? {
-            every.push(self.holdings(&lineage).await?);
+            every.push(self.inventory(&lineage).await?);
         }
         let lineages = match sha {
             Some(sha) => vec![self.shown_by_sha(&every, sha, subject)?],
@@ -59,39 +59,39 @@ impl Profiles<'_> {
 
     fn shown_by_sha(
         self,
-        every: &[Holdings],
+        every: &[Inventory],
         sha: &ShaPrefix,
         subject: &ProfileRef,
     ) -> Result<ShownLineage, Error> {
-        let all = || every.iter().flat_map(of_holdings);
+        let all = || every.iter().flat_map(of_inventory);
         let chosen = sha.choose(all().map(|(_, one)| one.active.archive), subject)?;
-        let (holdings, one) = all()
+        let (inventory, one) = all()
             .find(|(_, one)| one.active.archive == chosen)
             .expect("it was chosen among these");
-        Ok(self.shown(holdings, Some(one)))
+        Ok(self.shown(inventory, Some(one)))
     }
 
     async fn shown_active(
         self,
-        every: &[Holdings],
+        every: &[Inventory],
         subject: &ProfileRef,
     ) -> Result<Vec<ShownLineage>, Error> {
         let mut shown = Vec::new();
-        for holdings in every {
-            let active = holdings
+        for inventory in every {
+            let active = inventory
                 .pointer
                 .as_ref()
                 .and_then(|found| found.active.as_ref());
             let listed = |one: &&StoredSnapshot| {
                 active.is_some_and(|active| active.manifest == one.active.manifest)
             };
-            let one = holdings.stored.snapshots.iter().find(listed);
+            let one = inventory.stored.snapshots.iter().find(listed);
             if let (Some(active), None) = (active, one) {
                 // The pointer leads to something that the listing does not show as usable: why, the manifest says.
-                let read = Snapshots::of(&*self.bucket, &holdings.lineage);
+                let read = Snapshots::of(&*self.bucket, &inventory.lineage);
                 read.manifest(active).await.map_err(Error::unusable)?;
             }
-            shown.push(self.shown(holdings, one));
+            shown.push(self.shown(inventory, one));
         }
         let is_empty = |one: &ShownLineage| one.snapshot.is_none() && one.damage.is_empty();
         if shown.iter().all(is_empty) {
@@ -100,22 +100,22 @@ impl Profiles<'_> {
         Ok(shown)
     }
 
-    fn shown(self, holdings: &Holdings, one: Option<&StoredSnapshot>) -> ShownLineage {
+    fn shown(self, inventory: &Inventory, one: Option<&StoredSnapshot>) -> ShownLineage {
         ShownLineage {
-            subject: holdings.lineage.clone(),
-            snapshot: one.map(|one| holdings.row(one)),
-            pointer: holdings.pointer.clone(),
-            lock_state: LockWord::of(holdings.lock.as_ref(), self.lineages.now()),
-            lock: holdings.lock.clone(),
-            damage: holdings.damage.clone(),
+            subject: inventory.lineage.clone(),
+            snapshot: one.map(|one| inventory.row(one)),
+            pointer: inventory.pointer.clone(),
+            lock_state: LockWord::of(inventory.lock.as_ref(), self.lineages.now()),
+            lock: inventory.lock.clone(),
+            damage: inventory.damage.clone(),
         }
     }
 }
 
-fn of_holdings(holdings: &Holdings) -> impl Iterator<Item = (&Holdings, &StoredSnapshot)> {
-    holdings
+fn of_inventory(inventory: &Inventory) -> impl Iterator<Item = (&Inventory, &StoredSnapshot)> {
+    inventory
         .stored
         .snapshots
         .iter()
-        .map(move |one| (holdings, one))
+        .map(move |one| (inventory, one))
 }

@@ -1,6 +1,6 @@
 //! What an operator's words mean: which lineage, and which snapshot of it.
 
-use super::standing::Holdings;
+use super::inventory::{Damage as _, Inventory};
 use crate::error::{Error, OperatorError};
 use crate::handle::Profiles;
 use stasis_model::digest::ArchiveDigest;
@@ -125,12 +125,12 @@ impl Profiles<'_> {
 
     /// Everything that lies in a lineage. The pointer is read before the snapshots are listed: whatever is deleted after
     /// that changes the pointer first.
-    pub(super) async fn holdings(self, lineage: &Lineage) -> Result<Holdings, Error> {
+    pub(super) async fn inventory(self, lineage: &Lineage) -> Result<Inventory, Error> {
         let mut damage = Vec::new();
         let pointer = readable(self.lineages.pointer(lineage).await, &mut damage)?;
         let lock = readable(self.lineages.lock(lineage).await, &mut damage)?;
         let stored = Snapshots::of(&*self.bucket, lineage).all().await?;
-        Ok(Holdings {
+        Ok(Inventory {
             lineage: lineage.clone(),
             pointer: pointer.map(|found| found.value),
             lock: lock.map(|found| found.value),
@@ -140,13 +140,13 @@ impl Profiles<'_> {
     }
 
     /// The same, when something is to be changed: then both documents must be understood.
-    pub(super) async fn sound_holdings(self, lineage: &Lineage) -> Result<Holdings, Error> {
-        let holdings = self.holdings(lineage).await?;
-        if !holdings.damage.is_empty() {
+    pub(super) async fn sound_inventory(self, lineage: &Lineage) -> Result<Inventory, Error> {
+        let inventory = self.inventory(lineage).await?;
+        if !inventory.damage.is_empty() {
             self.lineages.pointer(lineage).await?;
             self.lineages.lock(lineage).await?;
         }
-        Ok(holdings)
+        Ok(inventory)
     }
 }
 
@@ -165,7 +165,7 @@ pub(super) fn readable<T>(
     }
 }
 
-impl Holdings {
+impl Inventory {
     /// The lineage as people name it.
     pub(super) fn subject(&self) -> ProfileRef {
         self.lineage.clone().into()
@@ -197,25 +197,6 @@ impl Holdings {
         match chosen.damage() {
             Some(why) => Err(OperatorError::NotWhole { sha, subject, why }),
             None => Ok(chosen),
-        }
-    }
-}
-
-/// What is missing of a snapshot.
-pub(super) trait Damage {
-    /// What is missing; `None` when it is whole by its sizes.
-    fn damage(&self) -> Option<String>;
-}
-
-impl Damage for StoredSnapshot {
-    fn damage(&self) -> Option<String> {
-        let promised = self.manifest.archive_size_bytes;
-        match self.archive_size {
-            Some(size) if size == promised => None,
-            Some(size) => Some(format!(
-                "its archive has {size} bytes, its manifest says {promised}"
-            )),
-            None => Some("its archive is missing".to_owned()),
         }
     }
 }

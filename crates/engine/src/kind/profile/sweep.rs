@@ -15,7 +15,7 @@
 //!
 //! **A save beside a sweep** puts its archive, then its manifest, then flips. Between the first two the archive is an
 //! *orphan*: it stays while anybody owns the lineage or may come back, and it stays for a day after it was written.
-//! Between the last two the manifest is *unpromoted*, and carries the epoch of its lease: it stays while that epoch is
+//! Between the last two the manifest is *unpublished*, and carries the epoch of its lease: it stays while that epoch is
 //! not behind the fence, because only then can its writer still flip to it. A save whose bytes are by chance those of a
 //! snapshot that is being removed finds the archive there, writes no other, and is refused at its flip: it fails, and
 //! nothing dangles.
@@ -38,7 +38,7 @@ pub use removal::{Removed, Spared};
 pub use verdicts::GcVerdict;
 
 use super::delete::known;
-use super::standing::Holdings;
+use super::inventory::Inventory;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Profiles;
 use crate::warning::Warning;
@@ -178,44 +178,44 @@ impl Profiles<'_> {
     async fn collect(self, lineage: &Lineage, cmd: &ProfileGc) -> Result<LineageCollected, Error> {
         let policy = self.tenants().policy(&lineage.tenant).await?;
         let rules = cmd.rules(&policy.retention);
-        let holdings = self.sound_holdings(lineage).await?;
+        let inventory = self.sound_inventory(lineage).await?;
         let mut one = LineageCollected::nothing(lineage.clone());
-        if holdings.pointer.is_none() {
+        if inventory.pointer.is_none() {
             // Nobody ever owned it: there is no fence that anything could be behind.
             return Ok(one);
         }
         let mut stale = Stale::default();
         if let Some(rules) = rules {
-            let judged = self.judge_snapshots(&holdings, rules, cmd.on_doubt);
-            stale = self.stale_orphans(&holdings).await?;
+            let judged = self.judge_snapshots(&inventory, rules, cmd.on_doubt);
+            stale = self.stale_orphans(&inventory).await?;
             stale.snapshots = judged.going;
             (one.judged, one.verdicts, one.clock_doubt) = (true, judged.verdicts, judged.doubt);
             one.spared.append(&mut stale.spared);
         }
         if cmd.dry_run {
-            one.removed = self.would_go(&holdings, &stale).await?;
+            one.removed = self.would_go(&inventory, &stale).await?;
             return Ok(one);
         }
         for target in stale.all() {
-            let refused = self.condemn(&holdings, target).await?;
+            let refused = self.condemn(&inventory, target).await?;
             one.spared.extend(refused);
         }
-        self.date_marks(&holdings).await?;
+        self.date_marks(&inventory).await?;
         one.removed = self.remove_tombstoned(lineage).await?;
-        one.marks_dropped = self.drop_marks(&holdings).await?;
+        one.marks_dropped = self.drop_marks(&inventory).await?;
         Ok(one)
     }
 
     /// Tombstones one snapshot; says why not when the rules forbid it by now.
     async fn condemn(
         self,
-        holdings: &Holdings,
+        inventory: &Inventory,
         target: ArchiveDigest,
     ) -> Result<Option<Spared>, Error> {
-        let lineage = &holdings.lineage;
+        let lineage = &inventory.lineage;
         let result = self
             .lineages
-            .delete(lineage, target, known(holdings, target));
+            .delete(lineage, target, known(inventory, target));
         match result.await {
             Err(LineageError::Refused {
                 refusal:
@@ -244,12 +244,12 @@ impl Profiles<'_> {
     }
 
     /// Dates the marks of what still lies there anew, where they are not fresh: only then may it be removed.
-    async fn date_marks(self, holdings: &Holdings) -> Result<(), Error> {
-        let marks = holdings.pointer.iter().flat_map(|found| &found.tombstones);
-        let listed = |mark: &&PointerMark| removal::is_listed(holdings, mark.sha256);
+    async fn date_marks(self, inventory: &Inventory) -> Result<(), Error> {
+        let marks = inventory.pointer.iter().flat_map(|found| &found.tombstones);
+        let listed = |mark: &&PointerMark| removal::is_listed(inventory, mark.sha256);
         for mark in marks.filter(listed) {
             // Naming no snapshot, it sets no mark that somebody has dropped since.
-            let lineage = &holdings.lineage;
+            let lineage = &inventory.lineage;
             match self.lineages.delete(lineage, mark.sha256, Vec::new()).await {
                 Err(LineageError::Refused {
                     refusal: Refusal::NoSuchSnapshot(_) | Refusal::Contended,
@@ -262,21 +262,21 @@ impl Profiles<'_> {
     }
 
     /// Drops spent marks of which nothing was left when the sweep began.
-    async fn drop_marks(self, holdings: &Holdings) -> Result<u64, Error> {
-        let Some(pointer) = &holdings.pointer else {
+    async fn drop_marks(self, inventory: &Inventory) -> Result<u64, Error> {
+        let Some(pointer) = &inventory.pointer else {
             return Ok(0);
         };
         let now = self.lineages.now();
         let spent = pointer.tombstones.iter().filter(|mark| mark.is_spent(now));
         let gone: Vec<PointerMark> = spent
-            .filter(|mark| !removal::is_listed(holdings, mark.sha256))
+            .filter(|mark| !removal::is_listed(inventory, mark.sha256))
             .cloned()
             .collect();
         if gone.is_empty() {
             return Ok(0);
         }
         let count = gone.len() as u64;
-        match self.lineages.forget(&holdings.lineage, gone).await {
+        match self.lineages.forget(&inventory.lineage, gone).await {
             Err(LineageError::Refused {
                 refusal: Refusal::Held(_) | Refusal::Contended,
                 ..

@@ -10,30 +10,24 @@
 //! crash before 4 leaves a lineage without a snapshot, and the next run carries again; after 4 it is restored like any
 //! other. The rules are in [`stasis_model::upgrade`].
 
-use super::capture::{Capture, ProfileSaved};
-use super::load::{FallbackReason, ProfileLoad, ProfileLoaded};
+use super::capture::command::{Capture, ProfileSaved};
+use super::contents::{CountedContents, UpgradeReport, count};
+use super::load::command::{FallbackReason, ProfileLoad, ProfileLoaded};
+use super::load::judge::{Failure, pointer_failure};
 use crate::bridge;
-use crate::check::Spawn;
 use crate::error::{Error, OperatorError, ProfileError, error_chain};
 use crate::handle::Profiles;
 use crate::warning::Warning;
-use serde::Serialize;
-use stasis_disk::check::{self, CheckSettings};
-use stasis_disk::form::archive::{Archive, ArchiveError, ReadSettings};
+use stasis_disk::check::CheckSettings;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::event::{EventKind, Severity};
 use stasis_model::format::manifest::ProfileManifest;
 use stasis_model::format::pointer::Active;
 use stasis_model::id::{ChromeMajor, Lineage};
-use stasis_model::tree::EntryKind;
-use stasis_model::upgrade::{
-    self, Ancestor, ProfileContents, ProfileCounts, UpgradeSource, UpgradeWish,
-};
+use stasis_model::upgrade::{self, Ancestor, ProfileCounts, UpgradeSource, UpgradeWish};
 use stasis_store::documents::leases::Lease;
 use stasis_store::documents::profiles::{self, Snapshots, StoredSnapshot};
 use std::collections::BTreeSet;
-
-use super::load::judge::{Failure, pointer_failure};
 
 /// How many sites that lost something are named.
 const NAMED: usize = 10;
@@ -58,30 +52,6 @@ struct Older {
     lineage: Lineage,
     active: Active,
     manifest: ProfileManifest,
-}
-
-/// What a profile is known by, and what of it could not be read.
-#[derive(Debug, Default)]
-pub(super) struct Counted {
-    known: ProfileContents,
-    unread: Vec<String>,
-}
-
-/// How a profile came through the migration to a newer Chrome.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct UpgradeReport {
-    /// What it was carried from.
-    pub from: Ancestor,
-    /// What it was known by; `None` when that could not be counted.
-    pub before: Option<ProfileCounts>,
-    /// What it is known by; `None` when that could not be counted.
-    pub after: Option<ProfileCounts>,
-    /// Whether there is less than before.
-    pub has_lost: bool,
-    /// Sites and origins of which something is missing, the first few.
-    pub missing: Vec<String>,
-    /// What could not be counted, and why.
-    pub unread: Vec<String>,
 }
 
 impl Profiles<'_> {
@@ -221,11 +191,11 @@ impl Profiles<'_> {
         loaded: &ProfileLoaded,
         older: &Older,
     ) -> Result<BTreeSet<String>, Error> {
-        let mut holdings = Snapshots::of(&*self.bucket, &load.lineage).all().await?;
-        holdings
+        let mut stored = Snapshots::of(&*self.bucket, &load.lineage).all().await?;
+        stored
             .snapshots
             .retain(|one| Some(one.active.archive) == loaded.sha256);
-        let Some(own) = holdings.snapshots.pop() else {
+        let Some(own) = stored.snapshots.pop() else {
             return Ok(BTreeSet::new());
         };
         let spool = self.spool().await?;
@@ -252,7 +222,7 @@ impl Profiles<'_> {
         capture: &Capture,
         lease: &Lease,
         from: Ancestor,
-        after: Option<Counted>,
+        after: Option<CountedContents>,
     ) -> UpgradeReport {
         let before = self.count_ancestor(capture, &lease.lineage, from).await;
         let now = self.lineages.now();
@@ -290,7 +260,7 @@ impl Profiles<'_> {
         capture: &Capture,
         lineage: &Lineage,
         from: Ancestor,
-    ) -> Result<Counted, Error> {
+    ) -> Result<CountedContents, Error> {
         let found = self.ancestor(lineage, from).await?;
         let archive = self.fetch_archive(&found.manifest, &found.active, &capture.cancel);
         let archive = archive.await?;
@@ -341,37 +311,4 @@ impl Profiles<'_> {
         let recorded = self.events().record(&saved.subject.tenant, event).await;
         saved.warnings.extend(recorded);
     }
-}
-
-/// What the profile in an archive is known by.
-pub(super) fn count(
-    archive: &Archive,
-    settings: &CheckSettings,
-    spawn: &Spawn,
-) -> Result<Counted, Error> {
-    let mut entries = Vec::new();
-    let reading = ReadSettings {
-        cancel: settings.cancel.clone(),
-        ..ReadSettings::default()
-    };
-    archive.list(&reading, |entry| {
-        let size = match entry.kind {
-            EntryKind::File { size } => size,
-            _ => 0,
-        };
-        entries.push((entry.path.clone(), size));
-        Ok::<_, ArchiveError>(())
-    })?;
-    let identity = check::identity(archive, &entries, settings, spawn)?;
-    let local = identity.local_storage.iter();
-    let local = local.map(|origin| format!("{origin} (localStorage)"));
-    let indexed = identity.indexed_db.iter();
-    let indexed = indexed.map(|origin| format!("{origin} (IndexedDB)"));
-    Ok(Counted {
-        known: ProfileContents {
-            cookies: identity.lives,
-            origins: local.chain(indexed).collect(),
-        },
-        unread: identity.unread,
-    })
 }

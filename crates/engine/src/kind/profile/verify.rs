@@ -98,10 +98,10 @@ impl Profiles<'_> {
     pub async fn verify(self, verify: ProfileVerify) -> Result<ProfileVerified, Error> {
         let started = self.clock.uptime();
         let lineage = self.one_lineage(&verify.subject).await?;
-        let holdings = self.holdings(&lineage).await?;
+        let inventory = self.inventory(&lineage).await?;
         let chosen = match &verify.sha {
-            Some(sha) => holdings.choose_whole(sha)?,
-            None => holdings.active_whole()?,
+            Some(sha) => inventory.choose_whole(sha)?,
+            None => inventory.active_whole()?,
         };
         let name = format!("{VERIFIED}{}-{}", std::process::id(), self.lineages.op_id());
         let scratch = Scratch(self.spool().await?.join(name));

@@ -7,7 +7,7 @@ use crate::report::Exit;
 use clap::Args;
 use serde::Serialize;
 use stasis_engine::kind::profile::{
-    ProfileList, ProfileRow, SnapshotList, SnapshotRow, Standing, UnsavedCopy, unsaved_in,
+    ProfileList, ProfileRow, SnapshotList, SnapshotRow, SnapshotStatus, UnsavedCopy, unsaved_in,
 };
 use stasis_engine::model::id::{ProfileRef, TenantId};
 use std::path::{Path, PathBuf};
@@ -174,7 +174,7 @@ fn snapshots(list: &SnapshotList) -> String {
 }
 
 /// The marks of a snapshot, for people.
-pub(super) fn marks(marks: &[Standing]) -> String {
+pub(super) fn marks(marks: &[SnapshotStatus]) -> String {
     let marks: Vec<String> = marks.iter().map(word).collect();
     if marks.is_empty() {
         return "-".to_owned();

@@ -1,17 +1,16 @@
 //! Looks at a directory that stands still, and makes an archive of it.
 
-use super::Capture;
-use crate::error::{Error, OPEN_DIRECTORY, ProfileError};
+use super::command::Capture;
+use crate::error::{Error, ProfileError};
 use crate::kind::profile::checked;
-use crate::kind::profile::upgrade::{self, Counted};
-use crate::kind::profile::{database_files, facts};
+use crate::kind::profile::contents::{self, CountedContents};
+use crate::kind::profile::directory::{database_files, facts, open};
 use crate::warning::Warning;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::crypt::DataKey;
 use stasis_disk::form::archive::{
     Archive, CreateReport, CreateSettings, EncryptSettings, create_nameless, encrypt_nameless,
 };
-use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::survey::{TreeSurvey, survey};
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::chrome::{CACHES, DatabaseFiles, LEFT_OUT};
@@ -41,7 +40,7 @@ pub(super) struct Made {
     /// What went less well than it should have, such as databases that could not be checked.
     pub(super) unchecked: Vec<Warning>,
     /// What the profile is known by, where it was carried to a newer Chrome.
-    pub(super) counted: Option<Counted>,
+    pub(super) counted: Option<CountedContents>,
 }
 
 impl Made {
@@ -116,14 +115,14 @@ fn checked(
 }
 
 /// What the profile in an archive that was just made is known by.
-fn counted(capture: &Capture, file: &File, scratch: &Path) -> Result<Counted, Error> {
+fn counted(capture: &Capture, file: &File, scratch: &Path) -> Result<CountedContents, Error> {
     let plain = file.try_clone().at("read", scratch)?;
     let settings = CheckSettings {
         cancel: capture.cancel.clone(),
         ..CheckSettings::new(scratch)
     };
     let archive = Archive::over(Arc::new(plain), scratch)?;
-    upgrade::count(&archive, &settings, &capture.spawn)
+    contents::count(&archive, &settings, &capture.spawn)
 }
 
 /// Encrypts an archive that was just made; its report is of the stored bytes from now on, and its digests tell nobody
@@ -218,10 +217,4 @@ fn cookie_store(capture: &Capture, scratch: &Path) -> CookieStore {
     let known =
         root.and_then(|root| check::sqlite::cookie_store(&root, &settings, &capture.spawn).ok());
     known.unwrap_or_default()
-}
-
-/// Opens the directory of a profile.
-pub(in crate::kind::profile) fn open(dir: &Path) -> Result<RootDir, Error> {
-    let root = RootDir::open(dir.components().as_path(), Mounts::Stay);
-    Ok(root.at(OPEN_DIRECTORY, dir)?)
 }

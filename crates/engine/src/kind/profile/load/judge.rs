@@ -1,6 +1,6 @@
 //! What speaks against a snapshot before it is downloaded, and what a failure means for the load.
 
-use super::{FallbackReason, OnFailure, ProfileLoad};
+use super::command::{FallbackReason, OnFailure, ProfileLoad};
 use crate::error::{Error, ErrorKind, ProfileError, ReadError};
 use crate::warning::Warning;
 use stasis_model::format::manifest::{CookieStore, Mode, ProfileManifest};

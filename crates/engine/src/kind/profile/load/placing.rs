@@ -1,10 +1,10 @@
 //! An archive is unpacked, checked and proven, all beside the directory; then it takes its place.
 
+use super::command::{FallbackReason, ProfileLoad};
 use super::judge::Failure;
-use super::{FallbackReason, ProfileLoad};
 use crate::error::{Error, ProfileError};
 use crate::kind::profile::checked::damaged;
-use crate::kind::profile::database_files;
+use crate::kind::profile::directory::database_files;
 use crate::kind::profile::fetch::{Proof, Unproven};
 use stasis_disk::check::{self, CheckReport, CheckSettings};
 use stasis_disk::form::archive::{

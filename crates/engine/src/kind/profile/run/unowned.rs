@@ -10,8 +10,8 @@ use super::watch::Running;
 use super::{ProfileRan, ProfileRun, outcome_of, ran, without_save};
 use crate::error::Error;
 use crate::handle::Profiles;
+use crate::kind::profile::directory::nobody_uses;
 use crate::kind::profile::load::judge::Failure;
-use crate::kind::profile::save::nobody_uses;
 use std::ffi::OsString;
 
 impl Profiles<'_> {

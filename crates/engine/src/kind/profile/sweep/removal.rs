@@ -3,7 +3,7 @@
 use super::A_DAY;
 use crate::error::Error;
 use crate::handle::Profiles;
-use crate::kind::profile::standing::Holdings;
+use crate::kind::profile::inventory::Inventory;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::Lock;
@@ -53,14 +53,14 @@ impl Stale {
 
 impl Profiles<'_> {
     /// Archives without a manifest that nobody will ever give one: a day old, in a lineage that nobody owns.
-    pub(super) async fn stale_orphans(self, holdings: &Holdings) -> Result<Stale, Error> {
+    pub(super) async fn stale_orphans(self, inventory: &Inventory) -> Result<Stale, Error> {
         let mut stale = Stale::default();
-        for (key, size) in &holdings.stored.orphans {
+        for (key, size) in &inventory.stored.orphans {
             let spared = |because: &str| Spared {
                 what: key.to_string(),
                 because: because.to_owned(),
             };
-            if holdings
+            if inventory
                 .lock
                 .as_ref()
                 .is_some_and(|lock| !Lock::is_given_up(lock))
@@ -82,8 +82,8 @@ impl Profiles<'_> {
                     .push(spared("it was written within the last day"));
                 continue;
             }
-            match self.digest_of_orphan(holdings, key).await? {
-                Some(digest) if holdings.is_tombstoned(digest) => {}
+            match self.digest_of_orphan(inventory, key).await? {
+                Some(digest) if inventory.is_tombstoned(digest) => {}
                 Some(digest) => stale.orphans.push((key.clone(), *size, digest)),
                 None => stale.spared.push(spared("it is not what its name says")),
             }
@@ -94,10 +94,10 @@ impl Profiles<'_> {
     /// Which snapshot an archive without a manifest is: a name says so in full, or only how it begins.
     async fn digest_of_orphan(
         self,
-        holdings: &Holdings,
+        inventory: &Inventory,
         key: &Key,
     ) -> Result<Option<ArchiveDigest>, Error> {
-        let Some(object) = layout::snapshot_object(&holdings.lineage, key) else {
+        let Some(object) = layout::snapshot_object(&inventory.lineage, key) else {
             return Ok(None);
         };
         if let Ok(digest) = object.digits.parse() {
@@ -116,12 +116,12 @@ impl Profiles<'_> {
     /// What a sweep would remove if `stale` were tombstoned.
     pub(super) async fn would_go(
         self,
-        holdings: &Holdings,
+        inventory: &Inventory,
         stale: &Stale,
     ) -> Result<Vec<Removed>, Error> {
-        let mut removed = self.tombstoned(holdings).await?;
+        let mut removed = self.tombstoned(inventory).await?;
         let goes = |one: &&StoredSnapshot| stale.snapshots.contains(&one.active.archive);
-        for one in holdings.stored.snapshots.iter().filter(goes) {
+        for one in inventory.stored.snapshots.iter().filter(goes) {
             removed.extend(objects(one));
         }
         let orphan = |(key, size, sha256): &(Key, u64, ArchiveDigest)| Removed {
@@ -137,11 +137,11 @@ impl Profiles<'_> {
     pub(super) async fn remove_tombstoned(self, lineage: &Lineage) -> Result<Vec<Removed>, Error> {
         // Counted by the uptime from here on, so that neither a nap nor a clock that is set back makes a mark younger.
         let (looked_at, since) = (self.lineages.now(), self.clock.uptime());
-        let holdings = self.sound_holdings(lineage).await?;
-        let mut removed = self.tombstoned(&holdings).await?;
+        let inventory = self.sound_inventory(lineage).await?;
+        let mut removed = self.tombstoned(&inventory).await?;
         for (done, one) in removed.iter().enumerate() {
             let now = looked_at.plus(self.clock.uptime().saturating_sub(since));
-            if !lets_remove(&holdings, one.sha256, now) {
+            if !lets_remove(&inventory, one.sha256, now) {
                 tracing::warn!(subject = %lineage, key = one.key, "left to the next sweep: this one took too long");
                 removed.truncate(done);
                 break;
@@ -154,22 +154,22 @@ impl Profiles<'_> {
     }
 
     /// The objects of what is tombstoned, manifests before archives.
-    async fn tombstoned(self, holdings: &Holdings) -> Result<Vec<Removed>, Error> {
+    async fn tombstoned(self, inventory: &Inventory) -> Result<Vec<Removed>, Error> {
         let mut found = Vec::new();
-        let gone = |one: &&StoredSnapshot| holdings.is_tombstoned(one.active.archive);
-        for one in holdings.stored.snapshots.iter().filter(gone) {
+        let gone = |one: &&StoredSnapshot| inventory.is_tombstoned(one.active.archive);
+        for one in inventory.stored.snapshots.iter().filter(gone) {
             found.extend(objects(one));
         }
         // A manifest that cannot be read any more is known by its name; its archive is an orphan from then on.
-        for (key, _) in &holdings.stored.unfit {
-            found.extend(mark_of(holdings, key).map(|sha256| manifest(key.to_string(), sha256)));
+        for (key, _) in &inventory.stored.unfit {
+            found.extend(mark_of(inventory, key).map(|sha256| manifest(key.to_string(), sha256)));
         }
-        for (key, size) in &holdings.stored.orphans {
-            if mark_of(holdings, key).is_none() {
+        for (key, size) in &inventory.stored.orphans {
+            if mark_of(inventory, key).is_none() {
                 continue;
             }
-            let digest = self.digest_of_orphan(holdings, key).await?;
-            if let Some(sha256) = digest.filter(|digest| holdings.is_tombstoned(*digest)) {
+            let digest = self.digest_of_orphan(inventory, key).await?;
+            if let Some(sha256) = digest.filter(|digest| inventory.is_tombstoned(*digest)) {
                 found.push(Removed {
                     key: key.to_string(),
                     sha256,
@@ -202,27 +202,27 @@ fn manifest(key: String, sha256: ArchiveDigest) -> Removed {
 }
 
 /// The tombstone that an object's name begins like.
-fn mark_of(holdings: &Holdings, key: &Key) -> Option<ArchiveDigest> {
-    let object = layout::snapshot_object(&holdings.lineage, key)?;
-    let marks = &holdings.pointer.as_ref()?.tombstones;
+fn mark_of(inventory: &Inventory, key: &Key) -> Option<ArchiveDigest> {
+    let object = layout::snapshot_object(&inventory.lineage, key)?;
+    let marks = &inventory.pointer.as_ref()?.tombstones;
     let fits = |digest: &ArchiveDigest| digest.to_string().starts_with(&object.digits);
     marks.iter().map(|mark| mark.sha256).find(fits)
 }
 
 /// Whether the mark of a snapshot lets requests be sent that remove it.
-fn lets_remove(holdings: &Holdings, archive: ArchiveDigest, now: Timestamp) -> bool {
-    let mut marks = holdings.pointer.iter().flat_map(|found| &found.tombstones);
+fn lets_remove(inventory: &Inventory, archive: ArchiveDigest, now: Timestamp) -> bool {
+    let mut marks = inventory.pointer.iter().flat_map(|found| &found.tombstones);
     marks.any(|mark| mark.sha256 == archive && mark.lets_remove(now))
 }
 
 /// Whether anything of a snapshot lies there.
-pub(super) fn is_listed(holdings: &Holdings, archive: ArchiveDigest) -> bool {
+pub(super) fn is_listed(inventory: &Inventory, archive: ArchiveDigest) -> bool {
     let spelled = archive.to_string();
     let named = |key: &Key| {
-        let object = layout::snapshot_object(&holdings.lineage, key);
+        let object = layout::snapshot_object(&inventory.lineage, key);
         object.is_some_and(|object| spelled.starts_with(&object.digits))
     };
-    let stored = &holdings.stored;
+    let stored = &inventory.stored;
     stored
         .snapshots
         .iter()

@@ -171,13 +171,13 @@ impl World {
     }
 
     async fn delete(&self, target: ArchiveDigest) {
-        let holdings = self
+        let inventory = self
             .engine
             .profiles()
-            .holdings(&self.lineage)
+            .inventory(&self.lineage)
             .await
             .unwrap();
-        let known = known(&holdings, target);
+        let known = known(&inventory, target);
         let deleted = self.engine.lineages.delete(&self.lineage, target, known);
         deleted.await.unwrap();
     }
@@ -408,13 +408,13 @@ async fn retention_keeps_the_newest_the_active_the_pinned_and_what_was_rolled_ba
     }
     let pin = world.engine.lineages.pin(&world.lineage, pinned, true);
     pin.await.unwrap();
-    let holdings = world
+    let inventory = world
         .engine
         .profiles()
-        .holdings(&world.lineage)
+        .inventory(&world.lineage)
         .await
         .unwrap();
-    let to = holdings
+    let to = inventory
         .choose(&chosen.to_string().parse().unwrap())
         .unwrap();
     let (to, reason) = (to.active.clone(), Label::nobody());
@@ -452,7 +452,7 @@ async fn retention_keeps_the_newest_the_active_the_pinned_and_what_was_rolled_ba
 }
 
 #[tokio::test]
-async fn an_unpromoted_snapshot_is_judged_once_its_lease_is_behind_the_fence() {
+async fn an_unpublished_snapshot_is_judged_once_its_lease_is_behind_the_fence() {
     let world = World::in_memory();
     world.save(b"base").await;
     let fence = world.acquire().await;

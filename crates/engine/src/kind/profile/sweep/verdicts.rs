@@ -1,8 +1,8 @@
 //! What the policy says of the snapshots of one lineage.
 
 use crate::handle::Profiles;
-use crate::kind::profile::standing::Holdings;
-use crate::kind::profile::subject::Damage;
+use crate::kind::profile::inventory::Damage;
+use crate::kind::profile::inventory::Inventory;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::pointer::PointerMark;
@@ -41,21 +41,24 @@ impl Profiles<'_> {
     /// Judges what is whole and not deleted. What its writer may yet publish is not judged but kept.
     pub(super) fn judge_snapshots(
         self,
-        holdings: &Holdings,
+        inventory: &Inventory,
         rules: Newest,
         on_doubt: OnDoubt,
     ) -> Judged {
-        let promoted = holdings.published();
-        let fence = holdings.pointer.as_ref().map(|pointer| pointer.fence.epoch);
+        let published = inventory.published();
+        let fence = inventory
+            .pointer
+            .as_ref()
+            .map(|pointer| pointer.fence.epoch);
         let (mut verdicts, mut snapshots) = (Vec::new(), Vec::new());
         let mut digests: BTreeMap<SnapshotId, ArchiveDigest> = BTreeMap::new();
-        for one in &holdings.stored.snapshots {
+        for one in &inventory.stored.snapshots {
             let sha256 = one.active.archive;
-            if holdings.is_tombstoned(sha256) || one.damage().is_some() {
+            if inventory.is_tombstoned(sha256) || one.damage().is_some() {
                 continue;
             }
-            let is_promoted = promoted.contains(&sha256);
-            if !is_promoted && Some(one.manifest.lease_epoch) >= fence {
+            let is_published = published.contains(&sha256);
+            if !is_published && Some(one.manifest.lease_epoch) >= fence {
                 verdicts.push(GcVerdict {
                     sha256,
                     captured_at_ms: one.manifest.captured_at_ms,
@@ -64,10 +67,10 @@ impl Profiles<'_> {
                 });
                 continue;
             }
-            let proven = judged(holdings, one);
+            let proven = judged(inventory, one);
             // What was never published may come back, and still be nobody's profile.
             let snapshot = Snapshot {
-                verified: proven.verified && is_promoted,
+                verified: proven.verified && is_published,
                 ..proven
             };
             digests.insert(snapshot.id.clone(), sha256);
@@ -106,13 +109,13 @@ impl Profiles<'_> {
     }
 }
 
-fn judged(holdings: &Holdings, one: &StoredSnapshot) -> Snapshot {
+fn judged(inventory: &Inventory, one: &StoredSnapshot) -> Snapshot {
     let archive = one.active.archive;
     let at = |marks: &[PointerMark]| {
         let of_it = marks.iter().filter(|mark| mark.sha256 == archive);
         of_it.map(|mark| mark.at_ms).max()
     };
-    let pointer = holdings.pointer.as_ref();
+    let pointer = inventory.pointer.as_ref();
     Snapshot {
         created: one.manifest.captured_at_ms,
         id: archive.to_string()[..DIGITS]
@@ -121,7 +124,7 @@ fn judged(holdings: &Holdings, one: &StoredSnapshot) -> Snapshot {
         group: Label::nobody(),
         bytes: one.manifest.archive_size_bytes,
         origin: SnapshotOrigin::Auto,
-        active: holdings.active() == Some(archive),
+        active: inventory.active() == Some(archive),
         pinned: pointer.is_some_and(|pointer| pointer.is_pinned(archive)),
         verified: pointer
             .is_some_and(|pointer| pointer.is_proven(archive, one.manifest.checked_at_ms)),

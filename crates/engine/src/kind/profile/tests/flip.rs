@@ -49,7 +49,7 @@ async fn an_outage_at_the_flip_is_upload_failed_the_pointer_stays_and_the_next_s
     assert_eq!(failed.kind(), ErrorKind::Unreachable, "{failed}");
     assert_eq!(outcome_of(&failed), RunOutcome::UploadFailed);
     assert_eq!(world.pointer().await.active_archive(), Some(first));
-    assert_eq!(world.nothing_dangles().await, 2, "stored, and unpromoted");
+    assert_eq!(world.nothing_dangles().await, 2, "stored, and unpublished");
     world.bucket.mend();
     world.later(LONG);
     let again = world.save().await.unwrap();

@@ -1,6 +1,5 @@
 //! How the snapshots of one lineage stand to its pointer.
 
-use super::subject::Damage;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::{Lock, LockState};
@@ -16,7 +15,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Standing {
+pub enum SnapshotStatus {
     /// The next run starts from it.
     Active,
     /// Retention keeps it.
@@ -24,7 +23,8 @@ pub enum Standing {
     /// An operator went back to it within the last 30 days.
     RolledBackTo,
     /// It was stored and nothing shows that it was ever active.
-    Unpromoted,
+    #[serde(rename = "unpromoted")]
+    Unpublished,
     /// It was deleted, and goes with the next sweep.
     Tombstoned,
     /// Its archive is missing, or has another size than its manifest says.
@@ -43,7 +43,7 @@ pub struct SnapshotRow {
     /// The first digits of its digest, as they stand in its name.
     pub sha256_prefix: String,
     /// How it stands to the pointer.
-    pub marks: Vec<Standing>,
+    pub marks: Vec<SnapshotStatus>,
     /// What is missing of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub damage: Option<String>,
@@ -83,7 +83,7 @@ impl LockWord {
 
 /// Everything that lies in one lineage, as it was seen.
 #[derive(Debug)]
-pub(super) struct Holdings {
+pub(super) struct Inventory {
     pub(super) lineage: Lineage,
     pub(super) pointer: Option<Pointer>,
     pub(super) lock: Option<Lock>,
@@ -92,7 +92,7 @@ pub(super) struct Holdings {
     pub(super) damage: Vec<String>,
 }
 
-impl Holdings {
+impl Inventory {
     pub(super) fn active(&self) -> Option<ArchiveDigest> {
         self.pointer.as_ref().and_then(Pointer::active_archive)
     }
@@ -140,8 +140,8 @@ impl Holdings {
 
     /// All snapshots, the oldest first, with their marks.
     pub(super) fn rows(&self) -> Vec<SnapshotRow> {
-        let promoted = self.published();
-        let row = |one: &StoredSnapshot| self.row_among(one, &promoted);
+        let published = self.published();
+        let row = |one: &StoredSnapshot| self.row_among(one, &published);
         self.stored.snapshots.iter().map(row).collect()
     }
 
@@ -150,7 +150,7 @@ impl Holdings {
         self.row_among(one, &self.published())
     }
 
-    fn row_among(&self, one: &StoredSnapshot, promoted: &BTreeSet<ArchiveDigest>) -> SnapshotRow {
+    fn row_among(&self, one: &StoredSnapshot, published: &BTreeSet<ArchiveDigest>) -> SnapshotRow {
         let archive = one.active.archive;
         let marked = |marks: fn(&Pointer) -> &[stasis_model::format::pointer::PointerMark]| {
             let pointer = self.pointer.as_ref();
@@ -158,17 +158,23 @@ impl Holdings {
         };
         let damage = one.damage();
         let all = [
-            (Standing::Active, self.active() == Some(archive)),
-            (Standing::Pinned, marked(|pointer| &pointer.pins)),
-            (Standing::RolledBackTo, marked(|pointer| &pointer.rollbacks)),
-            (Standing::Unpromoted, !promoted.contains(&archive)),
-            (Standing::Tombstoned, marked(|pointer| &pointer.tombstones)),
-            (Standing::Damaged, damage.is_some()),
+            (SnapshotStatus::Active, self.active() == Some(archive)),
+            (SnapshotStatus::Pinned, marked(|pointer| &pointer.pins)),
             (
-                Standing::DamagedDatabases,
+                SnapshotStatus::RolledBackTo,
+                marked(|pointer| &pointer.rollbacks),
+            ),
+            (SnapshotStatus::Unpublished, !published.contains(&archive)),
+            (
+                SnapshotStatus::Tombstoned,
+                marked(|pointer| &pointer.tombstones),
+            ),
+            (SnapshotStatus::Damaged, damage.is_some()),
+            (
+                SnapshotStatus::DamagedDatabases,
                 !one.manifest.damaged_databases.is_empty(),
             ),
-            (Standing::Encrypted, one.manifest.is_encrypted()),
+            (SnapshotStatus::Encrypted, one.manifest.is_encrypted()),
         ];
         let marks = all.into_iter().filter(|(_, holds)| *holds);
         SnapshotRow {
@@ -177,6 +183,25 @@ impl Holdings {
             marks: marks.map(|(mark, _)| mark).collect(),
             damage,
             manifest: one.manifest.clone(),
+        }
+    }
+}
+
+/// What is missing of a snapshot.
+pub(super) trait Damage {
+    /// What is missing; `None` when it is whole by its sizes.
+    fn damage(&self) -> Option<String>;
+}
+
+impl Damage for StoredSnapshot {
+    fn damage(&self) -> Option<String> {
+        let promised = self.manifest.archive_size_bytes;
+        match self.archive_size {
+            Some(size) if size == promised => None,
+            Some(size) => Some(format!(
+                "its archive has {size} bytes, its manifest says {promised}"
+            )),
+            None => Some("its archive is missing".to_owned()),
         }
     }
 }
