@@ -19,6 +19,7 @@ mod batch;
 mod disk;
 mod doubt;
 mod listing;
+mod pending;
 mod reserve;
 mod temp;
 mod tree;

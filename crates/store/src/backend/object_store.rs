@@ -8,13 +8,14 @@
 //! Every request ends within a time that grows only with its size. Requests are never redirected.
 
 mod answer;
+mod explanation;
 mod settings;
 mod upload;
 mod wire;
 
-pub use answer::Cause;
+pub use explanation::{Cause, Explain, Explanation};
 pub use settings::TransferSettings;
-pub use wire::{Explain, Explanation, HttpWitness};
+pub use wire::HttpWitness;
 
 use crate::bucket::{
     Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, ListedPage, Object, PageToken,

@@ -8,6 +8,7 @@
 //! removes, because the lock beside it is free; between 3 and 4 some names may be lost, and nobody was told that they exist.
 
 use super::disk::Disk;
+use super::pending::StagedBatch;
 use super::temp::remove_flat;
 use super::tree::RETRY_BUDGET;
 use super::trouble::FileTrouble;
@@ -22,30 +23,9 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Up to so many directories are synced one by one.
 const FEW: usize = 2;
-
-/// The batches that are being written.
-#[derive(Default)]
-pub(super) struct Batches(Mutex<HashMap<OpId, StagedBatch>>);
-
-/// One batch.
-struct StagedBatch {
-    directory: OwnedFd,
-    name: String,
-    /// The file whose lock says that we live.
-    lock_name: String,
-    _lock: File,
-    staged: Vec<Key>,
-}
-
-impl Batches {
-    fn open(&self) -> MutexGuard<'_, HashMap<OpId, StagedBatch>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl Disk {
     pub(super) fn stage(&self, batch: OpId, key: &Key, body: &[u8]) -> Result<(), FileTrouble> {

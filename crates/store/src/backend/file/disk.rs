@@ -1,8 +1,7 @@
 //! The blocking half of a bucket in a directory.
 
-use super::batch::Batches;
-use super::doubt::Doubts;
 use super::listing::KeyWalk;
+use super::pending::{Batches, Doubts};
 use super::reserve;
 use super::temp::{Temp, Workshop};
 use super::tree::{OWN, RETRY_BUDGET, Tree, is_there};

@@ -10,30 +10,17 @@
 //! read after that was durable. Two processes that come at once write the same bytes.
 
 use super::disk::{Disk, lock_name};
+use super::temp::MARK;
 use super::trouble::FileTrouble;
 use crate::layout::Key;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use sha2::{Digest, Sha256};
-use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How marks are called.
-pub(super) const MARK: &str = ".doubt";
 /// No key is longer.
 const LONGEST: u64 = 4096;
-
-/// The objects that this process could not even mark.
-#[derive(Default)]
-pub(super) struct Doubts(Mutex<HashSet<Key>>);
-
-impl Doubts {
-    fn open(&self) -> MutexGuard<'_, HashSet<Key>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 fn mark_name(key: &Key) -> String {
     let mut name = String::with_capacity(64 + MARK.len());

@@ -20,6 +20,8 @@ use std::time::Duration;
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 const SWEEP: &str = "sweep";
+/// How the marks of objects in doubt are called.
+pub(super) const MARK: &str = ".doubt";
 /// How the directory of a batch is called.
 const BATCH: &str = ".batch";
 
@@ -99,7 +101,7 @@ impl Workshop {
             if name.to_bytes().ends_with(BATCH.as_bytes()) {
                 self.remove_dead_batch(name)?;
             }
-            has_doubts |= name.to_bytes().ends_with(super::doubt::MARK.as_bytes());
+            has_doubts |= name.to_bytes().ends_with(MARK.as_bytes());
             if !name.to_bytes().ends_with(b".tmp") {
                 continue;
             }

@@ -1,6 +1,7 @@
 //! What an answer means.
 
-use super::wire::{Explain, ResponseInfo};
+use super::explanation::{Cause, Explain};
+use super::wire::ResponseInfo;
 use crate::bucket::{BucketError, BucketErrorKind, Swap};
 use crate::excerpt::excerpt;
 use crate::layout::Key;
@@ -14,38 +15,6 @@ use tokio::time::error::Elapsed;
 
 /// How much of the library's own words is shown: a key, a URL and a cause fit in.
 const SOURCE_LENGTH: usize = 600;
-
-/// What a store's own word for a refusal means.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Cause {
-    /// The object is missing, and the bucket is not.
-    NoSuchObject,
-    /// The bucket is missing.
-    NoSuchBucket,
-    /// The upload was completed, aborted, or never begun.
-    NoSuchUpload,
-    /// The store does not believe who we are.
-    Denied,
-    /// The request took the store too long: it may have been applied.
-    TimedOut,
-    /// The store cannot now.
-    Busy,
-    /// There is no room left.
-    Full,
-}
-
-impl Cause {
-    fn kind(self) -> Option<BucketErrorKind> {
-        match self {
-            Self::NoSuchObject | Self::NoSuchUpload => None,
-            Self::NoSuchBucket => Some(BucketErrorKind::Absent),
-            Self::Denied => Some(BucketErrorKind::Denied),
-            Self::TimedOut | Self::Busy => Some(BucketErrorKind::Unreachable),
-            Self::Full => Some(BucketErrorKind::Full),
-        }
-    }
-}
 
 /// A request that was made, and how it ended.
 pub(super) struct Sent<T>(pub(super) Result<T, StoreFailure>);

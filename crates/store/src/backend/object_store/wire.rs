@@ -5,7 +5,7 @@
 //! inside it leaves its answer there. Requests to the metadata service are not witnessed: they are not the answer.
 
 use super::TransferSettings;
-use super::answer::Cause;
+use super::explanation::{Explain, Explanation};
 use ::object_store::ClientOptions;
 use ::object_store::client::{
     ClientConfigKey, HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse,
@@ -55,22 +55,6 @@ impl ResponseInfo {
         }
     }
 }
-
-/// Why a store refused, as far as its answer says: in one line each, short, and fit to be shown.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Explanation {
-    /// Whether the store had a word for it.
-    pub has_code: bool,
-    /// What that word means.
-    pub cause: Option<Cause>,
-    /// What the store said, in brackets after a space; empty where it said nothing.
-    pub remark: String,
-    /// What a person should hear about the answer.
-    pub sentence: String,
-}
-
-/// Reads why a store refused, from the status, the headers and the body of its answer.
-pub type Explain = fn(StatusCode, &HeaderMap, &str) -> Explanation;
 
 tokio::task_local! {
     static PAGE: Arc<Mutex<ResponseInfo>>;
