@@ -4,7 +4,6 @@ use crate::error::Error;
 use crate::open::Engine;
 use serde::Serialize;
 use stasis_model::time::Clock;
-pub use stasis_store::copying::CopyError;
 use stasis_store::copying::copy;
 
 /// A store that was copied.

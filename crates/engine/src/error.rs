@@ -2,19 +2,16 @@
 //!
 //! Beneath every verb and every kind: what only one kind can meet is a leaf here, so that [`Error`] names it without the kind.
 
-mod operator;
 mod profile;
 mod project;
 mod workspace;
 
-pub use operator::OperatorError;
 pub use profile::ProfileError;
 pub use project::ProjectError;
 pub use workspace::{Freeable, NoRoom, RoomUse, WorkspaceError};
 
 use crate::error_kind;
 pub use crate::error_kind::ErrorKind;
-pub(crate) use crate::error_kind::bucket as bucket_kind;
 pub use stasis_model::failure::error_chain;
 use stasis_model::failure::{Failure, Kinded};
 
@@ -34,13 +31,10 @@ use stasis_model::protocol::operation::UnsettledChange;
 use stasis_model::workspace::{BadReference, NoSlot};
 pub use stasis_quiesce::group::GroupError;
 pub use stasis_store::bucket::{BucketError, BucketErrorKind};
-use stasis_store::copying::CopyError;
 pub use stasis_store::documents::lineages::{LineageError, ReadError};
-use stasis_store::documents::policies::PolicyError;
-use stasis_store::documents::profiles::ManifestError;
 pub use stasis_store::documents::roots::ChangeError;
-use stasis_store::location::BadLocation;
-use stasis_store::probe::ProbeReport;
+use stasis_store::location::{BadLocation, StoreLocation};
+use stasis_store::probe::{self, ProbeReport};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -58,9 +52,6 @@ pub enum Error {
     /// The store itself.
     #[error(transparent)]
     Bucket(#[from] BucketError),
-    /// A tenant's policy.
-    #[error(transparent)]
-    Policy(#[from] PolicyError),
     /// The store's address.
     #[error(transparent)]
     Location(#[from] BadLocation),
@@ -79,9 +70,6 @@ pub enum Error {
     /// The index of a repository.
     #[error(transparent)]
     Index(#[from] ChangeError),
-    /// A copy of a store.
-    #[error(transparent)]
-    Copy(#[from] CopyError),
     /// A repository that this build must leave alone.
     #[error(transparent)]
     UnfitRepo(#[from] BadRepo),
@@ -205,20 +193,6 @@ pub enum Error {
     /// An archive.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// The store does not keep its word.
-    #[error("the store `{store}` is refused for more than one writer: {}", stasis_store::probe::summary(.report))]
-    Untrustworthy {
-        /// Which store.
-        store: String,
-        /// What it did.
-        report: Box<ProbeReport>,
-    },
-    /// There are no credentials for the store.
-    #[error("there are no credentials for the store `{store}`")]
-    NoCredentials {
-        /// Which store.
-        store: String,
-    },
     /// What is stored as a tenant's policy cannot be used.
     #[error("the stored policy of tenant `{tenant}` cannot be used")]
     UnfitPolicy {
@@ -228,41 +202,6 @@ pub enum Error {
         #[source]
         source: BadSetting,
     },
-    /// A signal came before the lease did.
-    #[error("interrupted while the lease of `{0}` was being acquired")]
-    Interrupted(Lineage),
-    /// A lease would run out between two renewals.
-    #[error(
-        "renewing every {every:?} is too seldom for a lease of {ttl:?}: it must be at least twice per lease"
-    )]
-    RenewsTooSlowly {
-        /// How often it was to be renewed.
-        every: Duration,
-        /// How long it lasts.
-        ttl: Duration,
-    },
-    /// A lease may not last that long.
-    #[error(
-        "a lease of {0:?} is too long: a dead holder would block the lineage; at most 7 days are allowed"
-    )]
-    TooLong(Duration),
-    /// The operation belongs to another store than the one that was asked.
-    #[error("operation `{op_id}` was recorded for the store `{store}`, not for this one")]
-    OtherStore {
-        /// Which operation.
-        op_id: OpId,
-        /// Where it was carried out.
-        store: String,
-    },
-    /// The lineage was never owned.
-    #[error("`{0}` has no lock: nobody ever acquired it")]
-    NeverLocked(Lineage),
-    /// What an operator asked of a profile.
-    #[error(transparent)]
-    Operator(#[from] OperatorError),
-    /// Nobody recorded such an operation.
-    #[error("no record of operation `{0}` on this host or in the store")]
-    NoSuchOperation(OpId),
 }
 
 /// What is done to a directory that is to be read.
@@ -316,11 +255,81 @@ impl Error {
     }
 
     /// A manifest that cannot be used, unless it was only the store that failed.
-    pub(crate) fn unusable(error: ManifestError) -> Self {
+    pub(crate) fn unusable(error: ReadError) -> Self {
         match error {
-            ManifestError::Bucket(error) => error.into(),
-            error => OperatorError::Manifest(error).into(),
+            ReadError::Bucket(error) => error.into(),
+            error => ProfileError::UnusableManifest(error).into(),
         }
+    }
+
+    /// There are no credentials for the store.
+    pub(crate) fn no_credentials(store: &StoreLocation) -> Self {
+        let said = format!("there are no credentials for the store `{store}`");
+        let hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile in ~/.aws/credentials";
+        Failure::of(ErrorKind::Invalid, said).with_hint(hint).into()
+    }
+
+    /// The store does not keep its word.
+    pub(crate) fn untrustworthy(store: &str, report: &ProbeReport) -> Self {
+        let why = probe::summary(report);
+        let said = format!("the store `{store}` is refused for more than one writer: {why}");
+        let hint = "use a store that honours conditional writes; `stasis store probe` shows what this one does";
+        Failure::of(ErrorKind::Limit, said).with_hint(hint).into()
+    }
+
+    /// A signal came before the lease did.
+    pub(crate) fn interrupted(lineage: &Lineage) -> Self {
+        let said = format!("interrupted while the lease of `{lineage}` was being acquired");
+        let hint = "if the lock had been taken already, nobody owns it and it expires by itself";
+        Failure::of(ErrorKind::Cancelled, said)
+            .with_hint(hint)
+            .into()
+    }
+
+    /// The lineage was never owned.
+    pub(crate) fn never_locked(lineage: &Lineage) -> Self {
+        let said = format!("`{lineage}` has no lock: nobody ever acquired it");
+        let hint =
+            "check the spelling: <tenant>/<profile>@<chrome-major>; names are case-sensitive";
+        Failure::of(ErrorKind::NotFound, said)
+            .with_hint(hint)
+            .into()
+    }
+
+    /// A lease would run out between two renewals.
+    pub(crate) fn renews_too_slowly(every: Duration, ttl: Duration) -> Self {
+        let said = format!(
+            "renewing every {every:?} is too seldom for a lease of {ttl:?}: it must be at least twice per lease"
+        );
+        let hint = "renew more often, or ask for a longer lease";
+        Failure::of(ErrorKind::Invalid, said).with_hint(hint).into()
+    }
+
+    /// A lease may not last that long.
+    pub(crate) fn lease_too_long(ttl: Duration) -> Self {
+        let said = format!(
+            "a lease of {ttl:?} is too long: a dead holder would block the lineage; at most 7 days are allowed"
+        );
+        Failure::of(ErrorKind::Invalid, said).into()
+    }
+
+    /// Nobody recorded such an operation.
+    pub(crate) fn no_such_operation(op_id: OpId) -> Self {
+        let said = format!("no record of operation `{op_id}` on this host or in the store");
+        let hint = "ask on the host that ran the operation, with the same --store";
+        Failure::of(ErrorKind::NotFound, said)
+            .with_hint(hint)
+            .into()
+    }
+
+    /// The operation belongs to another store than the one that was asked.
+    pub(crate) fn other_store(op_id: OpId, store: &str) -> Self {
+        let said =
+            format!("operation `{op_id}` was recorded for the store `{store}`, not for this one");
+        let hint = format!(
+            "ask with --store '{store}', or say --same-store if this is another address of it"
+        );
+        Failure::of(ErrorKind::Invalid, said).with_hint(hint).into()
     }
 }
 
@@ -328,22 +337,15 @@ impl Error {
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Lineage(error) => error_kind::lineage(error),
-            Self::Operator(error) => error.kind(),
-            Self::Read(error) => error_kind::read(error),
-            Self::Bucket(error) => error_kind::bucket(error),
-            Self::Policy(error) => error_kind::policy(error),
+            Self::Lineage(error) => error.kind(),
+            Self::Read(error) => error.kind(),
+            Self::Bucket(error) => Kinded::kind(error),
             Self::Location(_)
-            | Self::NoCredentials { .. }
-            | Self::RenewsTooSlowly { .. }
-            | Self::TooLong(_)
             | Self::RepoExists(_)
             | Self::Ambiguous { .. }
             | Self::NotDamaged(_)
             | Self::DamagedToo { .. }
-            | Self::StoreInside(_)
-            | Self::OtherStore { .. } => ErrorKind::Invalid,
-            Self::Interrupted(_) => ErrorKind::Cancelled,
+            | Self::StoreInside(_) => ErrorKind::Invalid,
             Self::Failed(failure) => error_kind::failure_kind(failure),
             Self::Clone(error) => error_kind::clone(error),
             Self::Check(error) => error_kind::check(error),
@@ -351,21 +353,15 @@ impl Error {
             Self::Profile(error) => error.kind(),
             Self::Project(error) => error.kind(),
             Self::Workspace(error) => error.kind(),
-            Self::Untrustworthy { .. }
-            | Self::UnfitPolicy { .. }
-            | Self::UnfitRepo(_)
-            | Self::Shrunk { .. } => ErrorKind::Limit,
-            Self::NeverLocked(_)
-            | Self::NoRepo(_)
+            Self::UnfitPolicy { .. } | Self::UnfitRepo(_) | Self::Shrunk { .. } => ErrorKind::Limit,
+            Self::NoRepo(_)
             | Self::NoArchive(_)
             | Self::NoSuchSnapshot { .. }
             | Self::NoSuchEntry { .. }
-            | Self::NoSuchOperation(_)
             | Self::Group(GroupError::Start { .. }) => ErrorKind::NotFound,
             Self::Group(_) => ErrorKind::Bug,
             Self::Chunk(error) => error_kind::chunk(error),
-            Self::Index(error) => error_kind::change(error),
-            Self::Copy(error) => error_kind::copy(error),
+            Self::Index(error) => error.kind(),
             Self::UnfitSnapshot { .. }
             | Self::LostManifest(_)
             | Self::LostIndex(_)

@@ -8,74 +8,10 @@ use stasis_disk::tree::restore::RestoreError as PlaceError;
 use stasis_disk::tree::walk::WalkError;
 use stasis_disk::tree::write::TreeWriteError;
 use stasis_model::failure::{Failure, Kinded};
-use stasis_model::format::manifest::IndexRefusal;
-use stasis_model::protocol::step::Refusal;
-use stasis_store::bucket::{BucketError, BucketErrorKind};
-use stasis_store::copying::CopyError;
-use stasis_store::documents::lineages::{LineageError, ReadError};
-use stasis_store::documents::policies::PolicyError;
-use stasis_store::documents::roots::ChangeError;
+use stasis_store::bucket::BucketError;
 use std::io;
 
 pub use stasis_model::failure::ErrorKind;
-
-pub(crate) fn lineage(error: &LineageError) -> ErrorKind {
-    match error {
-        LineageError::Unknown(_) => ErrorKind::Unknown,
-        LineageError::Store { source, .. } => read(source),
-        LineageError::Refused { refusal, .. } => refused(refusal),
-        _ => ErrorKind::Bug,
-    }
-}
-
-pub(crate) fn refused(refusal: &Refusal) -> ErrorKind {
-    match refusal {
-        Refusal::Held(_) | Refusal::HolderChanged { .. } | Refusal::PointerMoved { .. } => {
-            ErrorKind::Conflict
-        }
-        Refusal::LockLost(_) => ErrorKind::Fenced,
-        Refusal::Diverged { .. } => ErrorKind::Diverged,
-        Refusal::NotHeld
-        | Refusal::NoPointer
-        | Refusal::Tombstoned(_)
-        | Refusal::NoSuchSnapshot(_) => ErrorKind::NotFound,
-        Refusal::PointerLost(_) => ErrorKind::Corrupt,
-        Refusal::NotExpired => ErrorKind::Invalid,
-        Refusal::IsActive(_) | Refusal::IsPinned(_) | Refusal::IsLast(_) | Refusal::Full { .. } => {
-            ErrorKind::Limit
-        }
-        Refusal::Contended | Refusal::Outrun { .. } => ErrorKind::Retry,
-        _ => ErrorKind::Bug,
-    }
-}
-
-pub(crate) fn read(error: &ReadError) -> ErrorKind {
-    match error {
-        ReadError::Bucket(error) => bucket(error),
-        _ => ErrorKind::Corrupt,
-    }
-}
-
-pub(crate) fn bucket(error: &BucketError) -> ErrorKind {
-    match error.kind {
-        BucketErrorKind::Absent => ErrorKind::NotFound,
-        BucketErrorKind::Denied => ErrorKind::Denied,
-        BucketErrorKind::Corrupt => ErrorKind::Corrupt,
-        BucketErrorKind::Full | BucketErrorKind::TooLarge => ErrorKind::Limit,
-        BucketErrorKind::Unsupported => ErrorKind::Invalid,
-        _ => ErrorKind::Unreachable,
-    }
-}
-
-pub(crate) fn policy(error: &PolicyError) -> ErrorKind {
-    match error {
-        PolicyError::Read { source, .. } => read(source),
-        PolicyError::Setting(_) => ErrorKind::Invalid,
-        PolicyError::Write { source, .. } => bucket(source),
-        PolicyError::Contended { .. } => ErrorKind::Retry,
-        _ => ErrorKind::Unknown,
-    }
-}
 
 pub(crate) fn clone(error: &CloneError) -> ErrorKind {
     match error {
@@ -136,7 +72,7 @@ pub(crate) fn walk(error: &WalkError) -> ErrorKind {
 pub(crate) fn chunk(error: &ChunkError) -> ErrorKind {
     match error {
         ChunkError::Moving { source, .. } => match source.downcast_ref::<BucketError>() {
-            Some(error) => bucket(error),
+            Some(error) => Kinded::kind(error),
             None => source
                 .downcast_ref::<io::Error>()
                 .map_or(ErrorKind::Bug, io_kind),
@@ -146,28 +82,6 @@ pub(crate) fn chunk(error: &ChunkError) -> ErrorKind {
         ChunkError::NoSuchEntry(_) => ErrorKind::NotFound,
         ChunkError::Tools(_) => ErrorKind::Bug,
         _ => ErrorKind::Corrupt,
-    }
-}
-
-pub(crate) fn copy(error: &CopyError) -> ErrorKind {
-    match error {
-        CopyError::Bucket(error) => bucket(error),
-        CopyError::Diverged(_) => ErrorKind::Diverged,
-        _ => ErrorKind::Retry,
-    }
-}
-
-pub(crate) fn change(error: &ChangeError) -> ErrorKind {
-    match error {
-        ChangeError::Refused(IndexRefusal::Diverged { .. }) => ErrorKind::Diverged,
-        ChangeError::Refused(IndexRefusal::Absent(_) | IndexRefusal::Gone(_)) => {
-            ErrorKind::NotFound
-        }
-        ChangeError::Refused(_) => ErrorKind::Limit,
-        ChangeError::Read(error) => read(error),
-        ChangeError::Write(error) => bucket(error),
-        ChangeError::Contended => ErrorKind::Retry,
-        _ => ErrorKind::Unknown,
     }
 }
 
@@ -207,7 +121,7 @@ pub(crate) fn failure_kind(failure: &Failure) -> ErrorKind {
 pub(crate) fn io_kind(error: &io::Error) -> ErrorKind {
     let inner = error.get_ref();
     if let Some(error) = inner.and_then(|inner| inner.downcast_ref::<BucketError>()) {
-        return bucket(error);
+        return Kinded::kind(error);
     }
     Kinded::kind(error)
 }

@@ -98,7 +98,7 @@ impl Leases<'_> {
         let renew_every = self.pace(&mut hold).await?;
         let acquired = tokio::select! {
             acquired = self.acquire(hold.acquire.clone()) => acquired?,
-            Some(_) = hold.signals.recv() => return Err(Error::Interrupted(subject)),
+            Some(_) = hold.signals.recv() => return Err(Error::interrupted(&subject)),
         };
         let (lease, mut warnings) = (acquired.lease, acquired.warnings);
         let variables = [
@@ -142,7 +142,7 @@ impl Leases<'_> {
         let policy = self.tenants().policy(&hold.acquire.lineage.tenant).await?;
         let ttl = *hold.acquire.ttl.get_or_insert(policy.lease_ttl());
         match hold.renew_every {
-            Some(every) if every > ttl / 2 => Err(Error::RenewsTooSlowly { every, ttl }),
+            Some(every) if every > ttl / 2 => Err(Error::renews_too_slowly(every, ttl)),
             Some(every) => Ok(every),
             None => Ok(policy.renew_every().min(ttl / 3)),
         }

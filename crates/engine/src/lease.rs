@@ -176,7 +176,7 @@ impl Leases<'_> {
     /// What was asked for, else what the tenant's policy says.
     async fn ttl(self, lineage: &Lineage, asked: Option<Duration>) -> Result<Duration, Error> {
         match asked {
-            Some(ttl) if ttl > LONGEST => Err(Error::TooLong(ttl)),
+            Some(ttl) if ttl > LONGEST => Err(Error::lease_too_long(ttl)),
             Some(ttl) => Ok(ttl),
             None => Ok(self.tenants().policy(&lineage.tenant).await?.lease_ttl()),
         }
@@ -252,9 +252,7 @@ impl Leases<'_> {
     /// Tells who holds the lineage.
     pub async fn show(self, lineage: &Lineage) -> Result<Shown, Error> {
         let found = self.lineages.lock(lineage).await?;
-        let lock = found
-            .ok_or_else(|| Error::NeverLocked(lineage.clone()))?
-            .value;
+        let lock = found.ok_or_else(|| Error::never_locked(lineage))?.value;
         let pointer = self.lineages.pointer(lineage).await?;
         let now = self.lineages.now();
         Ok(Shown {
@@ -273,7 +271,7 @@ impl Leases<'_> {
         self.store().ensure_trusted().await?;
         let found = self.lineages.lock(&cmd.lineage).await?;
         let lock = found
-            .ok_or_else(|| Error::NeverLocked(cmd.lineage.clone()))?
+            .ok_or_else(|| Error::never_locked(&cmd.lineage))?
             .value;
         let seen = cmd.seen.unwrap_or_else(|| lock.fence());
         let result = self
@@ -317,7 +315,7 @@ fn never_locked<T>(result: &Result<T, LineageError>, lineage: &Lineage) -> Resul
         Err(LineageError::Refused {
             refusal: Refusal::LockLost(Lost::NoLock),
             ..
-        }) => Err(Error::NeverLocked(lineage.clone())),
+        }) => Err(Error::never_locked(lineage)),
         _ => Ok(()),
     }
 }

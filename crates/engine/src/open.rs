@@ -209,9 +209,7 @@ async fn s3_access(asked: &S3Location, aws: AwsSettings) -> Result<(S3Location, 
         CredentialSource::Instance => S3Access::Instance,
         CredentialSource::Anonymous => S3Access::Anonymous,
         CredentialSource::Static => {
-            let missing = || Error::NoCredentials {
-                store: StoreLocation::S3(asked.clone()).to_string(),
-            };
+            let missing = || Error::no_credentials(&StoreLocation::S3(asked.clone()));
             S3Access::Keys(variables.or(profile.credentials).ok_or_else(missing)?)
         }
     };

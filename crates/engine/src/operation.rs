@@ -120,21 +120,18 @@ impl Operations<'_> {
             Some(record) => record,
             None => operations::find(&*self.bucket, op_id)
                 .await?
-                .ok_or(Error::NoSuchOperation(op_id))?,
+                .ok_or_else(|| Error::no_such_operation(op_id))?,
         };
         let store = record.store();
         let elsewhere = !store.is_empty() && store != self.location.to_string();
         if elsewhere && !same_store {
-            return Err(Error::OtherStore {
-                op_id,
-                store: store.to_owned(),
-            });
+            return Err(Error::other_store(op_id, store));
         }
         let fate = match &record {
             OperationRecord::Lineage(record) => self.lineages.settle(record).await?,
             OperationRecord::Index(record) => {
                 let root = ChunkRoot::named(&record.root);
-                let root = root.ok_or(Error::NoSuchOperation(op_id))?;
+                let root = root.ok_or_else(|| Error::no_such_operation(op_id))?;
                 let root = self.rooted(root).dirs().root();
                 let index = root.index().await?.map(|found| found.value);
                 record.unknown.settle(op_id, index.as_ref())

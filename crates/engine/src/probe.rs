@@ -85,10 +85,7 @@ impl StoreHealth<'_> {
         if trustworthy(&report) {
             return Ok(());
         }
-        Err(Error::Untrustworthy {
-            store,
-            report: Box::new(report),
-        })
+        Err(Error::untrustworthy(&store, &report))
     }
 
     async fn keep_report(self, report: &ProbeReport) {

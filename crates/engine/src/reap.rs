@@ -75,7 +75,7 @@ impl Leases<'_> {
             Some(lineage) => {
                 let lock = self.lineages.lock(lineage).await;
                 if let Ok(None) = lock {
-                    return Err(Error::NeverLocked(lineage.clone()));
+                    return Err(Error::never_locked(lineage));
                 }
                 vec![lineage.clone()]
             }

@@ -88,15 +88,22 @@ pub const OPEN_DIRECTORY: &str = "open the directory";
 /// An operation that failed, for whoever reports it.
 ///
 /// `Display` says what was being done to what; why is the source, and is printed by whoever prints the chain. A directory
-/// that is not there is said in one line without a source: everybody knows why it could not be opened.
+/// that is not there is said in one line without a source: everybody knows why it could not be opened. A failure
+/// [`of`](Self::of) another error says what that one says.
 pub struct Failure(Box<Parts>);
 
 struct Parts {
     kind: ErrorKind,
-    op: Cow<'static, str>,
-    target: String,
+    /// `None` where the source has the sentence.
+    act: Option<Act>,
     hint: Option<Cow<'static, str>>,
     source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+/// What was being done, to what.
+struct Act {
+    op: Cow<'static, str>,
+    target: String,
 }
 
 impl Failure {
@@ -104,8 +111,10 @@ impl Failure {
     pub fn new(kind: ErrorKind, op: impl Into<Cow<'static, str>>, target: impl Display) -> Self {
         Self(Box::new(Parts {
             kind,
-            op: op.into(),
-            target: target.to_string(),
+            act: Some(Act {
+                op: op.into(),
+                target: target.to_string(),
+            }),
             hint: None,
             source: None,
         }))
@@ -121,6 +130,16 @@ impl Failure {
         Self::new(Kinded::kind(&error), op, target).because(error)
     }
 
+    /// A failure that says what `error` says, be it an error or a sentence: for what has words of its own.
+    pub fn of(kind: ErrorKind, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(Box::new(Parts {
+            kind,
+            act: None,
+            hint: None,
+            source: Some(error.into()),
+        }))
+    }
+
     /// The same, with what the user can do now: one line, a command where there is one.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
@@ -128,7 +147,7 @@ impl Failure {
         self
     }
 
-    /// The same, with why it failed.
+    /// The same, with why it failed. A failure [`of`](Self::of) an error has its reason already.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
@@ -140,18 +159,23 @@ impl Failure {
         self.0.kind
     }
 
-    /// What was being done: a verb with what belongs to it.
+    /// What was being done: a verb with what belongs to it; nothing where another error has the words.
     pub fn op(&self) -> &str {
-        &self.0.op
+        self.0.act.as_ref().map_or("", |act| &act.op)
     }
 
     /// To what it was being done.
     pub fn target(&self) -> &str {
-        &self.0.target
+        self.0.act.as_ref().map_or("", |act| &act.target)
+    }
+
+    /// The error of this type that it is of, or that is why.
+    pub fn cause<E: Error + 'static>(&self) -> Option<&E> {
+        self.0.source.as_ref()?.downcast_ref()
     }
 
     fn is_missing_directory(&self) -> bool {
-        self.0.kind == ErrorKind::NotFound && self.0.op == OPEN_DIRECTORY
+        self.0.kind == ErrorKind::NotFound && self.op() == OPEN_DIRECTORY
     }
 
     /// What the user can do now.
@@ -173,10 +197,14 @@ impl Failure {
 
 impl Display for Failure {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.is_missing_directory() {
-            return write!(f, "{}: no such directory", self.0.target);
+        match (&self.0.act, &self.0.source) {
+            (Some(act), _) if self.is_missing_directory() => {
+                write!(f, "{}: no such directory", act.target)
+            }
+            (Some(act), _) => write!(f, "could not {} `{}`", act.op, act.target),
+            (None, Some(source)) => source.fmt(f),
+            (None, None) => f.write_str("it failed"),
         }
-        write!(f, "could not {} `{}`", self.0.op, self.0.target)
     }
 }
 
@@ -184,8 +212,8 @@ impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.debug_struct("Failure")
             .field("kind", &self.0.kind)
-            .field("op", &self.0.op)
-            .field("target", &self.0.target)
+            .field("op", &self.op())
+            .field("target", &self.target())
             .field("hint", &self.0.hint)
             .field("source", &self.0.source)
             .finish()
@@ -195,7 +223,10 @@ impl fmt::Debug for Failure {
 impl Error for Failure {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         let source = self.0.source.as_ref()?;
-        (!self.is_missing_directory()).then_some(source.as_ref())
+        match self.0.act {
+            Some(_) => (!self.is_missing_directory()).then_some(source.as_ref()),
+            None => source.source(),
+        }
     }
 }
 
@@ -295,6 +326,19 @@ mod tests {
             chain,
             "could not save `notes`: could not open `lock`: permission denied"
         );
+    }
+
+    #[test]
+    fn a_failure_of_another_error_says_what_that_one_says() {
+        let inner = Err::<(), _>(denied()).at("open", "/a/b").unwrap_err();
+        let said = error_chain(&inner);
+        let outer = Failure::of(ErrorKind::Conflict, inner).with_hint("wait");
+
+        assert_eq!(error_chain(&outer), said);
+        assert_eq!(outer.kind(), ErrorKind::Conflict);
+        assert_eq!(outer.cause::<Failure>().unwrap().op(), "open");
+        let sentence = Failure::of(ErrorKind::Limit, "there are too many");
+        assert_eq!(error_chain(&sentence), "there are too many");
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Every error → words, hint, exit code.
 
-mod operator;
 mod profile;
 mod project;
 mod repository;
@@ -13,6 +12,7 @@ use stasis_engine::clone::CloneError;
 use stasis_engine::error::{
     BucketError, BucketErrorKind, Error, ErrorKind, LineageError, ReadError,
 };
+use stasis_engine::model::failure::Failure;
 use stasis_engine::model::format::lease::Lock;
 use stasis_engine::model::protocol::operation::OperationKind;
 use stasis_engine::model::protocol::step::Refusal;
@@ -179,7 +179,7 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
     }
     let text = match error {
         Error::Lineage(error) => return lineage_hint(error),
-        Error::Operator(error) => return operator::hint(error),
+        Error::Failed(failure) => return failure_hint(failure),
         Error::Read(source) => return read_hint(source),
         Error::Bucket(error) => return bucket_hint(error.kind),
         Error::Clone(error) => return clone_hint(error),
@@ -190,31 +190,10 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         Error::Location(_) => {
             "a store is file:///path, memory: or s3://bucket/prefix?endpoint=URL&region=NAME"
         }
-        Error::NoCredentials { .. } => {
-            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile in ~/.aws/credentials"
-        }
-        Error::Untrustworthy { .. } => {
-            "use a store that honours conditional writes; `stasis store probe` shows what this one does"
-        }
-        Error::NeverLocked(_) => {
-            "check the spelling: <tenant>/<profile>@<chrome-major>; names are case-sensitive"
-        }
-        Error::OtherStore { store, .. } => {
-            return Some(format!(
-                "ask with --store '{store}', or say --same-store if this is another address of it"
-            ));
-        }
-        Error::Interrupted(_) => {
-            "if the lock had been taken already, nobody owns it and it expires by itself"
-        }
         Error::UnfitPolicy { tenant, .. } => {
             return Some(format!(
                 "look at it with `stasis tenant policy show {tenant}`, mend it with `policy set`"
             ));
-        }
-        Error::RenewsTooSlowly { .. } => "renew more often, or ask for a longer lease",
-        Error::NoSuchOperation(_) => {
-            "ask on the host that ran the operation, with the same --store"
         }
         _ => {
             let source = StdError::source(error)?;
@@ -227,6 +206,16 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         }
     };
     Some(text.to_owned())
+}
+
+/// What a failure says itself, else what helps against its cause.
+fn failure_hint(failure: &Failure) -> Option<String> {
+    if let Some(hint) = failure.hint() {
+        return Some(hint.to_owned());
+    }
+    let bucket = || failure.cause::<BucketError>().map(|error| error.kind);
+    let read = failure.cause().and_then(read_hint);
+    read.or_else(|| bucket().and_then(bucket_hint))
 }
 
 fn clone_hint(error: &CloneError) -> Option<String> {

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
+use stasis_model::failure::{ErrorKind, Failure, Kinded};
 use stasis_model::format::document::Version;
 use stasis_model::id::OpId;
 use stasis_model::time::Timestamp;
@@ -388,5 +389,24 @@ impl BucketError {
             source: Some(source.into()),
             ..self
         }
+    }
+}
+
+impl Kinded for BucketError {
+    fn kind(&self) -> ErrorKind {
+        match self.kind {
+            BucketErrorKind::Absent => ErrorKind::NotFound,
+            BucketErrorKind::Denied => ErrorKind::Denied,
+            BucketErrorKind::Corrupt => ErrorKind::Corrupt,
+            BucketErrorKind::Full | BucketErrorKind::TooLarge => ErrorKind::Limit,
+            BucketErrorKind::Unsupported => ErrorKind::Invalid,
+            BucketErrorKind::Unreachable => ErrorKind::Unreachable,
+        }
+    }
+}
+
+impl From<BucketError> for Failure {
+    fn from(error: BucketError) -> Self {
+        Self::of(error.kind(), error)
     }
 }

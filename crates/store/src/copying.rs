@@ -7,11 +7,12 @@
 //! later version of itself; anything else is refused before it is touched. A copy that stops can be run again: what is there
 //! is not copied twice. Leases and what a probe found are not copied: they belong to a store, not to what is in it.
 
-use crate::bucket::{Bucket, BucketError, BucketErrorKind, Listed, Object, Swap, objects};
+use crate::bucket::{Bucket, BucketError, Listed, Object, Swap, objects};
 use crate::layout::{self, Key, Prefix, Role};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde_json::Value;
+use stasis_model::failure::{ErrorKind, Failure};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -24,23 +25,9 @@ const DOCUMENT_MAX: u64 = 16 << 20;
 /// How often the pointers may move while we copy.
 const ROUNDS: usize = 5;
 
-/// Why a store was not copied.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CopyError {
-    /// One of the stores failed.
-    #[error(transparent)]
-    Bucket(#[from] BucketError),
-    /// The target holds something else under that name, or something newer.
-    #[error("`{0}` in the target is not an earlier version of the one to be copied")]
-    Diverged(Key),
-    /// Somebody goes on writing to the source.
-    #[error("the source is written to faster than it can be copied")]
-    Restless,
-    /// Somebody writes to the target.
-    #[error("`{0}` in the target was changed by somebody else meanwhile")]
-    Contended(Key),
-}
+/// What to do when the stores, though both answer, do not let one be copied.
+const HINT: &str =
+    "copy into an empty store, or into an earlier copy of the same one; run it again to go on";
 
 /// What was copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -57,7 +44,7 @@ pub struct Copied {
 type Pointers = BTreeMap<Key, Object>;
 
 /// Copies everything in `from` to `to`.
-pub async fn copy(from: &Arc<dyn Bucket>, to: &Arc<dyn Bucket>) -> Result<Copied, CopyError> {
+pub async fn copy(from: &Arc<dyn Bucket>, to: &Arc<dyn Bucket>) -> Result<Copied, Failure> {
     let mut copied = Copied::default();
     let mut pointers = pointers(&**from).await?;
     check(&**to, &pointers).await?;
@@ -82,7 +69,8 @@ pub async fn copy(from: &Arc<dyn Bucket>, to: &Arc<dyn Bucket>) -> Result<Copied
         pointers = now;
         check(&**to, &pointers).await?;
     }
-    Err(CopyError::Restless)
+    let said = "the source is written to faster than it can be copied";
+    Err(Failure::of(ErrorKind::Retry, said).with_hint(HINT))
 }
 
 async fn pointers(bucket: &dyn Bucket) -> Result<Pointers, BucketError> {
@@ -100,15 +88,21 @@ async fn pointers(bucket: &dyn Bucket) -> Result<Pointers, BucketError> {
 }
 
 /// Refuses a target whose pointers are not earlier versions of these.
-async fn check(to: &dyn Bucket, pointers: &Pointers) -> Result<(), CopyError> {
+async fn check(to: &dyn Bucket, pointers: &Pointers) -> Result<(), Failure> {
     for (key, object) in pointers {
         if let Some(there) = to.get(key, DOCUMENT_MAX).await?
             && !is_earlier(&there.body, &object.body)
         {
-            return Err(CopyError::Diverged(key.clone()));
+            return Err(diverged(key));
         }
     }
     Ok(())
+}
+
+/// The target holds something else under that name, or something newer.
+fn diverged(key: &Key) -> Failure {
+    let said = format!("`{key}` in the target is not an earlier version of the one to be copied");
+    Failure::of(ErrorKind::Diverged, said).with_hint(HINT)
 }
 
 /// Whether a document is the other one, or a version of it that was written before.
@@ -172,7 +166,7 @@ async fn copy_all(
     to: &Arc<dyn Bucket>,
     rows: Vec<Listed>,
     copied: &mut Copied,
-) -> Result<(), CopyError> {
+) -> Result<(), Failure> {
     let one = |row: Listed| {
         let (from, to) = (from.clone(), to.clone());
         async move { copy_one(from, to, row).await }
@@ -221,7 +215,7 @@ async fn point(
     key: &Key,
     object: &Object,
     copied: &mut Copied,
-) -> Result<(), CopyError> {
+) -> Result<(), Failure> {
     let there = to.get(key, DOCUMENT_MAX).await?;
     let swap = match &there {
         Some(there) if there.body == object.body => {
@@ -231,26 +225,17 @@ async fn point(
         Some(there) if is_earlier(&there.body, &object.body) => {
             to.swap(key, &there.version, object.body.clone()).await?
         }
-        Some(_) => return Err(CopyError::Diverged(key.clone())),
+        Some(_) => return Err(diverged(key)),
         None => to.create(key, object.body.clone()).await?,
     };
     if !matches!(swap, Swap::Won(_)) {
         let now = to.get(key, DOCUMENT_MAX).await?;
         if now.is_none_or(|now| now.body != object.body) {
-            return Err(CopyError::Contended(key.clone()));
+            let said = format!("`{key}` in the target was changed by somebody else meanwhile");
+            return Err(Failure::of(ErrorKind::Retry, said).with_hint(HINT));
         }
     }
     copied.objects += 1;
     copied.bytes += object.body.len() as u64;
     Ok(())
-}
-
-impl CopyError {
-    /// What a caller can do about it, if a store failed.
-    pub fn bucket_kind(&self) -> Option<BucketErrorKind> {
-        match self {
-            Self::Bucket(error) => Some(error.kind),
-            _ => None,
-        }
-    }
 }

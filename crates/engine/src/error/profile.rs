@@ -1,21 +1,20 @@
 //! What can go wrong with a profile, and with nothing else.
 
-use crate::error_kind::{self, ErrorKind};
+use crate::error_kind::ErrorKind;
 use stasis_disk::crypt::KeyError;
-use stasis_model::failure::Failure;
-use stasis_model::format::manifest::UnfitManifest;
+use stasis_model::failure::{Failure, Kinded};
 use stasis_model::id::{ChromeMajor, Lineage, OpId, ProfileRef};
 use stasis_model::upgrade::UpgradeRefusal;
 use stasis_quiesce::browser::{BrowserStopError, CdpError, VersionError};
 use stasis_quiesce::freeze::FreezeError;
-use stasis_store::documents::profiles::ManifestError;
+use stasis_store::documents::lineages::ReadError;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// How many of a list that may be long are named.
 const NAMED: usize = 5;
 
-/// Why a profile was not saved or loaded.
+/// Why a profile was not saved or loaded, or why an operator's act on it does not happen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
@@ -159,7 +158,7 @@ pub enum ProfileError {
     HotNotAllowed(Lineage),
     /// The manifest of a snapshot cannot be used.
     #[error(transparent)]
-    Manifest(#[from] ManifestError),
+    Manifest(#[from] ReadError),
     /// What was stored is not listed.
     #[error("the store does not list what was just stored for `{0}`; the pointer was not moved")]
     NotListed(Lineage),
@@ -215,6 +214,91 @@ pub enum ProfileError {
         /// Why none of them is used.
         why: UpgradeRefusal,
     },
+    /// Nothing is stored under that name.
+    #[error("there is no profile `{subject}`{}", others(.majors))]
+    NoProfile {
+        /// What was asked for.
+        subject: ProfileRef,
+        /// Which majors there are of it.
+        majors: Vec<ChromeMajor>,
+    },
+    /// The profile has several lineages, and the act is about one.
+    #[error("`{subject}` has snapshots of several Chrome majors: {}", spelled(.majors))]
+    SeveralMajors {
+        /// What was asked for.
+        subject: ProfileRef,
+        /// Which majors there are.
+        majors: Vec<ChromeMajor>,
+    },
+    /// No snapshot begins like that.
+    #[error("there is no snapshot `{wanted}` of `{subject}`")]
+    NoSnapshot {
+        /// What was asked for.
+        wanted: String,
+        /// Of which profile.
+        subject: ProfileRef,
+    },
+    /// Several snapshots begin like that.
+    #[error("`{wanted}` is the beginning of several snapshots of `{subject}`: {}", .fits.join(", "))]
+    AmbiguousSha {
+        /// What was asked for.
+        wanted: String,
+        /// Of which profile.
+        subject: ProfileRef,
+        /// Those that fit, with enough digits to tell them apart.
+        fits: Vec<String>,
+    },
+    /// No snapshot counts.
+    #[error("`{0}` has no active snapshot")]
+    NoActive(ProfileRef),
+    /// The snapshot was deleted; its bytes may be there until the next sweep.
+    #[error("snapshot {sha} of `{subject}` was deleted")]
+    Gone {
+        /// Its digits.
+        sha: String,
+        /// Of which lineage.
+        subject: Lineage,
+    },
+    /// The snapshot is not whole.
+    #[error("snapshot {sha} of `{subject}` is not whole: {why}")]
+    NotWhole {
+        /// Its digits.
+        sha: String,
+        /// Of which lineage.
+        subject: Lineage,
+        /// What is missing.
+        why: String,
+    },
+    /// The manifest of a snapshot that an operator chose.
+    #[error(transparent)]
+    UnusableManifest(ReadError),
+    /// An identity never moves to another tenant.
+    #[error("`{to}` belongs to another tenant than `{from}`")]
+    OtherTenant {
+        /// What was to be copied.
+        from: Lineage,
+        /// Where to.
+        to: ProfileRef,
+    },
+    /// A snapshot belongs to the Chrome that wrote it.
+    #[error("`{to}` is of another Chrome major than `{from}`")]
+    ForkedMajor {
+        /// What was to be copied.
+        from: Lineage,
+        /// Where to.
+        to: ProfileRef,
+    },
+    /// The new identity is not new.
+    #[error("there is a profile `{0}` already")]
+    ProfileExists(ProfileRef),
+    /// The key of an encrypted archive is bound to its lineage.
+    #[error("snapshot {sha} of `{subject}` is encrypted with a key of its own lineage")]
+    Encrypted {
+        /// Its digits.
+        sha: String,
+        /// Of which lineage.
+        subject: Lineage,
+    },
 }
 
 fn sizes(directories: &[(String, u64)]) -> String {
@@ -239,7 +323,7 @@ fn majors(lineages: &[Lineage]) -> String {
 }
 
 impl ProfileError {
-    /// What the caller must do; `None` when a deeper error decides.
+    /// What the caller must do.
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
             Self::TooLarge { .. }
@@ -247,7 +331,9 @@ impl ProfileError {
             | Self::HotRefused(_)
             | Self::OtherRegion { .. }
             | Self::FreezeBudget { .. }
-            | Self::SnapshotTooLarge { .. } => ErrorKind::Limit,
+            | Self::SnapshotTooLarge { .. }
+            | Self::ProfileExists(_)
+            | Self::Encrypted { .. } => ErrorKind::Limit,
             Self::LeaseLost { .. } => ErrorKind::Fenced,
             Self::RekeyUnknown { .. } => ErrorKind::Unknown,
             Self::KeyNeeded(_) | Self::PlainLineage(_) | Self::Key(KeyError::WrongKey { .. }) => {
@@ -262,35 +348,46 @@ impl ProfileError {
             | Self::NotAProfile(_)
             | Self::NotReplaced(_)
             | Self::NotUnsaved(_)
-            | Self::NoCommand => ErrorKind::Invalid,
+            | Self::NoCommand
+            | Self::SeveralMajors { .. }
+            | Self::AmbiguousSha { .. }
+            | Self::OtherTenant { .. }
+            | Self::ForkedMajor { .. } => ErrorKind::Invalid,
             Self::Asked(_) | Self::Stop { .. } | Self::Users { .. } | Self::Freeze { .. } => {
                 ErrorKind::Retry
             }
             Self::BrowserEnded(_) => ErrorKind::Failed,
-            Self::Manifest(error) => manifest(error),
+            Self::Manifest(error) => error.kind(),
             Self::NotListed(_) => ErrorKind::Unreachable,
             Self::Sha { .. }
             | Self::Integrity { .. }
             | Self::PlainInEncrypted(_)
             | Self::NoKey(_)
+            | Self::NotWhole { .. }
             | Self::Key(_) => ErrorKind::Corrupt,
-            Self::NoArchive(_) | Self::NoSuchBase { .. } | Self::OnlyOtherMajors { .. } => {
-                ErrorKind::NotFound
-            }
+            Self::NoArchive(_)
+            | Self::NoSuchBase { .. }
+            | Self::OnlyOtherMajors { .. }
+            | Self::NoProfile { .. }
+            | Self::NoSnapshot { .. }
+            | Self::NoActive(_)
+            | Self::Gone { .. }
+            | Self::UnusableManifest(ReadError::NoManifest(_)) => ErrorKind::NotFound,
+            Self::UnusableManifest(_) => ErrorKind::Corrupt,
         }
     }
 }
 
-fn manifest(error: &ManifestError) -> ErrorKind {
-    match error {
-        ManifestError::Bucket(error) => error_kind::bucket(error),
-        ManifestError::Absent(_) => ErrorKind::NotFound,
-        ManifestError::Unfit {
-            source: UnfitManifest::Feature(_),
-            ..
-        } => ErrorKind::Invalid,
-        _ => ErrorKind::Corrupt,
+fn spelled(majors: &[ChromeMajor]) -> String {
+    let majors: Vec<String> = majors.iter().map(ToString::to_string).collect();
+    majors.join(", ")
+}
+
+fn others(majors: &[ChromeMajor]) -> String {
+    if majors.is_empty() {
+        return String::new();
     }
+    format!("; there are snapshots of Chrome {}", spelled(majors))
 }
 
 #[cfg(test)]

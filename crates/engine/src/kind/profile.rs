@@ -28,7 +28,7 @@ mod unsaved;
 mod upgrade;
 mod verify;
 
-pub use crate::error::{OperatorError, ProfileError};
+pub use crate::error::ProfileError;
 pub use capture::{BrowserState, Capture, ProfileSaved, SaveOutcome};
 pub use contents::UpgradeReport;
 pub use delete::{Delete, Deleted};

@@ -62,7 +62,7 @@ pub(super) fn hint(error: &ProfileError) -> Option<String> {
         ProfileError::NoBrowser => {
             "name the browser with --browser PATH or $STASIS_BROWSER, or say its major: SUBJECT@MAJOR"
         }
-        _ => return key_hint(error),
+        _ => return key_hint(error).or_else(|| operator_hint(error)),
     };
     Some(text.to_owned())
 }
@@ -98,6 +98,38 @@ fn key_hint(error: &ProfileError) -> Option<String> {
             "keep both keys; `key.json` of the lineage names the one that wraps it, look again later"
         }
         ProfileError::Key(_) => "give the key that `key.json` of the lineage names",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+/// Hints for what operators ask of profiles.
+fn operator_hint(error: &ProfileError) -> Option<String> {
+    let text = match error {
+        ProfileError::NoProfile { subject, majors } => match majors.first() {
+            Some(major) => return Some(format!("did you mean `{}`?", subject.lineage(*major))),
+            None => "`stasis profile list` shows what there is; names are case-sensitive",
+        },
+        ProfileError::SeveralMajors { subject, majors } => {
+            let major = majors.last()?;
+            return Some(format!("say which, as in `{}`", subject.lineage(*major)));
+        }
+        ProfileError::NoSnapshot { subject, .. } | ProfileError::NoActive(subject) => {
+            return Some(format!(
+                "`stasis profile list {subject}` shows what there is"
+            ));
+        }
+        ProfileError::AmbiguousSha { .. } => "give more digits",
+        ProfileError::Gone { .. } => "choose another one; what was deleted does not come back",
+        ProfileError::NotWhole { .. } | ProfileError::UnusableManifest(_) => {
+            "nothing was changed; choose another snapshot, or restore the object from the bucket's versions"
+        }
+        ProfileError::OtherTenant { .. } => "an identity stays within its tenant",
+        ProfileError::ForkedMajor { .. } => "leave the major out: the new profile has the source's",
+        ProfileError::ProfileExists(_) => "choose a name that is not taken",
+        ProfileError::Encrypted { .. } => {
+            "load it with the tenant's key, and save it as the new profile"
+        }
         _ => return None,
     };
     Some(text.to_owned())

@@ -14,12 +14,6 @@ pub(super) fn hint(error: &Error) -> Option<String> {
             "an entry is named from the top of what was saved, as in `src/main.rs`; `stasis restore DIR SNAPSHOT --to ELSEWHERE` shows what there is, and `stasis repo ls SNAPSHOT` for a repository"
         }
         Error::Chunk(error) => return chunk(error),
-        Error::Copy(error) => match error.bucket_kind() {
-            Some(kind) => return bucket_hint(kind),
-            None => {
-                "copy into an empty store, or into an earlier copy of the same one; run it again to go on"
-            }
-        },
         Error::NoRepo(_) => "make one with `stasis repo init --repo URL`, or check the address",
         Error::RepoExists(_) => "use it as it is, or choose another address",
         Error::NoSuchSnapshot { .. } => "`stasis repo snapshots` lists what there is",

@@ -7,8 +7,10 @@
 use crate::bucket::{Bucket, BucketError, BucketErrorKind, Swap};
 use crate::layout::{self, Key, Prefix};
 use bytes::Bytes;
+use stasis_model::failure::{ErrorKind, Kinded};
 use stasis_model::format::document::{self, BadDocument, Document, SIZE_LIMIT, Versioned};
 use stasis_model::format::lease::Lock;
+use stasis_model::format::manifest::UnfitManifest;
 use stasis_model::format::pointer::Pointer;
 use stasis_model::id::{Lineage, OpId};
 use stasis_model::protocol::operation::{OperationKind, Unsettled};
@@ -103,6 +105,75 @@ pub enum ReadError {
         /// What it names.
         names: String,
     },
+    /// The manifest of a snapshot is not there.
+    #[error("there is no manifest `{0}`")]
+    NoManifest(Key),
+    /// It is not the one that the pointer names.
+    #[error("the manifest `{0}` is not the one that the pointer names")]
+    OtherManifest(Key),
+    /// It is no manifest.
+    #[error("the manifest `{key}` cannot be used")]
+    BadManifest {
+        /// Where it lies.
+        key: Key,
+        /// What is wrong with it.
+        #[source]
+        source: BadDocument,
+    },
+    /// It is not for this snapshot, or not for this build.
+    #[error("the manifest `{key}` cannot be used")]
+    UnfitManifest {
+        /// Where it lies.
+        key: Key,
+        /// What is wrong with it.
+        #[source]
+        source: UnfitManifest,
+    },
+}
+
+impl Kinded for ReadError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Bucket(error) => Kinded::kind(error),
+            Self::NoManifest(_) => ErrorKind::NotFound,
+            Self::UnfitManifest {
+                source: UnfitManifest::Feature(_),
+                ..
+            } => ErrorKind::Invalid,
+            _ => ErrorKind::Corrupt,
+        }
+    }
+}
+
+impl Kinded for LineageError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Unknown(_) => ErrorKind::Unknown,
+            Self::Store { source, .. } => source.kind(),
+            Self::Refused { refusal, .. } => refused(refusal),
+        }
+    }
+}
+
+fn refused(refusal: &Refusal) -> ErrorKind {
+    match refusal {
+        Refusal::Held(_) | Refusal::HolderChanged { .. } | Refusal::PointerMoved { .. } => {
+            ErrorKind::Conflict
+        }
+        Refusal::LockLost(_) => ErrorKind::Fenced,
+        Refusal::Diverged { .. } => ErrorKind::Diverged,
+        Refusal::NotHeld
+        | Refusal::NoPointer
+        | Refusal::Tombstoned(_)
+        | Refusal::NoSuchSnapshot(_) => ErrorKind::NotFound,
+        Refusal::PointerLost(_) => ErrorKind::Corrupt,
+        Refusal::NotExpired => ErrorKind::Invalid,
+        Refusal::IsActive(_) | Refusal::IsPinned(_) | Refusal::IsLast(_) | Refusal::Full { .. } => {
+            ErrorKind::Limit
+        }
+        Refusal::Contended | Refusal::Outrun { .. } => ErrorKind::Retry,
+        _ => ErrorKind::Bug,
+    }
 }
 
 impl ReadError {

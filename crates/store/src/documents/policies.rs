@@ -1,59 +1,19 @@
 //! Tenants' policies: small documents, read often and changed rarely.
 
-use crate::bucket::{Bucket, BucketError, Swap};
-use crate::documents::lineages::{ReadError, read};
+use crate::bucket::{Bucket, Swap};
+use crate::documents::lineages::read;
 use crate::layout;
+use stasis_model::failure::{Context, ErrorKind, Failure};
 use stasis_model::format::document::{self, Versioned};
 use stasis_model::id::{OpId, TenantId};
-use stasis_model::policy::tenant::{BadSetting, TenantPolicy};
+use stasis_model::policy::tenant::TenantPolicy;
 use std::time::Duration;
 
 /// How long to wait after each attempt to change a policy.
 const PAUSES_MS: [u64; 5] = [20, 40, 80, 160, 320];
 
-/// Why a policy was not read, or not known to be changed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PolicyError {
-    /// It cannot be read.
-    #[error("could not read the policy of tenant `{tenant}`")]
-    Read {
-        /// Whose.
-        tenant: TenantId,
-        /// What went wrong.
-        #[source]
-        source: ReadError,
-    },
-    /// The new setting is not one.
-    #[error(transparent)]
-    Setting(#[from] BadSetting),
-    /// It cannot be written.
-    #[error("could not write the policy of tenant `{tenant}`")]
-    Write {
-        /// Whose.
-        tenant: TenantId,
-        /// What went wrong.
-        #[source]
-        source: BucketError,
-    },
-    /// Others changed it at every attempt. It was not changed by us; trying again is safe.
-    #[error("the policy of tenant `{tenant}` was changed by others at every attempt")]
-    Contended {
-        /// Whose.
-        tenant: TenantId,
-    },
-    /// A write had no clear answer, and it could not be found out what became of it.
-    #[error("whether operation `{op_id}` changed the policy of tenant `{tenant}` is not known")]
-    Unknown {
-        /// Whose.
-        tenant: TenantId,
-        /// What the policy carries if it was applied and nobody changed it since.
-        op_id: OpId,
-    },
-}
-
 /// The tenant's policy; the defaults when none was set.
-pub async fn policy(bucket: &dyn Bucket, tenant: &TenantId) -> Result<TenantPolicy, PolicyError> {
+pub async fn policy(bucket: &dyn Bucket, tenant: &TenantId) -> Result<TenantPolicy, Failure> {
     Ok(stored(bucket, tenant)
         .await?
         .map(|found| found.value)
@@ -63,12 +23,9 @@ pub async fn policy(bucket: &dyn Bucket, tenant: &TenantId) -> Result<TenantPoli
 async fn stored(
     bucket: &dyn Bucket,
     tenant: &TenantId,
-) -> Result<Option<Versioned<TenantPolicy>>, PolicyError> {
-    let failed = |source| PolicyError::Read {
-        tenant: tenant.clone(),
-        source,
-    };
-    read(bucket, &layout::policy(tenant)).await.map_err(failed)
+) -> Result<Option<Versioned<TenantPolicy>>, Failure> {
+    let found = read(bucket, &layout::policy(tenant)).await;
+    found.context("read the policy of tenant", tenant)
 }
 
 /// What one attempt to change a policy came to.
@@ -83,17 +40,19 @@ enum PolicyAttempt {
 
 /// Changes settings of the tenant's policy, keeping every other change that happens at the same time.
 ///
-/// Every error but [`PolicyError::Unknown`] means "not changed". An attempt without a clear answer is settled by
+/// Every failure but one of [`ErrorKind::Unknown`] means "not changed". An attempt without a clear answer is settled by
 /// reading: the policy carries the operation that wrote it. From then on no failure proves that nothing was written.
 pub async fn set(
     bucket: &dyn Bucket,
     tenant: &TenantId,
     settings: &[(String, String)],
     op_id: OpId,
-) -> Result<TenantPolicy, PolicyError> {
-    let unknown = || PolicyError::Unknown {
-        tenant: tenant.clone(),
-        op_id,
+) -> Result<TenantPolicy, Failure> {
+    let unknown = || {
+        let said = format!(
+            "whether operation `{op_id}` changed the policy of tenant `{tenant}` is not known"
+        );
+        Failure::of(ErrorKind::Unknown, said)
     };
     let mut in_doubt = false;
     for pause in PAUSES_MS {
@@ -112,9 +71,11 @@ pub async fn set(
     match stored(bucket, tenant).await {
         Ok(Some(found)) if found.value.op_id == op_id => Ok(found.value),
         _ if in_doubt => Err(unknown()),
-        _ => Err(PolicyError::Contended {
-            tenant: tenant.clone(),
-        }),
+        _ => {
+            let said =
+                format!("the policy of tenant `{tenant}` was changed by others at every attempt");
+            Err(Failure::of(ErrorKind::Retry, said))
+        }
     }
 }
 
@@ -123,7 +84,7 @@ async fn attempt(
     tenant: &TenantId,
     settings: &[(String, String)],
     op_id: OpId,
-) -> Result<PolicyAttempt, PolicyError> {
+) -> Result<PolicyAttempt, Failure> {
     let found = stored(bucket, tenant).await?;
     if let Some(ours) = found.as_ref().filter(|found| found.value.op_id == op_id) {
         return Ok(PolicyAttempt::Applied(ours.value.clone()));
@@ -132,17 +93,15 @@ async fn attempt(
     let next = now
         .unwrap_or_default()
         .successor(op_id)
-        .with_all(settings)?;
+        .with_all(settings)
+        .map_err(|refused| Failure::of(ErrorKind::Invalid, refused))?;
     let (key, bytes) = (layout::policy(tenant), document::render(&next).into());
     let written = match &found {
         Some(found) => bucket.swap(&key, &found.version, bytes).await,
         None => bucket.create(&key, bytes).await,
     };
-    let swap = written.map_err(|source| PolicyError::Write {
-        tenant: tenant.clone(),
-        source,
-    })?;
-    Ok(match swap {
+    let swap = written.context("write the policy of tenant", tenant);
+    Ok(match swap? {
         Swap::Won(_) => PolicyAttempt::Applied(next),
         Swap::Lost => PolicyAttempt::Lost,
         Swap::Unknown => PolicyAttempt::Unknown,

@@ -10,11 +10,12 @@
 //! without a manifest, or a manifest that nothing points to; only the sweep removes either.
 
 use crate::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, Listed, Swap, objects};
+use crate::documents::lineages::ReadError;
 use crate::layout::{self, Form, Key, Prefix, SnapshotKeys, Spelling};
 use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt;
 use stasis_model::digest::{ArchiveDigest, ManifestDigest};
-use stasis_model::format::document::{self, BadDocument, Document};
+use stasis_model::format::document::{self, Document};
 use stasis_model::format::manifest::{ProfileManifest, UnfitManifest};
 use stasis_model::format::pointer::Active;
 use stasis_model::id::{Lineage, TenantId};
@@ -47,39 +48,6 @@ impl fmt::Debug for NewArchive<'_> {
     }
 }
 
-/// Why the manifest of a snapshot cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ManifestError {
-    /// The store did not give it.
-    #[error(transparent)]
-    Bucket(#[from] BucketError),
-    /// It is not there.
-    #[error("there is no manifest `{0}`")]
-    Absent(Key),
-    /// It is not the one that the pointer names.
-    #[error("the manifest `{0}` is not the one that the pointer names")]
-    OtherDigest(Key),
-    /// It is no manifest.
-    #[error("the manifest `{key}` cannot be used")]
-    Document {
-        /// Where it lies.
-        key: Key,
-        /// What is wrong with it.
-        #[source]
-        source: BadDocument,
-    },
-    /// It is not for this snapshot, or not for this build.
-    #[error("the manifest `{key}` cannot be used")]
-    Unfit {
-        /// Where it lies.
-        key: Key,
-        /// What is wrong with it.
-        #[source]
-        source: UnfitManifest,
-    },
-}
-
 /// A snapshot that lies in a lineage, whether a pointer leads to it or not.
 #[derive(Debug)]
 pub struct StoredSnapshot {
@@ -97,7 +65,7 @@ pub struct StoredSnapshots {
     /// Those whose manifests can be used, the oldest first.
     pub snapshots: Vec<StoredSnapshot>,
     /// Manifests that cannot.
-    pub unfit: Vec<(Key, ManifestError)>,
+    pub unfit: Vec<(Key, ReadError)>,
     /// Archives without a manifest, with their sizes.
     pub orphans: Vec<(Key, u64)>,
 }
@@ -179,7 +147,7 @@ impl<'a> Snapshots<'a> {
         &self,
         manifest: &ProfileManifest,
         keys: &SnapshotKeys,
-    ) -> Result<Active, ManifestError> {
+    ) -> Result<Active, ReadError> {
         let bytes = Bytes::from(document::render(manifest));
         let active = |bytes: &[u8]| Active {
             archive: manifest.archive_sha256,
@@ -222,30 +190,26 @@ impl<'a> Snapshots<'a> {
         key: &Key,
         bytes: &[u8],
         archive: Option<ArchiveDigest>,
-    ) -> Result<ProfileManifest, ManifestError> {
+    ) -> Result<ProfileManifest, ReadError> {
         let key = || key.clone();
         let manifest: ProfileManifest = document::parse(bytes)
-            .map_err(|source| ManifestError::Document { key: key(), source })?;
+            .map_err(|source| ReadError::BadManifest { key: key(), source })?;
         let archive = archive.unwrap_or(manifest.archive_sha256);
         let fits = manifest.check(self.lineage, archive);
-        fits.map_err(|source| ManifestError::Unfit { key: key(), source })?;
+        fits.map_err(|source| ReadError::UnfitManifest { key: key(), source })?;
         Ok(manifest)
     }
 
     /// The manifest of the snapshot that a pointer names.
-    pub async fn manifest(&self, active: &Active) -> Result<ProfileManifest, ManifestError> {
+    pub async fn manifest(&self, active: &Active) -> Result<ProfileManifest, ReadError> {
         let key = self.manifest_key(active);
         let object = self.bucket.get(&key, ProfileManifest::LIMIT as u64).await?;
-        let object = object.ok_or_else(|| ManifestError::Absent(key.clone()))?;
+        let object = object.ok_or_else(|| ReadError::NoManifest(key.clone()))?;
         self.named_by(active, &key, &object.body)
     }
 
     /// The manifest that these bytes are, wherever they come from, if they are those that a pointer names.
-    pub fn understand(
-        &self,
-        active: &Active,
-        bytes: &[u8],
-    ) -> Result<ProfileManifest, ManifestError> {
+    pub fn understand(&self, active: &Active, bytes: &[u8]) -> Result<ProfileManifest, ReadError> {
         self.named_by(active, &self.manifest_key(active), bytes)
     }
 
@@ -254,9 +218,9 @@ impl<'a> Snapshots<'a> {
         active: &Active,
         key: &Key,
         bytes: &[u8],
-    ) -> Result<ProfileManifest, ManifestError> {
+    ) -> Result<ProfileManifest, ReadError> {
         if ManifestDigest::of(bytes) != active.manifest {
-            return Err(ManifestError::OtherDigest(key.clone()));
+            return Err(ReadError::OtherManifest(key.clone()));
         }
         self.parse(key, bytes, Some(active.archive))
     }
@@ -303,9 +267,9 @@ impl<'a> Snapshots<'a> {
                         archive_size: archive.map(|(_, size)| size),
                     });
                 }
-                Err(ManifestError::Bucket(error)) => return Err(error),
+                Err(ReadError::Bucket(error)) => return Err(error),
                 // Deleted since it was listed.
-                Err(ManifestError::Absent(_)) => {}
+                Err(ReadError::NoManifest(_)) => {}
                 Err(error) => found.unfit.push((key, error)),
             }
         }
@@ -320,15 +284,15 @@ impl<'a> Snapshots<'a> {
         &self,
         key: &Key,
         digits: &str,
-    ) -> Result<(ProfileManifest, ManifestDigest), ManifestError> {
+    ) -> Result<(ProfileManifest, ManifestDigest), ReadError> {
         let object = self.bucket.get(key, ProfileManifest::LIMIT as u64).await?;
-        let object = object.ok_or_else(|| ManifestError::Absent(key.clone()))?;
+        let object = object.ok_or_else(|| ReadError::NoManifest(key.clone()))?;
         let manifest = self.parse(key, &object.body, None)?;
         let named = manifest.archive_sha256.to_string();
         if !named.starts_with(digits) {
             let source = UnfitManifest::OtherArchive(manifest.archive_sha256);
             let key = key.clone();
-            return Err(ManifestError::Unfit { key, source });
+            return Err(ReadError::UnfitManifest { key, source });
         }
         Ok((manifest, ManifestDigest::of(&object.body)))
     }

@@ -8,6 +8,7 @@ use crate::layout::{ChunkRoot, Key};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use stasis_model::digest::ManifestDigest;
+use stasis_model::failure::{ErrorKind, Kinded};
 use stasis_model::format::chunk::HEADER;
 use stasis_model::format::document::{self, BadDocument, Document, Version, Versioned};
 use stasis_model::format::manifest::{IndexRefusal, RepoDocument, SnapshotIndex, SnapshotManifest};
@@ -49,6 +50,20 @@ pub enum ChangeError {
         /// Which writes had no clear answer.
         doubt: UnknownIndexWrite,
     },
+}
+
+impl Kinded for ChangeError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Refused(IndexRefusal::Diverged { .. }) => ErrorKind::Diverged,
+            Self::Refused(IndexRefusal::Absent(_) | IndexRefusal::Gone(_)) => ErrorKind::NotFound,
+            Self::Refused(_) => ErrorKind::Limit,
+            Self::Read(error) => error.kind(),
+            Self::Write(error) => Kinded::kind(error),
+            Self::Contended => ErrorKind::Retry,
+            Self::Unknown { .. } => ErrorKind::Unknown,
+        }
+    }
 }
 
 /// A chunked root in a store.
@@ -244,7 +259,7 @@ impl Root {
         Ok(found.map(|found| ManifestDigest::of(&found.body)))
     }
 
-    /// All manifests that are there, promoted or not.
+    /// All manifests that are there, published or not.
     pub async fn manifest_ids(&self) -> Result<Vec<SnapshotId>, BucketError> {
         let listed = self
             .bucket

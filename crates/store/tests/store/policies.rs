@@ -1,11 +1,12 @@
 use crate::scripted_bucket::{ScriptedBucket, Turn};
 use crate::support::SeededChance;
 use Turn::{ApplySilently, Fail, Lose, Vanish, Work};
+use stasis_model::failure::{ErrorKind, Failure};
 use stasis_model::id::{OpId, TenantId};
 use stasis_model::policy::tenant::TenantPolicy;
 use stasis_model::rng::Rng;
 use stasis_store::bucket::Bucket;
-use stasis_store::documents::policies::{self, PolicyError};
+use stasis_store::documents::policies;
 use stasis_store::layout;
 
 fn tenant() -> TenantId {
@@ -17,14 +18,14 @@ fn op_id() -> OpId {
 }
 
 /// Sets the grace to 90 seconds.
-async fn set(bucket: &dyn Bucket) -> Result<TenantPolicy, PolicyError> {
+async fn set(bucket: &dyn Bucket) -> Result<TenantPolicy, Failure> {
     let settings = [("grace_s".to_owned(), "90".to_owned())];
     policies::set(bucket, &tenant(), &settings, op_id()).await
 }
 
-fn is_unknown(outcome: &Result<TenantPolicy, PolicyError>) -> bool {
-    let about_ours = |found: &OpId| *found == op_id();
-    matches!(outcome, Err(PolicyError::Unknown { op_id, .. }) if about_ours(op_id))
+fn is_unknown(outcome: &Result<TenantPolicy, Failure>) -> bool {
+    let ours = format!("`{}`", op_id());
+    matches!(outcome, Err(failure) if failure.kind() == ErrorKind::Unknown && failure.to_string().contains(&ours))
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,7 +90,8 @@ async fn a_change_that_always_comes_second_is_contended_and_not_applied() {
 
     let outcome = set(&bucket).await;
 
-    assert!(matches!(outcome, Err(PolicyError::Contended { .. })));
+    let contended = outcome.unwrap_err();
+    assert_eq!(contended.kind(), ErrorKind::Retry, "{contended}");
     let key = layout::policy(&tenant());
     assert_eq!(bucket.inner.head(&key).await.unwrap(), None);
 }
@@ -97,9 +99,12 @@ async fn a_change_that_always_comes_second_is_contended_and_not_applied() {
 #[tokio::test(start_paused = true)]
 async fn failures_before_any_doubt_mean_not_applied() {
     let unread = ScriptedBucket::with([Fail], []);
-    assert!(matches!(set(&unread).await, Err(PolicyError::Read { .. })));
+    let failed = set(&unread).await.unwrap_err();
+    assert_eq!(failed.op(), "read the policy of tenant");
+    assert_eq!(failed.kind(), ErrorKind::Unreachable);
 
     let unwritten = ScriptedBucket::with([], [Lose, Fail]);
-    let outcome = set(&unwritten).await;
-    assert!(matches!(outcome, Err(PolicyError::Write { .. })));
+    let failed = set(&unwritten).await.unwrap_err();
+    assert_eq!(failed.op(), "write the policy of tenant");
+    assert_eq!(failed.kind(), ErrorKind::Unreachable);
 }

@@ -5,7 +5,7 @@
 
 use super::inventory::{Inventory, SnapshotRow};
 use super::subject::ShaPrefix;
-use crate::error::{Error, OperatorError};
+use crate::error::{Error, ProfileError};
 use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;
@@ -104,7 +104,7 @@ impl Profiles<'_> {
         let sha256 = chosen.active.archive;
         if inventory.is_tombstoned(sha256) {
             let (sha, subject) = (sha256.prefix(), cmd.lineage.clone());
-            return Err(OperatorError::Gone { sha, subject }.into());
+            return Err(ProfileError::Gone { sha, subject }.into());
         }
         Ok(Deleted {
             subject: cmd.lineage.clone(),

@@ -12,7 +12,7 @@
 
 use super::inventory::Inventory;
 use super::subject::ShaPrefix;
-use crate::error::{Error, OperatorError};
+use crate::error::{Error, ProfileError};
 use crate::handle::Profiles;
 use crate::lease::Acquire;
 use crate::warning::Warning;
@@ -104,9 +104,11 @@ impl Profiles<'_> {
     async fn ensure_new(self, target: &Lineage) -> Result<(), Error> {
         let profile = target.any_major();
         match self.lineages_of(&profile).await {
-            Err(Error::Operator(OperatorError::NoProfile { .. })) => Ok(()),
+            Err(Error::Profile(error)) if matches!(*error, ProfileError::NoProfile { .. }) => {
+                Ok(())
+            }
             Err(error) => Err(error),
-            Ok(_) => Err(OperatorError::ProfileExists(profile).into()),
+            Ok(_) => Err(ProfileError::ProfileExists(profile).into()),
         }
     }
 
@@ -118,7 +120,7 @@ impl Profiles<'_> {
     ) -> Result<OpId, Error> {
         let target = &lease.lineage;
         if lease.base.is_some() {
-            return Err(OperatorError::ProfileExists(target.any_major()).into());
+            return Err(ProfileError::ProfileExists(target.any_major()).into());
         }
         let archive = snapshot.active.archive;
         let size = snapshot.manifest.archive_size_bytes;
@@ -151,7 +153,7 @@ impl Profiles<'_> {
         if !snapshots.is_listed(&keys, size).await? {
             let (sha, subject) = (archive.prefix(), target.clone());
             let why = "it was stored, and is not listed".to_owned();
-            return Err(OperatorError::NotWhole { sha, subject, why }.into());
+            return Err(ProfileError::NotWhole { sha, subject, why }.into());
         }
         let result = self.lineages.flip_leased(lease, op_id, None, to).await;
         self.operations().settled(result).await?;
@@ -160,13 +162,13 @@ impl Profiles<'_> {
 }
 
 /// The lineage of the new identity: same tenant, same major, and not the source itself.
-fn new_lineage(cmd: &Fork) -> Result<Lineage, OperatorError> {
+fn new_lineage(cmd: &Fork) -> Result<Lineage, Error> {
     let (from, to) = (cmd.source.clone(), cmd.target.clone());
     if to.tenant != from.tenant {
-        return Err(OperatorError::OtherTenant { from, to });
+        return Err(ProfileError::OtherTenant { from, to }.into());
     }
     if to.major.is_some_and(|major| major != from.major) {
-        return Err(OperatorError::OtherMajor { from, to });
+        return Err(ProfileError::ForkedMajor { from, to }.into());
     }
     Ok(to.lineage(from.major))
 }
@@ -175,14 +177,14 @@ fn new_lineage(cmd: &Fork) -> Result<Lineage, OperatorError> {
 fn chosen<'a>(
     inventory: &'a Inventory,
     sha: Option<&ShaPrefix>,
-) -> Result<&'a StoredSnapshot, OperatorError> {
+) -> Result<&'a StoredSnapshot, Error> {
     let chosen = match sha {
         Some(sha) => inventory.choose_whole(sha)?,
         None => inventory.active_whole()?,
     };
     if chosen.manifest.is_encrypted() {
         let (sha, subject) = (chosen.active.archive.prefix(), inventory.lineage.clone());
-        return Err(OperatorError::Encrypted { sha, subject });
+        return Err(ProfileError::Encrypted { sha, subject }.into());
     }
     Ok(chosen)
 }
@@ -204,7 +206,7 @@ fn not_what_it_was(error: BucketError, source: &Lineage, archive: ArchiveDigest)
     }
     let (sha, subject) = (archive.prefix(), source.clone());
     let why = "its archive is not what its manifest says".to_owned();
-    OperatorError::NotWhole { sha, subject, why }.into()
+    ProfileError::NotWhole { sha, subject, why }.into()
 }
 
 /// An object that is read from its beginning to its end.

@@ -184,7 +184,7 @@ impl Profiles<'_> {
         nobody_uses(&dir).await?;
         let acquired = tokio::select! {
             acquired = self.leases().acquire(run.acquire(Some(policy.lease_ttl()))) => acquired,
-            Some(_) = run.signals.recv() => return Err(Error::Interrupted(lineage)),
+            Some(_) = run.signals.recv() => return Err(Error::interrupted(&lineage)),
         };
         let acquired = match acquired {
             Err(error) if run.starts_without_a_store(&error) => {
@@ -318,7 +318,7 @@ impl Profiles<'_> {
             Some(_) = run.signals.recv() => {
                 run.load.cancel.store(true, Ordering::Relaxed);
                 let _ = loading.await;
-                Err(Error::Interrupted(lineage.clone()))
+                Err(Error::interrupted(lineage))
             }
         }
     }

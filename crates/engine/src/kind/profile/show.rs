@@ -2,7 +2,7 @@
 
 use super::inventory::{Inventory, LockWord, SnapshotRow};
 use super::subject::ShaPrefix;
-use crate::error::{Error, OperatorError};
+use crate::error::{Error, ProfileError};
 use crate::handle::Profiles;
 use crate::warning::Warning;
 use serde::Serialize;
@@ -95,7 +95,7 @@ impl Profiles<'_> {
         }
         let is_empty = |one: &ShownLineage| one.snapshot.is_none() && one.damage.is_empty();
         if shown.iter().all(is_empty) {
-            return Err(OperatorError::NoActive(subject.clone()).into());
+            return Err(ProfileError::NoActive(subject.clone()).into());
         }
         Ok(shown)
     }

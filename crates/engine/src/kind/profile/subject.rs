@@ -1,7 +1,7 @@
 //! What an operator's words mean: which lineage, and which snapshot of it.
 
 use super::inventory::{Damage as _, Inventory};
-use crate::error::{Error, OperatorError};
+use crate::error::{Error, ProfileError};
 use crate::handle::Profiles;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Lineage, ProfileRef};
@@ -59,20 +59,22 @@ impl ShaPrefix {
         &self,
         among: impl IntoIterator<Item = ArchiveDigest>,
         subject: &ProfileRef,
-    ) -> Result<ArchiveDigest, OperatorError> {
+    ) -> Result<ArchiveDigest, Error> {
         let among: BTreeSet<ArchiveDigest> = among.into_iter().collect();
         let wanted = SnapshotRef::Text(self.0.clone());
         match wanted.resolve(among, || None) {
             Ok(one) => Ok(one),
-            Err(Unresolved::Absent | Unresolved::NoLatest) => Err(OperatorError::NoSnapshot {
+            Err(Unresolved::Absent | Unresolved::NoLatest) => Err(ProfileError::NoSnapshot {
                 wanted: self.0.clone(),
                 subject: subject.clone(),
-            }),
-            Err(Unresolved::Ambiguous(fits)) => Err(OperatorError::AmbiguousSha {
+            }
+            .into()),
+            Err(Unresolved::Ambiguous(fits)) => Err(ProfileError::AmbiguousSha {
                 wanted: self.0.clone(),
                 subject: subject.clone(),
                 fits: fits.iter().map(|one| self.longer_prefix(*one)).collect(),
-            }),
+            }
+            .into()),
         }
     }
 
@@ -97,7 +99,7 @@ impl Profiles<'_> {
         if meant.is_empty() {
             let majors = of_profile.iter().map(|lineage| lineage.major).collect();
             let subject = subject.clone();
-            return Err(OperatorError::NoProfile { subject, majors }.into());
+            return Err(ProfileError::NoProfile { subject, majors }.into());
         }
         Ok(meant)
     }
@@ -118,7 +120,7 @@ impl Profiles<'_> {
         if meant.len() > 1 {
             let majors = meant.iter().map(|lineage| lineage.major).collect();
             let subject = subject.clone();
-            return Err(OperatorError::SeveralMajors { subject, majors }.into());
+            return Err(ProfileError::SeveralMajors { subject, majors }.into());
         }
         Ok(meant.swap_remove(0))
     }
@@ -172,7 +174,7 @@ impl Inventory {
     }
 
     /// The snapshot whose digest begins so.
-    pub(super) fn choose(&self, sha: &ShaPrefix) -> Result<&StoredSnapshot, OperatorError> {
+    pub(super) fn choose(&self, sha: &ShaPrefix) -> Result<&StoredSnapshot, Error> {
         let all = || self.stored.snapshots.iter();
         let chosen = sha.choose(all().map(|one| one.active.archive), &self.subject())?;
         let found = all().find(|one| one.active.archive == chosen);
@@ -180,22 +182,22 @@ impl Inventory {
     }
 
     /// The active snapshot, which must be whole.
-    pub(super) fn active_whole(&self) -> Result<&StoredSnapshot, OperatorError> {
+    pub(super) fn active_whole(&self) -> Result<&StoredSnapshot, Error> {
         let active = self.active();
-        let active = active.ok_or_else(|| OperatorError::NoActive(self.subject()))?;
+        let active = active.ok_or_else(|| ProfileError::NoActive(self.subject()))?;
         self.choose_whole(&ShaPrefix(active.to_string()))
     }
 
     /// The one whose digest begins so, which must be whole and not be deleted.
-    pub(super) fn choose_whole(&self, sha: &ShaPrefix) -> Result<&StoredSnapshot, OperatorError> {
+    pub(super) fn choose_whole(&self, sha: &ShaPrefix) -> Result<&StoredSnapshot, Error> {
         let chosen = self.choose(sha)?;
         let archive = chosen.active.archive;
         let (sha, subject) = (archive.prefix(), self.lineage.clone());
         if self.is_tombstoned(archive) {
-            return Err(OperatorError::Gone { sha, subject });
+            return Err(ProfileError::Gone { sha, subject }.into());
         }
         match chosen.damage() {
-            Some(why) => Err(OperatorError::NotWhole { sha, subject, why }),
+            Some(why) => Err(ProfileError::NotWhole { sha, subject, why }.into()),
             None => Ok(chosen),
         }
     }
@@ -204,6 +206,13 @@ impl Inventory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn profile_error(error: Error) -> ProfileError {
+        match error {
+            Error::Profile(error) => *error,
+            error => panic!("{error}"),
+        }
+    }
 
     #[test]
     fn a_beginning_must_fit_exactly_one() {
@@ -214,13 +223,16 @@ mod tests {
         // ca97…, 3e23…, 2e7d…
         assert_eq!(prefix("ca").choose(all, &subject).unwrap(), all[0]);
         let none = prefix("ff").choose(all, &subject).unwrap_err();
-        assert!(matches!(none, OperatorError::NoSnapshot { .. }));
+        assert!(matches!(
+            profile_error(none),
+            ProfileError::NoSnapshot { .. }
+        ));
         let twice = [all[0], all[0]];
         assert_eq!(prefix("ca").choose(twice, &subject).unwrap(), all[0]);
         let zero = ArchiveDigest::from_document([0x3e; 32]);
         let several = prefix("3e").choose([all[1], zero], &subject).unwrap_err();
-        let OperatorError::AmbiguousSha { fits, .. } = several else {
-            panic!("{several}")
+        let ProfileError::AmbiguousSha { fits, .. } = profile_error(several) else {
+            panic!("one of two was chosen")
         };
         assert_eq!(fits, ["3e23e8160039", "3e3e3e3e3e3e"]);
     }

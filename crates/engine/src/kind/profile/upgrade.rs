@@ -15,7 +15,7 @@ use super::contents::{CountedContents, UpgradeReport, count};
 use super::load::command::{FallbackReason, ProfileLoad, ProfileLoaded};
 use super::load::judge::{Failure, pointer_failure};
 use crate::bridge;
-use crate::error::{Error, OperatorError, ProfileError, error_chain};
+use crate::error::{Error, ProfileError, error_chain};
 use crate::handle::Profiles;
 use crate::warning::Warning;
 use stasis_disk::check::CheckSettings;
@@ -281,7 +281,7 @@ impl Profiles<'_> {
         let all = Snapshots::of(&*self.bucket, &older).all().await?;
         let mut all = all.snapshots.into_iter();
         let found = all.find(|one| one.active.archive == from.sha256);
-        let missing = || OperatorError::NoSnapshot {
+        let missing = || ProfileError::NoSnapshot {
             wanted: from.sha256.prefix(),
             subject: older.clone().into(),
         };

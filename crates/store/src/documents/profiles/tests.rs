@@ -98,10 +98,10 @@ async fn a_manifest_from_elsewhere_is_shown_as_unfit_and_not_used() {
     let all = snapshots.all().await.unwrap();
     assert_eq!((all.snapshots.len(), all.unfit.len()), (0, 1));
     let refused = snapshots.manifest(&active).await.unwrap_err();
-    assert!(matches!(refused, ManifestError::OtherDigest(_)));
+    assert!(matches!(refused, ReadError::OtherManifest(_)));
     bucket.delete(&keys.manifest).await.unwrap();
     let absent = snapshots.manifest(&active).await.unwrap_err();
-    assert!(matches!(absent, ManifestError::Absent(_)));
+    assert!(matches!(absent, ReadError::NoManifest(_)));
 }
 
 #[tokio::test]

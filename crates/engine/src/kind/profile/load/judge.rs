@@ -7,7 +7,6 @@ use stasis_model::format::manifest::{CookieStore, Mode, ProfileManifest};
 use stasis_model::format::pointer::Active;
 use stasis_model::policy::tenant::{OnRegionChange, TenantPolicy};
 use stasis_model::time::Timestamp;
-use stasis_store::documents::profiles::ManifestError;
 use std::time::Duration;
 
 /// Snapshots older than this carry cookies that are stale anyway: a change of region is not worth a word.
@@ -71,12 +70,12 @@ pub(in crate::kind::profile) fn pointer_failure(error: Error) -> Failure {
     }
 }
 
-pub(super) fn manifest_failure(error: ManifestError) -> Failure {
+pub(super) fn manifest_failure(error: ReadError) -> Failure {
     use stasis_model::format::document::BadDocument;
     let reason = match &error {
-        ManifestError::Bucket(_) => return Failure::unreachable(ProfileError::from(error)),
-        ManifestError::Absent(_) => FallbackReason::NoManifest,
-        ManifestError::Document {
+        ReadError::Bucket(_) => return Failure::unreachable(ProfileError::from(error)),
+        ReadError::NoManifest(_) => FallbackReason::NoManifest,
+        ReadError::BadManifest {
             source: BadDocument::Version { .. },
             ..
         } => FallbackReason::ManifestVersionMismatch,
