@@ -42,7 +42,7 @@ impl Operations<'_> {
                 record.store = self.location.to_string();
                 let tenant = record.lineage.tenant.clone();
                 let event = self.unknown().about(record.lineage.clone(), record.op_id);
-                self.keep(&OperationRecord::Lineage(record.clone()), (&tenant, event))
+                self.keep(&OperationRecord::Lineage(record.clone()), &tenant, event)
                     .await;
                 Err(LineageError::Unknown(record).into())
             }
@@ -66,7 +66,7 @@ impl Operations<'_> {
                 let record = Box::new(record);
                 let log = crate::check::log();
                 // Rare, and large: it should not make every change's future larger.
-                Box::pin(self.keep(&OperationRecord::Index(record.clone()), (&log, event))).await;
+                Box::pin(self.keep(&OperationRecord::Index(record.clone()), &log, event)).await;
                 Err(Error::UnknownChange(record))
             }
             settled => Ok(settled?),
@@ -79,7 +79,7 @@ impl Operations<'_> {
             .event(EventKind::OutcomeUnknown, Severity::Warning, &nobody)
     }
 
-    async fn keep(self, record: &OperationRecord, (tenant, event): (&TenantId, AuditEvent)) {
+    async fn keep(self, record: &OperationRecord, tenant: &TenantId, event: AuditEvent) {
         let op_id = record.op_id();
         let written = match self.record_path(op_id) {
             Some(path) => {

@@ -143,7 +143,13 @@ impl Profiles<'_> {
         cancel: &Arc<AtomicBool>,
     ) -> Result<Archive, Error> {
         for supply in [Supply::Nearest, Supply::Store] {
-            let fetched = self.fetch_unproven((manifest, active), supply, &[], cancel);
+            let fetched = self.fetch_unproven(WantedArchive {
+                manifest,
+                active,
+                supply,
+                near: &[],
+                cancel,
+            });
             let Fetched {
                 archive, unproven, ..
             } = fetched.await?;
@@ -157,14 +163,15 @@ impl Profiles<'_> {
         unreachable!("what comes from the store was not kept here")
     }
 
-    /// Brings the archive of a snapshot here, unproven; `near` are snapshots it may resemble.
-    pub(super) async fn fetch_unproven(
-        self,
-        (manifest, active): (&ProfileManifest, &Active),
-        supply: Supply,
-        near: &[ArchiveDigest],
-        cancel: &Arc<AtomicBool>,
-    ) -> Result<Fetched, Error> {
+    /// Brings the archive of a snapshot here, unproven.
+    pub(super) async fn fetch_unproven(self, wanted: WantedArchive<'_>) -> Result<Fetched, Error> {
+        let WantedArchive {
+            manifest,
+            active,
+            supply,
+            near,
+            cancel,
+        } = wanted;
         let key = self.key_to_load(manifest).await?;
         let snapshot = active.archive.prefix();
         let place = Key::from_listing(&active.archive_key);
@@ -217,6 +224,17 @@ pub(super) fn is_no_room(error: &Error) -> bool {
 pub(super) fn another(wanted: &Active, found: &str) -> Error {
     let (wanted, found) = (wanted.archive.prefix(), found.to_owned());
     ProfileError::Sha { wanted, found }.into()
+}
+
+/// The archive of a snapshot that is wanted here.
+#[derive(Clone, Copy)]
+pub(super) struct WantedArchive<'a> {
+    pub(super) manifest: &'a ProfileManifest,
+    pub(super) active: &'a Active,
+    pub(super) supply: Supply,
+    /// Snapshots that it may resemble: what this host has kept of them is not fetched.
+    pub(super) near: &'a [ArchiveDigest],
+    pub(super) cancel: &'a Arc<AtomicBool>,
 }
 
 /// An archive that is being brought here.

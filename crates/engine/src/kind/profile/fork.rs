@@ -125,7 +125,7 @@ impl Profiles<'_> {
         let archive = snapshot.active.archive;
         let size = snapshot.manifest.archive_size_bytes;
         let from = Key::from_listing(&snapshot.active.archive_key).expect("it was listed");
-        let body = || pieces(self.bucket.clone(), from.clone(), (size, archive));
+        let body = || pieces(self.bucket.clone(), from.clone(), size, archive);
         let copy = NewArchive {
             digest: archive,
             size,
@@ -220,7 +220,7 @@ struct Copying {
 }
 
 /// The bytes of an object, in order; they end with an error unless they are what they should be.
-fn pieces(bucket: Arc<dyn Bucket>, key: Key, (size, digest): (u64, ArchiveDigest)) -> ByteStream {
+fn pieces(bucket: Arc<dyn Bucket>, key: Key, size: u64, digest: ArchiveDigest) -> ByteStream {
     let copying = Copying {
         bucket,
         key,

@@ -95,12 +95,19 @@ impl SnapshotList {
     }
 }
 
+/// What a listing shows of one lineage.
+#[derive(Clone, Copy, Default)]
+struct LineageTotals {
+    snapshots: u64,
+    bytes: u64,
+}
+
 impl Profiles<'_> {
     /// Lists profiles: one row per lineage.
     pub async fn list(self, tenant: Option<&TenantId>) -> Result<ProfileList, Error> {
         let prefix = tenant.map_or_else(Prefix::lineages, Prefix::lineages_of);
         let mut listed = objects(&*self.bucket, &prefix);
-        let mut counted: BTreeMap<Lineage, (u64, u64)> = BTreeMap::new();
+        let mut counted: BTreeMap<Lineage, LineageTotals> = BTreeMap::new();
         while let Some(row) = listed.try_next().await? {
             let Some(lineage) = layout::lineage_of(&row.key) else {
                 continue;
@@ -108,8 +115,8 @@ impl Profiles<'_> {
             let object = layout::snapshot_object(&lineage, &row.key);
             let total = counted.entry(lineage).or_default();
             match object {
-                Some(object) if object.is_manifest => total.0 += 1,
-                Some(_) => total.1 += row.size,
+                Some(object) if object.is_manifest => total.snapshots += 1,
+                Some(_) => total.bytes += row.size,
                 None => {}
             }
         }
@@ -130,11 +137,7 @@ impl Profiles<'_> {
         Ok(ProfileList { profiles, warnings })
     }
 
-    async fn row(
-        self,
-        subject: Lineage,
-        (snapshots, bytes): (u64, u64),
-    ) -> Result<ProfileRow, Error> {
+    async fn row(self, subject: Lineage, totals: LineageTotals) -> Result<ProfileRow, Error> {
         let (pointer, lock) = tokio::join!(
             self.lineages.pointer(&subject),
             self.lineages.lock(&subject)
@@ -146,8 +149,8 @@ impl Profiles<'_> {
         Ok(ProfileRow {
             active_sha256: active.and_then(Pointer::active_archive),
             flipped_at_ms: active.map(|pointer| pointer.published_at),
-            snapshots,
-            bytes,
+            snapshots: totals.snapshots,
+            bytes: totals.bytes,
             lock: LockWord::of(lock.as_ref(), self.lineages.now()),
             holder_run_id: lock.map(|lock| lock.holder.run_id),
             damage,

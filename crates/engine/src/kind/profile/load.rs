@@ -35,7 +35,7 @@ use placing::{Outcome, Placing};
 
 use super::checked::unchecked;
 use super::directory::{looks_like_a_profile, nobody_uses};
-use super::fetch::{Fetched, Proof, Supply, another, is_no_room};
+use super::fetch::{Fetched, Proof, Supply, WantedArchive, another, is_no_room};
 use super::record::Record;
 use super::unsaved;
 use super::upgrade::Chosen;
@@ -254,8 +254,13 @@ impl Profiles<'_> {
             .into_iter()
             .collect();
         near.extend(fit.manifest.predecessor_sha256);
-        let wanted = (&fit.manifest, &fit.active);
-        let fetched = self.fetch_unproven(wanted, supply, &near, &load.cancel);
+        let fetched = self.fetch_unproven(WantedArchive {
+            manifest: &fit.manifest,
+            active: &fit.active,
+            supply,
+            near: &near,
+            cancel: &load.cancel,
+        });
         let fetched = fetched.await.map_err(fetch_failure)?;
         let download_ms = super::millis(self.clock.uptime().saturating_sub(started));
         self.place(load, fit, fetched, download_ms).await
