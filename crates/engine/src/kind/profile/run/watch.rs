@@ -5,10 +5,11 @@
 //! goes on was a launcher: the run lasts as long as the browser.
 
 use super::{Keeper, ProfileRun};
-use crate::error::{Error, LineageError, error_chain};
+use crate::error::{Error, ErrorKind, LineageError, ProfileError, error_chain};
 use crate::hold::LeaseLost;
 use crate::kind::profile::capture::{BrowserState, ProfileSaved};
-use crate::kind::profile::save::{close, users};
+use crate::kind::profile::directory::users;
+use crate::kind::profile::save::close;
 use crate::open::Engine;
 use crate::warning::Warning;
 use stasis_model::format::manifest::EndingRecord;
@@ -210,7 +211,10 @@ impl<'a> Running<'a> {
                 tracing::info!(sha256 = %saved.sha256.prefix(), "saved while running");
             }
             Err(error) => {
-                self.counts.failed += 1;
+                // We closed the browser under it ourselves, and save what that left next: nobody misses this one.
+                if self.closed.is_none() || !moved_under_it(&error) {
+                    self.counts.failed += 1;
+                }
                 tracing::warn!(error = %error_chain(&error), "not saved while running");
                 self.settle(&error).await;
             }
@@ -301,6 +305,21 @@ impl Running<'_> {
     }
 }
 
+/// Whether a save failed because the browser, or what it writes, did not stand still: no fault of the store's or of ours.
+fn moved_under_it(error: &Error) -> bool {
+    match error {
+        Error::Profile(error) => matches!(
+            **error,
+            ProfileError::Freeze { .. }
+                | ProfileError::FreezeBudget { .. }
+                | ProfileError::InUse { .. }
+                | ProfileError::Integrity { .. }
+        ),
+        Error::Clone(_) | Error::Archive(_) | Error::Check(_) => error.kind() == ErrorKind::Retry,
+        _ => false,
+    }
+}
+
 async fn finish(saving: &mut Option<Saving<'_>>) -> Result<ProfileSaved, Error> {
     match saving {
         Some(saving) => saving.await,
@@ -314,5 +333,30 @@ async fn due(tick: &mut Option<Interval>) {
             tick.tick().await;
         }
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{BucketError, BucketErrorKind};
+
+    #[test]
+    fn only_what_the_closed_browser_did_is_not_counted_as_a_failed_save() {
+        let dir = || "p".into();
+        let thawed = ProfileError::FreezeBudget {
+            dir: dir(),
+            frozen_for: Duration::ZERO,
+        };
+        let in_use = ProfileError::InUse { dir: dir(), pid: 7 };
+        for error in [thawed, in_use] {
+            assert!(moved_under_it(&error.into()));
+        }
+
+        let unlisted: Error = ProfileError::NotListed("a/b@150".parse().unwrap()).into();
+        let outage = BucketError::new(BucketErrorKind::Unreachable, "store", "k");
+        for error in [unlisted, outage.into()] {
+            assert!(!moved_under_it(&error), "{error}");
+        }
     }
 }
