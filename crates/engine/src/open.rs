@@ -236,7 +236,7 @@ async fn text_of(path: Option<&Path>) -> Result<String, Error> {
     let asked = path.clone();
     let read = bridge::blocking(move || {
         let bytes = read_bounded(&asked, LONGEST)?;
-        String::from_utf8(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+        String::from_utf8(bytes).or(Err(io::Error::from(io::ErrorKind::InvalidData)))
     });
     match read.await {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),

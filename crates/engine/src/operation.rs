@@ -151,8 +151,7 @@ impl Operations<'_> {
             read => read.at("read", path)?,
         };
         let key = stasis_store::layout::operation(op_id);
-        let record =
-            document::parse(&bytes).map_err(|source| ReadError::Document { key, source })?;
-        Ok(Some(record))
+        let record = ReadError::of_document(&key, document::parse(&bytes));
+        Ok(Some(record?))
     }
 }

@@ -312,8 +312,13 @@ struct Listing {
     is_over: bool,
 }
 
+/// A piece that came from the caller of `put_stream`, or why none came.
+pub(crate) fn received<T>(key: &Key, piece: std::io::Result<T>) -> Result<T, BucketError> {
+    piece.map_err(|source| broken_stream(key, source))
+}
+
 /// What `put_stream` answers when its caller's bytes stop coming: the store did nothing wrong, and nothing was stored.
-pub(crate) fn broken_stream(key: &Key, source: std::io::Error) -> BucketError {
+fn broken_stream(key: &Key, source: std::io::Error) -> BucketError {
     #[derive(Debug, thiserror::Error)]
     #[error("the bytes to be stored could not be read")]
     struct BrokenStream(#[source] std::io::Error);
@@ -408,5 +413,27 @@ impl Kinded for BucketError {
 impl From<BucketError> for Failure {
     fn from(error: BucketError) -> Self {
         Self::of(error.kind(), error)
+    }
+}
+
+/// Says of anything that failed what that means for whoever asked a bucket.
+pub(crate) trait BucketContext<T> {
+    /// Turns a failure into an error of the bucket, with the failure as its reason.
+    fn bucket_error(
+        self,
+        kind: BucketErrorKind,
+        doing: &'static str,
+        what: impl fmt::Display,
+    ) -> Result<T, BucketError>;
+}
+
+impl<T, E: Into<Box<dyn Error + Send + Sync>>> BucketContext<T> for Result<T, E> {
+    fn bucket_error(
+        self,
+        kind: BucketErrorKind,
+        doing: &'static str,
+        what: impl fmt::Display,
+    ) -> Result<T, BucketError> {
+        self.map_err(|source| BucketError::new(kind, doing, what).because(source))
     }
 }

@@ -26,7 +26,7 @@ mod tree;
 mod trouble;
 
 use crate::bucket::{
-    Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, Object, Swap, broken_stream,
+    Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, Object, Swap, received,
 };
 use crate::layout::{Key, Prefix};
 use async_trait::async_trait;
@@ -139,7 +139,7 @@ async fn feed(
     pieces: mpsc::Sender<Option<Bytes>>,
 ) -> Result<(), BucketError> {
     while let Some(piece) = body.next().await {
-        let piece = piece.map_err(|source| broken_stream(key, source))?;
+        let piece = received(key, piece)?;
         if pieces.send(Some(piece)).await.is_err() {
             return Ok(()); // The writer hangs up only when it failed, and says why itself.
         }

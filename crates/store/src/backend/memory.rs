@@ -1,7 +1,7 @@
 //! A bucket in memory, for tests and trials: gone when the process ends.
 
 use crate::bucket::{
-    Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, Object, Swap, broken_stream,
+    Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, Object, Swap, received,
 };
 use crate::layout::{Key, Prefix};
 use async_trait::async_trait;
@@ -129,7 +129,7 @@ impl Bucket for MemoryBucket {
     async fn put_stream(&self, key: &Key, mut body: ByteStream) -> Result<u64, BucketError> {
         let mut whole = Vec::new();
         while let Some(piece) = body.next().await {
-            whole.extend_from_slice(&piece.map_err(|source| broken_stream(key, source))?);
+            whole.extend_from_slice(&received(key, piece)?);
         }
         let size = whole.len() as u64;
         self.rows().write(key, whole.into());

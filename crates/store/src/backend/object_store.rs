@@ -18,8 +18,8 @@ pub use settings::TransferSettings;
 pub use wire::HttpWitness;
 
 use crate::bucket::{
-    Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, ListedPage, Object, PageToken,
-    Swap, objects,
+    Bucket, BucketContext as _, BucketError, BucketErrorKind, ByteStream, Head, Listed, ListedPage,
+    Object, PageToken, Swap, objects,
 };
 use crate::layout::{Key, Prefix};
 use ::object_store::list::{PaginatedListOptions, PaginatedListStore};
@@ -29,7 +29,7 @@ use ::object_store::{
     GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutResult,
     UpdateVersion,
 };
-use answer::{Sent, StoreFailure};
+use answer::{Answered as _, Sent, StoreFailure};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, TryStreamExt};
@@ -105,9 +105,7 @@ impl ObjectBucket {
             "" => key.to_string(),
             prefix => format!("{prefix}/{key}"),
         };
-        Path::parse(whole).map_err(|source| {
-            BucketError::new(BucketErrorKind::Unsupported, doing, key).because(source)
-        })
+        Path::parse(whole).bucket_error(BucketErrorKind::Unsupported, doing, key)
     }
 
     /// What our own keys begin with in the bucket, before `prefix`.
@@ -200,18 +198,14 @@ impl ObjectBucket {
             }
             Ok(body.freeze())
         };
-        let unreachable = || BucketError::new(BucketErrorKind::Unreachable, doing, key);
-        let body: ::object_store::Result<Bytes> =
-            tokio::time::timeout(self.settings.budget(expected), read)
-                .await
-                .map_err(|slow| unreachable().because(slow))?;
-        let body = body.map_err(|source| unreachable().because(source.to_string()))?;
-        if body.len() as u64 == expected {
-            Ok(body)
-        } else {
-            let short = format!("{} bytes came where {expected} were promised", body.len());
-            Err(unreachable().because(short))
-        }
+        const KIND: BucketErrorKind = BucketErrorKind::Unreachable;
+        let read = tokio::time::timeout(self.settings.budget(expected), read).await;
+        let reason = match read.bucket_error(KIND, doing, key)? {
+            Ok(body) if body.len() as u64 == expected => return Ok(body),
+            Ok(body) => format!("{} bytes came where {expected} were promised", body.len()),
+            Err::<_, ::object_store::Error>(source) => source.to_string(),
+        };
+        Err(BucketError::new(KIND, doing, key).because(reason))
     }
 
     async fn write(
@@ -245,7 +239,7 @@ fn version(doing: &'static str, key: &Key, etag: Option<String>) -> Result<Versi
 impl Bucket for ObjectBucket {
     async fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>, BucketError> {
         let fetched = self.fetch("read", key, GetOptions::default()).await?;
-        let Some(found) = fetched.map_err(|failure| failure.into_error("read", key))? else {
+        let Some(found) = fetched.while_asking("read", key)? else {
             return Ok(None);
         };
         if found.meta.size > limit {
@@ -290,7 +284,7 @@ impl Bucket for ObjectBucket {
             ..GetOptions::default()
         };
         let fetched = self.fetch("look at", key, options).await?;
-        let Some(found) = fetched.map_err(|failure| failure.into_error("look at", key))? else {
+        let Some(found) = fetched.while_asking("look at", key)? else {
             return Ok(None);
         };
         Ok(Some(Head {
@@ -305,7 +299,7 @@ impl Bucket for ObjectBucket {
             ..GetOptions::default()
         };
         let fetched = self.fetch("look at", key, options).await?;
-        let found = fetched.map_err(|failure| failure.into_error("look at", key))?;
+        let found = fetched.while_asking("look at", key)?;
         let millis = found.map(|found| found.meta.last_modified.timestamp_millis());
         Ok(millis.map(|millis| Timestamp::from_millis(u64::try_from(millis).unwrap_or(0))))
     }
@@ -373,7 +367,7 @@ impl Bucket for ObjectBucket {
         };
         let page = self.cloud.pages.list_paginated(Some(&spelled), options);
         let page = self.ask(0, page).await.0;
-        let page = page.map_err(|failure| failure.into_error("list", prefix))?;
+        let page = page.while_asking("list", prefix)?;
         let row = |object: ::object_store::ObjectMeta| {
             let name = object.location.as_ref();
             let key = name.get(own..).and_then(Key::from_listing)?;

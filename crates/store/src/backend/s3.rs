@@ -5,7 +5,7 @@
 mod error_body;
 
 use super::object_store::{Cloud, HttpWitness, ObjectBucket, TransferSettings};
-use crate::bucket::{BucketError, BucketErrorKind};
+use crate::bucket::{BucketContext as _, BucketError, BucketErrorKind};
 use crate::credentials::Credentials;
 use crate::location::{AddressStyle, CredentialSource, Endpoint, S3Location};
 use ::object_store::aws::AmazonS3Builder;
@@ -31,13 +31,14 @@ pub fn open(
     clock: Arc<dyn Clock>,
     settings: TransferSettings,
 ) -> Result<ObjectBucket, BucketError> {
-    let unfit = || BucketError::new(BucketErrorKind::Unsupported, "prepare", location);
+    const UNFIT: BucketErrorKind = BucketErrorKind::Unsupported;
     let asks_instance = location.credentials == CredentialSource::Instance;
     if matches!(access, S3Access::Instance) && !asks_instance {
-        return Err(unfit().because("the location does not say credentials=instance"));
+        let why = "the location does not say credentials=instance";
+        return Err(BucketError::new(UNFIT, "prepare", location).because(why));
     }
     let sound = location.clone().checked();
-    sound.map_err(|source| unfit().because(source))?;
+    sound.bucket_error(UNFIT, "prepare", location)?;
     let witness = Arc::new(HttpWitness::new(clock, error_body::explain));
     let endpoint = location.endpoint.as_ref();
     let is_local = endpoint.is_some_and(Endpoint::is_plain_http);
@@ -49,8 +50,8 @@ pub fn open(
             max_retries: 0,
             ..RetryConfig::default()
         });
-    let store = builder.build().map_err(|source| unfit().because(source))?;
-    let store = Arc::new(store);
+    let store = builder.build().bucket_error(UNFIT, "prepare", location);
+    let store = Arc::new(store?);
     let cloud = Cloud {
         objects: store.clone(),
         uploads: store.clone(),

@@ -177,6 +177,14 @@ fn refused(refusal: &Refusal) -> ErrorKind {
 }
 
 impl ReadError {
+    /// A document as it was parsed; one that could not be is the error of its key.
+    pub fn of_document<D>(key: &Key, parsed: Result<D, BadDocument>) -> Result<D, Self> {
+        parsed.map_err(|source| Self::Document {
+            key: key.clone(),
+            source,
+        })
+    }
+
     /// Whether what is there may be whole, and only be meant for another build.
     pub fn is_of_another_build(&self) -> bool {
         let Self::Document { source, .. } = self else {
@@ -191,26 +199,23 @@ pub async fn read<D: Document>(
     bucket: &dyn Bucket,
     key: &Key,
 ) -> Result<Option<Versioned<D>>, ReadError> {
-    let bad = |source| ReadError::Document {
-        key: key.clone(),
-        source,
-    };
     let object = match bucket.get(key, D::LIMIT as u64).await {
         Ok(object) => object,
         Err(error) if error.kind == BucketErrorKind::TooLarge => {
             let found = bucket.size(key).await?.unwrap_or_default();
-            return Err(bad(BadDocument::TooLarge {
+            let too_large = BadDocument::TooLarge {
                 name: D::NAME,
                 found,
                 limit: D::LIMIT,
-            }));
+            };
+            return ReadError::of_document(key, Err(too_large));
         }
         Err(error) => return Err(error.into()),
     };
     let Some(object) = object else {
         return Ok(None);
     };
-    let value = document::parse(&object.body).map_err(bad)?;
+    let value = ReadError::of_document(key, document::parse(&object.body))?;
     Ok(Some(Versioned {
         value,
         version: object.version,
@@ -428,9 +433,7 @@ impl Lineages {
                     sent_at.get_or_insert_with(|| self.clock.uptime());
                     seen.forget(body.doc());
                     let written = self.write(lineage, expected, &body).await;
-                    answer_of(written.map_err(ReadError::from), &mut failure, |swap| {
-                        seen.after(swap, *body)
-                    })
+                    answer_of(written, &mut failure, |swap| seen.after(swap, *body))
                 }
                 ProtocolStep::Done(outcome) => {
                     let (op_id, now) = (protocol.op_id(), || self.clock.uptime());
@@ -496,15 +499,15 @@ impl Lineages {
 }
 
 /// Turns what the store said into an answer, keeping the reason of a failure for later.
-fn answer_of<T>(
-    result: Result<T, ReadError>,
+fn answer_of<T, E: Into<ReadError>>(
+    result: Result<T, E>,
     failure: &mut Option<ReadError>,
     answer: impl FnOnce(T) -> StoreAnswer,
 ) -> StoreAnswer {
     match result {
         Ok(value) => answer(value),
         Err(error) => {
-            *failure = Some(error);
+            *failure = Some(error.into());
             StoreAnswer::Unreadable
         }
     }

@@ -9,7 +9,9 @@
 //! object is ever replaced by another: a name that is taken by other bytes is lengthened. A crash leaves an archive
 //! without a manifest, or a manifest that nothing points to; only the sweep removes either.
 
-use crate::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, Listed, Swap, objects};
+use crate::bucket::{
+    Bucket, BucketError, BucketErrorKind, ByteStream, Listed, Swap, objects, received,
+};
 use crate::documents::lineages::ReadError;
 use crate::layout::{self, Form, Key, Prefix, SnapshotKeys, Spelling};
 use bytes::{Bytes, BytesMut};
@@ -117,14 +119,11 @@ impl<'a> Snapshots<'a> {
 
     /// Whether the name is now taken by these bytes; `false` when it belongs to others.
     async fn create_small(&self, archive: &NewArchive<'_>, key: &Key) -> Result<bool, BucketError> {
-        let body: BytesMut = (archive.body)()
-            .try_fold(BytesMut::new(), async |mut all, piece| {
-                all.extend_from_slice(&piece);
-                Ok(all)
-            })
-            .await
-            .map_err(|source| crate::bucket::broken_stream(key, source))?;
-        let body = body.freeze();
+        let pieces = (archive.body)().try_fold(BytesMut::new(), async |mut all, piece| {
+            all.extend_from_slice(&piece);
+            Ok(all)
+        });
+        let body = received(key, pieces.await)?.freeze();
         for attempt in 1.. {
             let created = self.bucket.create(key, body.clone()).await?;
             if matches!(created, Swap::Won(_)) {
@@ -191,13 +190,21 @@ impl<'a> Snapshots<'a> {
         bytes: &[u8],
         archive: Option<ArchiveDigest>,
     ) -> Result<ProfileManifest, ReadError> {
-        let key = || key.clone();
-        let manifest: ProfileManifest = document::parse(bytes)
-            .map_err(|source| ReadError::BadManifest { key: key(), source })?;
+        let manifest: ProfileManifest = match document::parse(bytes) {
+            Ok(manifest) => manifest,
+            Err(source) => {
+                let key = key.clone();
+                return Err(ReadError::BadManifest { key, source });
+            }
+        };
         let archive = archive.unwrap_or(manifest.archive_sha256);
-        let fits = manifest.check(self.lineage, archive);
-        fits.map_err(|source| ReadError::UnfitManifest { key: key(), source })?;
-        Ok(manifest)
+        match manifest.check(self.lineage, archive) {
+            Ok(()) => Ok(manifest),
+            Err(source) => {
+                let key = key.clone();
+                Err(ReadError::UnfitManifest { key, source })
+            }
+        }
     }
 
     /// The manifest of the snapshot that a pointer names.

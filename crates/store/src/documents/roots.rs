@@ -10,7 +10,7 @@ use futures_util::TryStreamExt;
 use stasis_model::digest::ManifestDigest;
 use stasis_model::failure::{ErrorKind, Kinded};
 use stasis_model::format::chunk::HEADER;
-use stasis_model::format::document::{self, BadDocument, Document, Version, Versioned};
+use stasis_model::format::document::{self, Document, Version, Versioned};
 use stasis_model::format::manifest::{IndexRefusal, RepoDocument, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::{OpId, SnapshotId};
 use stasis_model::protocol::gc::{ChunkName, GcState, Names};
@@ -237,11 +237,8 @@ impl Root {
             return Ok(None);
         };
         let digest = ManifestDigest::of(&found.body);
-        let bad = |source: BadDocument| ReadError::Document {
-            key: key.clone(),
-            source,
-        };
-        let manifest: SnapshotManifest = document::parse(&found.body).map_err(bad)?;
+        let parsed = document::parse(&found.body);
+        let manifest: SnapshotManifest = ReadError::of_document(&key, parsed)?;
         if manifest.snapshot_id != *id {
             let names = manifest.snapshot_id.to_string();
             return Err(ReadError::Strays { key, names });

@@ -27,7 +27,7 @@ pub(super) fn decoded_bytes(what: &'static str, text: &str) -> Result<Vec<u8>, B
 
 /// The text that `text` stands for.
 pub(super) fn decoded(what: &'static str, text: &str) -> Result<String, BadLocation> {
-    String::from_utf8(decoded_bytes(what, text)?).map_err(|_| BadLocation::Percent { what })
+    String::from_utf8(decoded_bytes(what, text)?).or(Err(BadLocation::Percent { what }))
 }
 
 /// Spells bytes so that they pass through a URL unchanged.

@@ -30,7 +30,7 @@ pub use command::{
     FallbackReason, LoadOutcome, OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish,
 };
 
-use judge::{Failure, Fit, fetch_failure, fit, manifest_failure, pointer_failure};
+use judge::{Fit, LoadFailure, fetch_failure, fit, manifest_failure, pointer_failure};
 use placing::{Outcome, Placing};
 
 use super::checked::unchecked;
@@ -99,7 +99,7 @@ impl Profiles<'_> {
     async fn load_active(
         self,
         load: &ProfileLoad,
-        active: Result<Option<Active>, Failure>,
+        active: Result<Option<Active>, LoadFailure>,
     ) -> Result<ProfileLoaded, Error> {
         let before = Record::of(&load.dir).await;
         if before.is_none() && load.dir.exists() && !looks_like_a_profile(&load.dir).await {
@@ -123,7 +123,7 @@ impl Profiles<'_> {
     async fn load_or_fresh(
         self,
         load: &ProfileLoad,
-        active: Result<Option<Active>, Failure>,
+        active: Result<Option<Active>, LoadFailure>,
     ) -> Result<ProfileLoaded, Error> {
         let chosen = match active {
             Ok(own) => self.choose(load, own).await,
@@ -154,7 +154,7 @@ impl Profiles<'_> {
         self,
         load: &ProfileLoad,
         chosen: &Chosen,
-    ) -> Result<ProfileLoaded, Failure> {
+    ) -> Result<ProfileLoaded, LoadFailure> {
         let mut loaded = match self.load_newest(load, chosen).await {
             Err(failure) if failure.reason.is_damage() && load.on_failure.is_none() => {
                 self.load_predecessor(load, chosen, failure).await?
@@ -176,7 +176,11 @@ impl Profiles<'_> {
     }
 
     /// Loads a snapshot; where the cache cannot be written, without it.
-    async fn try_load(self, load: &ProfileLoad, chosen: &Chosen) -> Result<ProfileLoaded, Failure> {
+    async fn try_load(
+        self,
+        load: &ProfileLoad,
+        chosen: &Chosen,
+    ) -> Result<ProfileLoaded, LoadFailure> {
         let failure = match self.try_once(load, chosen).await {
             Err(failure) if is_no_room(&failure.error) => failure,
             tried => return tried,
@@ -191,9 +195,13 @@ impl Profiles<'_> {
         Ok(loaded)
     }
 
-    async fn try_once(self, load: &ProfileLoad, chosen: &Chosen) -> Result<ProfileLoaded, Failure> {
+    async fn try_once(
+        self,
+        load: &ProfileLoad,
+        chosen: &Chosen,
+    ) -> Result<ProfileLoaded, LoadFailure> {
         let policy = self.tenants().policy(&load.lineage.tenant).await;
-        let policy = policy.map_err(Failure::unreachable)?;
+        let policy = policy.map_err(LoadFailure::unreachable)?;
         let snapshots = Snapshots::of(&*self.bucket, &chosen.lineage);
         let manifest = snapshots.manifest(&chosen.active).await;
         let manifest = manifest.map_err(manifest_failure)?;
@@ -217,7 +225,7 @@ impl Profiles<'_> {
         self,
         chosen: &Chosen,
         checked_at: Option<Timestamp>,
-        tried: &Result<Option<ProfileLoaded>, Failure>,
+        tried: &Result<Option<ProfileLoaded>, LoadFailure>,
     ) {
         let sound = match tried {
             Ok(Some(_)) if checked_at.is_none() => true,
@@ -246,7 +254,7 @@ impl Profiles<'_> {
         load: &ProfileLoad,
         fit: &Fit,
         supply: Supply,
-    ) -> Result<Option<ProfileLoaded>, Failure> {
+    ) -> Result<Option<ProfileLoaded>, LoadFailure> {
         let started = self.clock.uptime();
         let mut near: Vec<ArchiveDigest> = Record::of(&load.dir)
             .await
@@ -271,7 +279,7 @@ impl Profiles<'_> {
         self,
         load: &ProfileLoad,
         chosen: &Chosen,
-    ) -> Result<ProfileLoaded, Failure> {
+    ) -> Result<ProfileLoaded, LoadFailure> {
         let tried = self.try_load(load, chosen).await;
         let Err(failure) = &tried else {
             return tried;
@@ -304,7 +312,7 @@ impl Profiles<'_> {
         fit: &Fit,
         fetched: Fetched,
         download_ms: u64,
-    ) -> Result<Option<ProfileLoaded>, Failure> {
+    ) -> Result<Option<ProfileLoaded>, LoadFailure> {
         let started = self.clock.uptime();
         let Fit {
             active,
@@ -320,7 +328,8 @@ impl Profiles<'_> {
             unproven: fetched.unproven,
             load: load.clone(),
             bytes,
-            scratch: scratch.map_err(|error| Failure::new(FallbackReason::ExtractFailed, error))?,
+            scratch: scratch
+                .map_err(|error| LoadFailure::new(FallbackReason::ExtractFailed, error))?,
             snapshot: active.archive.prefix(),
             origin: RestoreOrigin {
                 at: self.clock.now(),
@@ -365,8 +374,8 @@ impl Profiles<'_> {
         self,
         load: &ProfileLoad,
         damaged: &Chosen,
-        failure: Failure,
-    ) -> Result<ProfileLoaded, Failure> {
+        failure: LoadFailure,
+    ) -> Result<ProfileLoaded, LoadFailure> {
         let Ok(inventory) = self.inventory(&damaged.lineage).await else {
             return Err(failure);
         };
@@ -401,7 +410,7 @@ impl Profiles<'_> {
     pub(super) async fn fresh(
         self,
         load: &ProfileLoad,
-        failure: Option<Failure>,
+        failure: Option<LoadFailure>,
     ) -> Result<ProfileLoaded, Error> {
         let job = load.clone();
         let origin = RestoreOrigin {

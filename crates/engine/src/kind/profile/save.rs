@@ -270,11 +270,8 @@ pub(super) fn lost_or(error: Error, lineage: &Lineage, detail: &str) -> Error {
 
 /// The major of a browser, which is asked for it.
 pub async fn browser_major(program: &Path) -> Result<ChromeMajor, Error> {
-    let number = browser::version(program)
-        .await
-        .map_err(ProfileError::from)?;
-    let major = ChromeMajor::try_from(number);
-    major.map_err(|_| ProfileError::NoCommand.into())
+    let number = browser::version(program).await?;
+    ChromeMajor::try_from(number).or(Err(ProfileError::NoCommand.into()))
 }
 
 /// The major of the browser that a command is going to start: of the command itself if that is called like one, else of

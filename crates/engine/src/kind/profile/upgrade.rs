@@ -13,7 +13,7 @@
 use super::capture::command::{Capture, ProfileSaved};
 use super::contents::{CountedContents, UpgradeReport, count};
 use super::load::command::{FallbackReason, ProfileLoad, ProfileLoaded};
-use super::load::judge::{Failure, pointer_failure};
+use super::load::judge::{LoadFailure, pointer_failure};
 use crate::bridge;
 use crate::error::{Error, ProfileError, error_chain};
 use crate::handle::Profiles;
@@ -80,7 +80,7 @@ impl Profiles<'_> {
         self,
         load: &ProfileLoad,
         own: Option<Active>,
-    ) -> Result<Option<Chosen>, Failure> {
+    ) -> Result<Option<Chosen>, LoadFailure> {
         let is_named = matches!(load.upgrade, UpgradeWish::From(_));
         if let Some(active) = own.clone().filter(|_| !is_named) {
             let lineage = load.lineage.clone();
@@ -95,7 +95,7 @@ impl Profiles<'_> {
         let others = others.map_err(pointer_failure)?;
         let majors: Vec<ChromeMajor> = others.iter().map(|(lineage, _)| lineage.major).collect();
         let policy = self.tenants().policy(&load.lineage.tenant).await;
-        let policy = policy.map_err(Failure::unreachable)?.on_major_upgrade;
+        let policy = policy.map_err(LoadFailure::unreachable)?.on_major_upgrade;
         let wanted = load.lineage.major;
         match upgrade::source(wanted, own.is_some(), &majors, load.upgrade, policy) {
             UpgradeSource::Own | UpgradeSource::Nothing => Ok(None),
@@ -114,7 +114,7 @@ impl Profiles<'_> {
                     others: others.into_iter().map(|(lineage, _)| lineage).collect(),
                     why,
                 };
-                let failure = Failure::new(FallbackReason::VersionMismatch, error);
+                let failure = LoadFailure::new(FallbackReason::VersionMismatch, error);
                 Err(if is_named { failure.insists() } else { failure })
             }
         }

@@ -36,12 +36,12 @@ impl Disk {
         self.doubts.open().insert(key.clone());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let mark = rustix::fs::openat(&self.workshop.tmp, mark_name(key), flags, mode);
-        let marked = mark.map_err(FileTrouble::from).and_then(|mark| {
+        let mark = || {
+            let mark = rustix::fs::openat(&self.workshop.tmp, mark_name(key), flags, mode)?;
             File::from(mark).write_all(key.as_str().as_bytes())?;
-            Ok(())
-        });
-        if let Err(cause) = marked {
+            Ok::<_, FileTrouble>(())
+        };
+        if let Err(cause) = mark() {
             tracing::warn!(%key, %cause, "what may not be durable could be marked for this process only");
         }
     }

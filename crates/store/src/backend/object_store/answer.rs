@@ -16,6 +16,18 @@ use tokio::time::error::Elapsed;
 /// How much of the library's own words is shown: a key, a URL and a cause fit in.
 const SOURCE_LENGTH: usize = 600;
 
+/// What came of asking the store.
+pub(super) trait Answered<T> {
+    /// The answer, or the error that a caller sees.
+    fn while_asking(self, doing: &'static str, what: impl Display) -> Result<T, BucketError>;
+}
+
+impl<T> Answered<T> for Result<T, StoreFailure> {
+    fn while_asking(self, doing: &'static str, what: impl Display) -> Result<T, BucketError> {
+        self.map_err(|failure| failure.into_error(doing, what))
+    }
+}
+
 /// A request that was made, and how it ended.
 pub(super) struct Sent<T>(pub(super) Result<T, StoreFailure>);
 

@@ -9,7 +9,7 @@
 
 use super::ObjectBucket;
 use super::answer::{Cause, StoreFailure};
-use crate::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, broken_stream};
+use crate::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, received};
 use crate::layout::Key;
 use ::object_store::multipart::PartId;
 use ::object_store::path::Path;
@@ -34,11 +34,10 @@ impl UploadParts {
     /// The next part, or what is left; empty at the end.
     async fn next(&mut self, key: &Key) -> Result<Bytes, BucketError> {
         while self.waiting.len() < self.part_size {
-            match self.body.next().await {
-                Some(Ok(piece)) => self.waiting.extend_from_slice(&piece),
-                Some(Err(source)) => return Err(broken_stream(key, source)),
-                None => break,
-            }
+            let Some(piece) = self.body.next().await else {
+                break;
+            };
+            self.waiting.extend_from_slice(&received(key, piece)?);
         }
         let length = self.part_size.min(self.waiting.len());
         Ok(self.waiting.split_to(length).freeze())
@@ -88,7 +87,7 @@ impl ObjectBucket {
             .ask(0, self.cloud.uploads.create_multipart(&path))
             .await
             .0;
-        let id = started.map_err(|failure| failure.into_error(DOING, key))?;
+        let id = started.while_asking(DOING, key)?;
         Ok(Upload {
             bucket: self,
             key,

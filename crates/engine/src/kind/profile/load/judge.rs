@@ -20,13 +20,13 @@ pub(super) struct Fit {
 }
 
 /// Why it was not loaded, and whether an outage hid it.
-pub(in crate::kind::profile) struct Failure {
+pub(in crate::kind::profile) struct LoadFailure {
     pub(super) reason: FallbackReason,
     pub(super) error: Box<Error>,
     pub(super) usually: OnFailure,
 }
 
-impl Failure {
+impl LoadFailure {
     pub(in crate::kind::profile) fn new(reason: FallbackReason, error: impl Into<Error>) -> Self {
         Self {
             reason,
@@ -60,20 +60,20 @@ impl Failure {
     }
 }
 
-pub(in crate::kind::profile) fn pointer_failure(error: Error) -> Failure {
+pub(in crate::kind::profile) fn pointer_failure(error: Error) -> LoadFailure {
     if matches!(error, Error::Read(ReadError::PointerLost { .. })) {
-        return Failure::new(FallbackReason::PointerLost, error).insists();
+        return LoadFailure::new(FallbackReason::PointerLost, error).insists();
     }
     match error.kind() {
-        ErrorKind::Corrupt => Failure::new(FallbackReason::ManifestInvalid, error),
-        _ => Failure::unreachable(error),
+        ErrorKind::Corrupt => LoadFailure::new(FallbackReason::ManifestInvalid, error),
+        _ => LoadFailure::unreachable(error),
     }
 }
 
-pub(super) fn manifest_failure(error: ReadError) -> Failure {
+pub(super) fn manifest_failure(error: ReadError) -> LoadFailure {
     use stasis_model::format::document::BadDocument;
     let reason = match &error {
-        ReadError::Bucket(_) => return Failure::unreachable(ProfileError::from(error)),
+        ReadError::Bucket(_) => return LoadFailure::unreachable(ProfileError::from(error)),
         ReadError::NoManifest(_) => FallbackReason::NoManifest,
         ReadError::BadManifest {
             source: BadDocument::Version { .. },
@@ -81,17 +81,17 @@ pub(super) fn manifest_failure(error: ReadError) -> Failure {
         } => FallbackReason::ManifestVersionMismatch,
         _ => FallbackReason::ManifestInvalid,
     };
-    Failure::new(reason, ProfileError::from(error))
+    LoadFailure::new(reason, ProfileError::from(error))
 }
 
-pub(super) fn fetch_failure(error: Error) -> Failure {
+pub(super) fn fetch_failure(error: Error) -> LoadFailure {
     let reason = match &error {
         // The wrapped key: before it is read, nobody knows what there is.
-        Error::Read(_) => return Failure::unreachable(error),
+        Error::Read(_) => return LoadFailure::unreachable(error),
         Error::Profile(profile) => match &**profile {
             ProfileError::NoArchive(_) => FallbackReason::NoArchive,
             ProfileError::Sha { .. } => FallbackReason::ShaMismatch,
-            _ => return Failure::locked(error),
+            _ => return LoadFailure::locked(error),
         },
         error => match error.kind() {
             ErrorKind::Unreachable | ErrorKind::Denied | ErrorKind::Retry => {
@@ -100,7 +100,7 @@ pub(super) fn fetch_failure(error: Error) -> Failure {
             _ => FallbackReason::ExtractFailed,
         },
     };
-    Failure::new(reason, error)
+    LoadFailure::new(reason, error)
 }
 
 /// Everything that can be said against a snapshot before it is downloaded.
@@ -110,7 +110,7 @@ pub(super) fn fit(
     manifest: ProfileManifest,
     policy: &TenantPolicy,
     now: Timestamp,
-) -> Result<Fit, Failure> {
+) -> Result<Fit, LoadFailure> {
     let snapshot = active.archive.prefix();
     let (bytes, limit) = (manifest.uncompressed_size_bytes, policy.max_profile_bytes);
     if bytes > limit {
@@ -119,11 +119,11 @@ pub(super) fn fit(
             bytes,
             limit,
         };
-        return Err(Failure::new(FallbackReason::TooLarge, error));
+        return Err(LoadFailure::new(FallbackReason::TooLarge, error));
     }
     if manifest.mode == Mode::Hot && (load.cold_only || !policy.accept_hot) {
         let error = ProfileError::HotRefused(snapshot);
-        return Err(Failure::new(FallbackReason::HotRefused, error));
+        return Err(LoadFailure::new(FallbackReason::HotRefused, error));
     }
     let mut warnings = Vec::new();
     let from = manifest.captured_in.host_region.as_ref();
@@ -138,7 +138,7 @@ pub(super) fn fit(
                 from,
                 here,
             };
-            return Err(Failure::new(FallbackReason::RegionRefused, error));
+            return Err(LoadFailure::new(FallbackReason::RegionRefused, error));
         }
         if is_recent {
             warnings.push(Warning::RegionChanged { from, here });

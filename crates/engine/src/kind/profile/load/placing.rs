@@ -1,7 +1,7 @@
 //! An archive is unpacked, checked and proven, all beside the directory; then it takes its place.
 
 use super::command::{FallbackReason, ProfileLoad};
-use super::judge::Failure;
+use super::judge::LoadFailure;
 use crate::error::{Error, ProfileError};
 use crate::kind::profile::checked::damaged;
 use crate::kind::profile::directory::database_files;
@@ -36,7 +36,7 @@ pub(super) enum Outcome {
 
 impl Placing {
     /// Stages the tree while the archive is proven; swaps only what was.
-    pub(super) fn place(self) -> Result<Outcome, Failure> {
+    pub(super) fn place(self) -> Result<Outcome, LoadFailure> {
         let (staged, proof) = std::thread::scope(|scope| {
             let proof = scope.spawn(|| self.unproven.prove(&self.load.cancel));
             let staged = self.stage();
@@ -55,7 +55,20 @@ impl Placing {
     }
 
     /// Extracts beside the directory, and checks the databases there.
-    fn stage(&self) -> Result<(UnpackedArchive, CheckReport), Failure> {
+    fn stage(&self) -> Result<(UnpackedArchive, CheckReport), LoadFailure> {
+        let (unpacked, report, databases) = self.unpack().map_err(extract_failed)?;
+        if databases.is_empty() {
+            return Ok((unpacked, report));
+        }
+        let error = ProfileError::Integrity {
+            snapshot: self.snapshot.clone(),
+            databases,
+        };
+        Err(LoadFailure::new(FallbackReason::IntegrityFailed, error))
+    }
+
+    /// The tree beside the directory, what its databases are like, and those that are damaged.
+    fn unpack(&self) -> Result<(UnpackedArchive, CheckReport, Vec<String>), Error> {
         let load = &self.load;
         let settings = UnpackSettings {
             placement: Placement::Replace,
@@ -71,27 +84,18 @@ impl Placing {
             },
             progress: load.progress.clone(),
         };
-        let unpacked = unpack_beside(&self.archive, &load.dir, &settings);
-        let unpacked = unpacked.map_err(extract_failed)?;
+        let unpacked = unpack_beside(&self.archive, &load.dir, &settings)?;
         let checking = CheckSettings {
             cancel: load.cancel.clone(),
             ..CheckSettings::new(&self.scratch)
         };
-        let report = check::tree(unpacked.tree(), &checking, &load.spawn);
-        let report = report.map_err(extract_failed)?;
-        let files = database_files(unpacked.tree(), &load.dir).map_err(extract_failed)?;
+        let report = check::tree(unpacked.tree(), &checking, &load.spawn)?;
+        let files = database_files(unpacked.tree(), &load.dir)?;
         let databases = damaged(&report, &files);
-        if databases.is_empty() {
-            return Ok((unpacked, report));
-        }
-        let error = ProfileError::Integrity {
-            snapshot: self.snapshot.clone(),
-            databases,
-        };
-        Err(Failure::new(FallbackReason::IntegrityFailed, error))
+        Ok((unpacked, report, databases))
     }
 }
 
-fn extract_failed(error: impl Into<Error>) -> Failure {
-    Failure::new(FallbackReason::ExtractFailed, error)
+fn extract_failed(error: impl Into<Error>) -> LoadFailure {
+    LoadFailure::new(FallbackReason::ExtractFailed, error)
 }

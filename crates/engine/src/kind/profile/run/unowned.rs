@@ -11,7 +11,7 @@ use super::{ProfileRan, ProfileRun, outcome_of, ran, without_save};
 use crate::error::Error;
 use crate::handle::Profiles;
 use crate::kind::profile::directory::nobody_uses;
-use crate::kind::profile::load::judge::Failure;
+use crate::kind::profile::load::judge::LoadFailure;
 use std::ffi::OsString;
 
 impl Profiles<'_> {
@@ -24,7 +24,7 @@ impl Profiles<'_> {
     ) -> Result<ProfileRan, Error> {
         nobody_uses(&run.load.dir).await?;
         let loaded = self
-            .fresh(&run.load, Some(Failure::unreachable(why)))
+            .fresh(&run.load, Some(LoadFailure::unreachable(why)))
             .await?;
         let group = self.start_browser(&mut run, &loaded, command).await?;
         // Without a lease nothing can be saved in between.
