@@ -31,7 +31,7 @@ pub struct Lease {
     /// Uptime from which `ttl` counts.
     pub sent_at: Duration,
     /// The lock and the pointer as the owner last saw them, shared by all copies of the lease.
-    pub seen: Arc<Mutex<LastSeen>>,
+    pub(crate) seen: Arc<Mutex<LastSeen>>,
 }
 
 impl Lease {

@@ -227,11 +227,11 @@ pub async fn read<D: Document>(
 /// Never more than a guess at what they are now. An operation may begin with it, because its write is conditional on the
 /// version.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct LastSeen {
+pub(crate) struct LastSeen {
     /// `lock.json`
-    pub lock: Option<Versioned<Lock>>,
+    pub(crate) lock: Option<Versioned<Lock>>,
     /// `latest.json`
-    pub pointer: Option<Versioned<Pointer>>,
+    pub(crate) pointer: Option<Versioned<Pointer>>,
 }
 
 impl LastSeen {
@@ -280,15 +280,15 @@ impl LastSeen {
 
 /// An operation that was applied.
 #[derive(Clone, Debug)]
-pub struct Applied {
+pub(crate) struct Applied {
     /// Under which id.
-    pub op_id: OpId,
+    pub(crate) op_id: OpId,
     /// What it left behind.
-    pub outcome: ProtocolOutcome,
+    pub(crate) outcome: ProtocolOutcome,
     /// Uptime just before its first write was sent: what a holder may count its lease from.
-    pub sent_at: Duration,
+    pub(crate) sent_at: Duration,
     /// The documents as it left them.
-    pub seen: LastSeen,
+    pub(crate) seen: LastSeen,
 }
 
 /// All lineages of one store.
@@ -403,7 +403,7 @@ impl Lineages {
 
     /// Drives one operation to its end.
     #[tracing::instrument(skip_all, fields(subject = %lineage, kind = ?kind, op_id = %protocol.op_id()))]
-    pub async fn carry_out(
+    pub(crate) async fn carry_out(
         &self,
         lineage: &Lineage,
         kind: OperationKind,

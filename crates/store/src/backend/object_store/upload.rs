@@ -8,7 +8,9 @@
 //! completion without a clear answer is settled by looking for the object, whose name stands for its bytes.
 
 use super::ObjectBucket;
-use super::answer::{Cause, StoreFailure};
+use super::answer::Answered as _;
+use super::answer::StoreFailure;
+use super::explanation::Cause;
 use crate::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, received};
 use crate::layout::Key;
 use ::object_store::multipart::PartId;
