@@ -112,7 +112,7 @@ impl DirRepo<'_> {
         if let lost @ Error::LostRepo(_) = self.missing(&root).await? {
             return Err(lost);
         }
-        let settings = RepoDocument::new(self.lineages.now(), self.chance.op_id());
+        let settings = RepoDocument::new(self.lineages.now(), self.rng.op_id());
         let swap = root.init(&settings).await?;
         let found = root.repo().await?;
         match (swap, found) {
@@ -223,7 +223,7 @@ impl DirRepo<'_> {
         chosen: Option<&SnapshotId>,
         seen: Option<&SnapshotId>,
     ) -> Result<(), Error> {
-        let op_id = self.chance.op_id();
+        let op_id = self.rng.op_id();
         let changed = self
             .root()
             .change(op_id, |index| index.adopt(name, chosen, seen, op_id))

@@ -10,7 +10,7 @@ use stasis_model::format::lease::Holder;
 use stasis_model::format::pointer::{Active, Pointer};
 use stasis_model::id::{Label, Lineage, OpId};
 use stasis_store::documents::leases::Lease;
-use stasis_store::documents::pointers::{Flip, Moved};
+use stasis_store::documents::pointers::{Moved, PublishSnapshot};
 use stasis_store::layout;
 use std::time::Duration;
 
@@ -263,13 +263,13 @@ impl DemoStage<'_> {
     ) -> Result<Moved, Error> {
         let to = self.store(state).await?;
         let (op_id, fence) = (self.engine.lineages.op_id(), lease.fence);
-        let flip = Flip {
+        let flip = PublishSnapshot {
             op_id,
             fence,
             base,
             to,
         };
-        let moved = self.engine.lineages.flip(&self.lineage, flip).await;
+        let moved = self.engine.lineages.publish(&self.lineage, flip).await;
         self.engine.operations().settled(moved).await
     }
 

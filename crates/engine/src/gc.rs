@@ -106,7 +106,7 @@ impl DirRepo<'_> {
             removed = self.would_remove(&root, &judged.going).await?;
         } else {
             if !judged.going.is_empty() {
-                let (op_id, now) = (self.chance.op_id(), self.lineages.now());
+                let (op_id, now) = (self.rng.op_id(), self.lineages.now());
                 let changed = root
                     .change(op_id, |index| index.forget(&judged.going, now, op_id))
                     .await;
@@ -134,7 +134,7 @@ impl DirRepo<'_> {
         self.store().ensure_trusted().await?;
         let root = self.root();
         self.settings(&root).await?.check_writable()?;
-        let (op_id, now) = (self.chance.op_id(), self.lineages.now());
+        let (op_id, now) = (self.rng.op_id(), self.lineages.now());
         let changed = root
             .change(op_id, |index| index.forget(ids, now, op_id))
             .await;
@@ -151,7 +151,7 @@ impl DirRepo<'_> {
         self.store().ensure_trusted().await?;
         let root = self.root();
         self.settings(&root).await?.check_writable()?;
-        let op_id = self.chance.op_id();
+        let op_id = self.rng.op_id();
         let changed = root
             .change(op_id, |index| index.pin(id, pinned, op_id))
             .await;
@@ -246,7 +246,7 @@ impl DirRepo<'_> {
                             let next = found.value.tombstone_unpublished(
                                 &manifests,
                                 self.lineages.now(),
-                                self.chance.op_id(),
+                                self.rng.op_id(),
                             );
                             match root.swap_index(Some(&expected), &next).await? {
                                 Swap::Won(_) => ManifestGcAnswer::Won,
@@ -285,7 +285,7 @@ impl DirRepo<'_> {
             return Ok(());
         }
         let listed = root.manifest_ids().await?.into_iter().collect();
-        let op_id = self.chance.op_id();
+        let op_id = self.rng.op_id();
         let changed = root
             .change(op_id, |index| {
                 Ok(index.without_tombstones(before, &listed, op_id))
@@ -389,7 +389,7 @@ impl DirRepo<'_> {
         sizes: &mut HashMap<stasis_model::protocol::gc::ChunkName, u64>,
     ) -> Result<GcReport, Error> {
         let mut unread = None;
-        let mut sweep = GcRound::new(self.chance.op_id());
+        let mut sweep = GcRound::new(self.rng.op_id());
         let mut step = sweep.next(GcAnswer::Begin);
         loop {
             let answer = match step {

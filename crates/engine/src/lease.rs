@@ -121,7 +121,7 @@ impl Leases<'_> {
             .filter(char::is_ascii_digit)
             .take(14)
             .collect();
-        let nonce = self.chance.below(1 << 32);
+        let nonce = self.rng.below(1 << 32);
         let (day, hour) = time.split_at(8);
         format!("{day}_{hour}_{nonce:08x}")
             .parse()

@@ -14,7 +14,7 @@ use stasis_store::backend::object_store::TransferSettings;
 use stasis_store::backend::s3::{self, S3Access};
 use stasis_store::bucket::Bucket;
 pub use stasis_store::credentials::Secret;
-use stasis_store::credentials::{self, Credentials, Profile};
+use stasis_store::credentials::{self, AwsProfile, Credentials};
 use stasis_store::documents::lineages::Lineages;
 use stasis_store::layout::ChunkRoot;
 pub use stasis_store::location::StoreLocation;
@@ -78,7 +78,7 @@ pub struct Engine {
     pub(crate) bucket: Arc<dyn Bucket>,
     pub(crate) lineages: Lineages,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) chance: Arc<dyn Rng>,
+    pub(crate) rng: Arc<dyn Rng>,
     pub(crate) location: StoreLocation,
     pub(crate) local_dirs: LocalDirs,
     pub(crate) trusted: Arc<OnceCell<()>>,
@@ -90,11 +90,7 @@ pub struct Engine {
 
 impl Engine {
     /// Opens a store. A bucket is never made, and a directory only if that was asked for.
-    pub async fn open(
-        open: Open,
-        clock: Arc<dyn Clock>,
-        chance: Arc<dyn Rng>,
-    ) -> Result<Self, Error> {
+    pub async fn open(open: Open, clock: Arc<dyn Clock>, rng: Arc<dyn Rng>) -> Result<Self, Error> {
         let Open {
             location,
             create,
@@ -121,11 +117,11 @@ impl Engine {
                     clock.clone(),
                     TransferSettings::default(),
                 )?;
-                let bucket = Retrying::new(bucket, chance.clone(), RetrySettings::default());
+                let bucket = Retrying::new(bucket, rng.clone(), RetrySettings::default());
                 (Arc::new(bucket), StoreLocation::S3(resolved))
             }
         };
-        Ok(Self::over(bucket, location, local_dirs, clock, chance))
+        Ok(Self::over(bucket, location, local_dirs, clock, rng))
     }
 
     /// An engine over a bucket that is already open.
@@ -134,15 +130,15 @@ impl Engine {
         location: StoreLocation,
         local_dirs: LocalDirs,
         clock: Arc<dyn Clock>,
-        chance: Arc<dyn Rng>,
+        rng: Arc<dyn Rng>,
     ) -> Self {
-        let lineages = Lineages::new(bucket.clone(), clock.clone(), chance.clone());
+        let lineages = Lineages::new(bucket.clone(), clock.clone(), rng.clone());
         let trusted = Arc::default();
         Self {
             bucket,
             lineages,
             clock,
-            chance,
+            rng,
             location,
             local_dirs,
             trusted,
@@ -195,7 +191,7 @@ impl Engine {
 async fn s3_access(asked: &S3Location, aws: AwsSettings) -> Result<(S3Location, S3Access), Error> {
     let profile = match (asked.credentials, &aws.access_key) {
         (CredentialSource::Static, None) => profile_files(&aws).await?,
-        _ => Profile::default(),
+        _ => AwsProfile::default(),
     };
     let variables = aws
         .access_key
@@ -221,7 +217,7 @@ async fn s3_access(asked: &S3Location, aws: AwsSettings) -> Result<(S3Location, 
     Ok((location, access))
 }
 
-async fn profile_files(aws: &AwsSettings) -> Result<Profile, Error> {
+async fn profile_files(aws: &AwsSettings) -> Result<AwsProfile, Error> {
     let name = aws.profile.clone().unwrap_or_else(|| "default".to_owned());
     let credentials = text_of(aws.credentials_file.as_deref()).await?;
     let config = text_of(aws.config_file.as_deref()).await?;

@@ -35,7 +35,7 @@ impl StoreHealth<'_> {
         let report = probe::probe(
             &*self.bucket,
             &self.location.to_string(),
-            &*self.chance,
+            &*self.rng,
             self.lineages.now(),
         )
         .await?;

@@ -56,7 +56,7 @@ pub struct Reaped {
     pub warnings: Vec<Warning>,
 }
 
-enum Judged {
+enum ReapVerdict {
     Evicted(Evicted, Option<Warning>),
     Fresh,
     LeftAlone(LeftAlone),
@@ -125,11 +125,11 @@ impl Leases<'_> {
         grace
     }
 
-    async fn judge(self, subject: Lineage, grace: Result<Duration, (String, bool)>) -> Judged {
+    async fn judge(self, subject: Lineage, grace: Result<Duration, (String, bool)>) -> ReapVerdict {
         let grace = match grace {
             Ok(grace) => grace,
             Err((reason, corrupt)) => {
-                return Judged::LeftAlone(LeftAlone {
+                return ReapVerdict::LeftAlone(LeftAlone {
                     subject,
                     reason,
                     corrupt,
@@ -147,7 +147,7 @@ impl Leases<'_> {
                     .with("holder_run_id", run)
                     .with("holder_host", lock.holder.host.as_str());
                 let warning = self.events().record(&subject.tenant, event).await;
-                Judged::Evicted(
+                ReapVerdict::Evicted(
                     Evicted {
                         subject,
                         holder: lock.holder,
@@ -158,7 +158,7 @@ impl Leases<'_> {
             Err(LineageError::Refused {
                 refusal: Refusal::NotExpired | Refusal::NotHeld,
                 ..
-            }) => Judged::Fresh,
+            }) => ReapVerdict::Fresh,
             Err(error) => {
                 let error = self
                     .operations()
@@ -167,7 +167,7 @@ impl Leases<'_> {
                     .expect_err("an error stays one");
                 let (reason, corrupt) = reason_of(&error);
                 tracing::warn!(%subject, %reason, "lock left alone");
-                Judged::LeftAlone(LeftAlone {
+                ReapVerdict::LeftAlone(LeftAlone {
                     subject,
                     reason,
                     corrupt,
@@ -178,14 +178,14 @@ impl Leases<'_> {
 }
 
 impl Reaped {
-    fn add(&mut self, judged: Judged) {
+    fn add(&mut self, judged: ReapVerdict) {
         match judged {
-            Judged::Evicted(evicted, warning) => {
+            ReapVerdict::Evicted(evicted, warning) => {
                 self.evicted.push(evicted);
                 self.warnings.extend(warning);
             }
-            Judged::Fresh => self.fresh += 1,
-            Judged::LeftAlone(lock) => self.left_alone.push(lock),
+            ReapVerdict::Fresh => self.fresh += 1,
+            ReapVerdict::LeftAlone(lock) => self.left_alone.push(lock),
         }
     }
 }

@@ -197,7 +197,7 @@ impl DirRepo<'_> {
             ..
         } = gathered;
         let databases = databases_of(&began, &saved);
-        let (op_id, now) = (self.chance.op_id(), self.lineages.now());
+        let (op_id, now) = (self.rng.op_id(), self.lineages.now());
         let mut manifest = SnapshotManifest::new(command.name, equal, op_id, now);
         manifest.state_digest = saved.digest;
         manifest.totals = saved.totals;
@@ -263,7 +263,7 @@ impl DirRepo<'_> {
         moves: &[Replacement],
     ) -> Result<(), Error> {
         let root = &began.root;
-        let batch = self.chance.op_id();
+        let batch = self.rng.op_id();
         for one in moves {
             let Some(bytes) = root.chunk(&one.from).await? else {
                 return Err(Error::SaveGaveUp(
@@ -275,7 +275,7 @@ impl DirRepo<'_> {
         root.commit(batch).await?;
         let list = references::list_of(&settled.manifest)?;
         let guard = SaveGuard::after(gc_of(root).await?);
-        let storing = Arc::new(Storing::new(root.clone(), self.chance.op_id(), guard));
+        let storing = Arc::new(Storing::new(root.clone(), self.rng.op_id(), guard));
         let (sink, source) = (storing.clone(), ChunkFetcher::new(root.clone()));
         let map: BTreeMap<_, _> = moves.iter().map(|one| (one.from, one.to)).collect();
         let level = began.repo.compression.level;

@@ -286,27 +286,30 @@ pub fn objects<'a>(
     bucket: &'a dyn Bucket,
     prefix: &'a Prefix,
 ) -> BoxStream<'a, Result<Listed, BucketError>> {
-    let pages = stream::try_unfold(Listing::default(), move |mut listing: Listing| async move {
-        if listing.is_over {
-            return Ok(None);
-        }
-        let page = bucket.list_page(prefix, listing.token.as_ref()).await?;
-        listing.is_over = page.next.is_none();
-        if let Some(next) = &page.next
-            && !listing.seen.insert(next.clone())
-        {
-            let stuck = BucketError::new(BucketErrorKind::Unreachable, "list", prefix);
-            return Err(stuck.because("the store answers with the same page again"));
-        }
-        listing.token = page.next;
-        Ok(Some((stream::iter(page.rows.into_iter().map(Ok)), listing)))
-    });
+    let pages = stream::try_unfold(
+        ListingProgress::default(),
+        move |mut listing: ListingProgress| async move {
+            if listing.is_over {
+                return Ok(None);
+            }
+            let page = bucket.list_page(prefix, listing.token.as_ref()).await?;
+            listing.is_over = page.next.is_none();
+            if let Some(next) = &page.next
+                && !listing.seen.insert(next.clone())
+            {
+                let stuck = BucketError::new(BucketErrorKind::Unreachable, "list", prefix);
+                return Err(stuck.because("the store answers with the same page again"));
+            }
+            listing.token = page.next;
+            Ok(Some((stream::iter(page.rows.into_iter().map(Ok)), listing)))
+        },
+    );
     pages.try_flatten().boxed()
 }
 
 /// How far a listing has come.
 #[derive(Default)]
-struct Listing {
+struct ListingProgress {
     token: Option<PageToken>,
     seen: HashSet<PageToken>,
     is_over: bool,

@@ -40,7 +40,7 @@ pub struct Credentials {
 
 /// What the profile files say under one name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Profile {
+pub struct AwsProfile {
     /// Present when both halves of the key are.
     pub credentials: Option<Credentials>,
     /// Which region to sign for.
@@ -52,7 +52,7 @@ pub struct Profile {
 /// Finds a profile in the text of a credentials file and of a config file; `None` when neither has it.
 ///
 /// What the credentials file says wins. In the config file every profile but `default` is headed `[profile name]`.
-pub fn profile(credentials_text: &str, config_text: &str, name: &str) -> Option<Profile> {
+pub fn profile(credentials_text: &str, config_text: &str, name: &str) -> Option<AwsProfile> {
     let in_credentials = section(credentials_text, |header| header == name);
     let in_config = section(config_text, |header| {
         let named = header
@@ -76,7 +76,7 @@ pub fn profile(credentials_text: &str, config_text: &str, name: &str) -> Option<
 
 type ProfileSettings<'a> = BTreeMap<&'a str, &'a str>;
 
-fn from_settings(settings: &ProfileSettings<'_>) -> Profile {
+fn from_settings(settings: &ProfileSettings<'_>) -> AwsProfile {
     let setting = |key| {
         settings
             .get(key)
@@ -84,7 +84,7 @@ fn from_settings(settings: &ProfileSettings<'_>) -> Profile {
             .map(|value| (*value).to_owned())
     };
     let key = setting("aws_access_key_id").zip(setting("aws_secret_access_key"));
-    Profile {
+    AwsProfile {
         credentials: key.map(|(access_key, secret)| Credentials {
             access_key,
             secret: Secret(secret),
@@ -183,7 +183,7 @@ region = never
     fn a_profile_without_a_key_is_not_a_missing_profile() {
         assert_eq!(
             profile(CREDENTIALS, CONFIG, "empty"),
-            Some(Profile::default())
+            Some(AwsProfile::default())
         );
         assert_eq!(profile(CREDENTIALS, CONFIG, "nobody"), None);
         assert_eq!(profile("", "", "default"), None);

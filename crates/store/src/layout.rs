@@ -8,7 +8,7 @@ mod snapshot;
 
 pub use chunk_root::ChunkRoot;
 pub use snapshot::{
-    Form, SnapshotKeys, SnapshotObject, Spelling, data_key, lineage_of, snapshot_object,
+    ArchiveForm, SnapshotKeys, SnapshotObject, Spelling, data_key, lineage_of, snapshot_object,
 };
 
 use stasis_model::digest::ArchiveDigest;

@@ -39,7 +39,7 @@ pub struct ProbeReport {
     /// What the store may be used for.
     pub verdict: ProbeVerdict,
     /// Every check, in the order in which they were made.
-    pub checks: Vec<Check>,
+    pub checks: Vec<ProbeCheck>,
 }
 
 impl Document for ProbeReport {
@@ -58,7 +58,7 @@ pub enum ProbeVerdict {
 
 /// One thing that was asked of a store.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Check {
+pub struct ProbeCheck {
     /// What was asked.
     pub name: CheckName,
     /// Whether a store that does not do this is refused.
@@ -143,11 +143,11 @@ pub enum CheckVerdict {
 pub async fn probe(
     bucket: &dyn Bucket,
     store: &str,
-    chance: &dyn Rng,
+    rng: &dyn Rng,
     now: Timestamp,
 ) -> Result<ProbeReport, BucketError> {
-    let id = chance.op_id();
-    let scratch = ProbeScratch { bucket, chance, id };
+    let id = rng.op_id();
+    let scratch = ProbeScratch { bucket, rng, id };
     let mut checks = Vec::new();
     let in_time = timeout(DEADLINE, ask_everything(&scratch, &mut checks)).await;
     if timeout(CLEANING, clean(bucket, &Prefix::probe_scratch(id))).await != Ok(true) {
@@ -161,12 +161,12 @@ pub async fn probe(
         let slow = BucketError::new(BucketErrorKind::Unreachable, "probe", store);
         (Err(slow.because(reason.clone())), reason)
     };
-    let is_broken = |check: &Check| check.required && check.verdict != CheckVerdict::Honoured;
+    let is_broken = |check: &ProbeCheck| check.required && check.verdict != CheckVerdict::Honoured;
     if !checks.iter().any(is_broken) {
         ended?;
     }
     for name in CheckName::ALL.into_iter().skip(checks.len()) {
-        checks.push(Check {
+        checks.push(ProbeCheck {
             name,
             required: name.is_required(),
             verdict: CheckVerdict::Unknown,
@@ -189,14 +189,14 @@ pub async fn probe(
 /// Makes the checks one after another, until all are made or the store cannot be asked any more.
 async fn ask_everything(
     scratch: &ProbeScratch<'_>,
-    checks: &mut Vec<Check>,
+    checks: &mut Vec<ProbeCheck>,
 ) -> Result<(), BucketError> {
     for name in CheckName::ALL {
         let (verdict, detail) = match scratch.ask(name).await {
             Err(error) if is_hopeless(&error) => return Err(error),
             asked => asked.unwrap_or_else(|error| (CheckVerdict::Failed, with_causes(&error))),
         };
-        checks.push(Check {
+        checks.push(ProbeCheck {
             name,
             required: name.is_required(),
             verdict,

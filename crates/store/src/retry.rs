@@ -46,16 +46,16 @@ impl Default for RetrySettings {
 #[derive(Clone, Debug)]
 pub struct Retrying<B> {
     inner: B,
-    chance: Arc<dyn Rng>,
+    rng: Arc<dyn Rng>,
     settings: RetrySettings,
 }
 
 impl<B: Bucket> Retrying<B> {
     /// Wraps a bucket.
-    pub fn new(inner: B, chance: Arc<dyn Rng>, settings: RetrySettings) -> Self {
+    pub fn new(inner: B, rng: Arc<dyn Rng>, settings: RetrySettings) -> Self {
         Self {
             inner,
-            chance,
+            rng,
             settings,
         }
     }
@@ -76,7 +76,7 @@ impl<B: Bucket> Retrying<B> {
                 return Err(error);
             }
             if longest == self.settings.first_pause {
-                tracing::warn!(%error, patience = ?self.settings.deadline, "the store cannot be reached; trying again");
+                tracing::warn!(%error, retry_budget = ?self.settings.deadline, "the store cannot be reached; trying again");
             }
             tracing::debug!(%error, ?pause, "asking the store again");
             sleep(pause).await;
@@ -88,7 +88,7 @@ impl<B: Bucket> Retrying<B> {
     fn pause(&self, longest: Duration) -> Duration {
         let half = longest / 2;
         let span = u64::try_from(half.as_micros()).unwrap_or(u64::MAX);
-        half + Duration::from_micros(self.chance.below(span.saturating_add(1)))
+        half + Duration::from_micros(self.rng.below(span.saturating_add(1)))
     }
 }
 

@@ -14,7 +14,7 @@ use stasis_model::format::pointer::Active;
 use stasis_model::id::{Label, Lineage};
 use stasis_model::rng::Rng;
 use stasis_store::documents::leases::Lease;
-use stasis_store::documents::pointers::Flip;
+use stasis_store::documents::pointers::PublishSnapshot;
 use stasis_store::layout;
 use std::fs::File;
 use std::io::{self, Write};
@@ -121,7 +121,7 @@ impl Racer<'_> {
             self.note("refused", &archive.to_string())?;
             return Ok(None);
         }
-        let flip = Flip {
+        let flip = PublishSnapshot {
             op_id,
             fence: lease.fence,
             base,
@@ -130,7 +130,7 @@ impl Racer<'_> {
         let flipped = self
             .engine
             .lineages()
-            .flip(&lineage(), flip)
+            .publish(&lineage(), flip)
             .await
             .map_err(Error::from);
         let (word, next) = match flipped.as_ref().map_err(Error::kind) {

@@ -183,7 +183,7 @@ impl DirRepo<'_> {
         mut plan: RepoLetGo,
         (change, mut event): (IndexOperation, AuditEvent),
     ) -> Result<RepoLetGo, Error> {
-        let (op_id, now) = (self.chance.op_id(), self.lineages.now());
+        let (op_id, now) = (self.rng.op_id(), self.lineages.now());
         let back = plan.step_back();
         let changed = root
             .change(op_id, |index| index.step_back(&back, now, op_id))

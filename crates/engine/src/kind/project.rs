@@ -137,7 +137,7 @@ impl Project {
         self.engine.store().ensure_trusted().await?;
         let settings = stasis_model::format::manifest::RepoDocument::new(
             self.engine.lineages.now(),
-            self.engine.chance.op_id(),
+            self.engine.rng.op_id(),
         );
         match root.init(&settings).await? {
             Swap::Won(_) | Swap::Lost => Ok(()),

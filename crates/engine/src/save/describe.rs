@@ -32,7 +32,7 @@ impl DirRepo<'_> {
         began: &SaveBasis,
         saved: &Saved,
     ) -> SnapshotManifest {
-        let (op_id, mut now) = (self.chance.op_id(), self.lineages.now());
+        let (op_id, mut now) = (self.rng.op_id(), self.lineages.now());
         let id = began.snapshot.clone();
         let subject = began.index.subject(&command.name);
         if let Some(last) = subject.snapshots.last() {

@@ -189,7 +189,7 @@ impl DirRepo<'_> {
         } else {
             began.root.quarantined().await?
         };
-        let batch = self.chance.op_id();
+        let batch = self.rng.op_id();
         let storing = Storing::new(began.root.clone(), batch, guard.clone());
         let is_near = !matches!(self.location, StoreLocation::S3(_));
         Ok(Arc::new(storing.knowing(damaged, is_empty).near(is_near)))
@@ -265,7 +265,7 @@ impl DirRepo<'_> {
     }
 
     pub(super) fn new_snapshot_id(self, root: &Root) -> SnapshotId {
-        root.layout().new_id(self.lineages.now(), &*self.chance)
+        root.layout().new_id(self.lineages.now(), &*self.rng)
     }
 }
 

@@ -296,22 +296,18 @@ pub(crate) struct Applied {
 pub struct Lineages {
     bucket: Arc<dyn Bucket>,
     clock: Arc<dyn Clock>,
-    chance: Arc<dyn Rng>,
+    rng: Arc<dyn Rng>,
 }
 
 impl Lineages {
     /// The lineages in `bucket`.
-    pub fn new(bucket: Arc<dyn Bucket>, clock: Arc<dyn Clock>, chance: Arc<dyn Rng>) -> Self {
-        Self {
-            bucket,
-            clock,
-            chance,
-        }
+    pub fn new(bucket: Arc<dyn Bucket>, clock: Arc<dyn Clock>, rng: Arc<dyn Rng>) -> Self {
+        Self { bucket, clock, rng }
     }
 
     /// A fresh operation id.
     pub fn op_id(&self) -> OpId {
-        self.chance.op_id()
+        self.rng.op_id()
     }
 
     /// The time by the store's clock where it has one, else by ours.
@@ -493,7 +489,7 @@ impl Lineages {
     /// Waits a little longer each time, and never as long as somebody else.
     async fn wait(&self, waits: u32) {
         let most = 50_u64 << waits.min(5);
-        let jitter = self.chance.below(most);
+        let jitter = self.rng.below(most);
         tokio::time::sleep(Duration::from_millis(most / 2 + jitter)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Moving a lineage's pointer: flip, rollback, force-unlock, delete, pin, check, forget.
+//! Moving a lineage's pointer: publish, rollback, force-unlock, delete, pin, check, forget.
 
 use crate::documents::leases::Lease;
 use crate::documents::lineages::{Applied, LineageError, Lineages};
@@ -24,7 +24,7 @@ pub struct Moved {
 
 /// A snapshot to be published.
 #[derive(Clone, Debug)]
-pub struct Flip {
+pub struct PublishSnapshot {
     /// Chosen by the caller, because the snapshot's manifest carries it too.
     pub op_id: OpId,
     /// The lease that allows it.
@@ -38,7 +38,7 @@ pub struct Flip {
 impl Lineages {
     /// Publishes a snapshot that is already durable, under a lease that is ours: one request, unless somebody touched the
     /// pointer since its owner did.
-    pub async fn flip_leased(
+    pub async fn publish_leased(
         &self,
         lease: &Lease,
         op_id: OpId,
@@ -55,13 +55,17 @@ impl Lineages {
     }
 
     /// Publishes a snapshot that is already durable.
-    pub async fn flip(&self, lineage: &Lineage, flip: Flip) -> Result<Moved, LineageError> {
-        let Flip {
+    pub async fn publish(
+        &self,
+        lineage: &Lineage,
+        publish: PublishSnapshot,
+    ) -> Result<Moved, LineageError> {
+        let PublishSnapshot {
             op_id,
             fence,
             base,
             to,
-        } = flip;
+        } = publish;
         let protocol = Protocol::new(op_id, Op::Publish { fence, base, to });
         self.carry_out(lineage, OperationKind::Publish, protocol)
             .await

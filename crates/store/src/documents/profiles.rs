@@ -3,7 +3,7 @@
 //! 1. the archive
 //! 2. its manifest
 //! 3. a listing that shows both
-//! 4. the pointer, by [`Lineages::flip`](crate::documents::lineages::Lineages)
+//! 4. the pointer, by [`Lineages::publish`](crate::documents::lineages::Lineages)
 //!
 //! *Always true:* a manifest is written only after its archive is durable, a pointer only after its manifest, and no
 //! object is ever replaced by another: a name that is taken by other bytes is lengthened. A crash leaves an archive
@@ -13,7 +13,7 @@ use crate::bucket::{
     Bucket, BucketError, BucketErrorKind, ByteStream, Listed, Swap, objects, received,
 };
 use crate::documents::lineages::ReadError;
-use crate::layout::{self, Form, Key, Prefix, SnapshotKeys, Spelling};
+use crate::layout::{self, ArchiveForm, Key, Prefix, SnapshotKeys, Spelling};
 use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt;
 use stasis_model::digest::{ArchiveDigest, ManifestDigest};
@@ -39,7 +39,7 @@ pub struct NewArchive<'a> {
     /// How many bytes.
     pub size: u64,
     /// What it is stored as.
-    pub form: Form,
+    pub form: ArchiveForm,
     /// The bytes, from the beginning; asked again for each attempt.
     pub body: &'a (dyn Fn() -> ByteStream + Send + Sync),
 }
@@ -74,12 +74,12 @@ pub struct StoredSnapshots {
 
 /// All snapshots of one lineage.
 #[derive(Clone, Copy, Debug)]
-pub struct Snapshots<'a> {
+pub struct LineageSnapshots<'a> {
     bucket: &'a dyn Bucket,
     lineage: &'a Lineage,
 }
 
-impl<'a> Snapshots<'a> {
+impl<'a> LineageSnapshots<'a> {
     /// The snapshots of `lineage`.
     pub fn of(bucket: &'a dyn Bucket, lineage: &'a Lineage) -> Self {
         Self { bucket, lineage }
@@ -235,8 +235,14 @@ impl<'a> Snapshots<'a> {
     fn manifest_key(&self, active: &Active) -> Key {
         let key = Key::from_listing(&active.manifest_key)
             .filter(|_| layout::is_manifest(self.lineage, active.archive, &active.manifest_key));
-        let spelled =
-            || SnapshotKeys::new(self.lineage, active.archive, Spelling::Short, Form::Plain);
+        let spelled = || {
+            SnapshotKeys::new(
+                self.lineage,
+                active.archive,
+                Spelling::Short,
+                ArchiveForm::Plain,
+            )
+        };
         key.unwrap_or_else(|| spelled().manifest)
     }
 

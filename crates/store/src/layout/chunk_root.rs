@@ -80,16 +80,16 @@ impl ChunkRoot {
     }
 
     /// An id for a snapshot that is made now, as its documents are called here.
-    pub fn new_id(&self, at: Timestamp, chance: &dyn Rng) -> SnapshotId {
+    pub fn new_id(&self, at: Timestamp, rng: &dyn Rng) -> SnapshotId {
         match self.naming {
-            Naming::Plain => chance
+            Naming::Plain => rng
                 .op_id()
                 .to_string()
                 .parse()
                 .expect("an operation id is a name"),
             Naming::Dated => {
                 let mut bytes = [0; 16];
-                chance.fill(&mut bytes);
+                rng.fill(&mut bytes);
                 SnapshotId::dated(at, bytes)
             }
         }

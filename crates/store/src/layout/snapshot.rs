@@ -15,14 +15,14 @@ pub enum Spelling {
 
 /// What an archive is stored as.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Form {
+pub enum ArchiveForm {
     /// As it is.
     Plain,
     /// Encrypted with the tenant's key.
     Encrypted,
 }
 
-impl Form {
+impl ArchiveForm {
     fn suffix(self) -> &'static str {
         match self {
             Self::Plain => ".tar.zst",
@@ -42,7 +42,12 @@ pub struct SnapshotKeys {
 
 impl SnapshotKeys {
     /// The names of a snapshot's objects.
-    pub fn new(lineage: &Lineage, archive: ArchiveDigest, spelling: Spelling, form: Form) -> Self {
+    pub fn new(
+        lineage: &Lineage,
+        archive: ArchiveDigest,
+        spelling: Spelling,
+        form: ArchiveForm,
+    ) -> Self {
         let digits = match spelling {
             Spelling::Short => archive.prefix(),
             Spelling::Full => archive.to_string(),
@@ -109,7 +114,7 @@ mod tests {
         let lineage: Lineage = "acme/alice@131".parse().unwrap();
         let digest = ArchiveDigest::of(b"abc");
         for spelling in [Spelling::Short, Spelling::Full] {
-            for form in [Form::Plain, Form::Encrypted] {
+            for form in [ArchiveForm::Plain, ArchiveForm::Encrypted] {
                 let keys = SnapshotKeys::new(&lineage, digest, spelling, form);
                 let archive = snapshot_object(&lineage, &keys.archive).unwrap();
                 let manifest = snapshot_object(&lineage, &keys.manifest).unwrap();

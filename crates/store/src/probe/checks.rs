@@ -42,7 +42,7 @@ fn no_answer(key: &Key) -> BucketError {
 /// Where a probe works.
 pub(super) struct ProbeScratch<'a> {
     pub(super) bucket: &'a dyn Bucket,
-    pub(super) chance: &'a dyn Rng,
+    pub(super) rng: &'a dyn Rng,
     pub(super) id: OpId,
 }
 
@@ -67,7 +67,7 @@ impl ProbeScratch<'_> {
 
     /// Bytes that no other write ever had.
     fn fresh(&self) -> Bytes {
-        self.chance.op_id().to_string().into()
+        self.rng.op_id().to_string().into()
     }
 
     async fn body(&self, key: &Key) -> Result<Option<Bytes>, BucketError> {
@@ -350,7 +350,7 @@ impl ProbeScratch<'_> {
             match swap {
                 Swap::Won(_) => reached += 1,
                 Swap::Lost | Swap::Unknown => {
-                    let pause = Duration::from_micros(self.chance.below(5_000));
+                    let pause = Duration::from_micros(self.rng.below(5_000));
                     tokio::time::sleep(pause).await;
                 }
             }

@@ -30,10 +30,10 @@ async fn a_directory_keeps_the_contract() {
 
 #[tokio::test]
 async fn a_retrying_bucket_keeps_the_contract() {
-    let chance = Arc::new(SeededChance::new(7));
+    let rng = Arc::new(SeededChance::new(7));
     let settings = RetrySettings::default();
 
-    contract::all(&Retrying::new(MemoryBucket::new(), chance, settings)).await;
+    contract::all(&Retrying::new(MemoryBucket::new(), rng, settings)).await;
 }
 
 #[tokio::test]

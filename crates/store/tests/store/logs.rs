@@ -15,23 +15,17 @@ fn tenant() -> TenantId {
     "acme".parse().unwrap()
 }
 
-fn event_at(chance: &SeededChance, at_ms: u64) -> AuditEvent {
+fn event_at(rng: &SeededChance, at_ms: u64) -> AuditEvent {
     let at = Timestamp::from_millis(at_ms);
     let actor = "operator".parse().unwrap();
-    AuditEvent::new(
-        chance.op_id(),
-        EventKind::Rollback,
-        Severity::Info,
-        at,
-        actor,
-    )
+    AuditEvent::new(rng.op_id(), EventKind::Rollback, Severity::Info, at, actor)
 }
 
 /// Records an event at each of these times.
 async fn recorded(bucket: &dyn Bucket, times: impl IntoIterator<Item = u64>) {
-    let chance = SeededChance::new(5);
+    let rng = SeededChance::new(5);
     for at in times {
-        let event = event_at(&chance, at);
+        let event = event_at(&rng, at);
         events::record(bucket, &tenant(), &event).await.unwrap();
     }
 }

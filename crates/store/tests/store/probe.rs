@@ -159,9 +159,9 @@ async fn probed(bucket: &dyn Bucket) -> ProbeReport {
 /// Why a store could not be asked.
 async fn not_probed(flaw: Flaw) -> BucketError {
     let bucket = Flawed::with(flaw);
-    let chance = SeededChance::fresh();
+    let rng = SeededChance::fresh();
     let now = Timestamp::from_millis(5);
-    probe(&bucket, "memory:", &chance, now).await.unwrap_err()
+    probe(&bucket, "memory:", &rng, now).await.unwrap_err()
 }
 
 fn verdict_of(report: &ProbeReport, name: CheckName) -> CheckVerdict {
@@ -254,8 +254,8 @@ async fn an_outage_at_any_moment_is_not_taken_for_a_broken_promise() {
     let mut whole = 0;
     for flaw in asked.step_by(7).take(60) {
         let bucket = Flawed::with(flaw);
-        let (chance, now) = (SeededChance::fresh(), Timestamp::from_millis(5));
-        match probe(&bucket, "memory:", &chance, now).await {
+        let (rng, now) = (SeededChance::fresh(), Timestamp::from_millis(5));
+        match probe(&bucket, "memory:", &rng, now).await {
             Ok(report) => {
                 assert_eq!(report.verdict, ProbeVerdict::MultiWriter, "{flaw:?}");
                 whole += 1;
@@ -269,9 +269,9 @@ async fn an_outage_at_any_moment_is_not_taken_for_a_broken_promise() {
 #[tokio::test]
 async fn what_a_store_did_before_an_outage_still_counts() {
     let bucket = Flawed::with(Flaw::IgnoresThenFails);
-    let (chance, now) = (SeededChance::fresh(), Timestamp::from_millis(5));
+    let (rng, now) = (SeededChance::fresh(), Timestamp::from_millis(5));
 
-    let report = probe(&bucket, "memory:", &chance, now).await.unwrap();
+    let report = probe(&bucket, "memory:", &rng, now).await.unwrap();
 
     assert_eq!(report.verdict, ProbeVerdict::Refused);
     assert_eq!(

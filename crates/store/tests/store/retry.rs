@@ -105,8 +105,8 @@ impl Bucket for Stumbling {
 }
 
 fn retrying(inner: &Arc<Stumbling>) -> Retrying<Arc<Stumbling>> {
-    let chance = Arc::new(SeededChance::new(3));
-    Retrying::new(Arc::clone(inner), chance, RetrySettings::default())
+    let rng = Arc::new(SeededChance::new(3));
+    Retrying::new(Arc::clone(inner), rng, RetrySettings::default())
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use stasis_model::protocol::settle::UnknownWrite;
 use stasis_model::protocol::step::{Doc, Lost, Refusal};
 use stasis_store::bucket::{Bucket, Swap};
 use stasis_store::documents::lineages::LineageError;
-use stasis_store::documents::pointers::Flip;
+use stasis_store::documents::pointers::PublishSnapshot;
 use stasis_store::layout;
 
 /// A mutant of the protocol.
@@ -73,7 +73,7 @@ impl Mutant {
 /// A flip by hand, with the bug.
 pub(crate) async fn careless_flip(
     host: &Host,
-    flip: &Flip,
+    flip: &PublishSnapshot,
     mutant: Mutant,
 ) -> Result<(), LineageError> {
     let mut sent = None;
@@ -105,7 +105,7 @@ pub(crate) async fn careless_flip(
     Err(unknown_outcome(host, flip, sent))
 }
 
-fn objection(pointer: &Pointer, flip: &Flip, mutant: Mutant) -> Option<Refusal> {
+fn objection(pointer: &Pointer, flip: &PublishSnapshot, mutant: Mutant) -> Option<Refusal> {
     let (base, active) = (flip.base, pointer.active_archive());
     if pointer.fence != flip.fence && mutant != Mutant::SkipsFence {
         return Some(Refusal::LockLost(Lost::Fenced(pointer.fence)));
@@ -117,7 +117,7 @@ fn objection(pointer: &Pointer, flip: &Flip, mutant: Mutant) -> Option<Refusal> 
     dead.then_some(Refusal::Tombstoned(flip.to.archive))
 }
 
-async fn swap(host: &Host, flip: &Flip, found: &Versioned<Pointer>) -> Option<Swap> {
+async fn swap(host: &Host, flip: &PublishSnapshot, found: &Versioned<Pointer>) -> Option<Swap> {
     let (now, to) = (host.lineages.now(), &flip.to);
     let mut next = found
         .value
@@ -136,7 +136,7 @@ fn refused(host: &Host, refusal: Refusal) -> LineageError {
     }
 }
 
-fn unknown_outcome(host: &Host, flip: &Flip, sent: Option<Generation>) -> LineageError {
+fn unknown_outcome(host: &Host, flip: &PublishSnapshot, sent: Option<Generation>) -> LineageError {
     let Some(generation) = sent else {
         return refused(host, Refusal::NoPointer);
     };

@@ -12,7 +12,7 @@ use stasis_model::time::Clock;
 use stasis_store::bucket::{Bucket, Swap};
 use stasis_store::documents::leases::Lease;
 use stasis_store::documents::lineages::LineageError;
-use stasis_store::documents::pointers::Flip;
+use stasis_store::documents::pointers::PublishSnapshot;
 use stasis_store::layout::{self, Key};
 use std::time::Duration;
 
@@ -166,7 +166,7 @@ async fn publish(host: &Host, lease: &Lease, start: Start, to: Active) -> Option
     let op_id = host.random.fresh_op_id();
     let overwrites = start.fresh && host.world.mutant == Some(Mutant::FlipsFresh);
     let loaded = lease.base.as_ref().map(|base| base.archive);
-    let flip = Flip {
+    let flip = PublishSnapshot {
         op_id,
         fence: lease.fence,
         base: if overwrites { loaded } else { start.base },
@@ -198,11 +198,11 @@ async fn publish(host: &Host, lease: &Lease, start: Start, to: Active) -> Option
     }
 }
 
-async fn send(host: &Host, lease: &Lease, flip: Flip) -> Result<(), LineageError> {
+async fn send(host: &Host, lease: &Lease, flip: PublishSnapshot) -> Result<(), LineageError> {
     if let Some(mutant) = host.world.mutant.filter(|mutant| mutant.is_a_flip()) {
         return careless_flip(host, &flip, mutant).await;
     }
-    let moved = host.lineages.flip(&lease.lineage, flip).await?;
+    let moved = host.lineages.publish(&lease.lineage, flip).await?;
     assert!(moved.lock_marked, "a flip has nothing to tell the lock");
     Ok(())
 }

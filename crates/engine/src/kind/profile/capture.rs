@@ -3,7 +3,7 @@
 //! 1. look: which Chrome wrote it, how large it is; refuse before anything is read
 //! 2. check its databases as a load would; archive it into a file without a name, copying the frames that the base has
 //! 3. archive, manifest, a listing that shows both
-//! 4. flip the pointer, if no database is damaged or missing, the fence is ours and the active snapshot is the base
+//! 4. publish the pointer, if no database is damaged or missing, the fence is ours and the active snapshot is the base
 //!
 //! *Always true:* the live directory is only read. A crash before 4 leaves objects that nothing points to; the
 //! snapshot before stays the one. What diverged or is damaged stays in the store, unpublished and visible.
@@ -39,8 +39,8 @@ use stasis_model::id::{Lineage, OpId};
 use stasis_model::policy::shrink;
 use stasis_model::protocol::step::Refusal;
 use stasis_store::documents::leases::Lease;
-use stasis_store::documents::profiles::{NewArchive, Snapshots};
-use stasis_store::layout::{Form, Key};
+use stasis_store::documents::profiles::{LineageSnapshots, NewArchive};
+use stasis_store::layout::{ArchiveForm, Key};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -162,7 +162,7 @@ impl Profiles<'_> {
             return Ok(());
         }
         let started = self.clock.uptime();
-        self.flip_to(capture, lease, to, saved).await?;
+        self.publish_to(capture, lease, to, saved).await?;
         saved.pointer_flip_ms = millis(self.clock.uptime().saturating_sub(started));
         if saved.outcome.is_published() {
             self.record_upgrade(capture, saved).await;
@@ -283,15 +283,15 @@ impl Profiles<'_> {
         manifest: &ProfileManifest,
         file: &Arc<File>,
     ) -> Result<Active, Error> {
-        let snapshots = Snapshots::of(&*self.bucket, lineage);
+        let snapshots = LineageSnapshots::of(&*self.bucket, lineage);
         let body = || pieces(file.clone());
         let archive = NewArchive {
             digest: manifest.archive_sha256,
             size: manifest.archive_size_bytes,
             form: if manifest.is_encrypted() {
-                Form::Encrypted
+                ArchiveForm::Encrypted
             } else {
-                Form::Plain
+                ArchiveForm::Plain
             },
             body: &body,
         };
@@ -305,18 +305,18 @@ impl Profiles<'_> {
         }
     }
 
-    async fn flip_to(
+    async fn publish_to(
         self,
         capture: &Capture,
         lease: &Lease,
         to: Active,
         saved: &mut ProfileSaved,
     ) -> Result<(), Error> {
-        let flipped = self
+        let published = self
             .lineages
-            .flip_leased(lease, saved.op_id, capture.base, to)
+            .publish_leased(lease, saved.op_id, capture.base, to)
             .await;
-        let Err(refused) = self.operations().settled(flipped).await else {
+        let Err(refused) = self.operations().settled(published).await else {
             return Ok(());
         };
         let Some(Refusal::Diverged { active, .. }) = refusal(&refused) else {

@@ -1,7 +1,7 @@
 //! Deletes one snapshot: it can never be chosen again, and its bytes go with the next sweep.
 //!
 //! The active one, the last one and a pinned one are refused: by the rules of the pointer, in the very version that is
-//! replaced, so that no flip and no pin can come between.
+//! replaced, so that no publish and no pin can come between.
 
 use super::inventory::{Inventory, SnapshotRow};
 use super::subject::ShaPrefix;
@@ -18,7 +18,7 @@ use stasis_store::documents::lineages::LineageError;
 
 /// Asks for the end of a snapshot.
 #[derive(Clone, Debug)]
-pub struct Delete {
+pub struct DeleteSnapshot {
     /// Of which lineage.
     pub lineage: Lineage,
     /// Which snapshot.
@@ -47,14 +47,14 @@ pub struct Deleted {
 
 impl Profiles<'_> {
     /// Says what a delete would do, and whether it may; writes nothing.
-    pub async fn plan_delete(self, cmd: &Delete) -> Result<Deleted, Error> {
+    pub async fn plan_delete(self, cmd: &DeleteSnapshot) -> Result<Deleted, Error> {
         let inventory = self.sound_inventory(&cmd.lineage).await?;
         let plan = self.delete_plan(&inventory, cmd)?;
         let found = Documents {
             lock: inventory.lock.clone(),
             pointer: inventory.pointer.clone(),
         };
-        let op = Op::Delete {
+        let op = Op::DeleteSnapshot {
             target: plan.sha256,
             known: known(&inventory, plan.sha256),
         };
@@ -73,7 +73,7 @@ impl Profiles<'_> {
 
     /// Deletes a snapshot.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage, snapshot = %cmd.sha))]
-    pub async fn delete(self, cmd: &Delete) -> Result<Deleted, Error> {
+    pub async fn delete(self, cmd: &DeleteSnapshot) -> Result<Deleted, Error> {
         self.store().ensure_trusted().await?;
         let inventory = self.sound_inventory(&cmd.lineage).await?;
         let plan = self.delete_plan(&inventory, cmd)?;
@@ -99,7 +99,7 @@ impl Profiles<'_> {
         })
     }
 
-    fn delete_plan(self, inventory: &Inventory, cmd: &Delete) -> Result<Deleted, Error> {
+    fn delete_plan(self, inventory: &Inventory, cmd: &DeleteSnapshot) -> Result<Deleted, Error> {
         let chosen = inventory.choose(&cmd.sha)?;
         let sha256 = chosen.active.archive;
         if inventory.is_tombstoned(sha256) {

@@ -51,7 +51,7 @@ impl FromStr for Wanted {
 
 /// Asks for the differences of two snapshots.
 #[derive(Clone, Debug)]
-pub struct Diff {
+pub struct DiffSnapshots {
     /// Of which lineage.
     pub lineage: Lineage,
     /// The older one.
@@ -134,7 +134,7 @@ pub struct ProfileDiff {
 impl Profiles<'_> {
     /// Compares two snapshots.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage))]
-    pub async fn diff(self, cmd: &Diff) -> Result<ProfileDiff, Error> {
+    pub async fn diff(self, cmd: &DiffSnapshots) -> Result<ProfileDiff, Error> {
         let inventory = self.sound_inventory(&cmd.lineage).await?;
         let (before_sha256, before) = self.opened(&inventory, &cmd.before).await?;
         let (after_sha256, after) = self.opened(&inventory, &cmd.after).await?;

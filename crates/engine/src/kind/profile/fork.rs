@@ -4,7 +4,7 @@
 //! 2. copy the archive, within the bucket, and check its digest on the way
 //! 3. write a manifest of the new lineage
 //! 4. look that both are listed
-//! 5. flip; this is the beginning of the new identity
+//! 5. publish; this is the beginning of the new identity
 //! 6. give the lease back
 //!
 //! *Always true:* the source is only read, and a tenant never gets what is another's. A failure before 5 leaves a lineage
@@ -24,8 +24,8 @@ use stasis_model::format::lease::Holder;
 use stasis_model::id::{Lineage, OpId, ProfileRef};
 use stasis_store::bucket::{Bucket, BucketError, ByteStream};
 use stasis_store::documents::leases::Lease;
-use stasis_store::documents::profiles::{NewArchive, Snapshots, StoredSnapshot};
-use stasis_store::layout::{Form, Key};
+use stasis_store::documents::profiles::{LineageSnapshots, NewArchive, StoredSnapshot};
+use stasis_store::layout::{ArchiveForm, Key};
 use std::error::Error as StdError;
 use std::io;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const PIECE: u64 = 8 << 20;
 
 /// Asks for a new identity.
 #[derive(Clone, Debug)]
-pub struct Fork {
+pub struct ForkProfile {
     /// Of which lineage the snapshot is.
     pub source: Lineage,
     /// Which snapshot; the active one when not given.
@@ -66,7 +66,7 @@ pub struct Forked {
 impl Profiles<'_> {
     /// Starts a new identity.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.target, source = %cmd.source))]
-    pub async fn fork(self, cmd: &Fork) -> Result<Forked, Error> {
+    pub async fn fork(self, cmd: &ForkProfile) -> Result<Forked, Error> {
         self.store().ensure_trusted().await?;
         let target = new_lineage(cmd)?;
         let inventory = self.sound_inventory(&cmd.source).await?;
@@ -129,10 +129,10 @@ impl Profiles<'_> {
         let copy = NewArchive {
             digest: archive,
             size,
-            form: Form::Plain,
+            form: ArchiveForm::Plain,
             body: &body,
         };
-        let snapshots = Snapshots::of(&*self.bucket, target);
+        let snapshots = LineageSnapshots::of(&*self.bucket, target);
         let stored = snapshots.put_archive(&copy).await;
         let keys = stored.map_err(|error| not_what_it_was(error, source, archive))?;
         let op_id = self.lineages.op_id();
@@ -155,14 +155,14 @@ impl Profiles<'_> {
             let why = "it was stored, and is not listed".to_owned();
             return Err(ProfileError::NotWhole { sha, subject, why }.into());
         }
-        let result = self.lineages.flip_leased(lease, op_id, None, to).await;
+        let result = self.lineages.publish_leased(lease, op_id, None, to).await;
         self.operations().settled(result).await?;
         Ok(op_id)
     }
 }
 
 /// The lineage of the new identity: same tenant, same major, and not the source itself.
-fn new_lineage(cmd: &Fork) -> Result<Lineage, Error> {
+fn new_lineage(cmd: &ForkProfile) -> Result<Lineage, Error> {
     let (from, to) = (cmd.source.clone(), cmd.target.clone());
     if to.tenant != from.tenant {
         return Err(ProfileError::OtherTenant { from, to }.into());

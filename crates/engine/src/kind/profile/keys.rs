@@ -98,8 +98,8 @@ impl Profiles<'_> {
     /// The key of a lineage that begins: a new one, or the one that is there.
     async fn new_key(self, tenant: &TenantKey, lineage: &Lineage) -> Result<Arc<DataKey>, Error> {
         let (mut secret, mut nonce) = ([0; 32], [0; 12]);
-        self.chance.fill(&mut secret);
-        self.chance.fill(&mut nonce);
+        self.rng.fill(&mut secret);
+        self.rng.fill(&mut nonce);
         let key = DataKey::from_random(&mut secret, lineage.clone());
         let (op_id, now) = (self.lineages.op_id(), self.lineages.now());
         let document = tenant.first_document(&key, nonce, op_id, now);
@@ -128,7 +128,7 @@ impl Profiles<'_> {
         let found = self.key_document(lineage).await?;
         let found = found.ok_or_else(|| ProfileError::NoKey(lineage.clone()))?;
         let mut nonce = [0; 12];
-        self.chance.fill(&mut nonce);
+        self.rng.fill(&mut nonce);
         let op_id = self.lineages.op_id();
         let document = old.rewrap(&found.value, new, nonce, op_id)?;
         let place = layout::data_key(lineage);

@@ -53,7 +53,7 @@ use stasis_model::format::pointer::Active;
 use stasis_model::id::Lineage;
 use stasis_model::time::Timestamp;
 use stasis_model::upgrade::Ancestor;
-use stasis_store::documents::profiles::Snapshots;
+use stasis_store::documents::profiles::LineageSnapshots;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -202,7 +202,7 @@ impl Profiles<'_> {
     ) -> Result<ProfileLoaded, LoadFailure> {
         let policy = self.tenants().policy(&load.lineage.tenant).await;
         let policy = policy.map_err(LoadFailure::unreachable)?;
-        let snapshots = Snapshots::of(&*self.bucket, &chosen.lineage);
+        let snapshots = LineageSnapshots::of(&*self.bucket, &chosen.lineage);
         let manifest = snapshots.manifest(&chosen.active).await;
         let manifest = manifest.map_err(manifest_failure)?;
         self.cache_manifest(&chosen.lineage, &chosen.active, &manifest)

@@ -40,19 +40,19 @@ pub struct Record {
     pub at_ms: Timestamp,
     /// Of which directory.
     #[serde(default)]
-    directory: Option<Identity>,
+    directory: Option<DirIdentity>,
 }
 
 /// What tells a directory from another one in its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Identity {
+struct DirIdentity {
     device: u64,
     inode: u64,
     /// When it was made, where the filesystem knows it: numbers of inodes are used again.
     born_ns: Option<u64>,
 }
 
-impl Identity {
+impl DirIdentity {
     fn of(dir: &Path) -> Option<Self> {
         let seen = std::fs::symlink_metadata(dir).ok()?;
         let born = seen.created().ok();
@@ -108,7 +108,7 @@ impl Record {
             let file = std::fs::File::open(path).ok().filter(|_| is_file)?;
             let mut bytes = Vec::new();
             let read = file.take(Self::LIMIT as u64 + 1).read_to_end(&mut bytes);
-            Some((read.map(|_| bytes).ok()?, Identity::of(&dir)?))
+            Some((read.map(|_| bytes).ok()?, DirIdentity::of(&dir)?))
         });
         let (bytes, identity) = read.await?;
         let record: Self = document::parse(&bytes).ok()?;
@@ -119,7 +119,7 @@ impl Record {
     pub async fn write(self, dir: &Path) -> Result<(), Error> {
         let (path, dir) = (Self::path(dir), dir.to_owned());
         let written = bridge::blocking(move || {
-            let directory = Identity::of(&dir);
+            let directory = DirIdentity::of(&dir);
             let _ = remove_what_the_dead_left(&path);
             atomic_write(&path, &document::render(&Self { directory, ..self }))
         });

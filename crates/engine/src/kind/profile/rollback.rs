@@ -29,7 +29,7 @@ const ATTEMPTS: usize = 3;
 
 /// Asks for another active snapshot.
 #[derive(Clone, Debug)]
-pub struct Rollback {
+pub struct RollbackProfile {
     /// Of which lineage.
     pub lineage: Lineage,
     /// Which snapshot.
@@ -76,13 +76,13 @@ impl RolledBack {
 
 impl Profiles<'_> {
     /// Says what a rollback would do; writes nothing.
-    pub async fn plan_rollback(self, cmd: &Rollback) -> Result<RolledBack, Error> {
+    pub async fn plan_rollback(self, cmd: &RollbackProfile) -> Result<RolledBack, Error> {
         Ok(self.rollback_plan(cmd).await?.0)
     }
 
     /// Makes another snapshot the active one, at once, and fences every writer.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %cmd.lineage, snapshot = %cmd.sha))]
-    pub async fn rollback(self, cmd: &Rollback) -> Result<RolledBack, Error> {
+    pub async fn rollback(self, cmd: &RollbackProfile) -> Result<RolledBack, Error> {
         self.store().ensure_trusted().await?;
         let (mut plan, mut to) = self.rollback_plan(cmd).await?;
         for _ in 1..ATTEMPTS {
@@ -90,7 +90,7 @@ impl Profiles<'_> {
                 return Ok(plan);
             }
             let from = plan.from_sha256;
-            match self.flip_back(cmd, &plan, &to).await {
+            match self.roll_back_to(cmd, &plan, &to).await {
                 Err(LineageError::Refused {
                     refusal: Refusal::PointerMoved { seen, found },
                     lineage,
@@ -110,11 +110,11 @@ impl Profiles<'_> {
                 result => return self.rolled_back(cmd, plan, result).await,
             }
         }
-        let result = self.flip_back(cmd, &plan, &to).await;
+        let result = self.roll_back_to(cmd, &plan, &to).await;
         self.rolled_back(cmd, plan, result).await
     }
 
-    async fn rollback_plan(self, cmd: &Rollback) -> Result<(RolledBack, Active), Error> {
+    async fn rollback_plan(self, cmd: &RollbackProfile) -> Result<(RolledBack, Active), Error> {
         let inventory = self.sound_inventory(&cmd.lineage).await?;
         let chosen = inventory.choose_whole(&cmd.sha)?;
         let generation = inventory.pointer.as_ref().map(|pointer| pointer.generation);
@@ -134,22 +134,22 @@ impl Profiles<'_> {
         Ok((plan, chosen.active.clone()))
     }
 
-    async fn flip_back(
+    async fn roll_back_to(
         self,
-        cmd: &Rollback,
+        cmd: &RollbackProfile,
         plan: &RolledBack,
         to: &Active,
     ) -> Result<Moved, LineageError> {
         let seen = Some(plan.generation);
-        let flip = self
+        let publish = self
             .lineages
             .rollback(&cmd.lineage, to.clone(), seen, cmd.reason.clone());
-        flip.await
+        publish.await
     }
 
     async fn rolled_back(
         self,
-        cmd: &Rollback,
+        cmd: &RollbackProfile,
         plan: RolledBack,
         result: Result<Moved, LineageError>,
     ) -> Result<RolledBack, Error> {

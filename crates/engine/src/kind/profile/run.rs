@@ -1,6 +1,6 @@
 //! Runs a browser on its profile, from the load to the save.
 //!
-//! lease → load → start → renew every so often → the browser ends → capture → flip → release
+//! lease → load → start → renew every so often → the browser ends → capture → publish → release
 //!
 //! *Always true:* one lease covers everything, and the snapshot that was active when it began is both what is loaded and
 //! what the new one must supersede. A browser is closed the way that keeps its cookies, also when somebody interrupts

@@ -1,6 +1,6 @@
 //! Saves the profile in a directory: stops its browser, captures, publishes.
 //!
-//! lease → hold (close the browser) → capture → flip → record → release
+//! lease → hold (close the browser) → capture → publish → record → release
 //!
 //! *Always true:* the base is what was loaded into the directory, never simply what is active: a directory that nobody
 //! loaded has no base, and what is saved from it does not supersede a snapshot.
@@ -21,7 +21,7 @@ use stasis_model::id::{ChromeMajor, Lineage, ProfileRef};
 use stasis_model::upgrade::Ancestor;
 use stasis_quiesce::browser::{self, BrowserExit, BrowserStopped, StopSettings};
 use stasis_quiesce::programs;
-use stasis_store::documents::profiles::Snapshots;
+use stasis_store::documents::profiles::LineageSnapshots;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
@@ -242,7 +242,7 @@ impl Profiles<'_> {
             let ours = record.filter(|record| record.store == self.location.to_string());
             return Ok(ours.map_or_else(Derived::default, |record| Derived::of(&record, lineage)));
         };
-        let all = Snapshots::of(&*self.bucket, lineage).all().await?;
+        let all = LineageSnapshots::of(&*self.bucket, lineage).all().await?;
         let digests = all.snapshots.iter().map(|snapshot| snapshot.active.archive);
         let mut fitting = digests.filter(|digest| base.fits(*digest));
         match (fitting.next(), fitting.next()) {

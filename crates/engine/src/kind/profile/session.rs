@@ -23,7 +23,7 @@ use stasis_model::format::pointer::{Active, Pointer};
 use stasis_model::id::Lineage;
 use stasis_model::policy::tenant::TenantPolicy;
 use stasis_store::documents::leases::Lease;
-use stasis_store::documents::profiles::Snapshots;
+use stasis_store::documents::profiles::LineageSnapshots;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -182,7 +182,7 @@ impl Profiles<'_> {
         lineage: &Lineage,
         active: &Active,
     ) -> Option<ProfileManifest> {
-        let snapshots = Snapshots::of(&*self.bucket, lineage);
+        let snapshots = LineageSnapshots::of(&*self.bucket, lineage);
         if let Some(bytes) = self.cached_manifest(lineage).await
             && let Ok(manifest) = snapshots.understand(active, &bytes)
         {

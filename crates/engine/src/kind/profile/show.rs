@@ -9,7 +9,7 @@ use serde::Serialize;
 use stasis_model::format::lease::Lock;
 use stasis_model::format::pointer::Pointer;
 use stasis_model::id::{Lineage, ProfileRef};
-use stasis_store::documents::profiles::{Snapshots, StoredSnapshot};
+use stasis_store::documents::profiles::{LineageSnapshots, StoredSnapshot};
 
 /// One lineage and a snapshot of it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -88,7 +88,7 @@ impl Profiles<'_> {
             let one = inventory.stored.snapshots.iter().find(listed);
             if let (Some(active), None) = (active, one) {
                 // The pointer leads to something that the listing does not show as usable: why, the manifest says.
-                let read = Snapshots::of(&*self.bucket, &inventory.lineage);
+                let read = LineageSnapshots::of(&*self.bucket, &inventory.lineage);
                 read.manifest(active).await.map_err(Error::unusable)?;
             }
             shown.push(self.shown(inventory, one));

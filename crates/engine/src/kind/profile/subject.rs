@@ -7,7 +7,7 @@ use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Lineage, ProfileRef};
 use stasis_model::snapshot_ref::{SnapshotRef, Unresolved};
 use stasis_store::documents::lineages::ReadError;
-use stasis_store::documents::profiles::{self, Snapshots, StoredSnapshot};
+use stasis_store::documents::profiles::{self, LineageSnapshots, StoredSnapshot};
 use stasis_store::layout::Prefix;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -131,7 +131,7 @@ impl Profiles<'_> {
         let mut damage = Vec::new();
         let pointer = readable(self.lineages.pointer(lineage).await, &mut damage)?;
         let lock = readable(self.lineages.lock(lineage).await, &mut damage)?;
-        let stored = Snapshots::of(&*self.bucket, lineage).all().await?;
+        let stored = LineageSnapshots::of(&*self.bucket, lineage).all().await?;
         Ok(Inventory {
             lineage: lineage.clone(),
             pointer: pointer.map(|found| found.value),

@@ -9,20 +9,20 @@
 //!
 //! *Always true:* **no request that removes an object arrives while its snapshot is not tombstoned in the pointer.** The
 //! rules of the pointer do the rest, in the version that is replaced: the active one and a pinned one are never
-//! tombstoned, and what is tombstoned can be neither flipped to, nor rolled back to, nor pinned. So no pointer and no pin
+//! tombstoned, and what is tombstoned can be neither published to, nor rolled back to, nor pinned. So no pointer and no pin
 //! ever leads to bytes that a sweep takes, wherever it stops: a crash after 3 leaves a deleted snapshot whole, a crash
 //! within 4 leaves an archive without a manifest that the next sweep knows by its mark, a crash before 5 leaves a mark.
 //!
-//! **A save beside a sweep** puts its archive, then its manifest, then flips. Between the first two the archive is an
+//! **A save beside a sweep** puts its archive, then its manifest, then publishes. Between the first two the archive is an
 //! *orphan*: it stays while anybody owns the lineage or may come back, and it stays for a day after it was written.
 //! Between the last two the manifest is *unpublished*, and carries the epoch of its lease: it stays while that epoch is
-//! not behind the fence, because only then can its writer still flip to it. A save whose bytes are by chance those of a
-//! snapshot that is being removed finds the archive there, writes no other, and is refused at its flip: it fails, and
+//! not behind the fence, because only then can its writer still publish to it. A save whose bytes are by chance those of a
+//! snapshot that is being removed finds the archive there, writes no other, and is refused at its publish: it fails, and
 //! nothing dangles.
 //!
 //! **A mark may go** only when nobody can still want what it forbids: the swap that drops it is refused while somebody
 //! owns the lineage or may come back, and raises the fence. Whoever saw the bytes before they went, did so under an older
-//! lease and cannot flip; whoever comes later finds nothing and stores them anew.
+//! lease and cannot publish; whoever comes later finds nothing and stores them anew.
 //!
 //! **Two sweeps of one lineage** may overlap, and any of them may stall between reading and removing, or send what arrives
 //! late. Every removal is therefore sent within half a day after the date of the mark that its sweep read, by the time
@@ -34,7 +34,7 @@
 mod removal;
 mod verdicts;
 
-pub use removal::{Removed, Spared};
+pub use removal::{PreservedObject, Removed};
 pub use verdicts::GcVerdict;
 
 use super::delete::known;
@@ -102,7 +102,8 @@ pub struct LineageCollected {
     /// Objects that were removed, or would be.
     pub removed: Vec<Removed>,
     /// What looks like garbage and was left alone.
-    pub spared: Vec<Spared>,
+    #[serde(rename = "preserved")]
+    pub preserved: Vec<PreservedObject>,
     /// How many marks of removed snapshots were dropped.
     pub marks_dropped: u64,
     /// Why ages did not count, if they did not.
@@ -120,7 +121,7 @@ impl LineageCollected {
             judged: false,
             verdicts: Vec::new(),
             removed: Vec::new(),
-            spared: Vec::new(),
+            preserved: Vec::new(),
             marks_dropped: 0,
             clock_doubt: None,
             failure: None,
@@ -190,7 +191,7 @@ impl Profiles<'_> {
             stale = self.stale_orphans(&inventory).await?;
             stale.snapshots = judged.going;
             (one.judged, one.verdicts, one.clock_doubt) = (true, judged.verdicts, judged.doubt);
-            one.spared.append(&mut stale.spared);
+            one.preserved.append(&mut stale.preserved);
         }
         if cmd.dry_run {
             one.removed = self.would_go(&inventory, &stale).await?;
@@ -198,7 +199,7 @@ impl Profiles<'_> {
         }
         for target in stale.all() {
             let refused = self.condemn(&inventory, target).await?;
-            one.spared.extend(refused);
+            one.preserved.extend(refused);
         }
         self.date_marks(&inventory).await?;
         one.removed = self.remove_tombstoned(lineage).await?;
@@ -211,7 +212,7 @@ impl Profiles<'_> {
         self,
         inventory: &Inventory,
         target: ArchiveDigest,
-    ) -> Result<Option<Spared>, Error> {
+    ) -> Result<Option<PreservedObject>, Error> {
         let lineage = &inventory.lineage;
         let result = self
             .lineages
@@ -224,7 +225,7 @@ impl Profiles<'_> {
                     | Refusal::IsLast(_)
                     | Refusal::Full { .. }),
                 ..
-            }) => Ok(Some(Spared {
+            }) => Ok(Some(PreservedObject {
                 what: target.prefix(),
                 because: refusal.to_string(),
             })),

@@ -6,9 +6,9 @@
 )]
 
 mod browser;
-mod flip;
 mod keys;
 mod orphans;
+mod publish;
 mod requests;
 mod rigged;
 mod swept;
@@ -29,7 +29,7 @@ use stasis_model::id::{Label, Lineage, OpId};
 use stasis_model::rng::Rng;
 use stasis_model::time::{Clock, Timestamp};
 use stasis_store::bucket::Bucket;
-use stasis_store::documents::profiles::Snapshots;
+use stasis_store::documents::profiles::LineageSnapshots;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ struct World {
     home: TempDir,
     bucket: Arc<Rigged>,
     clock: Arc<Still>,
-    chance: Arc<Counting>,
+    rng: Arc<Counting>,
     engine: Engine,
     lineage: Lineage,
 }
@@ -80,7 +80,7 @@ impl World {
         let home = tempfile::tempdir().unwrap();
         let bucket = Arc::new(Rigged::default());
         let clock = Arc::new(Still(AtomicU64::new(1_700_000_000_000)));
-        let chance = Arc::new(Counting::default());
+        let rng = Arc::new(Counting::default());
         let local_dirs = LocalDirs {
             cache: Some(home.path().join("cache")),
             state: Some(home.path().join("state")),
@@ -90,7 +90,7 @@ impl World {
             StoreLocation::Memory,
             local_dirs,
             clock.clone(),
-            chance.clone(),
+            rng.clone(),
         );
         fs::create_dir_all(home.path().join("p/Default")).unwrap();
         fs::write(home.path().join("p/Last Version"), "131.0.6778.85").unwrap();
@@ -99,7 +99,7 @@ impl World {
             home,
             bucket,
             clock,
-            chance,
+            rng,
             engine,
             lineage,
         }
@@ -107,29 +107,23 @@ impl World {
 
     /// Another host, with nothing in its cache and a network that never fails.
     fn elsewhere(&self) -> Engine {
-        let number = self.chance.0.fetch_add(1, Ordering::Relaxed);
+        let number = self.rng.0.fetch_add(1, Ordering::Relaxed);
         let place = |name: &str| Some(self.home.path().join(format!("{name}-{number}")));
         let local_dirs = LocalDirs {
             cache: place("cache"),
             state: place("state"),
         };
         let bucket: Arc<dyn Bucket> = self.bucket.inner.clone();
-        let (clock, chance) = (self.clock.clone(), self.chance.clone());
-        Engine::over(bucket, StoreLocation::Memory, local_dirs, clock, chance)
+        let (clock, rng) = (self.clock.clone(), self.rng.clone());
+        Engine::over(bucket, StoreLocation::Memory, local_dirs, clock, rng)
     }
 
     /// Another host, with nothing in its cache, whose requests are counted.
     fn elsewhere_counted(&self) -> Engine {
         let host = self.elsewhere();
-        let (clock, chance) = (self.clock.clone(), self.chance.clone());
+        let (clock, rng) = (self.clock.clone(), self.rng.clone());
         let location = StoreLocation::Memory;
-        Engine::over(
-            self.bucket.clone(),
-            location,
-            host.local_dirs,
-            clock,
-            chance,
-        )
+        Engine::over(self.bucket.clone(), location, host.local_dirs, clock, rng)
     }
 
     /// The directory of the profile.
@@ -250,7 +244,10 @@ impl World {
     /// Looks whether every snapshot is whole, and the pointer leads to one of them; says how many there are.
     async fn nothing_dangles(&self) -> usize {
         let bucket: &dyn Bucket = &*self.bucket.inner;
-        let all = Snapshots::of(bucket, &self.lineage).all().await.unwrap();
+        let all = LineageSnapshots::of(bucket, &self.lineage)
+            .all()
+            .await
+            .unwrap();
         assert!(all.orphans.is_empty() && all.unfit.is_empty(), "{all:?}");
         for one in &all.snapshots {
             assert_eq!(one.archive_size, Some(one.manifest.archive_size_bytes));

@@ -26,7 +26,7 @@ use stasis_model::format::pointer::Active;
 use stasis_model::id::{ChromeMajor, Lineage};
 use stasis_model::upgrade::{self, Ancestor, ProfileCounts, UpgradeSource, UpgradeWish};
 use stasis_store::documents::leases::Lease;
-use stasis_store::documents::profiles::{self, Snapshots, StoredSnapshot};
+use stasis_store::documents::profiles::{self, LineageSnapshots, StoredSnapshot};
 use std::collections::BTreeSet;
 
 /// How many sites that lost something are named.
@@ -157,7 +157,7 @@ impl Profiles<'_> {
         let others = others.filter(|(one, active)| one.major < asked.major && is_new(active));
         let mut newest: Option<Older> = None;
         for (lineage, active) in others {
-            let snapshots = Snapshots::of(&*self.bucket, &lineage);
+            let snapshots = LineageSnapshots::of(&*self.bucket, &lineage);
             let Ok(manifest) = snapshots.manifest(&active).await else {
                 continue;
             };
@@ -191,7 +191,9 @@ impl Profiles<'_> {
         loaded: &ProfileLoaded,
         older: &Older,
     ) -> Result<BTreeSet<String>, Error> {
-        let mut stored = Snapshots::of(&*self.bucket, &load.lineage).all().await?;
+        let mut stored = LineageSnapshots::of(&*self.bucket, &load.lineage)
+            .all()
+            .await?;
         stored
             .snapshots
             .retain(|one| Some(one.active.archive) == loaded.sha256);
@@ -278,7 +280,7 @@ impl Profiles<'_> {
             major: from.chrome_major,
             ..lineage.clone()
         };
-        let all = Snapshots::of(&*self.bucket, &older).all().await?;
+        let all = LineageSnapshots::of(&*self.bucket, &older).all().await?;
         let mut all = all.snapshots.into_iter();
         let found = all.find(|one| one.active.archive == from.sha256);
         let missing = || ProfileError::NoSnapshot {

@@ -135,7 +135,7 @@ impl Project {
         value: Option<&Label>,
     ) -> Result<ProjectSnapshot, Error> {
         let id = self.resolve(&self.index().await?, wanted)?;
-        let (root, op_id) = (self.engine.dirs().root(), self.engine.chance.op_id());
+        let (root, op_id) = (self.engine.dirs().root(), self.engine.rng.op_id());
         let changed = root
             .change(op_id, |index| index.label(&id, key, value, op_id))
             .await;

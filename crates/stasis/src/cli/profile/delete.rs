@@ -31,7 +31,7 @@ impl ProfileDeleteArgs {
 
     pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
-        let cmd = profile::Delete {
+        let cmd = profile::DeleteSnapshot {
             lineage: engine.profiles().one_lineage(&self.subject).await?,
             sha: self.sha,
             actor: operator(),

@@ -29,7 +29,7 @@ pub(in crate::cli) struct ProfileDiffArgs {
 impl ProfileDiffArgs {
     pub(super) async fn run(self, context: &CliContext, keys: &KeyArgs) -> anyhow::Result<Exit> {
         let engine = keys.give(context.engine().await?)?;
-        let cmd = profile::Diff {
+        let cmd = profile::DiffSnapshots {
             lineage: engine.profiles().one_lineage(&self.subject).await?,
             before: self.before,
             after: self.after,

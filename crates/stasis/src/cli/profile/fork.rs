@@ -32,7 +32,7 @@ impl ProfileForkArgs {
                 .to_string_lossy()
                 .parse()?,
         };
-        let cmd = profile::Fork {
+        let cmd = profile::ForkProfile {
             source: engine.profiles().one_lineage(&self.source).await?,
             sha: self.sha,
             target: self.target,

@@ -94,7 +94,7 @@ fn lines(one: &LineageCollected, fate: &str) -> Vec<Vec<String>> {
         let fate = if verdict.kept { "stays" } else { fate };
         line(verdict.sha256.prefix(), fate, verdict.because.join(", "))
     });
-    let preserved = one.spared.iter();
+    let preserved = one.preserved.iter();
     let preserved = preserved.map(|one| line(printable(&one.what), "stays", one.because.clone()));
     let deleted = one.removed.iter().filter(|removed| {
         let judged =

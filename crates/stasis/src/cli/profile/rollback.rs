@@ -32,7 +32,7 @@ impl ProfileRollbackArgs {
         metrics: &MetricsArgs,
     ) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
-        let cmd = profile::Rollback {
+        let cmd = profile::RollbackProfile {
             lineage: engine.profiles().one_lineage(&self.subject).await?,
             sha: self.sha,
             reason: self.reason,

@@ -28,12 +28,12 @@ fn manifest(bytes: &[u8]) -> ProfileManifest {
 
 async fn store(bucket: &dyn Bucket, bytes: &'static [u8]) -> (SnapshotKeys, Active) {
     let lineage = lineage();
-    let snapshots = Snapshots::of(bucket, &lineage);
+    let snapshots = LineageSnapshots::of(bucket, &lineage);
     let body = || -> ByteStream { Box::pin(stream::iter([Ok(Bytes::from_static(bytes))])) };
     let archive = NewArchive {
         digest: ArchiveDigest::of(bytes),
         size: bytes.len() as u64,
-        form: Form::Plain,
+        form: ArchiveForm::Plain,
         body: &body,
     };
     let keys = snapshots.put_archive(&archive).await.unwrap();
@@ -51,11 +51,13 @@ async fn the_same_snapshot_again_changes_nothing() {
 
     assert_eq!((&keys, &first), (&again, &second));
     let lineage = lineage();
-    let all = Snapshots::of(&bucket, &lineage).all().await.unwrap();
+    let all = LineageSnapshots::of(&bucket, &lineage).all().await.unwrap();
     assert_eq!(all.snapshots.len(), 1);
     assert_eq!(all.snapshots[0].active, first);
     assert_eq!(all.snapshots[0].archive_size, Some(5));
-    let read = Snapshots::of(&bucket, &lineage).manifest(&first).await;
+    let read = LineageSnapshots::of(&bucket, &lineage)
+        .manifest(&first)
+        .await;
     assert_eq!(read.unwrap(), manifest(b"bytes"));
 }
 
@@ -63,7 +65,7 @@ async fn the_same_snapshot_again_changes_nothing() {
 async fn a_name_that_is_taken_by_other_bytes_is_lengthened_and_never_overwritten() {
     let bucket = MemoryBucket::new();
     let digest = ArchiveDigest::of(b"bytes");
-    let short = SnapshotKeys::new(&lineage(), digest, Spelling::Short, Form::Plain);
+    let short = SnapshotKeys::new(&lineage(), digest, Spelling::Short, ArchiveForm::Plain);
     bucket
         .put(&short.archive, Bytes::from_static(b"others"))
         .await
@@ -75,7 +77,7 @@ async fn a_name_that_is_taken_by_other_bytes_is_lengthened_and_never_overwritten
     let there = bucket.get(&short.archive, 100).await.unwrap().unwrap();
     assert_eq!(&there.body[..], b"others");
     let lineage = lineage();
-    let all = Snapshots::of(&bucket, &lineage).all().await.unwrap();
+    let all = LineageSnapshots::of(&bucket, &lineage).all().await.unwrap();
     assert_eq!(all.snapshots.len(), 1);
     assert_eq!(all.orphans, [(short.archive, 6)]);
 }
@@ -93,7 +95,7 @@ async fn a_manifest_from_elsewhere_is_shown_as_unfit_and_not_used() {
         .unwrap();
 
     let lineage = lineage();
-    let snapshots = Snapshots::of(&bucket, &lineage);
+    let snapshots = LineageSnapshots::of(&bucket, &lineage);
 
     let all = snapshots.all().await.unwrap();
     assert_eq!((all.snapshots.len(), all.unfit.len()), (0, 1));

@@ -1,6 +1,6 @@
 //! Runs a browser while the store cannot be reached.
 //!
-//! fresh → start → the browser ends → lease → capture → flip → release
+//! fresh → start → the browser ends → lease → capture → publish → release
 //!
 //! *Always true:* nobody owns the profile meanwhile, and nobody knows whether it has a snapshot. So what comes of it is
 //! published only if the lineage turns out to have none, and no other Chrome has one either; else it is stored, and

@@ -29,7 +29,7 @@ pub struct Removed {
 
 /// Something that looks like garbage and was left alone.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Spared {
+pub struct PreservedObject {
     /// A key, or a snapshot's digits.
     pub what: String,
     /// Why.
@@ -41,7 +41,7 @@ pub struct Spared {
 pub(super) struct Stale {
     pub(super) snapshots: Vec<ArchiveDigest>,
     pub(super) orphans: Vec<(Key, u64, ArchiveDigest)>,
-    pub(super) spared: Vec<Spared>,
+    pub(super) preserved: Vec<PreservedObject>,
 }
 
 impl Stale {
@@ -56,7 +56,7 @@ impl Profiles<'_> {
     pub(super) async fn stale_orphans(self, inventory: &Inventory) -> Result<Stale, Error> {
         let mut stale = Stale::default();
         for (key, size) in &inventory.stored.orphans {
-            let spared = |because: &str| Spared {
+            let preserved = |because: &str| PreservedObject {
                 what: key.to_string(),
                 because: because.to_owned(),
             };
@@ -67,25 +67,27 @@ impl Profiles<'_> {
             {
                 let because =
                     "a save may be on its way: somebody owns the lineage, or may come back";
-                stale.spared.push(spared(because));
+                stale.preserved.push(preserved(because));
                 continue;
             }
             let Some(written) = self.bucket.written_at(key).await? else {
                 stale
-                    .spared
-                    .push(spared("the store does not say when it was written"));
+                    .preserved
+                    .push(preserved("the store does not say when it was written"));
                 continue;
             };
             if self.lineages.now().since(written) < A_DAY {
                 stale
-                    .spared
-                    .push(spared("it was written within the last day"));
+                    .preserved
+                    .push(preserved("it was written within the last day"));
                 continue;
             }
             match self.digest_of_orphan(inventory, key).await? {
                 Some(digest) if inventory.is_tombstoned(digest) => {}
                 Some(digest) => stale.orphans.push((key.clone(), *size, digest)),
-                None => stale.spared.push(spared("it is not what its name says")),
+                None => stale
+                    .preserved
+                    .push(preserved("it is not what its name says")),
             }
         }
         Ok(stale)

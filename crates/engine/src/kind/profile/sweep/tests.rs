@@ -13,9 +13,9 @@ use stasis_model::tree::canonical::TreeHasher;
 use stasis_store::backend::file::FileBucket;
 use stasis_store::backend::memory::MemoryBucket;
 use stasis_store::bucket::{Bucket, ByteStream};
-use stasis_store::documents::pointers::Flip;
-use stasis_store::documents::profiles::{NewArchive, Snapshots};
-use stasis_store::layout::{Form, Key, SnapshotKeys};
+use stasis_store::documents::pointers::PublishSnapshot;
+use stasis_store::documents::profiles::{LineageSnapshots, NewArchive};
+use stasis_store::layout::{ArchiveForm, Key, SnapshotKeys};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -80,8 +80,8 @@ impl World {
         Self::over(Arc::new(MemoryBucket::new()))
     }
 
-    fn snapshots(&self) -> Snapshots<'_> {
-        Snapshots::of(self.engine.bucket(), &self.lineage)
+    fn snapshots(&self) -> LineageSnapshots<'_> {
+        LineageSnapshots::of(self.engine.bucket(), &self.lineage)
     }
 
     fn later(&self, by: Duration) {
@@ -110,7 +110,7 @@ impl World {
         let archive = NewArchive {
             digest: ArchiveDigest::of(bytes),
             size: bytes.len() as u64,
-            form: Form::Plain,
+            form: ArchiveForm::Plain,
             body: &body,
         };
         self.snapshots().put_archive(&archive).await.unwrap()
@@ -141,16 +141,16 @@ impl World {
         snapshots.put_manifest(&manifest, keys).await.unwrap()
     }
 
-    async fn flip(&self, fence: Fence, to: Active) -> Result<(), LineageError> {
+    async fn publish(&self, fence: Fence, to: Active) -> Result<(), LineageError> {
         let base = self.pointer().await.active_archive();
-        let flip = Flip {
+        let publish = PublishSnapshot {
             op_id: self.engine.lineages.op_id(),
             fence,
             base,
             to,
         };
-        let flipped = self.engine.lineages.flip(&self.lineage, flip).await;
-        flipped.map(|_| ())
+        let published = self.engine.lineages.publish(&self.lineage, publish).await;
+        published.map(|_| ())
     }
 
     /// A whole save by a run of its own, a minute after the one before.
@@ -160,7 +160,7 @@ impl World {
         let base = self.pointer().await.active_archive();
         let keys = self.put_archive(bytes).await;
         let to = self.put_manifest(bytes, &keys, (fence.epoch, base)).await;
-        self.flip(fence, to).await.unwrap();
+        self.publish(fence, to).await.unwrap();
         self.release(fence).await;
         ArchiveDigest::of(bytes)
     }
@@ -239,7 +239,7 @@ async fn since_written(world: &World, key: &Key, after: Duration) {
 }
 
 #[tokio::test]
-async fn a_save_beside_a_sweep_keeps_its_archive_between_put_and_flip() {
+async fn a_save_beside_a_sweep_keeps_its_archive_between_put_and_publish() {
     let (_place, world) = in_a_directory().await;
     world.save(b"old").await;
     world.save(b"base").await;
@@ -253,10 +253,10 @@ async fn a_save_beside_a_sweep_keeps_its_archive_between_put_and_flip() {
     let to = world.put_manifest(b"new", &keys, (fence.epoch, base)).await;
     let with_a_manifest = world.gc(Some(1)).await;
     assert_eq!(world.lies_there(b"new").await, BOTH);
-    world.flip(fence, to).await.unwrap();
+    world.publish(fence, to).await.unwrap();
     let with_a_pointer = world.gc(Some(1)).await;
 
-    assert_eq!(with_an_archive.spared.len(), 1);
+    assert_eq!(with_an_archive.preserved.len(), 1);
     assert_eq!(world.lies_there(b"old").await, NEITHER);
     let waiting = &with_a_manifest.verdicts[0];
     assert_eq!(waiting.because, ["its writer may yet publish it"]);
@@ -283,7 +283,7 @@ async fn an_archive_that_was_never_finished_goes_when_it_is_a_day_old_and_nobody
     let old = world.gc(Some(1)).await;
 
     assert_eq!(
-        young.spared[0].because,
+        young.preserved[0].because,
         "it was written within the last day"
     );
     assert!(!unasked.judged && unasked.removed.is_empty());
@@ -374,7 +374,7 @@ async fn no_mark_is_dropped_while_a_run_owns_the_profile() {
     assert_eq!(owned.marks_dropped, 0);
     let keys = world.put_archive(b"old").await;
     let to = world.put_manifest(b"old", &keys, (fence.epoch, None)).await;
-    let refused = world.flip(fence, to).await.unwrap_err();
+    let refused = world.publish(fence, to).await.unwrap_err();
     let LineageError::Refused { refusal, .. } = refused else {
         panic!("{refused}")
     };

@@ -31,7 +31,7 @@ pub struct GcVerdict {
 }
 
 /// A judgement, put into words.
-pub(super) struct Judged {
+pub(super) struct JudgedSnapshots {
     pub(super) verdicts: Vec<GcVerdict>,
     pub(super) going: Vec<ArchiveDigest>,
     pub(super) doubt: Option<String>,
@@ -44,7 +44,7 @@ impl Profiles<'_> {
         inventory: &Inventory,
         rules: Newest,
         on_doubt: OnDoubt,
-    ) -> Judged {
+    ) -> JudgedSnapshots {
         let published = inventory.published();
         let fence = inventory
             .pointer
@@ -101,7 +101,7 @@ impl Profiles<'_> {
         }
         // The oldest first, so that a sweep that is stopped has taken the oldest.
         going.reverse();
-        Judged {
+        JudgedSnapshots {
             verdicts,
             going,
             doubt: judgement.clock.map(|doubt| doubt.to_string()),

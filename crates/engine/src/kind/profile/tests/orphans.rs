@@ -13,8 +13,8 @@ use stasis_store::backend::object_store::{ObjectBucket, TransferSettings};
 use stasis_store::backend::s3::{self, S3Access};
 use stasis_store::bucket::{Bucket, ByteStream};
 use stasis_store::credentials::{Credentials, Secret};
-use stasis_store::documents::profiles::{NewArchive, Snapshots};
-use stasis_store::layout::Form;
+use stasis_store::documents::profiles::{LineageSnapshots, NewArchive};
+use stasis_store::layout::ArchiveForm;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -64,10 +64,10 @@ async fn put_orphan(bucket: &dyn Bucket, lineage: &Lineage) {
     let archive = NewArchive {
         digest: ArchiveDigest::of(bytes),
         size: bytes.len() as u64,
-        form: Form::Plain,
+        form: ArchiveForm::Plain,
         body: &body,
     };
-    let snapshots = Snapshots::of(bucket, lineage);
+    let snapshots = LineageSnapshots::of(bucket, lineage);
     snapshots.put_archive(&archive).await.unwrap();
 }
 
@@ -94,13 +94,13 @@ async fn on_s3_an_archive_that_was_never_finished_is_kept_for_a_day_and_goes_aft
         cache: Some(world.home.path().join("cache")),
         state: None,
     };
-    let chance = Arc::new(Counting::default());
+    let rng = Arc::new(Counting::default());
     let engine = Engine::over(
         bucket.clone(),
         StoreLocation::Memory,
         local_dirs,
         clock.clone(),
-        chance,
+        rng,
     );
     let saved = engine.profiles().save(world.saving()).await.unwrap();
     put_orphan(&*bucket, &world.lineage).await;
@@ -114,13 +114,16 @@ async fn on_s3_an_archive_that_was_never_finished_is_kept_for_a_day_and_goes_aft
 
     for kept in [young, still_young] {
         assert_eq!(kept.removed, []);
-        assert_eq!(kept.spared.len(), 1);
-        assert_eq!(kept.spared[0].because, "it was written within the last day");
+        assert_eq!(kept.preserved.len(), 1);
+        assert_eq!(
+            kept.preserved[0].because,
+            "it was written within the last day"
+        );
     }
     assert_eq!(old.removed.len(), 1);
     let orphan = ArchiveDigest::of(b"never finished");
     assert_eq!(old.removed[0].sha256, orphan);
-    let snapshots = Snapshots::of(&*bucket, &world.lineage);
+    let snapshots = LineageSnapshots::of(&*bucket, &world.lineage);
     let left = snapshots.all().await.unwrap();
     assert!(left.orphans.is_empty());
     assert_eq!(left.snapshots.len(), 1);

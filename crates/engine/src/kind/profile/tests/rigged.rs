@@ -48,7 +48,7 @@ impl Asked {
     }
 
     /// Whether it is the one that publishes a snapshot which is stored already.
-    pub(super) fn flips(&self) -> bool {
+    pub(super) fn publishes(&self) -> bool {
         self.writes("latest.json") && self.after_manifest
     }
 }

@@ -4,7 +4,7 @@ use super::World;
 use super::rigged::{Asked, Turn};
 use crate::kind::profile::load::{FallbackReason, LoadOutcome};
 use crate::kind::profile::sweep::ProfileGc;
-use crate::kind::profile::{Delete, ShaPrefix};
+use crate::kind::profile::{DeleteSnapshot, ShaPrefix};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::Label;
 use stasis_model::policy::retention::OnDoubt;
@@ -20,7 +20,7 @@ async fn supersede(world: &World, old: ArchiveDigest) {
     let saved = engine.profiles().save(world.saving()).await.unwrap();
     assert_eq!(saved.predecessor_sha256, Some(old));
     let sha: ShaPrefix = old.to_string().parse().unwrap();
-    let delete = Delete {
+    let delete = DeleteSnapshot {
         lineage: world.lineage.clone(),
         sha,
         actor: Label::nobody(),

@@ -14,14 +14,14 @@ use std::time::Duration;
 /// Longer than any lease, and than anybody waits for its holder to come back.
 const LONG: Duration = Duration::from_hours(1);
 
-/// Nothing gets through from the flip on; of the flip itself becomes `turn`.
-fn outage_from_the_flip(turn: Turn) -> impl Fn(&Asked) -> Turn + Send + Sync + 'static {
+/// Nothing gets through from the publish on; of the publish itself becomes `turn`.
+fn outage_from_the_publish(turn: Turn) -> impl Fn(&Asked) -> Turn + Send + Sync + 'static {
     let is_out = AtomicBool::new(false);
     move |asked| {
         if is_out.load(Ordering::SeqCst) {
             return Turn::Fail;
         }
-        let now = asked.flips();
+        let now = asked.publishes();
         is_out.store(now, Ordering::SeqCst);
         if now { turn } else { Turn::Work }
     }
@@ -38,11 +38,11 @@ fn op_id_of(error: &Error) -> OpId {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_at_the_flip_is_upload_failed_the_pointer_stays_and_the_next_save_is_whole() {
+async fn an_outage_at_the_publish_is_upload_failed_the_pointer_stays_and_the_next_save_is_whole() {
     let world = World::new();
     let first = world.saved("first").await;
     world.change("second");
-    world.bucket.decide(outage_from_the_flip(Turn::Fail));
+    world.bucket.decide(outage_from_the_publish(Turn::Fail));
 
     let failed = world.save().await.unwrap_err();
 
@@ -60,11 +60,11 @@ async fn an_outage_at_the_flip_is_upload_failed_the_pointer_stays_and_the_next_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flip_that_is_lost_on_its_way_is_unknown_and_the_next_save_settles_it() {
+async fn a_publish_that_is_lost_on_its_way_is_unknown_and_the_next_save_settles_it() {
     let world = World::new();
     let first = world.saved("first").await;
     world.change("second");
-    world.bucket.decide(outage_from_the_flip(Turn::Vanish));
+    world.bucket.decide(outage_from_the_publish(Turn::Vanish));
 
     let unknown = world.save().await.unwrap_err();
 
@@ -97,13 +97,13 @@ async fn a_flip_that_is_lost_on_its_way_is_unknown_and_the_next_save_settles_it(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flip_that_was_made_and_never_answered_is_unknown_until_somebody_can_look() {
+async fn a_publish_that_was_made_and_never_answered_is_unknown_until_somebody_can_look() {
     let world = World::new();
     world.saved("first").await;
     world.change("second");
     world
         .bucket
-        .decide(outage_from_the_flip(Turn::ApplySilently));
+        .decide(outage_from_the_publish(Turn::ApplySilently));
 
     let unknown = world.save().await.unwrap_err();
 
@@ -120,14 +120,14 @@ async fn a_flip_that_was_made_and_never_answered_is_unknown_until_somebody_can_l
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flip_whose_answer_alone_is_lost_is_a_captured_snapshot() {
+async fn a_publish_whose_answer_alone_is_lost_is_a_captured_snapshot() {
     for turn in [Turn::ApplySilently, Turn::Vanish] {
         let world = World::new();
         let first = world.saved("first").await;
         world.change("second");
         let once = AtomicBool::new(true);
         world.bucket.decide(move |asked| {
-            let is_it = asked.flips() && once.swap(false, Ordering::SeqCst);
+            let is_it = asked.publishes() && once.swap(false, Ordering::SeqCst);
             if is_it { turn } else { Turn::Work }
         });
 
@@ -141,14 +141,14 @@ async fn a_flip_whose_answer_alone_is_lost_is_a_captured_snapshot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_taken_away_just_before_the_flip_is_lock_lost_and_nothing_moves() {
+async fn a_lease_that_is_taken_away_just_before_the_publish_is_lock_lost_and_nothing_moves() {
     let world = Arc::new(World::new());
     let first = world.saved("first").await;
     world.change("second");
     let (operator, once) = (world.clone(), AtomicBool::new(true));
     world.bucket.rig(move |asked| {
         let operator = operator.clone();
-        let is_it = asked.flips() && once.swap(false, Ordering::SeqCst);
+        let is_it = asked.publishes() && once.swap(false, Ordering::SeqCst);
         Box::pin(async move {
             if is_it {
                 operator.unlock().await;
@@ -170,7 +170,7 @@ async fn a_lease_that_is_taken_away_just_before_the_flip_is_lock_lost_and_nothin
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flip_that_was_made_before_the_lease_was_taken_away_is_not_called_lost() {
+async fn a_publish_that_was_made_before_the_lease_was_taken_away_is_not_called_lost() {
     let world = Arc::new(World::new());
     world.saved("first").await;
     world.change("second");
@@ -178,7 +178,7 @@ async fn a_flip_that_was_made_before_the_lease_was_taken_away_is_not_called_lost
     world.bucket.rig(move |asked| {
         let (operator, applied) = (operator.clone(), applied.clone());
         Box::pin(async move {
-            if asked.flips() {
+            if asked.publishes() {
                 applied.store(true, Ordering::SeqCst);
                 return Turn::ApplySilently;
             }
