@@ -54,7 +54,7 @@ impl Profiles<'_> {
             lock: inventory.lock.clone(),
             pointer: inventory.pointer.clone(),
         };
-        let op = Op::DeleteSnapshot {
+        let op = Op::Delete {
             target: plan.sha256,
             known: known(&inventory, plan.sha256),
         };
