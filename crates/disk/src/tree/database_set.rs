@@ -12,14 +12,13 @@
 //! A rollback journal makes writers wait for us: no longer than [`HOLD`]. What cannot be copied by then is copied without the lock, and counts if
 //! under the next lock no file looks different. In WAL mode nobody waits for a reader, and the lock is held until everything is carried over.
 //!
-//! *Always true:* [`DatabaseState::Consistent`] means that the locks were held from the first byte to the last, or that nothing was written in between.
-//! [`DatabaseState::CrashConsistent`] means that somebody else had the lock, and that nothing was written in between: what a power cut would
-//! have left, from which SQLite recovers. Everything else is [`DatabaseState::Torn`]. Nothing of a live database is ever written or made.
+//! *Always true:* [`StoredAs::Consistent`] means that the locks were held from the first byte to the last, or that nothing was written in between.
+//! [`StoredAs::CrashConsistent`] means that somebody else had the lock, and that nothing was written in between: what a power cut would
+//! have left, from which SQLite recovers. Everything else is [`StoredAs::Torn`]. Nothing of a live database is ever written or made.
 //!
 //! That nothing was written is known by the times of the files, once those are older than the clock that the kernel takes them from:
 //! whatever is written later gets a later time.
 
-use crate::form::chunked::databases::DatabaseState;
 use crate::fs::fd::c_name;
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
@@ -27,6 +26,7 @@ use crate::fs::sys;
 use crate::tree::content::{self, CarryError};
 use rustix::io::{self, Errno};
 use rustix::time::{ClockId, clock_gettime};
+use stasis_model::format::manifest::StoredAs;
 use stasis_model::sqlite_file::{
     COMPANIONS, HEADER, LOGS, LockRange, PENDING_LOCK, RESERVED_LOCK, SHARED_LOCK,
 };
@@ -116,7 +116,7 @@ pub(crate) struct SetMember {
 pub(crate) struct TakenSet {
     /// The database, then what belongs to it; nothing if there is no database any more.
     pub(crate) members: Vec<SetMember>,
-    pub(crate) state: DatabaseState,
+    pub(crate) state: StoredAs,
     /// Why it is not consistent, for people.
     pub(crate) why: Option<String>,
 }
@@ -144,7 +144,7 @@ pub(crate) fn take(set: &Set<'_>, put: &mut Put<'_>) -> Result<TakenSet, CarryEr
             SetAttempt::Again(reason) => why = reason,
         }
     }
-    let state = DatabaseState::Torn;
+    let state = StoredAs::Torn;
     let members = set.carry_all(put)?;
     let why = Some(why);
     Ok(TakenSet {
@@ -300,7 +300,7 @@ impl Set<'_> {
 fn consistent(members: Vec<SetMember>) -> SetAttempt {
     SetAttempt::Taken(TakenSet {
         members,
-        state: DatabaseState::Consistent,
+        state: StoredAs::Consistent,
         why: None,
     })
 }
@@ -312,7 +312,7 @@ fn crash_consistent(members: Vec<SetMember>, why: &str) -> SetAttempt {
 fn crash_consistent_of(members: Vec<SetMember>, why: &str) -> TakenSet {
     TakenSet {
         members,
-        state: DatabaseState::CrashConsistent,
+        state: StoredAs::CrashConsistent,
         why: Some(why.to_owned()),
     }
 }

@@ -75,7 +75,7 @@ pub(super) fn databases_of(began: &SaveBasis, saved: &Saved) -> BTreeMap<String,
     }
     let described = |one: &SavedDatabase| {
         let described = DatabaseManifest {
-            state: one.state.stored_as(),
+            state: one.state,
             size: one.size,
             digest: one.digest,
         };

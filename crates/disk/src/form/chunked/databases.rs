@@ -62,7 +62,7 @@ pub enum DatabaseCopy {
         /// Each of them.
         files: Vec<SetFile>,
         /// How they fit together.
-        state: DatabaseState,
+        state: StoredAs,
         /// Why they do not, for people.
         why: Option<String>,
     },
@@ -99,53 +99,13 @@ pub trait DatabaseCapture: Sync {
     }
 }
 
-/// How a database is stored.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DatabaseState {
-    /// As one committed state.
-    Consistent,
-    /// As its files were while they were read: SQLite may or may not be able to recover it. Of a set: as they were at one moment.
-    CrashConsistent,
-    /// As its files were at different moments. Only sets are called that.
-    Torn,
-}
-
-impl DatabaseState {
-    /// What documents say of it.
-    pub fn stored_as(self) -> StoredAs {
-        match self {
-            Self::Consistent => StoredAs::Consistent,
-            Self::CrashConsistent => StoredAs::CrashConsistent,
-            Self::Torn => StoredAs::Torn,
-        }
-    }
-
-    pub(super) fn byte(state: Option<Self>) -> u8 {
-        match state {
-            None => 0,
-            Some(Self::Consistent) => 1,
-            Some(Self::CrashConsistent) => 2,
-            Some(Self::Torn) => 3,
-        }
-    }
-
-    pub(super) fn of_byte(byte: u8) -> Option<Self> {
-        match byte {
-            1 => Some(Self::Consistent),
-            2 => Some(Self::CrashConsistent),
-            3 => Some(Self::Torn),
-            _ => None,
-        }
-    }
-}
-
 /// A database in a saved tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SavedDatabase {
     /// Where.
     pub path: EntryPath,
     /// How it is stored.
-    pub state: DatabaseState,
+    pub state: StoredAs,
     /// How long it is.
     pub size: u64,
     /// What it is.

@@ -7,10 +7,10 @@
 //! *Always true:* a file counts as unchanged only if device, inode, size, mtime and ctime are those that were cached,
 //! and only if mtime and ctime were more than two seconds old when it was cached.
 
-use super::databases::DatabaseState;
 use crate::fs::stale;
 use crate::tree::stat_cache::{FileStat, RacyLimit};
 use rustix::fs::{self, Mode, OFlags};
+use stasis_model::format::manifest::StoredAs;
 use stasis_model::id::{OpId, SnapshotId};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::list::{BadList, ListRow, SectionPlace, SectionWriter, read_section};
@@ -47,7 +47,26 @@ pub(super) struct ListCacheWriter {
     is_done: bool,
 }
 
-fn stat_bytes(stat: Option<&FileStat>, database: Option<DatabaseState>) -> [u8; STAT] {
+/// How a database is stored, in one byte; 0 for what is none.
+fn database_byte(stored: Option<StoredAs>) -> u8 {
+    match stored {
+        None => 0,
+        Some(StoredAs::Consistent) => 1,
+        Some(StoredAs::CrashConsistent) => 2,
+        Some(StoredAs::Torn) => 3,
+    }
+}
+
+fn database_of(byte: u8) -> Option<StoredAs> {
+    match byte {
+        1 => Some(StoredAs::Consistent),
+        2 => Some(StoredAs::CrashConsistent),
+        3 => Some(StoredAs::Torn),
+        _ => None,
+    }
+}
+
+fn stat_bytes(stat: Option<&FileStat>, database: Option<StoredAs>) -> [u8; STAT] {
     let mut bytes = [0; STAT];
     if let Some(stat) = stat {
         bytes[..8].copy_from_slice(&stat.device.to_le_bytes());
@@ -55,7 +74,7 @@ fn stat_bytes(stat: Option<&FileStat>, database: Option<DatabaseState>) -> [u8; 
         bytes[16..24].copy_from_slice(&stat.changed.seconds.to_le_bytes());
         bytes[24..28].copy_from_slice(&stat.changed.nanos.to_le_bytes());
         bytes[28] = 1;
-        bytes[29] = DatabaseState::byte(database);
+        bytes[29] = database_byte(database);
     }
     bytes
 }
@@ -105,7 +124,7 @@ impl ListCacheWriter {
         &mut self,
         row: &ListRow,
         stat: Option<&FileStat>,
-        database: Option<DatabaseState>,
+        database: Option<StoredAs>,
     ) -> io::Result<()> {
         if let EntryKind::File { .. } = row.entry.kind {
             let stat = stat.filter(|stat| self.racy.is_settled(stat));
@@ -194,7 +213,7 @@ pub(super) fn belongs_to(key: &ListCacheKey, snapshot: &SnapshotId) -> io::Resul
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct CachedStat {
     pub(super) stat: FileStat,
-    pub(super) database: Option<DatabaseState>,
+    pub(super) database: Option<StoredAs>,
 }
 
 /// Reads what was cached, entry by entry.
@@ -279,6 +298,6 @@ fn stat(bytes: &[u8; STAT], size: u64, row: &ListRow) -> Option<CachedStat> {
             nanos,
         },
     };
-    let database = DatabaseState::of_byte(bytes[29]);
+    let database = database_of(bytes[29]);
     (bytes[28] == 1).then_some(CachedStat { stat, database })
 }

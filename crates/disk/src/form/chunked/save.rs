@@ -21,7 +21,7 @@ mod small;
 mod stream;
 mod workers;
 
-use super::databases::{DatabaseCapture, DatabaseState, Inconsistent, SavedDatabase};
+use super::databases::{DatabaseCapture, Inconsistent, SavedDatabase};
 use super::encoder::ChunkEncoder;
 use super::list::{Bundler, ListReader, ListWriter, root_of};
 use super::list_cache::{self, ListCacheKey, ListCacheReader, ListCacheWriter};
@@ -33,6 +33,7 @@ use crate::tree::stat_cache::FileStat;
 use crate::tree::walk::{WalkReport, WalkSettings, WalkSkip};
 use plan::{FileState, PlannedDatabases, SavePlan};
 use stasis_model::digest::TreeDigest;
+use stasis_model::format::manifest::StoredAs;
 use stasis_model::format::manifest::{FileList, Totals};
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::{ChunkName, Names};
@@ -546,7 +547,7 @@ impl SaveOutput<'_, '_, '_> {
         entry: Entry,
         content: Option<FileContent>,
         stat: Option<&FileStat>,
-        database: Option<DatabaseState>,
+        database: Option<StoredAs>,
     ) -> Result<(), ChunkError> {
         let digest = content.as_ref().map(|content| &content.digest);
         self.hasher.entry(&entry, digest);

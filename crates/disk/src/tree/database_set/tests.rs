@@ -113,7 +113,7 @@ fn nobody_writes_to_a_database_with_a_journal_while_it_is_taken() {
         refused += i32::from(add(&live, 100).is_err());
     });
 
-    assert_eq!(taken.state, DatabaseState::Consistent);
+    assert_eq!(taken.state, StoredAs::Consistent);
     assert_eq!(refused, 2);
     assert_eq!(count(&copy.path().join("app.db")), 20);
     add(&live, 100).unwrap();
@@ -131,7 +131,7 @@ fn a_journal_that_is_not_needed_is_left_out_and_a_hot_one_is_not() {
     let (copy, reserved) = taken(&path, false, |_, _| {});
 
     assert_eq!(reserved.members.len(), 1);
-    assert_eq!(reserved.state, DatabaseState::Consistent);
+    assert_eq!(reserved.state, StoredAs::Consistent);
     assert_eq!(count(&copy.path().join("app.db")), 20);
 
     // As if the writer had been killed: its files without its locks, some pages written.
@@ -144,7 +144,7 @@ fn a_journal_that_is_not_needed_is_left_out_and_a_hot_one_is_not() {
     let (copy, hot) = taken(&crashed.path().join("app.db"), false, |_, _| {});
 
     assert_eq!(hot.members.len(), 2);
-    assert_eq!(hot.state, DatabaseState::Consistent);
+    assert_eq!(hot.state, StoredAs::Consistent);
     assert_eq!(count(&copy.path().join("app.db")), 20);
 }
 
@@ -166,7 +166,7 @@ fn a_wal_is_not_begun_anew_while_its_database_is_taken() {
     });
 
     assert!(is_done);
-    assert_eq!(taken.state, DatabaseState::Consistent);
+    assert_eq!(taken.state, StoredAs::Consistent);
     assert_eq!(count(&copy.path().join("app.db")), 22);
 }
 
@@ -187,7 +187,7 @@ fn a_wal_is_taken_after_its_database() {
     });
 
     assert_eq!(taken.members[1].suffix, b"-wal");
-    assert_eq!(taken.state, DatabaseState::Consistent);
+    assert_eq!(taken.state, StoredAs::Consistent);
     assert_eq!(count(&copy.path().join("app.db")), 21);
 }
 
@@ -206,7 +206,7 @@ fn the_last_to_close_a_database_leaves_its_wal_while_it_is_taken() {
         }
     });
 
-    assert_eq!(taken.state, DatabaseState::Consistent);
+    assert_eq!(taken.state, StoredAs::Consistent);
     assert_eq!(count(&copy.path().join("app.db")), 20);
 }
 
@@ -234,7 +234,7 @@ fn a_database_with_a_wal_that_somebody_opens_meanwhile_is_taken_again() {
         }
     });
 
-    assert_eq!(taken.state, DatabaseState::Consistent);
+    assert_eq!(taken.state, StoredAs::Consistent);
     assert_eq!(count(&copy.path().join("app.db")), 22);
 }
 
@@ -244,7 +244,7 @@ fn what_is_too_large_for_the_time_counts_only_if_nobody_wrote_meanwhile() {
     let (path, live) = database(home.path(), "delete");
 
     let (copy, still) = taken(&path, true, |_, _| {});
-    assert_eq!(still.state, DatabaseState::Consistent);
+    assert_eq!(still.state, StoredAs::Consistent);
     assert_eq!(count(&copy.path().join("app.db")), 20);
 
     let mut n = 100;
@@ -254,7 +254,7 @@ fn what_is_too_large_for_the_time_counts_only_if_nobody_wrote_meanwhile() {
             add(&live, n).unwrap();
         }
     });
-    assert_eq!(busy.state, DatabaseState::Torn);
+    assert_eq!(busy.state, StoredAs::Torn);
     assert!(busy.why.is_some());
 
     // Written once, and then not any more: the second attempt counts.
@@ -265,7 +265,7 @@ fn what_is_too_large_for_the_time_counts_only_if_nobody_wrote_meanwhile() {
             add(&live, 1000).unwrap();
         }
     });
-    assert_eq!(once.state, DatabaseState::Consistent);
+    assert_eq!(once.state, StoredAs::Consistent);
     assert_eq!(count(&copy.path().join("app.db")), count(&path));
 }
 
@@ -328,7 +328,7 @@ fn a_database_that_somebody_keeps_for_himself_is_of_one_moment_or_torn() {
     let (copy, idle) = taken(&path, false, |_, _| {});
 
     assert!(began.elapsed() >= WAIT, "it was waited for");
-    assert_eq!(idle.state, DatabaseState::CrashConsistent);
+    assert_eq!(idle.state, StoredAs::CrashConsistent);
     assert_eq!(idle.members.len(), 2, "with the journal that it needs");
     assert_eq!(count(&copy.path().join("app.db")), 20);
 
@@ -337,7 +337,7 @@ fn a_database_that_somebody_keeps_for_himself_is_of_one_moment_or_torn() {
             owner.write();
         }
     });
-    assert_eq!(busy.state, DatabaseState::Torn);
+    assert_eq!(busy.state, StoredAs::Torn);
     assert!(busy.why.unwrap().contains("locked"));
 }
 

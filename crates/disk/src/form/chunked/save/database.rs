@@ -6,12 +6,13 @@ use super::workers::{
 };
 use crate::form::chunked::ChunkError;
 use crate::form::chunked::databases::{
-    DatabaseCopy, DatabaseState, HEADER, Inconsistent, LiveDatabase, OPENED_MEANWHILE, SetFile,
+    DatabaseCopy, HEADER, Inconsistent, LiveDatabase, OPENED_MEANWHILE, SetFile,
 };
 use crate::form::chunked::scan::Scan;
 use crate::fs::root_dir::c_name;
 use crate::tree::walk::{WalkError, WalkSkip};
 use crate::worker_pool::lock;
+use stasis_model::format::manifest::StoredAs;
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::chunking::LARGE;
 use std::collections::{HashMap, HashSet};
@@ -122,7 +123,7 @@ impl<'a> SaveWorkers<'a> {
                     file,
                     live,
                     attributes: aside.attributes.clone(),
-                    database: Some(DatabaseState::Consistent),
+                    database: Some(StoredAs::Consistent),
                 })))
             }
             DatabaseCopy::Still => CapturedDatabase::One(ReadSource::Still),
@@ -133,9 +134,9 @@ impl<'a> SaveWorkers<'a> {
             DatabaseCopy::Refused { why } => {
                 self.name_inconsistent(path, why)?;
                 let state = if capture.takes_sets() {
-                    DatabaseState::Torn
+                    StoredAs::Torn
                 } else {
-                    DatabaseState::CrashConsistent
+                    StoredAs::CrashConsistent
                 };
                 CapturedDatabase::One(ReadSource::AsItIs(Some(state)))
             }
@@ -147,7 +148,7 @@ impl<'a> SaveWorkers<'a> {
         &self,
         task: &DatabaseTask,
         files: Vec<SetFile>,
-        mut state: DatabaseState,
+        mut state: StoredAs,
         mut why: Option<String>,
     ) -> Result<HashMap<Vec<u8>, CopiedDatabase>, ChunkError> {
         let own = self.scan.get(self.plan.jobs[task.jobs.start].spot);
@@ -165,7 +166,7 @@ impl<'a> SaveWorkers<'a> {
         let has_come =
             |(name, file): &(Vec<u8>, SetFile)| file.live.size > 0 && !names.contains(&**name);
         if files.iter().any(has_come) {
-            state = DatabaseState::Torn;
+            state = StoredAs::Torn;
             why = Some(OPENED_MEANWHILE.to_owned());
         }
         if let Some(why) = why {

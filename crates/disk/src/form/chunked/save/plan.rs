@@ -1,7 +1,7 @@
 //! Which files keep their content, and which are read.
 
 use crate::form::chunked::ChunkError;
-use crate::form::chunked::databases::{DatabaseState, holds_changes, owner_name, set_owner_name};
+use crate::form::chunked::databases::{holds_changes, owner_name, set_owner_name};
 use crate::form::chunked::list::ListReader;
 use crate::form::chunked::list_cache::{CachedStat, ListCacheReader};
 use crate::form::chunked::scan::{Scan, ScannedDir, ScannedKind, Spot};
@@ -9,6 +9,7 @@ use crate::form::chunked::table::{ChunkTable, StoredContent};
 use crate::fs::metadata::Seen;
 use crate::progress::Progress;
 use stasis_model::digest::FileDigest;
+use stasis_model::format::manifest::StoredAs;
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::list::{Extent, FileContent, ListRow, Slice};
@@ -57,7 +58,7 @@ pub(super) struct Rare {
     /// Fingerprints that are not stored yet.
     pub(super) fingerprints: Option<Vec<u8>>,
     /// How it is stored, if it is a database.
-    pub(super) database: Option<DatabaseState>,
+    pub(super) database: Option<StoredAs>,
 }
 
 impl ReadFile {
@@ -78,7 +79,7 @@ impl ReadFile {
         self.rare.as_ref()?.fresh.as_ref()
     }
 
-    pub(super) fn database(&self) -> Option<DatabaseState> {
+    pub(super) fn database(&self) -> Option<StoredAs> {
         self.rare.as_ref()?.database
     }
 
@@ -329,10 +330,10 @@ impl Joiner<'_, '_> {
         let is_kept = |cached: &CachedStat| match cached.database {
             _ if cached.stat != now => false,
             None => true,
-            Some(DatabaseState::Consistent) => {
+            Some(StoredAs::Consistent) => {
                 self.databases == PlannedDatabases::Sets || !self.has_changes_beside(spot)
             }
-            Some(DatabaseState::CrashConsistent | DatabaseState::Torn) => false,
+            Some(StoredAs::CrashConsistent | StoredAs::Torn) => false,
         };
         if let Some(cached) = cached.filter(is_kept) {
             let rare = Rare {

@@ -6,7 +6,6 @@
 use super::large_file::LargeFile;
 use super::plan::{Before, FileState, Job, ReadFile, SavePlan};
 use super::{SaveParts, SaveReport, SaveRun, SaveSettings};
-use crate::form::chunked::databases::DatabaseState;
 use crate::form::chunked::encoder::ChunkEncoder;
 use crate::form::chunked::scan::{Scan, ScannedDir, Spotted};
 use crate::form::chunked::table::StoredContent;
@@ -19,6 +18,7 @@ use crate::worker_pool::{WorkerPool, into_inner, lock};
 use rustix::io::Errno;
 use stasis_model::digest::FileDigest;
 use stasis_model::failure::Failure;
+use stasis_model::format::manifest::StoredAs;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::chunking::{Cutter, LARGE};
 use stasis_model::tree::list::StoredChunk;
@@ -69,7 +69,7 @@ pub(super) enum ReadSource {
     /// The file itself, which is a copy of one committed state already.
     Still,
     /// The file itself, because there is no copy; what it is called then, if it is the database.
-    AsItIs(Option<DatabaseState>),
+    AsItIs(Option<StoredAs>),
 }
 
 /// A copy of a database, and what the live one is.
@@ -79,7 +79,7 @@ pub(super) struct CopiedDatabase {
     pub(super) live: Seen,
     pub(super) attributes: Vec<Attribute>,
     /// What it is called; nothing for what lies beside a database.
-    pub(super) database: Option<DatabaseState>,
+    pub(super) database: Option<StoredAs>,
 }
 
 /// A chunk that waits for somebody to encode it.
@@ -482,11 +482,11 @@ impl OpenedFile<'_> {
     }
 
     /// How it is stored, if it is a database.
-    pub(super) fn database(&self) -> Option<DatabaseState> {
+    pub(super) fn database(&self) -> Option<StoredAs> {
         match &self.source {
             None => None,
             Some(ReadSource::Copy(copied)) => copied.database,
-            Some(ReadSource::Still) => Some(DatabaseState::Consistent),
+            Some(ReadSource::Still) => Some(StoredAs::Consistent),
             Some(ReadSource::AsItIs(state)) => *state,
         }
     }

@@ -330,7 +330,7 @@ fn databases_of(saved: &Saved, document: &str, newest: &[SlotDatabase]) -> Vec<S
     };
     let databases = saved.databases.iter().map(|one| SlotDatabase {
         path: one.path.to_string(),
-        state: one.state.stored_as(),
+        state: one.state,
         why: why(&one.path),
     });
     if is_system {

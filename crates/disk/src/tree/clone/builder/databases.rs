@@ -1,7 +1,6 @@
 //! Databases, each cloned with what belongs to it, when the rest of their directory has been.
 
 use super::{At, Builder, CloneError, CloneReport, CloneSource, FileClone};
-use crate::form::chunked::databases::{DatabaseState, owner_name};
 use crate::fs::metadata::{self, Seen};
 use crate::tree::content::{self, CarryError, CarryLimit, Filled};
 use crate::tree::database_set::{self, Set, TakenSet};
@@ -9,6 +8,8 @@ use crate::tree::walk::{WalkError, WalkSkip, WalkedEntry};
 use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
 use stasis_model::failure::AtPath;
+use stasis_model::format::manifest::StoredAs;
+use stasis_model::sqlite_file::owner_name;
 use stasis_model::workspace::SlotDatabase;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
@@ -174,13 +175,13 @@ impl Builder<'_> {
         }
         self.index(at, &named(name, b"-shm"), counts)?;
         let path = at.place.child(name)?;
-        if taken.state != DatabaseState::Consistent && at.place.is_strict() {
+        if taken.state != StoredAs::Consistent && at.place.is_strict() {
             let reason = WalkSkip::Inconsistent;
             return Err(WalkError::Incomplete { path, reason }.into());
         }
         counts.databases.push(SlotDatabase {
             path: path.to_string(),
-            state: taken.state.stored_as(),
+            state: taken.state,
             why: taken.why,
         });
         Ok(())
