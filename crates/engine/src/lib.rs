@@ -71,6 +71,7 @@ pub mod reap;
 pub mod restore;
 pub mod result;
 pub mod save;
+mod scratch;
 pub mod system;
 pub mod tenant;
 pub mod undo;

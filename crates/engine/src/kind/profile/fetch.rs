@@ -9,12 +9,12 @@ use crate::bridge;
 use crate::error::{Error, ProfileError};
 use crate::handle::Profiles;
 use crate::open::Engine;
+pub(super) use crate::scratch::is_no_room;
 use stasis_disk::crypt::DataKey;
 use stasis_disk::form::archive::{
     self, Archive, ArchiveError, Assembled, EncryptedArchive, ReadAt,
 };
 use stasis_disk::form::archive_cache::{ArchiveCache, USUAL_LIMIT};
-use stasis_disk::fs::free_space;
 use stasis_model::digest::{ArchiveDigest, TreeDigest};
 use stasis_model::failure::Failure;
 use stasis_model::format::manifest::ProfileManifest;
@@ -25,9 +25,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
-/// Less than this beside the cache is no room.
-const LITTLE: u64 = 1 << 20;
 
 /// An archive that is here, and as far as is known the one that was wanted.
 pub(super) struct Fetched {
@@ -103,38 +100,6 @@ impl Profiles<'_> {
         Some(ArchiveCache::new(root, USUAL_LIMIT))
     }
 
-    /// A place for what is only looked at: elsewhere, if there is no room beside the cache.
-    pub(crate) async fn looking_place(self) -> Result<PathBuf, Error> {
-        match self.spool().await {
-            Ok(spool) => {
-                let place = spool.clone();
-                let has_room =
-                    bridge::blocking(move || free_space::has(&place, LITTLE).is_ok()).await;
-                Ok(if has_room {
-                    spool
-                } else {
-                    std::env::temp_dir()
-                })
-            }
-            Err(error) if is_no_room(&error) => Ok(std::env::temp_dir()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Where large files without a name lie; beside the cache, so that they can be kept there.
-    pub(crate) async fn spool(self) -> Result<PathBuf, Error> {
-        match &self.local_dirs.cache {
-            Some(cache) => {
-                let spool = cache.join("archives");
-                let made = spool.clone();
-                bridge::blocking(move || stasis_disk::fs::atomic_write::make_directory(&made))
-                    .await?;
-                Ok(spool)
-            }
-            None => Ok(std::env::temp_dir()),
-        }
-    }
-
     /// Brings the archive of a snapshot here, and proves that it is the one.
     pub(super) async fn fetch_archive(
         self,
@@ -198,26 +163,6 @@ impl Profiles<'_> {
             None => Err(another(active, "that of another tree")),
         }
     }
-}
-
-/// Whether a place on this host could not be written: full, read-only, somebody else's, or no directory.
-pub(super) fn is_no_room(error: &Error) -> bool {
-    let first: &(dyn std::error::Error + 'static) = error;
-    let mut causes = std::iter::successors(Some(first), |cause| cause.source());
-    causes.any(|cause| {
-        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-        matches!(
-            kind,
-            Some(
-                io::ErrorKind::StorageFull
-                    | io::ErrorKind::QuotaExceeded
-                    | io::ErrorKind::ReadOnlyFilesystem
-                    | io::ErrorKind::PermissionDenied
-                    | io::ErrorKind::NotADirectory
-                    | io::ErrorKind::AlreadyExists
-            )
-        )
-    })
 }
 
 /// What came from the store is not what was stored there.

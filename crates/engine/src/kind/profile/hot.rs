@@ -53,12 +53,6 @@ impl Drop for HotClone {
 }
 
 impl Profiles<'_> {
-    /// Where the journals of freezes are: the same for all engines of this host.
-    pub(crate) fn freezes(self) -> PathBuf {
-        let state = self.local_dirs.state.clone();
-        state.unwrap_or_else(std::env::temp_dir).join("freezes")
-    }
-
     /// Lets run what an engine that died had stopped, and removes the copies that it left.
     pub(super) async fn recover(self) {
         let (journals, spool) = (self.freezes(), self.spool().await.ok());

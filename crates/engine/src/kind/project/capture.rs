@@ -51,7 +51,7 @@ impl ProjectCapture {
     /// Begins with everything as it is.
     pub(super) async fn begin(project: &Project, declared: &Declared) -> Result<Self, Error> {
         let place = declared.state.join(".stasis");
-        let elsewhere = project.engine.profiles().spool().await?;
+        let elsewhere = project.engine.spool().await?;
         let (root, id) = (declared.current(), project.home.id.clone());
         let config = declared.config.clone();
         let is_in_place = declared.is_in_place();

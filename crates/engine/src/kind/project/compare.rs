@@ -188,7 +188,7 @@ impl Project {
         if paths.is_empty() {
             return Ok(Vec::new());
         }
-        let place = self.engine.profiles().looking_place().await?;
+        let place = self.engine.looking_place().await?;
         let scratch = bridge::blocking(move || {
             let looks = staging_view::look_at(&place)?.metadata();
             StagingView::make(&place, looks)

@@ -377,8 +377,7 @@ impl Project {
             .into_iter()
             .map(|name| self.service(declared, name))
             .collect();
-        let mut settings =
-            PauseSettings::new(self.engine.profiles().freezes(), self.host.watchdog.clone());
+        let mut settings = PauseSettings::new(self.engine.freezes(), self.host.watchdog.clone());
         settings.max = LONGEST_PAUSE;
         let cancel = command.cancel.clone();
         bridge::blocking(move || {

@@ -162,7 +162,7 @@ impl Project {
     pub async fn verify(&self, wanted: &SnapshotRef) -> Result<ProjectVerified, Error> {
         let index = self.index().await?;
         let id = self.resolve(&index, wanted)?;
-        let place = self.engine.profiles().looking_place().await?;
+        let place = self.engine.looking_place().await?;
         let made = place.clone();
         let scratch = bridge::blocking(move || {
             let looks = staging_view::look_at(&made)?.metadata();

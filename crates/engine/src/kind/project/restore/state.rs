@@ -234,7 +234,7 @@ impl StateRestore<'_> {
 
     /// Checks every database of a staged tree.
     async fn checked(&mut self, staged: StagedSnapshot) -> Result<StagedSnapshot, Error> {
-        let scratch = self.project.engine.profiles().spool().await?;
+        let scratch = self.project.engine.spool().await?;
         let spawn = self.project.host.check.clone();
         let checked = bridge::blocking(move || {
             let settings = CheckSettings::new(scratch);

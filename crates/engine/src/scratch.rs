@@ -1,0 +1,71 @@
+//! Where this host keeps what no store has: large files without a name, and the journals of pauses.
+
+use crate::bridge;
+use crate::error::Error;
+use crate::open::Engine;
+use stasis_disk::fs::atomic_write::make_directory;
+use stasis_disk::fs::free_space;
+use std::io;
+use std::path::PathBuf;
+
+/// Less than this beside the cache is no room.
+const LITTLE: u64 = 1 << 20;
+
+impl Engine {
+    /// Where large files without a name lie; beside the cache, so that they can be kept there.
+    pub(crate) async fn spool(&self) -> Result<PathBuf, Error> {
+        match &self.local_dirs.cache {
+            Some(cache) => {
+                let spool = cache.join("archives");
+                let made = spool.clone();
+                bridge::blocking(move || make_directory(&made)).await?;
+                Ok(spool)
+            }
+            None => Ok(std::env::temp_dir()),
+        }
+    }
+
+    /// A place for what is only looked at: elsewhere, if there is no room beside the cache.
+    pub(crate) async fn looking_place(&self) -> Result<PathBuf, Error> {
+        match self.spool().await {
+            Ok(spool) => {
+                let place = spool.clone();
+                let has_room =
+                    bridge::blocking(move || free_space::has(&place, LITTLE).is_ok()).await;
+                Ok(if has_room {
+                    spool
+                } else {
+                    std::env::temp_dir()
+                })
+            }
+            Err(error) if is_no_room(&error) => Ok(std::env::temp_dir()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Where the journals of freezes are: the same for all engines of this host.
+    pub(crate) fn freezes(&self) -> PathBuf {
+        let state = self.local_dirs.state.clone();
+        state.unwrap_or_else(std::env::temp_dir).join("freezes")
+    }
+}
+
+/// Whether a place on this host could not be written: full, read-only, somebody else's, or no directory.
+pub(crate) fn is_no_room(error: &Error) -> bool {
+    let first: &(dyn std::error::Error + 'static) = error;
+    let mut causes = std::iter::successors(Some(first), |cause| cause.source());
+    causes.any(|cause| {
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        matches!(
+            kind,
+            Some(
+                io::ErrorKind::StorageFull
+                    | io::ErrorKind::QuotaExceeded
+                    | io::ErrorKind::ReadOnlyFilesystem
+                    | io::ErrorKind::PermissionDenied
+                    | io::ErrorKind::NotADirectory
+                    | io::ErrorKind::AlreadyExists
+            )
+        )
+    })
+}
