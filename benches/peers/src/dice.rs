@@ -1,4 +1,4 @@
-//! Rng that falls the same way every time.
+//! Randomness that falls the same way every time.
 
 /// A small generator (`SplitMix64`): the same seed gives the same numbers on every machine.
 #[derive(Clone, Debug)]

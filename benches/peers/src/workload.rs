@@ -34,7 +34,7 @@ pub(crate) enum Workload {
     Database,
 }
 
-/// Rng and language of one run.
+/// Randomness and vocabulary of one run.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) seed: u64,

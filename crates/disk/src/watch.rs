@@ -8,11 +8,11 @@
 //! 1. A directory is opened from the root's descriptor through no symbolic link, watched *by that descriptor*, and only
 //!    then listed: what came before is in the list, what comes later is heard of.
 //! 2. Events are gathered for [`MonitorSettings::window`] after the first one.
-//! 3. Each path with a event is looked at once, in the order of the first events; a directory with everything in it.
+//! 3. Each path with an event is looked at once, in the order of the first events; a directory with everything in it.
 //! 4. Differences are reported, one per path: what was made and removed again is not reported, what was removed and made again
 //!    was modified.
 //!
-//! *Always true:* every directory that is recorded in is watched, has a event waiting, or is *unwatched*, and then it is read
+//! *Always true:* every recorded directory is watched, has an event waiting, or is *unwatched*, and then it is read
 //! again every [`MonitorSettings::rescan_every`]. When the kernel's queue overflows, or looking fails half-way, everything is read
 //! again, after a rest. Both are reported as a [`Gap`]: the events are complete then, but states in between are not in them.
 //!
@@ -26,7 +26,7 @@
 //! with the old path after a directory is renamed, and watches paths, which a hostile tree can swap for links.
 //!
 //! Nothing is kept on disk here and nothing is lost that was returned. [`Monitor::saved_state`], kept *together with* the events returned so
-//! far, let [`Monitor::resume`] report what happened meanwhile: a crash in between reports some events twice, or not at all when they are kept apart.
+//! far, lets [`Monitor::resume`] report what happened meanwhile: a crash in between reports some events twice, or not at all when they are kept apart.
 //! While it lives the monitor holds the root open: its filesystem cannot be unmounted, except lazily.
 
 mod announce;
@@ -190,7 +190,7 @@ impl Monitor {
         self.state.watches.coverage()
     }
 
-    /// The way to report the monitor of changes that are not to be reported.
+    /// The way to tell the monitor of changes that are not to be reported.
     pub fn announcer(&self) -> Announcer {
         self.announcer.clone()
     }
@@ -307,7 +307,7 @@ impl Monitor {
         }
     }
 
-    /// Looks wherever there was a event, and reports what is different.
+    /// Looks wherever there was an event, and reports what is different.
     fn settle(&mut self) -> Result<EventBatch, MonitorError> {
         let over = self.announcer.over();
         self.read_events()?;

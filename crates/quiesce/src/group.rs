@@ -116,7 +116,7 @@ impl ProcessGroup {
             self.signal(Signal::TERM);
             if tokio::time::timeout(timeout, self.gone()).await.is_err() {
                 self.signal(Signal::KILL);
-                // Killed processes are members of their group until them was waited for.
+                // Killed processes are members of their group until they are waited for.
                 let _ = tokio::time::timeout(Duration::from_secs(2), self.gone()).await;
             }
         }

@@ -66,7 +66,7 @@ impl EventRow {
 pub struct GapRow {
     /// When it was told, as people read it: ISO 8601.
     pub timestamp: String,
-    /// Why, in the words of [`Why`](crate::watch::GapReason).
+    /// Why, in the words of [`GapReason`](crate::watch::GapReason).
     pub why: String,
     /// How many events were found only later.
     pub missed: u64,

@@ -6,7 +6,7 @@
 //!
 //! Whatever the monitor finds at these paths from then on is recorded and not reported, until it has heard everything that was
 //! said before step 3; a path that is not as step 3 left it was changed by somebody else and is reported. So is a path of which
-//! a event was read before step 1: that was not us, or not us alone.
+//! an event was read before step 1: that was not us, or not us alone.
 //!
 //! A crash between the steps takes the monitor with it; nothing outlives the process.
 
@@ -73,7 +73,7 @@ struct AnnouncementBook {
     open: Vec<Arc<Announcement>>,
 }
 
-/// Reports the monitor of changes that are its owner's, from any thread.
+/// Tells the monitor of changes that are its owner's, from any thread.
 #[derive(Clone, Debug)]
 pub struct Announcer {
     book: Arc<Mutex<AnnouncementBook>>,

@@ -13,7 +13,7 @@ pub struct MonitorSettings {
     pub most_watches: usize,
     /// How often directories that cannot be watched are read again; costs a look at every entry in them.
     pub rescan_every: Duration,
-    /// How many entries are recorded in; about 100 bytes each. More is an error.
+    /// How many entries are recorded; about 100 bytes each. More is an error.
     pub most_entries: usize,
 }
 

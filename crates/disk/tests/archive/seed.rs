@@ -1,4 +1,4 @@
-//! Rng that repeats itself.
+//! Randomness that repeats itself.
 
 /// The same numbers for the same seed.
 pub(crate) struct Seed(u64);

@@ -166,7 +166,7 @@ fn is_about_parameters(error: &WorkspaceError) -> bool {
     )
 }
 
-/// Why it was refused, what a model can do about it, and its numbers.
+/// Why it was refused, what an agent can do about it, and its numbers.
 #[expect(clippy::too_many_lines, reason = "one line of advice for each error")]
 fn advice(error: &WorkspaceError, kind: ErrorKind) -> (RefusalReason, Option<&'static str>, Value) {
     let (reason, hint) = match error {

@@ -1,7 +1,7 @@
 //! The tools: what a client is told of each, what it takes, and what it answers.
 //!
-//! The parameters of a tool are a type that implements [`SnapshotTool`]; both schemas come from types. Descriptions are written for a
-//! model: what it does, when to use it, what undoes it. Hints are only hints: what a model may not do is refused by the engine.
+//! The parameters of a tool are a type that implements [`SnapshotTool`]; both schemas come from types. Descriptions are written for an
+//! agent: what it does, when to use it, what undoes it. Hints are only hints: what an agent may not do is refused by the engine.
 
 mod change;
 mod look;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Rng that repeats with its seed.
+/// Randomness that repeats with its seed.
 #[derive(Debug)]
 pub(crate) struct SeededChance(AtomicU64);
 

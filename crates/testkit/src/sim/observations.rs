@@ -59,7 +59,7 @@ impl Observations {
         *self.0.entry(observation).or_default() += 1;
     }
 
-    /// Adds all that another process saw.
+    /// Adds all that another run saw.
     pub fn merge(&mut self, others: &Self) {
         for (observation, count) in &others.0 {
             *self.0.entry(observation).or_default() += count;

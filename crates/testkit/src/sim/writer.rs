@@ -146,7 +146,7 @@ async fn save(host: &Host, lease: &Lease, start: Start) -> Option<Start> {
     publish(host, lease, start, to).await
 }
 
-/// Loads, and publishes one snapshot; a run in calm fault plan always can.
+/// Loads, and publishes one snapshot; a run without faults always can.
 pub(crate) async fn publish_once(host: &Host, lease: &Lease) -> bool {
     let start = Start {
         base: lease.base.as_ref().map(|base| base.archive),

@@ -100,7 +100,7 @@ impl Chunks {
 
     /// Begins to store some, no more than `allowance` bytes of the disk.
     pub(super) fn incoming(&self, allowance: u64) -> Result<Incoming<'_>, SlotError> {
-        // HeldContent while the new directory is made, so that nobody takes them for garbage.
+        // Held while the new directory is made, so that nobody takes them for garbage.
         let left = staging::leftovers(&self.fd, INCOMING)
             .at("make a temporary directory in", &self.path)?;
         let again = self.fd.try_clone().map_err(|_| Errno::MFILE);

@@ -159,7 +159,7 @@ pub(super) fn check(live: &RootDir, journal: &RestoreJournal) -> Result<(), Rest
     Err(RestoreError::NotOurs(others))
 }
 
-/// Gives its owner all rights to a directory, though he may not even open it.
+/// Gives its owner all rights to a directory, though the owner may not even open it.
 pub(super) fn make_writable(tree: &RootDir, path: &EntryPath) -> rustix::io::Result<()> {
     let (above, name) = path.split_last().unwrap_or_default();
     let above = tree.directory(above.as_bytes())?;

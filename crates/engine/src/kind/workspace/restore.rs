@@ -508,7 +508,7 @@ impl LiveRestore<'_> {
         Ok(done?)
     }
 
-    /// The files that were put back, or taken away, as the session database has them.
+    /// The files that were restored, or removed, as the session database has them.
     fn restored_rows(&self) -> Result<Vec<RestoredFile>, Error> {
         let root = self.workspace.root()?;
         let TreeChange {

@@ -457,7 +457,7 @@ fn is_rails(file: &str, text: &str, adapter: &str) -> bool {
     file.ends_with("database.yml") && text.lines().any(is_line)
 }
 
-/// The variable with an URL that settings name: `env("X")`, `ENV["X"]`, `os.environ["X"]`.
+/// The variable with a URL that settings name: `env("X")`, `ENV["X"]`, `os.environ["X"]`.
 fn variable_in(text: &str) -> Option<String> {
     for before in [
         "env(\"",
