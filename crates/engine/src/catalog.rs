@@ -15,10 +15,9 @@ use serde::Serialize;
 use stasis_disk::tree::restore::KeepIf;
 use stasis_disk::tree::walk;
 use stasis_model::digest::TreeDigest;
-use stasis_model::format::manifest::{
-    BadInline, FileList, RepoDocument, SnapshotIndex, SnapshotManifest,
-};
+use stasis_model::format::manifest::{FileList, RepoDocument, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::{SnapshotId, SubjectName};
+use stasis_model::invalid::Invalid;
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::snapshot_ref::{SnapshotRef, Unresolved};
 use stasis_model::tree::Attribute;
@@ -69,6 +68,11 @@ pub(crate) struct Readable {
     pub(crate) is_left_out: KeepIf,
 }
 
+/// Refuses a repository that this build may only read.
+pub(crate) fn ensure_writable(repo: &RepoDocument) -> Result<(), Error> {
+    repo.check_writable().map_err(Error::UnfitRepo)
+}
+
 impl OpenedSnapshot {
     /// Everything that a restore needs of the metadata, or why it could not be used.
     pub(crate) fn readable(&self) -> Result<Readable, Error> {
@@ -78,8 +82,12 @@ impl OpenedSnapshot {
         };
         let root_attributes = self.manifest.root_attributes().map_err(unfit)?;
         let is_left_out = walk::matcher(&self.manifest.patterns());
-        let is_left_out =
-            is_left_out.map_err(|error| unfit(BadInline::Pattern(error_chain(&error))))?;
+        let is_left_out = is_left_out.map_err(|error| {
+            let why = error_chain(&error);
+            unfit(Invalid::new(format!(
+                "the snapshot was saved without what matches a pattern that is none: {why}"
+            )))
+        })?;
         Ok(Readable {
             root_attributes,
             is_left_out: Box::new(is_left_out),
@@ -129,7 +137,7 @@ impl DirRepo<'_> {
         let Some(repo) = root.repo().await? else {
             return Err(self.missing(root).await?);
         };
-        repo.check_readable()?;
+        repo.check_readable().map_err(Error::UnfitRepo)?;
         Ok(repo)
     }
 

@@ -24,11 +24,10 @@ use stasis_disk::tree::clone::CloneError;
 pub use stasis_disk::tree::restore::RestoreError as PlaceError;
 use stasis_disk::tree::staging_view::StagingViewError;
 use stasis_disk::watch::MonitorError;
-use stasis_model::format::manifest::{BadInline, BadRepo};
 use stasis_model::id::{Lineage, OpId, SnapshotId, TenantId};
-use stasis_model::policy::tenant::BadSetting;
+use stasis_model::invalid::Invalid;
 use stasis_model::protocol::operation::UnsettledChange;
-use stasis_model::workspace::{BadReference, NoSlot};
+use stasis_model::workspace::NoSlot;
 use stasis_quiesce::browser::VersionError;
 pub use stasis_quiesce::group::GroupError;
 pub use stasis_store::bucket::{BucketError, BucketErrorKind};
@@ -73,7 +72,7 @@ pub enum Error {
     Index(#[from] ChangeError),
     /// A repository that this build must leave alone.
     #[error(transparent)]
-    UnfitRepo(#[from] BadRepo),
+    UnfitRepo(Invalid),
     /// The entries of a small snapshot.
     #[error("the snapshot `{snapshot}` cannot be used")]
     UnfitSnapshot {
@@ -81,7 +80,7 @@ pub enum Error {
         snapshot: SnapshotId,
         /// Why.
         #[source]
-        source: BadInline,
+        source: Invalid,
     },
     /// There is no repository.
     #[error("there is no repository in `{0}`")]
@@ -201,7 +200,7 @@ pub enum Error {
         tenant: TenantId,
         /// Why.
         #[source]
-        source: BadSetting,
+        source: Invalid,
     },
 }
 
@@ -402,10 +401,4 @@ macro_rules! of_workspace {
     )*};
 }
 
-of_workspace!(
-    SlotError,
-    SessionDbError,
-    MonitorError,
-    NoSlot,
-    BadReference
-);
+of_workspace!(SlotError, SessionDbError, MonitorError, NoSlot);

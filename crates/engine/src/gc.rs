@@ -4,8 +4,8 @@
 //! 2. remove manifests that are tombstoned, or that nobody will publish ([`ManifestGc`])
 //! 3. sweep chunks, round by round, until nothing is left to take ([`GcRound`])
 
-use crate::catalog::RepoSnapshotRow;
 use crate::catalog::references::{self, Unread};
+use crate::catalog::{RepoSnapshotRow, ensure_writable};
 use crate::error::Error;
 use crate::handle::DirRepo;
 use serde::Serialize;
@@ -98,7 +98,7 @@ impl DirRepo<'_> {
         let started = self.clock.uptime();
         self.store().ensure_trusted().await?;
         let root = self.root();
-        self.settings(&root).await?.check_writable()?;
+        ensure_writable(&self.settings(&root).await?)?;
         let judged = self.judged(&self.index(&root).await?, &command);
         let (manifests_removed, removed);
         if command.dry_run {
@@ -133,7 +133,7 @@ impl DirRepo<'_> {
     pub async fn forget(self, ids: &[SnapshotId]) -> Result<RepoForgotten, Error> {
         self.store().ensure_trusted().await?;
         let root = self.root();
-        self.settings(&root).await?.check_writable()?;
+        ensure_writable(&self.settings(&root).await?)?;
         let (op_id, now) = (self.rng.op_id(), self.lineages.now());
         let changed = root
             .change(op_id, |index| index.forget(ids, now, op_id))
@@ -150,7 +150,7 @@ impl DirRepo<'_> {
     pub async fn pin(self, id: &SnapshotId, pinned: bool) -> Result<RepoSnapshotRow, Error> {
         self.store().ensure_trusted().await?;
         let root = self.root();
-        self.settings(&root).await?.check_writable()?;
+        ensure_writable(&self.settings(&root).await?)?;
         let op_id = self.rng.op_id();
         let changed = root
             .change(op_id, |index| index.pin(id, pinned, op_id))

@@ -1,24 +1,26 @@
 //! Digests: what a thing *is*, as opposed to where it lies.
 
-use crate::id::BadId;
+use crate::invalid::Invalid;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::str::FromStr;
 
-fn parse_hex(text: &str) -> Result<[u8; 32], BadId> {
+fn parse_hex(text: &str) -> Result<[u8; 32], Invalid> {
     let bad = text
         .char_indices()
         .find(|(_, c)| !matches!(c, '0'..='9' | 'a'..='f'));
     if let Some((position, c)) = bad {
-        let offending = c.escape_debug().to_string();
-        return Err(BadId::DigestCharacter {
-            offending,
-            position,
-        });
+        let offending = c.escape_debug();
+        return Err(Invalid::new(format!(
+            "`{offending}` at position {position} is not a lower-case hexadecimal digit"
+        )));
     }
     if text.len() != 64 {
-        return Err(BadId::DigestLength { found: text.len() });
+        return Err(Invalid::new(format!(
+            "a digest has 64 hexadecimal digits, this one has {}",
+            text.len()
+        )));
     }
     let nibble = |digit: u8| match digit {
         b'0'..=b'9' => digit - b'0',
@@ -78,15 +80,15 @@ macro_rules! digest {
         }
 
         impl FromStr for $name {
-            type Err = BadId;
-            fn from_str(text: &str) -> Result<Self, BadId> {
+            type Err = Invalid;
+            fn from_str(text: &str) -> Result<Self, Invalid> {
                 parse_hex(text).map(Self)
             }
         }
 
         impl TryFrom<String> for $name {
-            type Error = BadId;
-            fn try_from(text: String) -> Result<Self, BadId> {
+            type Error = Invalid;
+            fn try_from(text: String) -> Result<Self, Invalid> {
                 text.parse()
             }
         }
@@ -216,6 +218,9 @@ mod tests {
             "`.` at position 0 is not a lower-case hexadecimal digit"
         );
         let short = "ab12".parse::<ChunkDigest>().unwrap_err();
-        assert_eq!(short, BadId::DigestLength { found: 4 });
+        assert_eq!(
+            short.to_string(),
+            "a digest has 64 hexadecimal digits, this one has 4"
+        );
     }
 }

@@ -7,111 +7,12 @@ mod profile_ref;
 
 pub use profile_ref::ProfileRef;
 
+use crate::invalid::Invalid;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 use uuid::Uuid;
-
-/// Why a text is not an identity.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadId {
-    /// Nothing was given.
-    #[error("the {what} is empty")]
-    Empty {
-        /// What kind of identity was being parsed.
-        what: &'static str,
-    },
-    /// The text is longer than a name may be.
-    #[error("the {what} is {found} characters long; at most {limit} are allowed")]
-    TooLong {
-        /// What kind of identity was being parsed.
-        what: &'static str,
-        /// How long the text is.
-        found: usize,
-        /// How long it may be.
-        limit: usize,
-    },
-    /// A character is not on the allow-list.
-    #[error(
-        "the {what} contains `{offending}` at position {position}; allowed are A-Z a-z 0-9 . _ - and a letter or digit first"
-    )]
-    Character {
-        /// What kind of identity was being parsed.
-        what: &'static str,
-        /// The first offending character, escaped for a terminal.
-        offending: String,
-        /// Where it stands, counted from 0.
-        position: usize,
-    },
-    /// Two dots in a row look like a step upwards to some programs.
-    #[error("the {what} contains `..` at position {position}")]
-    Dots {
-        /// What kind of identity was being parsed.
-        what: &'static str,
-        /// Where the dots start, counted from 0.
-        position: usize,
-    },
-    /// A number was expected.
-    #[error("the {what} `{found}` is not a whole number between 1 and 9999")]
-    Number {
-        /// What kind of identity was being parsed.
-        what: &'static str,
-        /// What was found instead, escaped.
-        found: String,
-    },
-    /// A digest is always written in full.
-    #[error("a digest has 64 hexadecimal digits, this one has {found}")]
-    DigestLength {
-        /// How many bytes the text has.
-        found: usize,
-    },
-    /// Upper case is refused too, so that one digest has exactly one spelling.
-    #[error("`{offending}` at position {position} is not a lower-case hexadecimal digit")]
-    DigestCharacter {
-        /// The first character that does not belong.
-        offending: String,
-        /// Where it stands, counted from 0.
-        position: usize,
-    },
-    /// Only SHA-256 is known.
-    #[error("a chunk's name begins with `sha256:`")]
-    ChunkHash,
-    /// What follows is not a digest.
-    #[error("a chunk's name holds its digest")]
-    ChunkDigest(#[source] Box<BadId>),
-    /// What follows the dot is not an epoch, or is one that is never written.
-    #[error("after the dot of a chunk's name stand 8 lower-case hexadecimal digits, not all 0")]
-    ChunkEpoch,
-    /// The text does not have the parts of a lease token.
-    #[error("a lease token has the form <epoch>.<operation-id>")]
-    Token,
-    /// The second part of a lease token is not an operation id.
-    #[error("the second part of the lease token is wrong")]
-    TokenOperation(#[source] Box<BadId>),
-    /// The text is not the id of a key.
-    #[error("the id of a key has 16 lower-case hexadecimal digits")]
-    Key,
-    /// The text does not have the parts of a lineage.
-    #[error("`{found}` is not of the form <tenant>/<profile>@<chrome-major>")]
-    Lineage {
-        /// What was found instead, escaped and shortened.
-        found: String,
-    },
-    /// The text does not have the parts of a profile.
-    #[error("`{found}` is not of the form <tenant>/<profile>[@<chrome-major>]")]
-    Profile {
-        /// What was found instead, escaped and shortened.
-        found: String,
-    },
-    /// The text is not a UUID.
-    #[error("`{found}` is not an operation id (a UUID)")]
-    Operation {
-        /// What was found instead, escaped and shortened.
-        found: String,
-    },
-}
 
 /// Escapes and shortens foreign text so that it can be shown on a terminal.
 fn shown(text: &str) -> String {
@@ -121,28 +22,40 @@ fn shown(text: &str) -> String {
 const NAME_LIMIT: usize = 63;
 const TEXT_LIMIT: usize = 256;
 
-fn check_name(what: &'static str, text: &str) -> Result<(), BadId> {
+fn too_long(what: &str, found: usize, limit: usize) -> Invalid {
+    Invalid::new(format!(
+        "the {what} is {found} characters long; at most {limit} are allowed"
+    ))
+}
+
+fn forbidden(what: &str, position: usize, c: char) -> Invalid {
+    let offending = c.escape_debug();
+    Invalid::new(format!(
+        "the {what} contains `{offending}` at position {position}; allowed are A-Z a-z 0-9 . _ - and a letter or digit first"
+    ))
+}
+
+fn not_a_major(found: &str) -> Invalid {
+    Invalid::new(format!(
+        "the chrome major `{found}` is not a whole number between 1 and 9999"
+    ))
+}
+
+fn check_name(what: &'static str, text: &str) -> Result<(), Invalid> {
     if text.is_empty() {
-        return Err(BadId::Empty { what });
+        return Err(Invalid::new(format!("the {what} is empty")));
     }
     let allowed = |i: usize, c: char| c.is_ascii_alphanumeric() || i > 0 && "._-".contains(c);
     if let Some((position, c)) = text.chars().enumerate().find(|(i, c)| !allowed(*i, *c)) {
-        let offending = c.escape_debug().to_string();
-        return Err(BadId::Character {
-            what,
-            offending,
-            position,
-        });
+        return Err(forbidden(what, position, c));
     }
     if text.len() > NAME_LIMIT {
-        return Err(BadId::TooLong {
-            what,
-            found: text.len(),
-            limit: NAME_LIMIT,
-        });
+        return Err(too_long(what, text.len(), NAME_LIMIT));
     }
     match text.find("..") {
-        Some(position) => Err(BadId::Dots { what, position }),
+        Some(position) => Err(Invalid::new(format!(
+            "the {what} contains `..` at position {position}"
+        ))),
         None => Ok(()),
     }
 }
@@ -155,24 +68,13 @@ fn is_treacherous(c: char) -> bool {
     c.is_control() || invisible
 }
 
-fn check_text(what: &'static str, text: &str) -> Result<(), BadId> {
+fn check_text(what: &'static str, text: &str) -> Result<(), Invalid> {
     let found = text.chars().count();
     if found > TEXT_LIMIT {
-        return Err(BadId::TooLong {
-            what,
-            found,
-            limit: TEXT_LIMIT,
-        });
+        return Err(too_long(what, found, TEXT_LIMIT));
     }
     match text.chars().enumerate().find(|(_, c)| is_treacherous(*c)) {
-        Some((position, c)) => {
-            let offending = c.escape_debug().to_string();
-            Err(BadId::Character {
-                what,
-                offending,
-                position,
-            })
-        }
+        Some((position, c)) => Err(forbidden(what, position, c)),
         None => Ok(()),
     }
 }
@@ -204,16 +106,16 @@ macro_rules! name {
         }
 
         impl FromStr for $name {
-            type Err = BadId;
-            fn from_str(text: &str) -> Result<Self, BadId> {
+            type Err = Invalid;
+            fn from_str(text: &str) -> Result<Self, Invalid> {
                 $check($what, text)?;
                 Ok(Self(text.to_owned()))
             }
         }
 
         impl TryFrom<String> for $name {
-            type Error = BadId;
-            fn try_from(text: String) -> Result<Self, BadId> {
+            type Error = Invalid;
+            fn try_from(text: String) -> Result<Self, Invalid> {
                 $check($what, &text)?;
                 Ok(Self(text))
             }
@@ -260,11 +162,11 @@ name! {
     SnapshotId, "snapshot", check_name
 }
 impl SnapshotId {
-    /// An id that tells when it was made: a UUID of version 8 that begins with chance and ends with the milliseconds.
+    /// An id that tells when it was made: a UUID of version 8 that begins with random bytes and ends with the milliseconds.
     ///
-    /// Rng comes first, so that a few characters of the beginning name one snapshot among thousands.
-    pub fn dated(at: Timestamp, chance: [u8; 16]) -> Self {
-        let mut bytes = chance;
+    /// The random part comes first, so that a few characters of the beginning name one snapshot among thousands.
+    pub fn dated(at: Timestamp, random: [u8; 16]) -> Self {
+        let mut bytes = random;
         bytes[10..].copy_from_slice(&at.millis().to_be_bytes()[2..]);
         Self(
             uuid::Builder::from_custom_bytes(bytes)
@@ -313,14 +215,11 @@ impl fmt::Display for ChromeMajor {
 }
 
 impl TryFrom<u32> for ChromeMajor {
-    type Error = BadId;
-    fn try_from(number: u32) -> Result<Self, BadId> {
+    type Error = Invalid;
+    fn try_from(number: u32) -> Result<Self, Invalid> {
         match number {
             1..=9999 => Ok(Self(number)),
-            _ => Err(BadId::Number {
-                what: "chrome major",
-                found: number.to_string(),
-            }),
+            _ => Err(not_a_major(&number.to_string())),
         }
     }
 }
@@ -332,14 +231,11 @@ impl From<ChromeMajor> for u32 {
 }
 
 impl FromStr for ChromeMajor {
-    type Err = BadId;
-    fn from_str(text: &str) -> Result<Self, BadId> {
-        let bad = || BadId::Number {
-            what: "chrome major",
-            found: shown(text),
-        };
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let bad = || not_a_major(&shown(text));
         let plain = text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
-        let number: u32 = text.parse().map_err(|_| bad())?;
+        let number: u32 = text.parse().ok().ok_or_else(bad)?;
         if plain {
             Self::try_from(number)
         } else {
@@ -373,9 +269,14 @@ impl fmt::Debug for Lineage {
 }
 
 impl FromStr for Lineage {
-    type Err = BadId;
-    fn from_str(text: &str) -> Result<Self, BadId> {
-        let bad = || BadId::Lineage { found: shown(text) };
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let bad = || {
+            let found = shown(text);
+            Invalid::new(format!(
+                "`{found}` is not of the form <tenant>/<profile>@<chrome-major>"
+            ))
+        };
         let (tenant, rest) = text.split_once('/').ok_or_else(bad)?;
         let (profile, major) = rest.rsplit_once('@').ok_or_else(bad)?;
         Ok(Self {
@@ -387,8 +288,8 @@ impl FromStr for Lineage {
 }
 
 impl TryFrom<String> for Lineage {
-    type Error = BadId;
-    fn try_from(text: String) -> Result<Self, BadId> {
+    type Error = Invalid;
+    fn try_from(text: String) -> Result<Self, Invalid> {
         text.parse()
     }
 }
@@ -435,10 +336,13 @@ impl fmt::Debug for OpId {
 }
 
 impl FromStr for OpId {
-    type Err = BadId;
-    fn from_str(text: &str) -> Result<Self, BadId> {
-        let bad = |_| BadId::Operation { found: shown(text) };
-        Uuid::parse_str(text).map(Self).map_err(bad)
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let bad = || {
+            let found = shown(text);
+            Invalid::new(format!("`{found}` is not an operation id (a UUID)"))
+        };
+        Uuid::parse_str(text).ok().map(Self).ok_or_else(bad)
     }
 }
 

@@ -103,7 +103,7 @@
 //! // A second writer that loaded nothing is refused: the pointer moved since.
 //! let end = store.run(Protocol::new(OpId::from_random([3; 16]), publish));
 //! assert!(matches!(end, ProtocolStep::Refused(_)));
-//! # Ok::<(), stasis_model::id::BadId>(())
+//! # Ok::<(), stasis_model::invalid::Invalid>(())
 //! ```
 
 pub mod base64;
@@ -114,6 +114,7 @@ pub mod failure;
 pub mod filesystem;
 pub mod format;
 pub mod id;
+pub mod invalid;
 pub mod metrics;
 pub mod policy;
 pub mod project;

@@ -4,6 +4,7 @@
 
 use crate::format::manifest::Consistency;
 use crate::id::{Label, ProjectId, ServiceName, VolumeName};
+use crate::invalid::Invalid;
 use crate::tree::EntryPath;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -222,66 +223,7 @@ fn a_minute() -> u64 {
     60
 }
 
-/// What is wrong with a project's file.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadProject {
-    /// A volume names a program that is not there.
-    #[error(
-        "volume `{volume}` names the service `{service}`, and there is no `[services.{service}]`"
-    )]
-    NoService {
-        /// The volume.
-        volume: VolumeName,
-        /// The service.
-        service: ServiceName,
-    },
-    /// A server without an address.
-    #[error("volume `{0}` is a Postgres database: say where with `url` or `url_env`")]
-    NoUrl(VolumeName),
-    /// A volume of files that is nowhere.
-    #[error("volume `{0}` lies in the application's own tree: say where with `path`")]
-    NoPath(VolumeName),
-    /// A path for something that has none.
-    #[error(
-        "volume `{0}` says `path`: that is for files of the layout `in-place`, not for the state directory or a server"
-    )]
-    StrayPath(VolumeName),
-    /// A path that leads elsewhere.
-    #[error("volume `{volume}`: `{path}` is not a path within the directory, as in `data/app.db`")]
-    BadPath {
-        /// The volume.
-        volume: VolumeName,
-        /// The path.
-        path: String,
-    },
-    /// Two ways to lay data out.
-    #[error("`state` is for the layout `state`, and this file says `in-place`")]
-    StrayState,
-    /// An address without a server.
-    #[error("volume `{0}` has a `url`, and is not a Postgres database")]
-    StrayUrl(VolumeName),
-    /// No handler is known for it.
-    #[error("service `{0}` says neither `start`, nor `pid_file`, nor `container`")]
-    NoHandle(ServiceName),
-    /// It is said twice how to handle it.
-    #[error("service `{0}` says both `pid_file` and `container`")]
-    TwoHandles(ServiceName),
-    /// A command without a program.
-    #[error("service `{service}`: `{key}` is empty")]
-    EmptyCommand {
-        /// The service.
-        service: ServiceName,
-        /// Which key.
-        key: &'static str,
-    },
-    /// None, or several ways to see that it is well.
-    #[error("service `{0}`: `health` is one of `command`, `tcp` and `socket`")]
-    Health(ServiceName),
-    /// Nothing would ever be kept.
-    #[error("`max_snapshots` must be at least 1")]
-    KeepsNothing,
-}
+const STRAY_PATH: &str = "says `path`: that is for files of the layout `in-place`, not for the state directory or a server";
 
 impl ProjectConfig {
     /// Where the application's data lies.
@@ -311,35 +253,42 @@ impl ProjectConfig {
     }
 
     /// Whether what it says fits together.
-    pub fn check(&self) -> Result<(), BadProject> {
+    pub fn check(&self) -> Result<(), Invalid> {
         let layout = self.layout();
         if layout == Layout::InPlace && self.state.is_some() {
-            return Err(BadProject::StrayState);
+            return Err(Invalid::new(
+                "`state` is for the layout `state`, and this file says `in-place`",
+            ));
         }
         for (name, volume) in &self.volumes {
+            let bad = |why: &str| Err(Invalid::new(format!("volume `{name}` {why}")));
             let mut services = volume.services.iter();
             if let Some(service) = services.find(|one| !self.services.contains_key(*one)) {
-                let (volume, service) = (name.clone(), service.clone());
-                return Err(BadProject::NoService { volume, service });
+                return bad(&format!(
+                    "names the service `{service}`, and there is no `[services.{service}]`"
+                ));
             }
             let has_url = volume.url.is_some() || volume.url_env.is_some();
             match volume.consistency {
-                Consistency::Postgres if !has_url => return Err(BadProject::NoUrl(name.clone())),
+                Consistency::Postgres if !has_url => {
+                    return bad("is a Postgres database: say where with `url` or `url_env`");
+                }
                 Consistency::Sqlite | Consistency::Generic if has_url => {
-                    return Err(BadProject::StrayUrl(name.clone()));
+                    return bad("has a `url`, and is not a Postgres database");
                 }
                 _ => {}
             }
             let is_server = volume.consistency == Consistency::Postgres;
             match (layout, &volume.path) {
                 (Layout::InPlace, None) if !is_server => {
-                    return Err(BadProject::NoPath(name.clone()));
+                    return bad("lies in the application's own tree: say where with `path`");
                 }
-                (Layout::State, Some(_)) => return Err(BadProject::StrayPath(name.clone())),
-                (_, Some(_)) if is_server => return Err(BadProject::StrayPath(name.clone())),
+                (Layout::State, Some(_)) => return bad(STRAY_PATH),
+                (_, Some(_)) if is_server => return bad(STRAY_PATH),
                 (_, Some(path)) if within(path).is_none() => {
-                    let (volume, path) = (name.clone(), path.clone());
-                    return Err(BadProject::BadPath { volume, path });
+                    return Err(Invalid::new(format!(
+                        "volume `{name}`: `{path}` is not a path within the directory, as in `data/app.db`"
+                    )));
                 }
                 _ => {}
             }
@@ -348,7 +297,7 @@ impl ProjectConfig {
             service.check(name)?;
         }
         if self.retention.max_snapshots == 0 {
-            return Err(BadProject::KeepsNothing);
+            return Err(Invalid::new("`max_snapshots` must be at least 1"));
         }
         Ok(())
     }
@@ -371,12 +320,13 @@ fn within(path: &str) -> Option<EntryPath> {
 }
 
 impl ServiceConfig {
-    fn check(&self, name: &ServiceName) -> Result<(), BadProject> {
+    fn check(&self, name: &ServiceName) -> Result<(), Invalid> {
+        let bad = |why: &str| Err(Invalid::new(format!("service `{name}`{why}")));
         if self.pid_file.is_some() && self.container.is_some() {
-            return Err(BadProject::TwoHandles(name.clone()));
+            return bad(" says both `pid_file` and `container`");
         }
         if self.pid_file.is_none() && self.container.is_none() && self.start.is_none() {
-            return Err(BadProject::NoHandle(name.clone()));
+            return bad(" says neither `start`, nor `pid_file`, nor `container`");
         }
         let commands = [
             ("start", &self.start),
@@ -388,8 +338,7 @@ impl ServiceConfig {
         ];
         for (key, command) in commands {
             if command.as_ref().is_some_and(CommandLine::is_empty) {
-                let service = name.clone();
-                return Err(BadProject::EmptyCommand { service, key });
+                return bad(&format!(": `{key}` is empty"));
             }
         }
         if let Some(health) = &self.health {
@@ -399,7 +348,7 @@ impl ServiceConfig {
                 health.socket.is_some(),
             ];
             if ways.iter().filter(|is_said| **is_said).count() != 1 {
-                return Err(BadProject::Health(name.clone()));
+                return bad(": `health` is one of `command`, `tcp` and `socket`");
             }
         }
         Ok(())

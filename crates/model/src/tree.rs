@@ -11,6 +11,7 @@ pub mod acl;
 pub mod attributes;
 pub mod canonical;
 
+use crate::invalid::Invalid;
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -25,33 +26,17 @@ pub const LONGEST_NAME: usize = 255;
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct EntryPath(Box<[u8]>);
 
-/// Why some bytes are not the path of an entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadPath {
-    /// Two slashes in a row, or one at either end.
-    #[error("a component of the path is empty")]
-    EmptyComponent,
-    /// `.` or `..`
-    #[error("a component of the path is `.` or `..`")]
-    Dots,
-    /// A slash or a NUL inside a name.
-    #[error("a name holds a slash or a NUL")]
-    ForbiddenByte,
-    /// More bytes than any filesystem would take.
-    #[error("a name of {0} bytes is longer than {LONGEST_NAME}")]
-    LongName(usize),
-    /// A backslash that stands for nothing.
-    #[error("a backslash stands before `xNN` or another backslash")]
-    Escape,
-}
-
-fn check_name(name: &[u8]) -> Result<(), BadPath> {
+fn check_name(name: &[u8]) -> Result<(), Invalid> {
     match name {
-        b"" => Err(BadPath::EmptyComponent),
-        b"." | b".." => Err(BadPath::Dots),
-        _ if name.len() > LONGEST_NAME => Err(BadPath::LongName(name.len())),
-        _ if name.iter().any(|byte| matches!(byte, 0 | b'/')) => Err(BadPath::ForbiddenByte),
+        b"" => Err(Invalid::new("a component of the path is empty")),
+        b"." | b".." => Err(Invalid::new("a component of the path is `.` or `..`")),
+        _ if name.len() > LONGEST_NAME => Err(Invalid::new(format!(
+            "a name of {} bytes is longer than {LONGEST_NAME}",
+            name.len()
+        ))),
+        _ if name.iter().any(|byte| matches!(byte, 0 | b'/')) => {
+            Err(Invalid::new("a name holds a slash or a NUL"))
+        }
         _ => Ok(()),
     }
 }
@@ -63,7 +48,7 @@ impl EntryPath {
     }
 
     /// Reads a path whose components are joined by single slashes; no bytes at all mean the root.
-    pub fn parse(bytes: &[u8]) -> Result<Self, BadPath> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, Invalid> {
         if !bytes.is_empty() {
             bytes.split(|byte| *byte == b'/').try_for_each(check_name)?;
         }
@@ -71,7 +56,7 @@ impl EntryPath {
     }
 
     /// The entry called `name` in this directory.
-    pub fn child(&self, name: &[u8]) -> Result<Self, BadPath> {
+    pub fn child(&self, name: &[u8]) -> Result<Self, Invalid> {
         check_name(name)?;
         let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.len());
         bytes.extend_from_slice(&self.0);
@@ -184,9 +169,9 @@ impl fmt::Display for EntryPath {
 
 /// Reads a path as it is displayed.
 impl std::str::FromStr for EntryPath {
-    type Err = BadPath;
+    type Err = Invalid;
 
-    fn from_str(text: &str) -> Result<Self, BadPath> {
+    fn from_str(text: &str) -> Result<Self, Invalid> {
         if text == "." {
             return Ok(Self::root());
         }
@@ -198,7 +183,8 @@ impl std::str::FromStr for EntryPath {
                 bytes.push(*first);
                 continue;
             }
-            let (byte, behind) = escaped(rest).ok_or(BadPath::Escape)?;
+            let bad = || Invalid::new("a backslash stands before `xNN` or another backslash");
+            let (byte, behind) = escaped(rest).ok_or_else(bad)?;
             bytes.push(byte);
             rest = behind;
         }

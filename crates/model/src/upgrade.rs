@@ -40,23 +40,30 @@ pub enum UpgradeSource {
 }
 
 /// Why a snapshot of another major is not used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UpgradeRefusal {
     /// The tenant's policy says so.
-    #[error("the tenant's policy on_major_upgrade is `refuse`")]
     Policy,
     /// The caller says so.
-    #[error("--no-upgrade was given")]
     Wish,
     /// Only newer ones have a snapshot.
-    #[error("a profile goes to newer majors only")]
     OnlyNewer,
     /// The major that was named is not an older one.
-    #[error("Chrome {0} is not older")]
     NotOlder(ChromeMajor),
     /// The major that was named has no snapshot.
-    #[error("there is no snapshot of Chrome {0}")]
     NotThere(ChromeMajor),
+}
+
+impl fmt::Display for UpgradeRefusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy => out.write_str("the tenant's policy on_major_upgrade is `refuse`"),
+            Self::Wish => out.write_str("--no-upgrade was given"),
+            Self::OnlyNewer => out.write_str("a profile goes to newer majors only"),
+            Self::NotOlder(major) => write!(out, "Chrome {major} is not older"),
+            Self::NotThere(major) => write!(out, "there is no snapshot of Chrome {major}"),
+        }
+    }
 }
 
 /// Decides where a load for `wanted` gets its profile from; `others` are the other majors that have an active snapshot.

@@ -22,12 +22,12 @@ pub use agent::{
 };
 pub use budget::{Budget, OverBudget, eviction_order};
 pub use metadata::{
-    BadMetadata, CheckpointOrigin, LARGEST_METADATA, MOST_DATABASES, OF_SYSTEM, Occupant,
-    SlotDatabase, SlotForm, SlotMetadata, UndoNote,
+    CheckpointOrigin, LARGEST_METADATA, MOST_DATABASES, OF_SYSTEM, Occupant, SlotDatabase,
+    SlotForm, SlotMetadata, UndoNote,
 };
-pub use reference::{BadReference, CheckpointName, CheckpointRef, LONGEST_CHECKPOINT_NAME};
+pub use reference::{CheckpointName, CheckpointRef, LONGEST_CHECKPOINT_NAME};
 pub use ring::{NoSlot, find, named, next_agent, next_auto, next_manual, next_sequence};
-pub use settings::{BadSettings, Settings};
+pub use settings::Settings;
 pub use turns::{numbered, prompts};
 
 use serde::{Deserialize, Serialize};

@@ -19,10 +19,11 @@ pub use encoder::{ChunkEncoder, open};
 use crate::tree::walk::WalkError;
 use crate::tree::write::TreeWriteError;
 use stasis_model::digest::ChunkDigest;
-use stasis_model::format::chunk::BadChunk;
+use stasis_model::format::chunk::other_payload;
+use stasis_model::invalid::Invalid;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::EntryPath;
-use stasis_model::tree::list::{BadList, Slice};
+use stasis_model::tree::list::Slice;
 use std::error::Error;
 use std::io;
 
@@ -102,7 +103,7 @@ pub enum ChunkError {
         name: ChunkName,
         /// How.
         #[source]
-        source: BadChunk,
+        source: Invalid,
     },
     /// A list in it is not one.
     #[error("chunk `{name}` holds a list that cannot be used")]
@@ -111,7 +112,7 @@ pub enum ChunkError {
         name: ChunkName,
         /// Why not.
         #[source]
-        source: BadList,
+        source: Invalid,
     },
     /// Whoever moves bytes could not.
     #[error("could not move chunk `{name}`")]
@@ -156,9 +157,9 @@ pub fn cut_out<'c>(chunk: &'c [u8], slice: &Slice) -> Result<&'c [u8], ChunkErro
     let (from, length) = (slice.offset as usize, slice.length as usize);
     let lies = chunk.len() == slice.chunk.plain_len as usize;
     let bytes = chunk.get(from..from + length).filter(|_| lies);
-    bytes.ok_or(ChunkError::Damaged {
+    bytes.ok_or_else(|| ChunkError::Damaged {
         name: slice.chunk.name,
-        source: BadChunk::Payload,
+        source: other_payload(),
     })
 }
 

@@ -13,8 +13,8 @@
 //! metadata and chunks.
 
 use crate::bridge;
-use crate::catalog::ChunkFetcher;
 use crate::catalog::references::{self, is_damage};
+use crate::catalog::{ChunkFetcher, ensure_writable};
 use crate::error::{Error, error_chain};
 use crate::handle::DirRepo;
 use crate::warning::Warning;
@@ -124,7 +124,7 @@ impl DirRepo<'_> {
         self.store().ensure_trusted().await?;
         let engine = self.holding(ids).await?;
         let root = engine.dirs().root();
-        engine.dirs().settings(&root).await?.check_writable()?;
+        ensure_writable(&engine.dirs().settings(&root).await?)?;
         let plan = engine.dirs().damaged_here(ids).await?;
         engine.dirs().quarantine(&root, &plan.chunks).await?;
         let event = engine
@@ -167,7 +167,7 @@ impl DirRepo<'_> {
     pub async fn retire(self, name: &SubjectName, actor: &Label) -> Result<RepoLetGo, Error> {
         self.store().ensure_trusted().await?;
         let root = self.root();
-        self.settings(&root).await?.check_writable()?;
+        ensure_writable(&self.settings(&root).await?)?;
         let plan = self.plan_retire(name).await?;
         let event = self
             .events()

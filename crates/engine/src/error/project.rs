@@ -5,7 +5,7 @@ use crate::result::{ProjectSnapshot, ServiceHookRun, reason_word};
 use stasis_disk::tree::staging_view::StagingViewError;
 use stasis_model::failure::{Failure, Kinded};
 use stasis_model::id::{ProjectId, SnapshotId, VolumeName};
-use stasis_model::project::BadProject;
+use stasis_model::invalid::Invalid;
 use stasis_quiesce::pause::PauseError;
 use stasis_quiesce::postgres::{BadConnection, PostgresError};
 use stasis_quiesce::service::{HealthError, ServiceStopError, StartError};
@@ -31,7 +31,7 @@ pub enum ProjectError {
         path: PathBuf,
         /// Why.
         #[source]
-        source: BadProject,
+        source: Invalid,
     },
     /// There is no file.
     #[error("`{}` has no stasis.toml: it is a plain directory", .0.display())]

@@ -9,8 +9,9 @@ use stasis_disk::session_db::SessionDbError;
 use stasis_disk::tree::walk::WalkError;
 use stasis_disk::watch::MonitorError;
 use stasis_model::failure::Failure;
+use stasis_model::invalid::Invalid;
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{BadReference, CheckpointRef, NoSlot, Slot};
+use stasis_model::workspace::{CheckpointRef, NoSlot, Slot};
 use std::path::PathBuf;
 
 /// Why something was not done to a workspace.
@@ -46,7 +47,7 @@ pub enum WorkspaceError {
     },
     /// It is no name.
     #[error(transparent)]
-    BadReference(#[from] BadReference),
+    BadReference(#[from] Invalid),
     /// It is no path in the workspace.
     #[error("`{path}` is not a path in the workspace: {why}")]
     BadPath {

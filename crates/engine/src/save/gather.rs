@@ -3,8 +3,8 @@
 use super::command::{RepoSave, SaveOverlay, VolumeFacts};
 use super::databases::{DamagedDatabases, LiveDatabases};
 use crate::bridge;
-use crate::catalog::OpenedSnapshot;
 use crate::catalog::port::{ChunkFetcher, Storing};
+use crate::catalog::{OpenedSnapshot, ensure_writable};
 use crate::error::{ChunkError, Error, OPEN_DIRECTORY, refused};
 use crate::handle::DirRepo;
 use stasis_disk::form::chunked::list_cache::ListCacheKey;
@@ -94,7 +94,7 @@ impl DirRepo<'_> {
         let ignores = ignores(&command.source).await?;
         let root = self.root();
         let repo = self.settings(&root).await?;
-        repo.check_writable()?;
+        ensure_writable(&repo)?;
         let mut guard = SaveGuard::new();
         let _ = guard.next(SaveAnswer::Begin);
         let _ = guard.next(SaveAnswer::Gc(gc_of(&root).await?));

@@ -10,6 +10,7 @@
 //!
 //! The name of a chunk is the digest of its *plaintext*, so codec and level may differ between builds.
 
+use crate::invalid::Invalid;
 use crate::tree::chunking::CHUNK_MAX;
 
 /// How many bytes the header has.
@@ -35,27 +36,14 @@ pub struct ChunkHeader {
     pub plain_len: u32,
 }
 
-/// Why bytes are not a stored chunk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadChunk {
-    /// Too short for a header, or another kind of file.
-    #[error("it does not begin like a chunk")]
-    Magic,
-    /// A later build wrote it.
-    #[error(
-        "it is of version {0}, with codec {1} and flags {2}: a later build wrote it, or it is damaged"
-    )]
-    Unknown(u8, u8, u16),
-    /// No chunk is that large.
-    #[error("it claims to be {0} bytes long; no chunk is longer than {CHUNK_MAX}")]
-    TooLong(u32),
-    /// The payload does not give what the header says.
-    #[error("its payload is not what its header says")]
-    Payload,
-    /// The bytes are not those that its name stands for.
-    #[error("its bytes are not those that it is named for")]
-    Digest,
+/// The refusal of a chunk whose payload does not give what its header says.
+pub fn other_payload() -> Invalid {
+    Invalid::new("its payload is not what its header says")
+}
+
+/// The refusal of a chunk whose bytes are not those that its name stands for.
+pub fn other_content() -> Invalid {
+    Invalid::new("its bytes are not those that it is named for")
 }
 
 impl ChunkHeader {
@@ -73,27 +61,34 @@ impl ChunkHeader {
     }
 
     /// Splits a stored chunk into its header and its payload.
-    pub fn split(stored: &[u8]) -> Result<(Self, &[u8]), BadChunk> {
+    pub fn split(stored: &[u8]) -> Result<(Self, &[u8]), Invalid> {
+        let other_file = || Invalid::new("it does not begin like a chunk");
         let (header, payload) = stored
             .split_first_chunk::<HEADER>()
-            .ok_or(BadChunk::Magic)?;
+            .ok_or_else(other_file)?;
         let [m0, m1, m2, m3, version, codec, f0, f1, l0, l1, l2, l3] = *header;
         if [m0, m1, m2, m3] != *MAGIC {
-            return Err(BadChunk::Magic);
+            return Err(other_file());
         }
         let flags = u16::from_le_bytes([f0, f1]);
-        let unknown = BadChunk::Unknown(version, codec, flags);
+        let unknown = || {
+            Invalid::new(format!(
+                "it is of version {version}, with codec {codec} and flags {flags}: a later build wrote it, or it is damaged"
+            ))
+        };
         let codec = match codec {
             0 => Codec::Raw,
             1 => Codec::Zstd,
-            _ => return Err(unknown),
+            _ => return Err(unknown()),
         };
         if version != VERSION || flags != 0 {
-            return Err(unknown);
+            return Err(unknown());
         }
         let plain_len = u32::from_le_bytes([l0, l1, l2, l3]);
         if plain_len as usize > CHUNK_MAX {
-            return Err(BadChunk::TooLong(plain_len));
+            return Err(Invalid::new(format!(
+                "it claims to be {plain_len} bytes long; no chunk is longer than {CHUNK_MAX}"
+            )));
         }
         Ok((Self { codec, plain_len }, payload))
     }
@@ -119,7 +114,10 @@ mod tests {
             bent[at] ^= 0x40;
             assert!(ChunkHeader::split(&bent).is_err(), "{at}");
         }
-        assert_eq!(ChunkHeader::split(&stored[..11]), Err(BadChunk::Magic));
+        assert_eq!(
+            ChunkHeader::split(&stored[..11]),
+            Err(Invalid::new("it does not begin like a chunk"))
+        );
     }
 
     #[test]
@@ -130,7 +128,9 @@ mod tests {
         };
         assert_eq!(
             ChunkHeader::split(&header.to_bytes()),
-            Err(BadChunk::TooLong(u32::MAX))
+            Err(Invalid::new(format!(
+                "it claims to be 4294967295 bytes long; no chunk is longer than {CHUNK_MAX}"
+            )))
         );
     }
 }

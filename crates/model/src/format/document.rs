@@ -84,11 +84,6 @@ pub fn parse<D: Document>(bytes: &[u8]) -> Result<D, BadDocument> {
     serde_json::from_slice(bytes).map_err(|source| BadDocument::Invalid { name, source })
 }
 
-/// Why the parts of a document do not fit together.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Contradiction(pub(crate) String);
-
 /// Renders a document for users and programs alike.
 pub fn render<D: Document>(document: &D) -> Vec<u8> {
     let mut bytes = serde_json::to_vec_pretty(document).expect("documents hold only JSON values");

@@ -8,7 +8,8 @@
 
 use crate::base64;
 use crate::format::document::Document;
-use crate::id::{BadId, Generation, Lineage, OpId};
+use crate::id::{Generation, Lineage, OpId};
+use crate::invalid::Invalid;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -45,18 +46,19 @@ impl fmt::Debug for KeyId {
 }
 
 impl FromStr for KeyId {
-    type Err = BadId;
-    fn from_str(text: &str) -> Result<Self, BadId> {
-        let number = u64::from_str_radix(text, 16).map_err(|_| BadId::Key)?;
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let bad = || Invalid::new("the id of a key has 16 lower-case hexadecimal digits");
+        let number = u64::from_str_radix(text, 16).ok().ok_or_else(bad)?;
         let id = Self(number.to_be_bytes());
         let is_its_spelling = id.to_string() == text;
-        is_its_spelling.then_some(id).ok_or(BadId::Key)
+        is_its_spelling.then_some(id).ok_or_else(bad)
     }
 }
 
 impl TryFrom<String> for KeyId {
-    type Error = BadId;
-    fn try_from(text: String) -> Result<Self, BadId> {
+    type Error = Invalid;
+    fn try_from(text: String) -> Result<Self, Invalid> {
         text.parse()
     }
 }

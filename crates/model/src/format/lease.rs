@@ -1,7 +1,8 @@
 //! `lock.json`: who owns a lineage right now.
 
 use crate::format::document::Document;
-use crate::id::{BadId, Epoch, Generation, Label, OpId};
+use crate::id::{Epoch, Generation, Label, OpId};
+use crate::invalid::{Invalid, InvalidPart};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -26,12 +27,14 @@ impl fmt::Display for Fence {
 }
 
 impl FromStr for Fence {
-    type Err = BadId;
-    fn from_str(text: &str) -> Result<Self, BadId> {
-        let (epoch, op_id) = text.split_once('.').ok_or(BadId::Token)?;
-        let epoch = Epoch(epoch.parse().map_err(|_| BadId::Token)?);
-        let op_id = op_id.parse();
-        let op_id = op_id.map_err(|error| BadId::TokenOperation(Box::new(error)))?;
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let bad = || Invalid::new("a lease token has the form <epoch>.<operation-id>");
+        let (epoch, op_id) = text.split_once('.').ok_or_else(bad)?;
+        let epoch = Epoch(epoch.parse().ok().ok_or_else(bad)?);
+        let op_id = op_id
+            .parse()
+            .invalid("the second part of the lease token is wrong")?;
         Ok(Self { epoch, op_id })
     }
 }

@@ -15,11 +15,10 @@ pub use database::{DatabaseManifest, StoredAs};
 pub use index::{
     IndexRefusal, Indexed, Publish, SnapshotIndex, StepBack, Subject, SubjectFence, Tombstone,
 };
-pub use inline::BadInline;
 pub use profile::{
     Ancestor, CRASHED, CapturedBy, CapturedIn, CookieStore, ENCRYPTED, EndingRecord, Geo, Mode,
     NewProfileManifest, ProfileManifest, UnfitManifest,
 };
-pub use repo::{BadRepo, RepoDocument};
+pub use repo::RepoDocument;
 pub use snapshot::{FileList, INLINE_LIMIT, ListRef, SaveReason, SnapshotManifest, Totals};
 pub use volume::{Consistency, VolumeManifest};

@@ -4,9 +4,10 @@
 //! be told apart from writes that never happened. An empty `active_*` means "no snapshot", everywhere.
 
 use crate::digest::{ArchiveDigest, ManifestDigest};
-use crate::format::document::{Contradiction, Document};
+use crate::format::document::Document;
 use crate::format::lease::Fence;
 use crate::id::{Generation, OpId};
+use crate::invalid::Invalid;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -272,7 +273,7 @@ struct PointerWire {
 }
 
 impl PointerWire {
-    fn active(&self) -> Result<Option<Active>, Contradiction> {
+    fn active(&self) -> Result<Option<Active>, Invalid> {
         let texts = [
             &self.active_sha256_prefix,
             &self.active_archive_key,
@@ -283,7 +284,7 @@ impl PointerWire {
             (Some(archive), Some(manifest)) if texts.iter().all(|text| !text.is_empty()) => {
                 if archive.prefix() != self.active_sha256_prefix {
                     let prefix = "`active_sha256_prefix` is not the start of `active_sha256`";
-                    return Err(Contradiction(prefix.to_owned()));
+                    return Err(Invalid::new(prefix.to_owned()));
                 }
                 let archive_key = self.active_archive_key.clone();
                 let manifest_key = self.active_manifest_key.clone();
@@ -296,15 +297,15 @@ impl PointerWire {
             }
             _ => {
                 let half = "some of its `active_*` fields are empty and others are not";
-                Err(Contradiction(half.to_owned()))
+                Err(Invalid::new(half.to_owned()))
             }
         }
     }
 }
 
 impl TryFrom<PointerWire> for Pointer {
-    type Error = Contradiction;
-    fn try_from(wire: PointerWire) -> Result<Self, Contradiction> {
+    type Error = Invalid;
+    fn try_from(wire: PointerWire) -> Result<Self, Invalid> {
         Ok(Self {
             active: wire.active()?,
             published_at: wire.flipped_at_ms,

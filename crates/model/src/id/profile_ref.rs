@@ -1,6 +1,7 @@
 //! A browser identity as users name it: with or without a Chrome major.
 
-use super::{BadId, ChromeMajor, Lineage, ProfileId, TenantId, shown};
+use super::{ChromeMajor, Lineage, ProfileId, TenantId, shown};
+use crate::invalid::Invalid;
 use std::fmt;
 use std::str::FromStr;
 
@@ -53,10 +54,15 @@ impl fmt::Debug for ProfileRef {
 }
 
 impl FromStr for ProfileRef {
-    type Err = BadId;
+    type Err = Invalid;
 
-    fn from_str(text: &str) -> Result<Self, BadId> {
-        let bad = || BadId::Profile { found: shown(text) };
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let bad = || {
+            let found = shown(text);
+            Invalid::new(format!(
+                "`{found}` is not of the form <tenant>/<profile>[@<chrome-major>]"
+            ))
+        };
         let (tenant, rest) = text.split_once('/').ok_or_else(bad)?;
         let (profile, major) = match rest.rsplit_once('@') {
             Some((profile, major)) => (profile, Some(major.parse()?)),

@@ -110,14 +110,11 @@ impl Clocks {
 }
 
 /// Why ages mean nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case", tag = "doubt")]
 #[non_exhaustive]
 pub enum ClockDoubt {
     /// Our clock and the store's differ too much.
-    #[error(
-        "the local clock says {local}, the store's {store}: ages mean nothing while they differ by an hour"
-    )]
     Apart {
         /// What our clock says.
         local: Timestamp,
@@ -125,13 +122,27 @@ pub enum ClockDoubt {
         store: Timestamp,
     },
     /// A snapshot was made later than now.
-    #[error("the local clock says {local}, but the newest snapshot was made at {newest}")]
     BeforeNewest {
         /// What our clock says.
         local: Timestamp,
         /// When the newest snapshot was made.
         newest: Timestamp,
     },
+}
+
+impl fmt::Display for ClockDoubt {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Apart { local, store } => write!(
+                out,
+                "the local clock says {local}, the store's {store}: ages mean nothing while they differ by an hour"
+            ),
+            Self::BeforeNewest { local, newest } => write!(
+                out,
+                "the local clock says {local}, but the newest snapshot was made at {newest}"
+            ),
+        }
+    }
 }
 
 /// Why a snapshot stays.

@@ -2,6 +2,7 @@
 
 use crate::format::document::Document;
 use crate::id::{Generation, OpId};
+use crate::invalid::{Invalid, InvalidPart};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -121,34 +122,6 @@ impl Document for TenantPolicy {
     const NAME: &'static str = "policy.json";
 }
 
-/// Why a setting cannot be made.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadSetting {
-    /// There is no such setting, or the document keeps it for itself.
-    #[error("there is no policy setting `{name}`; settings are {}", .known.join(", "))]
-    Unknown {
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: Vec<String>,
-    },
-    /// The value is not of the setting's kind.
-    #[error("`{value}` is not a value for `{name}`")]
-    Value {
-        /// Which setting.
-        name: String,
-        /// What was given.
-        value: String,
-        /// What the parser says.
-        #[source]
-        source: serde_json::Error,
-    },
-    /// The numbers do not fit together.
-    #[error("{0}")]
-    Contradiction(&'static str),
-}
-
 const OWN: [&str; 3] = ["version", "generation", "op_id"];
 
 impl TenantPolicy {
@@ -168,7 +141,7 @@ impl TenantPolicy {
     }
 
     /// The same policy with settings changed, all or none; they must fit together only in the end.
-    pub fn with_all(&self, settings: &[(String, String)]) -> Result<Self, BadSetting> {
+    pub fn with_all(&self, settings: &[(String, String)]) -> Result<Self, Invalid> {
         let changed = |policy: Self, (name, value): &(String, String)| policy.with(name, value);
         let next = settings.iter().try_fold(self.clone(), changed)?;
         next.check()?;
@@ -176,11 +149,13 @@ impl TenantPolicy {
     }
 
     /// The same policy with one setting changed; `name` may reach inside with dots, as in `retention.enabled`.
-    fn with(&self, name: &str, value: &str) -> Result<Self, BadSetting> {
+    fn with(&self, name: &str, value: &str) -> Result<Self, Invalid> {
         let mut tree = serde_json::to_value(self).expect("a policy holds only JSON values");
-        let unknown = || BadSetting::Unknown {
-            name: name.to_owned(),
-            known: Self::settings(),
+        let unknown = || {
+            let known = Self::settings().join(", ");
+            Invalid::new(format!(
+                "there is no policy setting `{name}`; settings are {known}"
+            ))
         };
         if !Self::settings().iter().any(|setting| setting == name) {
             return Err(unknown());
@@ -192,12 +167,7 @@ impl TenantPolicy {
             Value::String(_) => Value::String(value.to_owned()),
             _ => serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned())),
         };
-        let bad = |source| BadSetting::Value {
-            name: name.to_owned(),
-            value: value.to_owned(),
-            source,
-        };
-        serde_json::from_value(tree).map_err(bad)
+        serde_json::from_value(tree).invalid(format!("`{value}` is not a value for `{name}`"))
     }
 
     /// The same policy, one write later.
@@ -225,22 +195,20 @@ impl TenantPolicy {
     }
 
     /// Whether the numbers fit together.
-    pub fn check(&self) -> Result<(), BadSetting> {
+    pub fn check(&self) -> Result<(), Invalid> {
         if [self.lease_ttl_s, self.renew_s, self.grace_s]
             .iter()
             .any(|seconds| *seconds > LONGEST.as_secs())
         {
             let said = "lease_ttl_s, renew_s and grace_s must be at most 604800, which is 7 days";
-            return Err(BadSetting::Contradiction(said));
+            return Err(Invalid::new(said));
         }
         if self.renew_s == 0 || self.lease_ttl_s == 0 {
-            return Err(BadSetting::Contradiction(
-                "lease_ttl_s and renew_s must be at least 1",
-            ));
+            return Err(Invalid::new("lease_ttl_s and renew_s must be at least 1"));
         }
         if self.lease_ttl_s < self.renew_s.saturating_mul(2) {
             let said = "lease_ttl_s must be at least twice renew_s, so that one lost renewal does not lose the lease";
-            return Err(BadSetting::Contradiction(said));
+            return Err(Invalid::new(said));
         }
         Ok(())
     }
@@ -250,7 +218,7 @@ impl TenantPolicy {
 mod tests {
     use super::*;
 
-    fn set(settings: &[(&str, &str)]) -> Result<TenantPolicy, BadSetting> {
+    fn set(settings: &[(&str, &str)]) -> Result<TenantPolicy, Invalid> {
         let owned: Vec<(String, String)> = settings
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))

@@ -17,6 +17,7 @@ use crate::format::lease::{Fence, Holder, Lock};
 use crate::format::pointer::{Active, Pointer, PointerMark};
 use crate::id::{Epoch, Generation, Label, OpId};
 use crate::time::Timestamp;
+use std::fmt;
 use std::time::Duration;
 
 /// How long a rollback protects its target from retention.
@@ -284,20 +285,33 @@ pub enum Refusal {
 }
 
 /// How a lease was lost.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lost {
     /// The lock document is gone.
-    #[error("lock.json is gone")]
     NoLock,
     /// The lock is another lease's, or was given back.
-    #[error("the lock belongs to the lease of epoch {}", .0.epoch)]
     TakenOver(Fence),
     /// The pointer accepts another lease only.
-    #[error("the pointer is fenced by the lease of epoch {}", .0.epoch)]
     Fenced(Fence),
     /// Its holder gave it back.
-    #[error("it was given back")]
     GivenBack,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoLock => out.write_str("lock.json is gone"),
+            Self::TakenOver(by) => {
+                write!(out, "the lock belongs to the lease of epoch {}", by.epoch)
+            }
+            Self::Fenced(by) => write!(
+                out,
+                "the pointer is fenced by the lease of epoch {}",
+                by.epoch
+            ),
+            Self::GivenBack => out.write_str("it was given back"),
+        }
+    }
 }
 
 fn named(archive: Option<&ArchiveDigest>) -> String {

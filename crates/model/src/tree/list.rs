@@ -14,7 +14,7 @@ mod wire;
 
 pub use root::{ListRoot, SectionPlace};
 pub use section::{SectionWriter, read_section, section_chunks};
-pub use wire::BadList;
+pub(crate) use wire::bad_number;
 
 use crate::digest::FileDigest;
 use crate::protocol::gc::ChunkName;

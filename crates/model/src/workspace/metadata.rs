@@ -3,6 +3,7 @@
 use super::{AgentEvent, CheckpointName, Slot};
 use crate::digest::WorkspaceDigest;
 use crate::format::manifest::StoredAs;
+use crate::invalid::{Invalid, InvalidPart};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -184,45 +185,6 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Why bytes are not the metadata of a slot.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadMetadata {
-    /// Refused before parsing.
-    #[error(
-        "the metadata of {slot} is {found} bytes large; more than {LARGEST_METADATA} are never read"
-    )]
-    Large {
-        /// Which slot.
-        slot: Slot,
-        /// How large it is.
-        found: usize,
-    },
-    /// Not JSON, or not these fields.
-    #[error("the metadata of {slot} is not what such a document says")]
-    Unreadable {
-        /// Which slot.
-        slot: Slot,
-        /// What the parser says.
-        #[source]
-        source: serde_json::Error,
-    },
-    /// It is that of another slot.
-    #[error("the metadata of {slot} says that it is that of {says}")]
-    OtherSlot {
-        /// Where it was found.
-        slot: Slot,
-        /// What it says.
-        says: Slot,
-    },
-    /// Its fields contradict each other.
-    #[error("the metadata of {slot} says two different times")]
-    Times {
-        /// Which slot.
-        slot: Slot,
-    },
-}
-
 impl SlotMetadata {
     /// What is known of a checkpoint before it is made.
     pub fn new(slot: Slot, origin: CheckpointOrigin, at: Timestamp, sequence: u64) -> Self {
@@ -264,19 +226,26 @@ impl SlotMetadata {
     }
 
     /// Reads the document that was found in the directory of `slot`.
-    pub fn parse(slot: Slot, bytes: &[u8]) -> Result<Self, BadMetadata> {
+    pub fn parse(slot: Slot, bytes: &[u8]) -> Result<Self, Invalid> {
         if bytes.len() > LARGEST_METADATA {
             let found = bytes.len();
-            return Err(BadMetadata::Large { slot, found });
+            return Err(Invalid::new(format!(
+                "the metadata of {slot} is {found} bytes large; more than {LARGEST_METADATA} are never read"
+            )));
         }
-        let read: Self = serde_json::from_slice(bytes)
-            .map_err(|source| BadMetadata::Unreadable { slot, source })?;
+        let read: Self = serde_json::from_slice(bytes).invalid(format!(
+            "the metadata of {slot} is not what such a document says"
+        ))?;
         if read.slot != slot {
             let says = read.slot;
-            return Err(BadMetadata::OtherSlot { slot, says });
+            return Err(Invalid::new(format!(
+                "the metadata of {slot} says that it is that of {says}"
+            )));
         }
         if read.epoch_secs != read.epoch_millis / 1000 {
-            return Err(BadMetadata::Times { slot });
+            return Err(Invalid::new(format!(
+                "the metadata of {slot} says two different times"
+            )));
         }
         Ok(read)
     }

@@ -1,6 +1,7 @@
 //! How users and agents name a checkpoint: `cp-N`, or the name it was given.
 
 use super::Slot;
+use crate::invalid::Invalid;
 use crate::snapshot_ref::{CHECKPOINT as RESERVED, SnapshotRef};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -10,34 +11,6 @@ use std::str::FromStr;
 pub const LONGEST_CHECKPOINT_NAME: usize = 100;
 /// What the number of an undo checkpoint stands behind.
 const UNDO: &str = "u-";
-
-/// Why a text names no checkpoint.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadReference {
-    /// Nothing, or only blanks.
-    #[error("the name of a checkpoint is empty")]
-    Empty,
-    /// Too long.
-    #[error(
-        "the name of a checkpoint has at most {LONGEST_CHECKPOINT_NAME} bytes, this one has {0}"
-    )]
-    Long(usize),
-    /// A character that would be seen as something else, or not at all.
-    #[error("the name of a checkpoint has a control or invisible character at byte {0}")]
-    Invisible(usize),
-    /// Blanks at either end would not be seen.
-    #[error("the name of a checkpoint begins or ends with a blank")]
-    Blank,
-    /// `cp-` stands before the number of a slot.
-    #[error(
-        "`cp-` stands before the number of a slot, as in `cp-3`; a name does not begin with it"
-    )]
-    Reserved,
-    /// `u-` stands before the number of an undo.
-    #[error("`u-` and a number is what takes a change back, as in `u-3`; it is no name")]
-    Undo,
-}
 
 /// A name that a user gave to a checkpoint.
 ///
@@ -62,37 +35,48 @@ pub(super) fn is_invisible(c: char) -> bool {
 }
 
 impl FromStr for CheckpointName {
-    type Err = BadReference;
+    type Err = Invalid;
 
-    fn from_str(text: &str) -> Result<Self, BadReference> {
+    fn from_str(text: &str) -> Result<Self, Invalid> {
         if text.trim().is_empty() {
-            return Err(BadReference::Empty);
+            return Err(Invalid::new("the name of a checkpoint is empty"));
         }
         if text.len() > LONGEST_CHECKPOINT_NAME {
-            return Err(BadReference::Long(text.len()));
+            return Err(Invalid::new(format!(
+                "the name of a checkpoint has at most {LONGEST_CHECKPOINT_NAME} bytes, this one has {}",
+                text.len()
+            )));
         }
         if let Some((at, _)) = text.char_indices().find(|(_, c)| is_invisible(*c)) {
-            return Err(BadReference::Invisible(at));
+            return Err(Invalid::new(format!(
+                "the name of a checkpoint has a control or invisible character at byte {at}"
+            )));
         }
         if text.trim() != text {
-            return Err(BadReference::Blank);
+            return Err(Invalid::new(
+                "the name of a checkpoint begins or ends with a blank",
+            ));
         }
         let number = text.strip_prefix(UNDO).unwrap_or_default();
         if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(BadReference::Undo);
+            return Err(Invalid::new(
+                "`u-` and a number is what takes a change back, as in `u-3`; it is no name",
+            ));
         }
         let start = text.get(..RESERVED.len());
         if start.is_some_and(|start| start.eq_ignore_ascii_case(RESERVED)) {
-            return Err(BadReference::Reserved);
+            return Err(Invalid::new(
+                "`cp-` stands before the number of a slot, as in `cp-3`; a name does not begin with it",
+            ));
         }
         Ok(Self(text.to_owned()))
     }
 }
 
 impl TryFrom<String> for CheckpointName {
-    type Error = BadReference;
+    type Error = Invalid;
 
-    fn try_from(text: String) -> Result<Self, BadReference> {
+    fn try_from(text: String) -> Result<Self, Invalid> {
         text.parse()
     }
 }
@@ -119,9 +103,9 @@ pub enum CheckpointRef {
 }
 
 impl FromStr for CheckpointRef {
-    type Err = BadReference;
+    type Err = Invalid;
 
-    fn from_str(text: &str) -> Result<Self, BadReference> {
+    fn from_str(text: &str) -> Result<Self, Invalid> {
         match SnapshotRef::from(text) {
             SnapshotRef::Checkpoint(number) => Ok(Self::Slot(Slot::new(number))),
             SnapshotRef::Latest | SnapshotRef::Text(_) => text.parse().map(Self::Name),

@@ -1,6 +1,7 @@
 //! How many checkpoints a workspace has, and how often one is made.
 
 use super::{CheckpointOrigin, Slot};
+use crate::invalid::Invalid;
 use serde::{Deserialize, Serialize};
 
 /// More slots than this in one pool are a mistake.
@@ -38,36 +39,18 @@ impl Default for Said {
     }
 }
 
-/// Why settings are refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{key}` is {found}; it must be from {least} to {most}")]
-pub struct BadSettings {
-    /// Which one.
-    key: &'static str,
-    /// What was said.
-    found: u64,
-    /// The smallest that is taken.
-    least: u64,
-    /// The largest.
-    most: u64,
-}
-
-fn check(key: &'static str, found: u64, most: u64) -> Result<(), BadSettings> {
+fn check(key: &str, found: u64, most: u64) -> Result<(), Invalid> {
     if (1..=most).contains(&found) {
         return Ok(());
     }
-    let least = 1;
-    Err(BadSettings {
-        key,
-        found,
-        least,
-        most,
-    })
+    Err(Invalid::new(format!(
+        "`{key}` is {found}; it must be from 1 to {most}"
+    )))
 }
 
 impl Settings {
     /// Settings of which each makes sense; the interval is in seconds.
-    pub fn new(auto_max: u32, manual_max: u32, auto_interval: u64) -> Result<Self, BadSettings> {
+    pub fn new(auto_max: u32, manual_max: u32, auto_interval: u64) -> Result<Self, Invalid> {
         check("auto_max", auto_max.into(), MOST.into())?;
         check("manual_max", manual_max.into(), MOST.into())?;
         check("auto_interval", auto_interval, LONGEST)?;
@@ -122,9 +105,9 @@ impl Default for Settings {
 }
 
 impl TryFrom<Said> for Settings {
-    type Error = BadSettings;
+    type Error = Invalid;
 
-    fn try_from(said: Said) -> Result<Self, BadSettings> {
+    fn try_from(said: Said) -> Result<Self, Invalid> {
         Self::new(said.auto_max, said.manual_max, said.auto_interval)
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::invalid::Invalid;
 use crate::time::Timestamp;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,21 +97,37 @@ fn a_checkpoint_is_named_by_its_slot_or_by_its_name_and_never_both() {
         "cp-x",
         "cp-4294967296",
     ] {
-        assert_eq!(read(reserved), Err(BadReference::Reserved), "{reserved}");
+        assert_eq!(
+            read(reserved),
+            Err(Invalid::new(
+                "`cp-` stands before the number of a slot, as in `cp-3`; a name does not begin with it"
+            )),
+            "{reserved}"
+        );
     }
 }
 
 #[test]
 fn a_name_that_would_not_be_seen_as_it_is_is_refused() {
-    let refused = |text: &str| text.parse::<CheckpointName>().unwrap_err();
+    let refused = |text: &str| text.parse::<CheckpointName>().unwrap_err().to_string();
+    let empty = "the name of a checkpoint is empty";
+    let invisible = |at: usize| {
+        format!("the name of a checkpoint has a control or invisible character at byte {at}")
+    };
 
-    assert_eq!(refused(""), BadReference::Empty);
-    assert_eq!(refused(" \t"), BadReference::Empty);
-    assert_eq!(refused("a\nb"), BadReference::Invisible(1));
-    assert_eq!(refused("ab\u{202e}"), BadReference::Invisible(2));
-    assert_eq!(refused("\u{1b}[31m"), BadReference::Invisible(0));
-    assert_eq!(refused(" a"), BadReference::Blank);
-    assert_eq!(refused(&"x".repeat(101)), BadReference::Long(101));
+    assert_eq!(refused(""), empty);
+    assert_eq!(refused(" \t"), empty);
+    assert_eq!(refused("a\nb"), invisible(1));
+    assert_eq!(refused("ab\u{202e}"), invisible(2));
+    assert_eq!(refused("\u{1b}[31m"), invisible(0));
+    assert_eq!(
+        refused(" a"),
+        "the name of a checkpoint begins or ends with a blank"
+    );
+    assert_eq!(
+        refused(&"x".repeat(101)),
+        "the name of a checkpoint has at most 100 bytes, this one has 101"
+    );
     assert!("x".repeat(100).parse::<CheckpointName>().is_ok());
     assert!("vör 日本 ✓".parse::<CheckpointName>().is_ok());
 }
@@ -152,17 +169,24 @@ fn a_document_that_is_not_that_of_its_slot_is_refused() {
     let torn = &bytes[..bytes.len() / 2];
     let times = String::from_utf8(bytes.clone()).unwrap();
     let times = times.replace("\"epoch_secs\": 5", "\"epoch_secs\": 6");
-    let refused = |slot, bytes: &[u8]| SlotMetadata::parse(Slot::new(slot), bytes).unwrap_err();
+    let refused = |slot, bytes: &[u8]| {
+        let refused = SlotMetadata::parse(Slot::new(slot), bytes);
+        refused.unwrap_err().to_string()
+    };
+    let unreadable = "the metadata of cp-3 is not what such a document says";
 
-    assert!(matches!(refused(4, &bytes), BadMetadata::OtherSlot { .. }));
-    assert!(matches!(refused(3, torn), BadMetadata::Unreadable { .. }));
-    assert!(matches!(refused(3, b""), BadMetadata::Unreadable { .. }));
-    assert!(matches!(
+    assert_eq!(
+        refused(4, &bytes),
+        "the metadata of cp-4 says that it is that of cp-3"
+    );
+    assert_eq!(refused(3, torn), unreadable);
+    assert_eq!(refused(3, b""), unreadable);
+    assert_eq!(
         refused(3, times.as_bytes()),
-        BadMetadata::Times { .. }
-    ));
+        "the metadata of cp-3 says two different times"
+    );
     let large = vec![b' '; LARGEST_METADATA + 1];
-    assert!(matches!(refused(3, &large), BadMetadata::Large { .. }));
+    assert!(refused(3, &large).ends_with("are never read"));
 }
 
 #[test]

@@ -5,7 +5,8 @@ use super::duration;
 use clap::Args;
 use stasis_engine::lease::Acquire;
 use stasis_engine::model::format::lease::Holder;
-use stasis_engine::model::id::{BadId, Label, Lineage};
+use stasis_engine::model::id::{Label, Lineage};
+use stasis_engine::model::invalid::Invalid;
 use stasis_engine::open::Engine;
 use std::time::Duration;
 
@@ -53,5 +54,5 @@ pub(super) fn named(text: &str) -> Result<Label, String> {
     if text.trim().is_empty() {
         return Err("it must not be empty".to_owned());
     }
-    text.parse().map_err(|error: BadId| error.to_string())
+    text.parse().map_err(|error: Invalid| error.to_string())
 }

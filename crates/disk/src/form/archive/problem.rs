@@ -1,6 +1,6 @@
 //! What can be wrong with the bytes of an archive.
 
-use stasis_model::tree::BadPath;
+use stasis_model::invalid::Invalid;
 use stasis_model::varint::BadVarint;
 
 /// Why the bytes of an archive are refused.
@@ -45,7 +45,7 @@ pub enum Problem {
     Absolute,
     /// A name that no entry of a tree has.
     #[error("the name of an entry cannot be used")]
-    Name(#[source] BadPath),
+    Name(#[source] Invalid),
     /// A directory's name at something else, or a missing target.
     #[error("an entry's name or target does not fit what it is")]
     Misfit,
@@ -137,8 +137,8 @@ pub enum BadEncryption {
     Nonsense(&'static str),
 }
 
-impl From<BadPath> for Problem {
-    fn from(bad: BadPath) -> Self {
+impl From<Invalid> for Problem {
+    fn from(bad: Invalid) -> Self {
         Self::Name(bad)
     }
 }

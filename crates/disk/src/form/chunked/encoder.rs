@@ -2,7 +2,7 @@
 
 use super::{ChunkError, ChunkSink, EncodedChunk};
 use stasis_model::digest::ChunkDigest;
-use stasis_model::format::chunk::{BadChunk, ChunkHeader, Codec, HEADER};
+use stasis_model::format::chunk::{ChunkHeader, Codec, HEADER, other_content, other_payload};
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::list::StoredChunk;
 use std::io;
@@ -145,14 +145,14 @@ pub fn open(name: &ChunkName, stored: &[u8]) -> Result<Vec<u8>, ChunkError> {
         Codec::Zstd => {
             // The buffer is as long as the header says and not a byte longer, whatever the frame claims.
             let unpacked = zstd::bulk::decompress(payload, length);
-            unpacked.map_err(|_| damaged(BadChunk::Payload))?
+            unpacked.map_err(|_| damaged(other_payload()))?
         }
     };
     if plain.len() != length {
-        return Err(damaged(BadChunk::Payload));
+        return Err(damaged(other_payload()));
     }
     if ChunkDigest::of(&plain) != name.digest() {
-        return Err(damaged(BadChunk::Digest));
+        return Err(damaged(other_content()));
     }
     Ok(plain)
 }

@@ -7,13 +7,13 @@ use super::encoder::{ChunkEncoder, EncodeOutcome};
 use super::{ChunkError, ChunkSink, ChunkSource, cut_out, fetch};
 use stasis_model::digest::ChunkDigest;
 use stasis_model::format::manifest::{FileList, INLINE_LIMIT, ListRef};
+use stasis_model::invalid::Invalid;
 use stasis_model::protocol::gc::{ChunkName, Names};
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::chunking::BUNDLE_MIN;
 use stasis_model::tree::diff::DigestedEntry;
 use stasis_model::tree::list::{
-    BadList, Extent, ListRoot, ListRow, SectionPlace, SectionWriter, Slice, StoredChunk,
-    read_section,
+    Extent, ListRoot, ListRow, SectionPlace, SectionWriter, Slice, StoredChunk, read_section,
 };
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
@@ -402,7 +402,7 @@ impl<'s> ListReader<'s> {
         let rows = &mut self.rows;
         let read = read_section(bytes, self.last.as_ref(), |row| {
             rows.push_back(row);
-            Ok::<(), BadList>(())
+            Ok::<(), Invalid>(())
         });
         read.map_err(|source| ChunkError::List { name, source })?;
         if let Some(last) = self.rows.back() {

@@ -12,8 +12,9 @@ use crate::tree::stat_cache::{FileStat, RacyLimit};
 use rustix::fs::{self, Mode, OFlags};
 use stasis_model::format::manifest::StoredAs;
 use stasis_model::id::{OpId, SnapshotId};
+use stasis_model::invalid::Invalid;
 use stasis_model::time::Timestamp;
-use stasis_model::tree::list::{BadList, ListRow, SectionPlace, SectionWriter, read_section};
+use stasis_model::tree::list::{ListRow, SectionPlace, SectionWriter, read_section};
 use stasis_model::tree::{EntryKind, FileTime};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -274,7 +275,7 @@ impl ListCacheReader {
                 _ => None,
             };
             rows.push_back((row, stat));
-            Ok::<(), BadList>(())
+            Ok::<(), Invalid>(())
         });
         read.ok()
     }

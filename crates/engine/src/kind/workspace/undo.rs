@@ -14,9 +14,10 @@ use crate::error::{Error, WorkspaceError};
 use crate::restore::{LeftAloneEntry, LeftAloneReason};
 use stasis_disk::form::slots::{Manifest, ManifestEntry, ManifestKind, SlotError};
 use stasis_disk::tree::restore::{self, OpenBackup, Returned};
+use stasis_model::invalid::Invalid;
 use stasis_model::time::Timestamp;
+use stasis_model::tree::EntryPath;
 use stasis_model::tree::attributes::AttributesDigest;
-use stasis_model::tree::{BadPath, EntryPath};
 use stasis_model::workspace::{CheckpointOrigin, Slot, SlotMetadata, UndoNote};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -346,7 +347,7 @@ fn is_in(path: &EntryPath, whole: &EntryPath) -> bool {
 fn entry(shown: &str) -> Result<EntryPath, WorkspaceError> {
     shown
         .parse()
-        .map_err(|error: BadPath| WorkspaceError::BadPath {
+        .map_err(|error: Invalid| WorkspaceError::BadPath {
             path: shown.to_owned(),
             why: error.to_string(),
         })

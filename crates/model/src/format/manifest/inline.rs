@@ -5,38 +5,27 @@
 
 use crate::base64;
 use crate::digest::FileDigest;
+use crate::invalid::{Invalid, InvalidPart};
 use crate::protocol::gc::ChunkName;
 use crate::tree::list::{
-    BadList, Extent, FileContent, ListRow, SectionWriter, Slice, StoredChunk, read_section,
+    Extent, FileContent, ListRow, SectionWriter, Slice, StoredChunk, bad_number, read_section,
 };
-use crate::tree::{Attribute, BadPath, Entry, EntryKind, EntryPath, FileTime, Metadata, acl};
+use crate::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metadata, acl};
 use serde::{Deserialize, Serialize};
 
-/// Why the entries in a document cannot be used.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadInline {
-    /// A later build wrote it.
-    #[error("the snapshot needs `{0}`, which this build does not know")]
-    Incompatible(String),
-    /// Neither entries nor where they are, or both.
-    #[error("the snapshot does not say where its entries are")]
-    NoList,
-    /// Something that is not base64.
-    #[error("bytes of an entry are not spelled in base64")]
-    Base64,
-    /// A path that is not one.
-    #[error("a path in the snapshot is not one")]
-    Path(#[source] BadPath),
-    /// A file without content, or content without a file.
-    #[error("an entry says of what kind it is in two ways")]
-    Kind,
-    /// A pattern of what was left out that is none.
-    #[error("the snapshot was saved without what matches a pattern that is none: {0}")]
-    Pattern(String),
-    /// The rules of lists are broken.
-    #[error("the entries of the snapshot are not a list")]
-    List(#[from] BadList),
+const BAD_PATH: &str = "a path in the snapshot is not one";
+
+fn not_base64() -> Invalid {
+    Invalid::new("bytes of an entry are not spelled in base64")
+}
+
+/// A file without content, or content without a file.
+fn two_kinds() -> Invalid {
+    Invalid::new("an entry says of what kind it is in two ways")
+}
+
+fn not_a_list(rule: Invalid) -> Invalid {
+    Invalid::new("the entries of the snapshot are not a list").because(rule)
 }
 
 /// Bytes in a field of their own: as text where they are text, else in base64 under another name.
@@ -47,12 +36,12 @@ fn spelled(bytes: &[u8]) -> (Option<String>, Option<String>) {
     }
 }
 
-fn read(text: Option<&String>, encoded: Option<&String>) -> Result<Option<Vec<u8>>, BadInline> {
+fn read(text: Option<&String>, encoded: Option<&String>) -> Result<Option<Vec<u8>>, Invalid> {
     match (text, encoded) {
         (Some(text), None) => Ok(Some(text.clone().into_bytes())),
-        (None, Some(encoded)) => base64::decode(encoded).map(Some).ok_or(BadInline::Base64),
+        (None, Some(encoded)) => base64::decode(encoded).map(Some).ok_or_else(not_base64),
         (None, None) => Ok(None),
-        (Some(_), Some(_)) => Err(BadInline::Kind),
+        (Some(_), Some(_)) => Err(two_kinds()),
     }
 }
 
@@ -94,11 +83,11 @@ impl From<&Attribute> for InlineAttribute {
 }
 
 impl InlineAttribute {
-    pub(super) fn attribute(&self) -> Result<Attribute, BadInline> {
-        let decoded = |text: &str| base64::decode(text).ok_or(BadInline::Base64);
+    pub(super) fn attribute(&self) -> Result<Attribute, Invalid> {
+        let decoded = |text: &str| base64::decode(text).ok_or_else(not_base64);
         let name: Box<[u8]> = decoded(&self.name_b64)?.into();
         if !acl::is_kept(&name) {
-            return Err(BadInline::Kind);
+            return Err(two_kinds());
         }
         let value = decoded(&self.value_b64)?.into();
         Ok(Attribute { name, value })
@@ -162,18 +151,18 @@ impl From<&Extent> for InlineExtent {
 }
 
 impl InlineExtent {
-    fn extent(&self) -> Result<Extent, BadInline> {
+    fn extent(&self) -> Result<Extent, Invalid> {
         let Some(name) = self.chunk else {
             return Ok(Extent::Hole(self.length));
         };
-        let too_long = |_| BadInline::List(BadList::Number("a length"));
+        let too_long = || not_a_list(bad_number("a length"));
         Ok(Extent::Stored(Slice {
             chunk: StoredChunk {
                 name,
                 plain_len: self.chunk_length,
             },
             offset: self.offset,
-            length: u32::try_from(self.length).map_err(too_long)?,
+            length: u32::try_from(self.length).ok().ok_or_else(too_long)?,
         }))
     }
 }
@@ -218,7 +207,7 @@ impl From<&ListRow> for InlineEntry {
 }
 
 impl InlineEntry {
-    fn row(&self) -> Result<ListRow, BadInline> {
+    fn row(&self) -> Result<ListRow, Invalid> {
         let target = read(self.target.as_ref(), self.target_b64.as_ref())?;
         let path = read(self.path.as_ref(), self.path_b64.as_ref())?.unwrap_or_default();
         let kind = match (self.kind, target, &self.content) {
@@ -229,13 +218,13 @@ impl InlineEntry {
                 target: target.into(),
             },
             (InlineKind::HardLink, Some(to), None) => EntryKind::HardLink {
-                to: EntryPath::parse(&to).map_err(BadInline::Path)?,
+                to: EntryPath::parse(&to).invalid(BAD_PATH)?,
             },
-            _ => return Err(BadInline::Kind),
+            _ => return Err(two_kinds()),
         };
         let (seconds, nanos) = self.mtime;
         let entry = Entry {
-            path: EntryPath::parse(&path).map_err(BadInline::Path)?,
+            path: EntryPath::parse(&path).invalid(BAD_PATH)?,
             kind,
             metadata: Metadata {
                 mode: self.mode,
@@ -247,7 +236,7 @@ impl InlineEntry {
                 .xattrs
                 .iter()
                 .map(InlineAttribute::attribute)
-                .collect::<Result<_, BadInline>>()?,
+                .collect::<Result<_, Invalid>>()?,
         };
         let content = self
             .content
@@ -259,9 +248,9 @@ impl InlineEntry {
 }
 
 impl InlineContent {
-    fn content(&self) -> Result<FileContent, BadInline> {
+    fn content(&self) -> Result<FileContent, Invalid> {
         let pieces = match self.pieces.as_ref().map(InlineExtent::extent).transpose()? {
-            Some(Extent::Hole(_)) => return Err(BadInline::Kind),
+            Some(Extent::Hole(_)) => return Err(two_kinds()),
             Some(Extent::Stored(slice)) => Some(slice),
             None => None,
         };
@@ -278,16 +267,17 @@ impl InlineContent {
 }
 
 /// The rows of a document.
-pub(super) fn rows(entries: &[InlineEntry]) -> Result<Vec<ListRow>, BadInline> {
+pub(super) fn rows(entries: &[InlineEntry]) -> Result<Vec<ListRow>, Invalid> {
     let mut writer = SectionWriter::default();
     for entry in entries {
         writer.push(&entry.row()?);
     }
     let mut rows = Vec::with_capacity(entries.len());
-    read_section(&writer.finish(), None, |row| {
+    let read = read_section(&writer.finish(), None, |row| {
         rows.push(row);
-        Ok::<(), BadInline>(())
-    })?;
+        Ok::<(), Invalid>(())
+    });
+    read.map_err(not_a_list)?;
     Ok(rows)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::format::document::Document;
 use crate::id::OpId;
+use crate::invalid::Invalid;
 use crate::time::Timestamp;
 use crate::tree::chunking::{Chunker, PIECE};
 use serde::{Deserialize, Serialize};
@@ -60,18 +61,6 @@ impl Document for RepoDocument {
     const NAME: &'static str = "repo.json";
 }
 
-/// Why this build keeps its hands off a root.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadRepo {
-    /// Another format, or a feature we do not know.
-    #[error("the repository needs `{0}`, which this build does not know")]
-    Incompatible(String),
-    /// It can be read, but not written.
-    #[error("the repository may not be written by this build: it uses `{0}`")]
-    ReadOnly(String),
-}
-
 const FORMAT: u64 = 1;
 
 impl RepoDocument {
@@ -100,8 +89,12 @@ impl RepoDocument {
     }
 
     /// Whether this build may read what is in the root.
-    pub fn check_readable(&self) -> Result<(), BadRepo> {
-        let needs = |what: &str| Err(BadRepo::Incompatible(what.to_owned()));
+    pub fn check_readable(&self) -> Result<(), Invalid> {
+        let needs = |what: &str| {
+            Err(Invalid::new(format!(
+                "the repository needs `{what}`, which this build does not know"
+            )))
+        };
         let Hashes { chunk, file } = &self.hashes;
         match self {
             _ if self.format != FORMAT => needs(&format!("format {}", self.format)),
@@ -113,14 +106,18 @@ impl RepoDocument {
     }
 
     /// Whether this build may also write to it.
-    pub fn check_writable(&self) -> Result<(), BadRepo> {
+    pub fn check_writable(&self) -> Result<(), Invalid> {
         self.check_readable()?;
-        let not = |what: String| Err(BadRepo::ReadOnly(what));
+        let not = |what: &str| {
+            Err(Invalid::new(format!(
+                "the repository may not be written by this build: it uses `{what}`"
+            )))
+        };
         if let Some(one) = self.compat_write.first() {
-            return not(one.clone());
+            return not(one);
         }
         if !self.chunker.is_sound() || self.piece_size as usize != PIECE {
-            return not(format!("chunker {:?}", self.chunker));
+            return not(&format!("chunker {:?}", self.chunker));
         }
         Ok(())
     }

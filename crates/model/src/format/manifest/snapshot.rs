@@ -6,6 +6,7 @@ use super::volume::VolumeManifest;
 use crate::digest::TreeDigest;
 use crate::format::document::Document;
 use crate::id::{Epoch, Label, OpId, SnapshotId, SubjectName};
+use crate::invalid::Invalid;
 use crate::protocol::gc::ChunkName;
 use crate::time::Timestamp;
 use crate::tree::list::{ListRow, Slice, StoredChunk};
@@ -251,7 +252,7 @@ impl SnapshotManifest {
     }
 
     /// The user's attributes of the root directory.
-    pub fn root_attributes(&self) -> Result<Vec<Attribute>, super::BadInline> {
+    pub fn root_attributes(&self) -> Result<Vec<Attribute>, Invalid> {
         self.root
             .xattrs
             .iter()
@@ -274,14 +275,18 @@ impl SnapshotManifest {
     }
 
     /// Where the entries are.
-    pub fn list(&self) -> Result<FileList, super::BadInline> {
+    pub fn list(&self) -> Result<FileList, Invalid> {
         if let Some(feature) = self.incompat.first() {
-            return Err(super::BadInline::Incompatible(feature.clone()));
+            return Err(Invalid::new(format!(
+                "the snapshot needs `{feature}`, which this build does not know"
+            )));
         }
         match (&self.files, &self.file_list) {
             (Some(files), None) => super::inline::rows(files).map(FileList::Inline),
             (None, Some(at)) => Ok(FileList::Stored(*at)),
-            _ => Err(super::BadInline::NoList),
+            _ => Err(Invalid::new(
+                "the snapshot does not say where its entries are",
+            )),
         }
     }
 }

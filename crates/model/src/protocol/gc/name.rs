@@ -1,7 +1,7 @@
 //! The name of a stored chunk: what it is, and since when.
 
 use crate::digest::ChunkDigest;
-use crate::id::BadId;
+use crate::invalid::{Invalid, InvalidPart};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -89,33 +89,42 @@ impl fmt::Debug for ChunkName {
 }
 
 impl FromStr for ChunkName {
-    type Err = BadId;
-    fn from_str(text: &str) -> Result<Self, BadId> {
-        let rest = text.strip_prefix("sha256:").ok_or(BadId::ChunkHash)?;
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let rest = text.strip_prefix("sha256:").ok_or_else(no_hash)?;
         let (digest, born) = match rest.split_once('.') {
             Some((digest, born)) => (digest, parse_born(born)?),
             None => (rest, GcEpoch::FIRST),
         };
-        let digest = digest.parse();
-        let digest = digest.map_err(|error| BadId::ChunkDigest(Box::new(error)))?;
+        let digest = digest.parse().invalid("a chunk's name holds its digest")?;
         Ok(Self { digest, born })
     }
 }
 
-fn parse_born(text: &str) -> Result<GcEpoch, BadId> {
+/// Only SHA-256 is known.
+pub(super) fn no_hash() -> Invalid {
+    Invalid::new("a chunk's name begins with `sha256:`")
+}
+
+/// What follows the dot is not an epoch, or is one that is never written.
+pub(super) fn no_epoch() -> Invalid {
+    Invalid::new("after the dot of a chunk's name stand 8 lower-case hexadecimal digits, not all 0")
+}
+
+fn parse_born(text: &str) -> Result<GcEpoch, Invalid> {
     let plain = |c: u8| matches!(c, b'0'..=b'9' | b'a'..=b'f');
     if text.len() != 8 || !text.bytes().all(plain) {
-        return Err(BadId::ChunkEpoch);
+        return Err(no_epoch());
     }
     match u32::from_str_radix(text, 16) {
         Ok(born) if born > 0 => Ok(GcEpoch(born)),
-        _ => Err(BadId::ChunkEpoch),
+        _ => Err(no_epoch()),
     }
 }
 
 impl TryFrom<String> for ChunkName {
-    type Error = BadId;
-    fn try_from(text: String) -> Result<Self, BadId> {
+    type Error = Invalid;
+    fn try_from(text: String) -> Result<Self, Invalid> {
         text.parse()
     }
 }

@@ -5,8 +5,9 @@
 //! more rounds, whose cost (two swaps and two looks at the manifests) is small beside that many deletions.
 
 use super::{ChunkName, GcEpoch, Names};
-use crate::format::document::{Contradiction, Document};
+use crate::format::document::Document;
 use crate::id::{Generation, OpId};
+use crate::invalid::Invalid;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -101,24 +102,24 @@ struct GcWire {
 }
 
 impl TryFrom<GcWire> for GcState {
-    type Error = Contradiction;
-    fn try_from(wire: GcWire) -> Result<Self, Contradiction> {
+    type Error = Invalid;
+    fn try_from(wire: GcWire) -> Result<Self, Invalid> {
         let found = wire.condemned.len();
         if found > CONDEMNED_LIMIT {
             // No round condemns that many.
             let why = format!("it condemns {found} names; at most {CONDEMNED_LIMIT} are allowed");
-            return Err(Contradiction(why));
+            return Err(Invalid::new(why));
         }
         if !wire.condemned.is_sorted_by(|a, b| a < b) {
             // Bytes that two builds would write differently are refused.
             let why = "its condemned names are not sorted, or one is there twice";
-            return Err(Contradiction(why.to_owned()));
+            return Err(Invalid::new(why.to_owned()));
         }
         let epoch = wire.epoch;
         if let Some(&name) = wire.condemned.iter().find(|name| name.born() > epoch) {
             // A list holds only what was listed before it was written.
             let why = format!("it condemns `{name}`, which is born after its epoch {epoch}");
-            return Err(Contradiction(why));
+            return Err(Invalid::new(why));
         }
         Ok(Self {
             epoch,

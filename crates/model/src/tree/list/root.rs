@@ -1,7 +1,8 @@
 //! Where the sections of a list lie.
 
-use super::wire::{BadList, ListReader, put_chunk, put_number};
+use super::wire::{ListReader, bad_number, put_chunk, put_number, unknown};
 use super::{Slice, StoredChunk};
+use crate::invalid::Invalid;
 use std::collections::HashMap;
 
 const VERSION: u8 = 1;
@@ -71,10 +72,10 @@ impl ListRoot {
     }
 
     /// Reads a root.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, BadList> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Invalid> {
         let mut reader = ListReader::new(bytes);
         if reader.byte()? != VERSION {
-            return Err(BadList::Unknown("a root of another version"));
+            return Err(unknown("a root of another version"));
         }
         let table = reader.chunks()?;
         let count = reader.count(20)?;
@@ -85,15 +86,15 @@ impl ListRoot {
     }
 }
 
-fn section(reader: &mut ListReader<'_>, table: &[StoredChunk]) -> Result<SectionPlace, BadList> {
+fn section(reader: &mut ListReader<'_>, table: &[StoredChunk]) -> Result<SectionPlace, Invalid> {
     let place = usize::try_from(reader.number()?).ok();
     let chunk = place.and_then(|place| table.get(place));
-    let chunk = *chunk.ok_or(BadList::Number("a chunk that is not in its table"))?;
+    let chunk = *chunk.ok_or_else(|| bad_number("a chunk that is not in its table"))?;
     let (offset, length) = (reader.small("an offset")?, reader.small("a length")?);
     let entries = reader.small("a count")?;
     let end = offset.checked_add(length);
     if end.is_none_or(|end| end > chunk.plain_len) {
-        return Err(BadList::Number("a section beyond its chunk"));
+        return Err(bad_number("a section beyond its chunk"));
     }
     Ok(SectionPlace {
         slice: Slice {

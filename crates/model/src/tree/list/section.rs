@@ -1,8 +1,11 @@
 //! Some entries of a list.
 
-use super::wire::{BadList, ListReader, put_bytes, put_chunk, put_number, put_signed};
+use super::wire::{
+    ListReader, bad_number, disorder, put_bytes, put_chunk, put_number, put_signed, unknown,
+};
 use super::{Extent, FILE_MAX, FileContent, ListRow, Slice, StoredChunk};
 use crate::digest::FileDigest;
+use crate::invalid::{Invalid, InvalidPart};
 use crate::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metadata, acl};
 use std::collections::HashMap;
 
@@ -179,7 +182,7 @@ fn drawn(path: &[u8]) -> u64 {
 }
 
 /// Reads a section, showing each entry to `show`. `after` is the last path of the section before.
-pub fn read_section<E: From<BadList>>(
+pub fn read_section<E: From<Invalid>>(
     bytes: &[u8],
     after: Option<&EntryPath>,
     mut show: impl FnMut(ListRow) -> Result<(), E>,
@@ -202,7 +205,7 @@ pub fn read_section<E: From<BadList>>(
 }
 
 /// The chunks that a section's entries lie in.
-pub fn section_chunks(bytes: &[u8]) -> Result<Vec<StoredChunk>, BadList> {
+pub fn section_chunks(bytes: &[u8]) -> Result<Vec<StoredChunk>, Invalid> {
     ListReader::new(bytes).chunks()
 }
 
@@ -215,17 +218,17 @@ struct SectionRows<'b> {
 }
 
 impl SectionRows<'_> {
-    fn next(&mut self) -> Result<ListRow, BadList> {
+    fn next(&mut self) -> Result<ListRow, Invalid> {
         let shared = self.reader.small("a path too long")? as usize;
         if shared > self.path.len() {
-            return Err(BadList::Number("a path that shares more than there is"));
+            return Err(bad_number("a path that shares more than there is"));
         }
         self.path.truncate(shared);
         self.path.extend_from_slice(self.reader.bytes()?);
-        let path = EntryPath::parse(&self.path).map_err(BadList::Path)?;
+        let path = EntryPath::parse(&self.path).invalid("the list holds a path that is not one")?;
         let comes_after = self.last.as_ref().is_none_or(|last| *last < path);
         if !comes_after || path.is_root() {
-            return Err(BadList::Disorder);
+            return Err(disorder());
         }
         self.last = Some(path.clone());
         let flags = self.reader.byte()?;
@@ -241,7 +244,7 @@ impl SectionRows<'_> {
         Ok(ListRow { entry, content })
     }
 
-    fn metadata(&mut self, flags: u8) -> Result<Metadata, BadList> {
+    fn metadata(&mut self, flags: u8) -> Result<Metadata, Invalid> {
         let mut metadata = self.before;
         if flags & SAME == 0 {
             metadata.mode = self.reader.small("a mode")?;
@@ -254,13 +257,13 @@ impl SectionRows<'_> {
             nanos: u32::from_le_bytes(self.reader.array()?),
         };
         if metadata.mode > 0o7777 || metadata.modified.nanos > 999_999_999 {
-            return Err(BadList::Number("a mode or a time"));
+            return Err(bad_number("a mode or a time"));
         }
         self.before = metadata;
         Ok(metadata)
     }
 
-    fn attributes(&mut self, flags: u8) -> Result<Vec<Attribute>, BadList> {
+    fn attributes(&mut self, flags: u8) -> Result<Vec<Attribute>, Invalid> {
         if flags & ATTRIBUTES == 0 {
             return Ok(Vec::new());
         }
@@ -272,22 +275,22 @@ impl SectionRows<'_> {
             })
         };
         let attributes: Vec<Attribute> =
-            (0..count).map(attribute).collect::<Result<_, BadList>>()?;
+            (0..count).map(attribute).collect::<Result<_, Invalid>>()?;
         let ascend = attributes
             .windows(2)
             .all(|pair| pair[0].name < pair[1].name);
         let ours = attributes.iter().all(|one| acl::is_kept(&one.name));
         if count == 0 || !ascend || !ours {
-            return Err(BadList::Number("attributes"));
+            return Err(bad_number("attributes"));
         }
         Ok(attributes)
     }
 
-    fn kind(&mut self, flags: u8) -> Result<(EntryKind, Option<FileContent>), BadList> {
+    fn kind(&mut self, flags: u8) -> Result<(EntryKind, Option<FileContent>), Invalid> {
         if flags & !(KIND | SAME | ATTRIBUTES | PIECES) != 0
             || flags & PIECES != 0 && flags & KIND != FILE
         {
-            return Err(BadList::Unknown("an entry with other flags"));
+            return Err(unknown("an entry with other flags"));
         }
         let kind = match flags & KIND {
             FILE => {
@@ -300,16 +303,17 @@ impl SectionRows<'_> {
                 target: self.reader.bytes()?.into(),
             },
             HARD_LINK => {
-                let to = EntryPath::parse(self.reader.bytes()?).map_err(BadList::Path)?;
+                let to = EntryPath::parse(self.reader.bytes()?)
+                    .invalid("the list holds a path that is not one")?;
                 EntryKind::HardLink { to }
             }
             FIFO => EntryKind::Fifo,
-            _ => return Err(BadList::Unknown("an entry of another kind")),
+            _ => return Err(unknown("an entry of another kind")),
         };
         Ok((kind, None))
     }
 
-    fn content(&mut self, size: u64, has_pieces: bool) -> Result<FileContent, BadList> {
+    fn content(&mut self, size: u64, has_pieces: bool) -> Result<FileContent, Invalid> {
         let digest = FileDigest::from_document(self.reader.array()?);
         let count = self.reader.count(2)?;
         let (mut extents, mut total) = (Vec::with_capacity(count), 0_u64);
@@ -320,19 +324,19 @@ impl SectionRows<'_> {
                 place => Extent::Stored(self.slice(place)?),
             };
             let length = extent.length();
-            total = total.checked_add(length).ok_or(BadList::Number("a size"))?;
+            total = total
+                .checked_add(length)
+                .ok_or_else(|| bad_number("a size"))?;
             if length == 0 {
-                return Err(BadList::Number("an extent without bytes"));
+                return Err(bad_number("an extent without bytes"));
             }
             extents.push(extent);
         }
         if size > FILE_MAX {
-            return Err(BadList::Number(
-                "a file larger than any that can be written",
-            ));
+            return Err(bad_number("a file larger than any that can be written"));
         }
         if total != size {
-            return Err(BadList::Number("a size that its extents do not have"));
+            return Err(bad_number("a size that its extents do not have"));
         }
         let pieces = if has_pieces {
             let place = self.reader.number()?;
@@ -347,17 +351,17 @@ impl SectionRows<'_> {
         })
     }
 
-    fn slice(&mut self, place: u64) -> Result<Slice, BadList> {
+    fn slice(&mut self, place: u64) -> Result<Slice, Invalid> {
         let index = place
             .checked_sub(1)
             .and_then(|index| usize::try_from(index).ok());
         let chunk = index.and_then(|index| self.table.get(index));
-        let chunk = *chunk.ok_or(BadList::Number("a chunk that is not in its table"))?;
+        let chunk = *chunk.ok_or_else(|| bad_number("a chunk that is not in its table"))?;
         let offset = self.reader.small("an offset")?;
         let length = self.reader.small("a length")?;
         let end = offset.checked_add(length);
         if end.is_none_or(|end| end > chunk.plain_len) {
-            return Err(BadList::Number("a slice beyond its chunk"));
+            return Err(bad_number("a slice beyond its chunk"));
         }
         Ok(Slice {
             chunk,

@@ -1,5 +1,7 @@
+use super::wire::disorder;
 use super::*;
 use crate::digest::ChunkDigest;
+use crate::invalid::Invalid;
 use crate::protocol::gc::GcEpoch;
 use crate::tree::{Attribute, EntryKind, EntryPath, FileTime, Metadata};
 use proptest::prelude::*;
@@ -114,11 +116,11 @@ fn written(rows: &[ListRow]) -> Vec<u8> {
     writer.finish()
 }
 
-fn read(bytes: &[u8]) -> Result<Vec<ListRow>, BadList> {
+fn read(bytes: &[u8]) -> Result<Vec<ListRow>, Invalid> {
     let mut rows = Vec::new();
     read_section(bytes, None, |row| {
         rows.push(row);
-        Ok::<(), BadList>(())
+        Ok::<(), Invalid>(())
     })?;
     Ok(rows)
 }
@@ -194,19 +196,13 @@ fn plain(path: &str) -> ListRow {
 
 #[test]
 fn entries_out_of_order_are_refused() {
-    assert_eq!(
-        read(&written(&[plain("b"), plain("a")])),
-        Err(BadList::Disorder)
-    );
-    assert_eq!(
-        read(&written(&[plain("a"), plain("a")])),
-        Err(BadList::Disorder)
-    );
+    assert_eq!(read(&written(&[plain("b"), plain("a")])), Err(disorder()));
+    assert_eq!(read(&written(&[plain("a"), plain("a")])), Err(disorder()));
     let after = EntryPath::parse(b"c").unwrap();
     let shown = read_section(&written(&[plain("a")]), Some(&after), |_| {
-        Ok::<(), BadList>(())
+        Ok::<(), Invalid>(())
     });
-    assert_eq!(shown, Err(BadList::Disorder));
+    assert_eq!(shown, Err(disorder()));
 }
 
 #[test]

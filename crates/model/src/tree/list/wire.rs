@@ -2,42 +2,39 @@
 
 use super::StoredChunk;
 use crate::digest::ChunkDigest;
+use crate::invalid::Invalid;
 use crate::protocol::gc::{ChunkName, GcEpoch};
-use crate::tree::BadPath;
 use crate::varint::{BadVarint, ByteReader};
 
-/// Why bytes are not a list.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadList {
-    /// They end in the middle of something.
-    #[error("the list ends in the middle of an entry")]
-    Short,
-    /// They go on after the end.
-    #[error("something follows the end of the list")]
-    Long,
-    /// A number that no build writes.
-    #[error("the list says {0}, which cannot be")]
-    Number(&'static str),
-    /// Something that a later build wrote, or that is damaged.
-    #[error("the list holds {0}, which this build does not know")]
-    Unknown(&'static str),
-    /// A path that is not one.
-    #[error("the list holds a path that is not one")]
-    Path(#[source] BadPath),
-    /// Paths do not ascend.
-    #[error("the list is not in order")]
-    Disorder,
+/// The refusal of a list that ends in the middle of something.
+fn too_short() -> Invalid {
+    Invalid::new("the list ends in the middle of an entry")
 }
 
-impl From<BadVarint> for BadList {
-    fn from(bad: BadVarint) -> Self {
-        match bad {
-            BadVarint::Short => Self::Short,
-            BadVarint::Padded => Self::Number("a number with needless digits"),
-            BadVarint::TooLarge => Self::Number("a number beyond all numbers"),
-        }
-    }
+/// The refusal of a number that no build writes.
+pub(crate) fn bad_number(what: &str) -> Invalid {
+    Invalid::new(format!("the list says {what}, which cannot be"))
+}
+
+/// The refusal of something that a later build wrote, or that is damaged.
+pub(super) fn unknown(what: &str) -> Invalid {
+    Invalid::new(format!(
+        "the list holds {what}, which this build does not know"
+    ))
+}
+
+/// The refusal of paths that do not ascend.
+pub(super) fn disorder() -> Invalid {
+    Invalid::new("the list is not in order")
+}
+
+/// Says of a number what is wrong with the list that holds it.
+fn of_list<T>(read: Result<T, BadVarint>) -> Result<T, Invalid> {
+    read.map_err(|bad| match bad {
+        BadVarint::Short => too_short(),
+        BadVarint::Padded => bad_number("a number with needless digits"),
+        BadVarint::TooLarge => bad_number("a number beyond all numbers"),
+    })
 }
 
 pub(super) use crate::varint::put as put_number;
@@ -67,49 +64,50 @@ impl<'b> ListReader<'b> {
         Self(ByteReader::new(bytes))
     }
 
-    pub(super) fn take(&mut self, length: usize) -> Result<&'b [u8], BadList> {
-        Ok(self.0.take(length)?)
+    pub(super) fn take(&mut self, length: usize) -> Result<&'b [u8], Invalid> {
+        of_list(self.0.take(length))
     }
 
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], BadList> {
-        Ok(self.0.array()?)
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Invalid> {
+        of_list(self.0.array())
     }
 
-    pub(super) fn byte(&mut self) -> Result<u8, BadList> {
-        Ok(self.0.byte()?)
+    pub(super) fn byte(&mut self) -> Result<u8, Invalid> {
+        of_list(self.0.byte())
     }
 
-    pub(super) fn number(&mut self) -> Result<u64, BadList> {
-        Ok(self.0.varint()?)
+    pub(super) fn number(&mut self) -> Result<u64, Invalid> {
+        of_list(self.0.varint())
     }
 
-    pub(super) fn signed(&mut self) -> Result<i64, BadList> {
+    pub(super) fn signed(&mut self) -> Result<i64, Invalid> {
         let number = self.number()?;
         Ok((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
     }
 
-    pub(super) fn small(&mut self, what: &'static str) -> Result<u32, BadList> {
-        u32::try_from(self.number()?).map_err(|_| BadList::Number(what))
+    pub(super) fn small(&mut self, what: &str) -> Result<u32, Invalid> {
+        let number = self.number()?;
+        u32::try_from(number).ok().ok_or_else(|| bad_number(what))
     }
 
     /// How many things follow, each at least `least` bytes long: a lie is found before memory is set aside for it.
-    pub(super) fn count(&mut self, least: usize) -> Result<usize, BadList> {
-        let count = usize::try_from(self.number()?).map_err(|_| BadList::Short)?;
+    pub(super) fn count(&mut self, least: usize) -> Result<usize, Invalid> {
+        let count = usize::try_from(self.number()?).ok().ok_or_else(too_short)?;
         if count
             .checked_mul(least)
             .is_none_or(|bytes| bytes > self.0.remaining())
         {
-            return Err(BadList::Short);
+            return Err(too_short());
         }
         Ok(count)
     }
 
-    pub(super) fn bytes(&mut self) -> Result<&'b [u8], BadList> {
+    pub(super) fn bytes(&mut self) -> Result<&'b [u8], Invalid> {
         let length = self.count(1)?;
         self.take(length)
     }
 
-    pub(super) fn chunk(&mut self) -> Result<StoredChunk, BadList> {
+    pub(super) fn chunk(&mut self) -> Result<StoredChunk, Invalid> {
         let digest = ChunkDigest::from_document(self.array()?);
         let born = GcEpoch::from_number(self.small("an epoch too large")?);
         let plain_len = self.small("a chunk too long")?;
@@ -117,16 +115,16 @@ impl<'b> ListReader<'b> {
         Ok(StoredChunk { name, plain_len })
     }
 
-    pub(super) fn chunks(&mut self) -> Result<Vec<StoredChunk>, BadList> {
+    pub(super) fn chunks(&mut self) -> Result<Vec<StoredChunk>, Invalid> {
         let count = self.count(34)?;
         (0..count).map(|_| self.chunk()).collect()
     }
 
-    pub(super) fn end(&self) -> Result<(), BadList> {
+    pub(super) fn end(&self) -> Result<(), Invalid> {
         if self.0.is_empty() {
             Ok(())
         } else {
-            Err(BadList::Long)
+            Err(Invalid::new("something follows the end of the list"))
         }
     }
 }

@@ -5,7 +5,8 @@ use super::super::page::{LONGEST, PageFormat, Paging, SHORTEST};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use stasis_engine::kind::workspace::RunMode;
-use stasis_engine::model::workspace::{BadReference, CheckpointName, CheckpointRef};
+use stasis_engine::model::invalid::Invalid;
+use stasis_engine::model::workspace::{CheckpointName, CheckpointRef};
 
 /// Only show what would be done
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
@@ -72,11 +73,11 @@ pub(super) fn paging(
 
 pub(super) fn name(text: Option<&str>) -> Result<Option<CheckpointName>, CallFailure> {
     let parsed = text.map(str::parse).transpose();
-    parsed.map_err(|bad: BadReference| CallFailure::Params(format!("`name` cannot be used: {bad}")))
+    parsed.map_err(|bad: Invalid| CallFailure::Params(format!("`name` cannot be used: {bad}")))
 }
 
 pub(super) fn checkpoint(text: &str) -> Result<CheckpointRef, CallFailure> {
-    text.parse().map_err(|bad: BadReference| {
+    text.parse().map_err(|bad: Invalid| {
         CallFailure::Params(format!(
             "{bad}; give a checkpoint as `cp-N` or by its name, as snapshots_list shows it"
         ))

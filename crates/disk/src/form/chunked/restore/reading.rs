@@ -5,7 +5,7 @@ use crate::form::chunked::list::ListReader;
 use crate::form::chunked::{ChunkError, ChunkSource, fetch};
 use crate::tree::write::WriteLimits;
 use stasis_model::digest::TreeDigest;
-use stasis_model::format::chunk::BadChunk;
+use stasis_model::format::chunk::other_payload;
 use stasis_model::format::manifest::FileList;
 use stasis_model::tree::canonical::TreeHasher;
 use stasis_model::tree::list::{FileContent, ListRow, StoredChunk};
@@ -47,7 +47,7 @@ pub fn fetch_stored(source: &dyn ChunkSource, chunk: &StoredChunk) -> Result<Vec
     }
     Err(ChunkError::Damaged {
         name: chunk.name,
-        source: BadChunk::Payload,
+        source: other_payload(),
     })
 }
 

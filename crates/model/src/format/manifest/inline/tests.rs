@@ -85,7 +85,7 @@ fn a_document_that_breaks_the_rules_of_lists_is_refused() {
     disordered.swap(0, 1);
     assert_eq!(
         manifest(disordered).list(),
-        Err(BadInline::List(BadList::Disorder))
+        Err(not_a_list(Invalid::new("the list is not in order")))
     );
 
     let mut beyond = tree();
@@ -96,7 +96,9 @@ fn a_document_that_breaks_the_rules_of_lists_is_refused() {
     slice.offset = 39;
     assert_eq!(
         manifest(beyond).list(),
-        Err(BadInline::List(BadList::Number("a slice beyond its chunk")))
+        Err(not_a_list(Invalid::new(
+            "the list says a slice beyond its chunk, which cannot be"
+        )))
     );
 }
 
@@ -106,7 +108,9 @@ fn a_document_with_a_feature_of_tomorrow_is_refused() {
     manifest.incompat.push("sparse-lists".to_owned());
     assert_eq!(
         manifest.list(),
-        Err(BadInline::Incompatible("sparse-lists".to_owned()))
+        Err(Invalid::new(
+            "the snapshot needs `sparse-lists`, which this build does not know"
+        ))
     );
 }
 
@@ -117,5 +121,5 @@ fn a_link_with_content_is_refused() {
         .unwrap()
         .replacen("\"symlink\"", "\"file\"", 1);
     let read: SnapshotManifest = document::parse(text.as_bytes()).unwrap();
-    assert_eq!(read.list(), Err(BadInline::Kind));
+    assert_eq!(read.list(), Err(two_kinds()));
 }
