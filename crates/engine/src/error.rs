@@ -28,7 +28,6 @@ use stasis_model::id::{Lineage, OpId, SnapshotId, TenantId};
 use stasis_model::invalid::Invalid;
 use stasis_model::protocol::operation::UnsettledChange;
 use stasis_model::workspace::NoSlot;
-use stasis_quiesce::browser::VersionError;
 pub use stasis_quiesce::group::GroupError;
 pub use stasis_store::bucket::{BucketError, BucketErrorKind};
 pub use stasis_store::documents::lineages::{LineageError, ReadError};
@@ -236,12 +235,6 @@ impl From<WorkspaceError> for Error {
 impl From<StagingViewError> for Error {
     fn from(error: StagingViewError) -> Self {
         ProjectError::from(error).into()
-    }
-}
-
-impl From<VersionError> for Error {
-    fn from(error: VersionError) -> Self {
-        ProfileError::from(error).into()
     }
 }
 

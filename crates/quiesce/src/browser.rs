@@ -5,9 +5,9 @@
 //! browser listens there. A lock or a port file that an earlier run left behind proves nothing.
 
 mod cdp;
-mod cdp_error;
 mod cookies;
 mod endpoint;
+mod error;
 mod evidence;
 #[cfg(test)]
 mod fake_browser;
@@ -16,9 +16,9 @@ mod stop;
 mod users;
 mod version;
 
-pub use cdp_error::CdpError;
 pub use cookies::{count_cookies, is_ready};
+pub use error::BrowserError;
 pub use flush::{Flushed, flush_cookies};
-pub use stop::{BrowserExit, BrowserStopError, BrowserStopped, StopSettings, stop};
+pub use stop::{BrowserExit, BrowserStopped, StopSettings, stop};
 pub use users::{DirectoryUser, ProcessRole, has_stale_lock, users_of};
-pub use version::{NAMES, VersionError, is_browser_name, version};
+pub use version::{NAMES, is_browser_name, version};

@@ -114,7 +114,7 @@ impl Docker {
         let [id, status, pid, started] = words[..] else {
             return Err(docker_error(stdout));
         };
-        let pid = pid.parse().map_err(|_| docker_error(stdout))?;
+        let pid = pid.parse().ok().ok_or_else(|| docker_error(stdout))?;
         let is_id = id.len() >= 12 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
         let container = Container {
             docker: self.clone(),

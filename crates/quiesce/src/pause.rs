@@ -11,33 +11,10 @@
 
 use crate::docker::{Container, ContainerState};
 pub use crate::freeze::FreezeSettings as PauseSettings;
-use crate::freeze::{FreezeError, Frozen};
+use crate::freeze::Frozen;
 use crate::process::Process;
-use crate::service::{Service, ServiceLookup, Status};
+use crate::service::{Service, ServiceError, ServiceLookup, Status};
 use std::time::Duration;
-
-/// Why services were not held still, or may not run again.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PauseError {
-    /// Another process or user paused it, and may let it run at any moment.
-    #[error("service `{service}` was already paused by somebody else")]
-    AlreadyPaused {
-        /// Which service.
-        service: String,
-    },
-    /// It is unknown what it does.
-    #[error("service `{service}` cannot be held still: {why}")]
-    Unclear {
-        /// Which service.
-        service: String,
-        /// What is in the way.
-        why: String,
-    },
-    /// They could not be held, or not be released.
-    #[error("could not hold the services still and let them run again")]
-    Freeze(#[source] FreezeError),
-}
 
 /// Services run again.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,16 +54,15 @@ struct PausedService {
 }
 
 impl PausedService {
-    fn look(service: &Service) -> Result<Self, PauseError> {
+    fn look(service: &Service) -> Result<Self, ServiceError> {
         let found = service.find();
-        let name = || service.name.clone();
         match found.status() {
             Status::Running { .. } | Status::Stopped => {}
-            Status::Paused => return Err(PauseError::AlreadyPaused { service: name() }),
-            Status::Unknown(why) => {
-                let service = name();
-                return Err(PauseError::Unclear { service, why });
+            Status::Paused => {
+                let service = service.name.clone();
+                return Err(ServiceError::AlreadyPaused { service });
             }
+            Status::Unknown(why) => return Err(service.unclear("held still", why)),
         }
         let service = service.clone();
         Ok(Self { service, found })
@@ -129,8 +105,8 @@ impl Paused {
     /// Holds all of them still, with everything they started. Blocks for as long as that takes.
     ///
     /// A service that does not run is left alone, and watched: it must not begin meanwhile.
-    pub fn hold(services: &[&Service], settings: &PauseSettings) -> Result<Self, PauseError> {
-        let members: Result<Vec<PausedService>, PauseError> = services
+    pub fn hold(services: &[&Service], settings: &PauseSettings) -> Result<Self, ServiceError> {
+        let members: Result<Vec<PausedService>, ServiceError> = services
             .iter()
             .map(|service| PausedService::look(service))
             .collect();
@@ -144,7 +120,7 @@ impl Paused {
             None
         } else {
             let frozen = Frozen::freeze_with(&containers, &processes, settings);
-            Some(frozen.map_err(PauseError::Freeze)?)
+            Some(frozen?)
         };
         Ok(Self { frozen, members })
     }
@@ -160,11 +136,10 @@ impl Paused {
     }
 
     /// Lets all run again, and says whether they stood still for the whole time.
-    pub fn resume(self) -> Result<Resumed, PauseError> {
+    pub fn resume(self) -> Result<Resumed, ServiceError> {
         let changed = self.members.iter().filter(|member| member.has_changed());
         let changed = changed.map(|member| member.service.name.clone()).collect();
-        let thawed = self.frozen.map(Frozen::thaw).transpose();
-        let thawed = thawed.map_err(PauseError::Freeze)?;
+        let thawed = self.frozen.map(Frozen::thaw).transpose()?;
         Ok(Resumed {
             paused_for: thawed.map_or(Duration::ZERO, |thawed| thawed.frozen_for),
             expired: thawed.is_some_and(|thawed| thawed.expired),

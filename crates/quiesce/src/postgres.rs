@@ -24,7 +24,7 @@ mod name;
 mod restore;
 mod tables;
 
-pub use connection::{BadConnection, Connection};
+pub use connection::Connection;
 pub use dump::{Dumped, dump};
 pub use leftover::{LeftoverDatabase, drop_leftover, leftovers};
 pub use name::Tag;

@@ -12,6 +12,7 @@
 //! service, because the time of the start differs. The session matters for a pause too: when the parent of a process group in
 //! our own session dies while the group stands still, the kernel sends SIGHUP to it.
 
+mod error;
 mod health;
 mod launch;
 mod pid_file;
@@ -24,14 +25,14 @@ use crate::hook::{self, HookCommand};
 use crate::invocation::{CommandSpec, Invocation};
 use crate::process::{Process, ProcessInfo, ProcessState};
 use crate::watchdog::HelperCommand;
-pub use health::{HealthCheck, HealthError, Healthy, Probe};
+pub use error::ServiceError;
+pub use health::{HealthCheck, Healthy, Probe};
 pub use launch::run as launch;
-pub use start::StartError;
 use stasis_model::failure::Failure;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
-pub use stop::{ServiceStopError, ServiceStopped};
+pub use stop::ServiceStopped;
 
 /// How long a container may take to be looked at.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -129,6 +130,16 @@ impl Service {
             Handling::Docker { docker, container } => docker.look(container).map(of_info),
         };
         found.unwrap_or_else(|error| ServiceLookup::Unclear(error.to_string()))
+    }
+
+    /// The refusal to do something to it, because of `why`.
+    pub(crate) fn unclear(&self, wanted: &'static str, why: String) -> ServiceError {
+        let service = self.name.clone();
+        ServiceError::Unclear {
+            service,
+            wanted,
+            why,
+        }
     }
 
     async fn inspect(&self, docker: &Docker, container: &str) -> io::Result<ServiceLookup> {

@@ -5,7 +5,7 @@ use stasis_disk::crypt::KeyError;
 use stasis_model::failure::{Failure, Kinded};
 use stasis_model::id::{ChromeMajor, Lineage, OpId, ProfileRef};
 use stasis_model::upgrade::UpgradeRefusal;
-use stasis_quiesce::browser::{BrowserStopError, CdpError, VersionError};
+use stasis_quiesce::browser::BrowserError;
 use stasis_quiesce::freeze::FreezeError;
 use stasis_store::documents::lineages::ReadError;
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ pub enum ProfileError {
         dir: PathBuf,
         /// Why.
         #[source]
-        source: BrowserStopError,
+        source: BrowserError,
     },
     /// Nobody can tell whether a browser uses the directory.
     #[error("could not find out who uses `{}`", .dir.display())]
@@ -87,10 +87,10 @@ pub enum ProfileError {
     },
     /// A browser did not say which one it is.
     #[error("the browser did not say its version")]
-    Version(#[from] VersionError),
+    Version(#[source] BrowserError),
     /// The browser did not answer.
     #[error("the browser could not be asked for its cookies")]
-    Asked(#[source] CdpError),
+    Asked(#[source] BrowserError),
     /// The browser did not stay.
     #[error("the browser ended with exit code {0} before it could be asked for its cookies")]
     BrowserEnded(i32),

@@ -6,9 +6,8 @@ use stasis_disk::tree::staging_view::StagingViewError;
 use stasis_model::failure::{Failure, Kinded};
 use stasis_model::id::{ProjectId, SnapshotId, VolumeName};
 use stasis_model::invalid::Invalid;
-use stasis_quiesce::pause::PauseError;
-use stasis_quiesce::postgres::{BadConnection, PostgresError};
-use stasis_quiesce::service::{HealthError, ServiceStopError, StartError};
+use stasis_quiesce::postgres::PostgresError;
+use stasis_quiesce::service::ServiceError;
 use stasis_quiesce::sqlite::SqliteError;
 use std::path::PathBuf;
 
@@ -151,7 +150,7 @@ pub enum ProjectError {
         volume: VolumeName,
         /// Why.
         #[source]
-        source: BadConnection,
+        source: Invalid,
     },
     /// A restore came to no end.
     #[error(
@@ -170,16 +169,16 @@ pub enum ProjectError {
     Hook(Box<ServiceHookRun>),
     /// A program did not start.
     #[error(transparent)]
-    Start(StartError),
+    Start(ServiceError),
     /// A program did not stop.
     #[error(transparent)]
-    Stop(ServiceStopError),
+    Stop(ServiceError),
     /// A program is not well.
     #[error(transparent)]
-    Unhealthy(HealthError),
+    Unhealthy(ServiceError),
     /// Programs could not be paused.
     #[error("the programs that write `{}` could not be paused", joined(.0))]
-    Pause(Vec<VolumeName>, #[source] PauseError),
+    Pause(Vec<VolumeName>, #[source] ServiceError),
     /// They did not stand still for the whole time.
     #[error("the programs that write `{}` did not stand still while it was cloned ({}): nothing was kept", joined(.volumes), .why)]
     PauseBroken {

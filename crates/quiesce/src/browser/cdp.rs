@@ -1,7 +1,7 @@
 //! A conversation with a browser over its debugging protocol: one question, one answer.
 
-use super::cdp_error::CdpError;
 use super::endpoint::DebugEndpoint;
+use super::error::BrowserError;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -12,10 +12,6 @@ use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
 /// A browser with hundreds of tabs describes them in less.
 const LARGEST_ANSWER: usize = 16 << 20;
 
-fn broken(error: SocketError) -> CdpError {
-    CdpError::Connection(Box::new(error))
-}
-
 /// An open conversation.
 #[derive(Debug)]
 pub(super) struct Cdp {
@@ -24,16 +20,16 @@ pub(super) struct Cdp {
 }
 
 impl Cdp {
-    pub(super) async fn connect(endpoint: &DebugEndpoint) -> Result<Self, CdpError> {
+    pub(super) async fn connect(endpoint: &DebugEndpoint) -> Result<Self, BrowserError> {
         let stream = TcpStream::connect(endpoint.address).await;
-        let stream = stream.map_err(|source| broken(SocketError::Io(source)))?;
+        let stream = stream.map_err(SocketError::Io)?;
         let url = format!("ws://{}{}", endpoint.address, endpoint.path);
         let config = WebSocketConfig::default()
             .max_message_size(Some(LARGEST_ANSWER))
             .max_frame_size(Some(LARGEST_ANSWER));
         let connecting =
             tokio_tungstenite::client_async_with_config(url, stream, Some(config)).await;
-        let (socket, _) = connecting.map_err(broken)?;
+        let (socket, _) = connecting?;
         Ok(Self { socket, last_id: 0 })
     }
 
@@ -43,7 +39,7 @@ impl Cdp {
         method: &'static str,
         parameters: Value,
         session: Option<&str>,
-    ) -> Result<Value, CdpError> {
+    ) -> Result<Value, BrowserError> {
         self.last_id += 1;
         let id = self.last_id;
         let mut question = json!({"id": id, "method": method, "params": parameters});
@@ -51,21 +47,21 @@ impl Cdp {
             question["sessionId"] = session.into();
         }
         let question = Message::text(question.to_string());
-        self.socket.send(question).await.map_err(broken)?;
+        self.socket.send(question).await?;
         loop {
             let heard = self.socket.next().await;
-            let heard = match heard.transpose().map_err(broken)? {
-                None | Some(Message::Close(_)) => return Err(CdpError::HungUp { method }),
+            let heard = match heard.transpose()? {
+                None | Some(Message::Close(_)) => return Err(BrowserError::HungUp { method }),
                 Some(Message::Text(text)) => serde_json::from_str::<Value>(&text),
                 Some(_) => continue,
             };
-            let mut heard = heard.map_err(|_| CdpError::NotUnderstood { method })?;
+            let mut heard = heard.ok().ok_or(BrowserError::NotUnderstood { method })?;
             // Events, and answers to questions that were given up, are of no interest.
             if heard["id"] != id {
                 continue;
             }
             return match heard.get("error") {
-                Some(error) => Err(CdpError::Refused {
+                Some(error) => Err(BrowserError::Refused {
                     method,
                     message: cut_short(error["message"].as_str().unwrap_or_default()),
                 }),

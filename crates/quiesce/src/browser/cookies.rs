@@ -1,6 +1,6 @@
 //! How many cookies a running browser has, by site; never what they say.
 
-use super::cdp_error::CdpError;
+use super::error::BrowserError;
 use super::flush::connect;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -11,13 +11,13 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Counts the cookies that the browser in this directory can read, by their domain.
-pub async fn count_cookies(directory: &Path) -> Result<BTreeMap<String, u64>, CdpError> {
+pub async fn count_cookies(directory: &Path) -> Result<BTreeMap<String, u64>, BrowserError> {
     let counting = async {
         let mut browser = connect(directory).await?;
         let method = "Storage.getCookies";
         let answer = browser.ask(method, json!({}), None).await?;
         let cookies = answer["cookies"].as_array();
-        let cookies = cookies.ok_or(CdpError::NotUnderstood { method })?;
+        let cookies = cookies.ok_or(BrowserError::NotUnderstood { method })?;
         let mut sites = BTreeMap::new();
         for domain in cookies
             .iter()
@@ -27,10 +27,8 @@ pub async fn count_cookies(directory: &Path) -> Result<BTreeMap<String, u64>, Cd
         }
         Ok(sites)
     };
-    let silent = |_| CdpError::Silent { limit: LIMIT };
-    tokio::time::timeout(LIMIT, counting)
-        .await
-        .map_err(silent)?
+    let counted = tokio::time::timeout(LIMIT, counting).await;
+    counted.unwrap_or(Err(BrowserError::Silent { limit: LIMIT }))
 }
 
 /// Whether the browser in this directory can be spoken to by now.
@@ -39,7 +37,7 @@ pub async fn is_ready(directory: &Path) -> bool {
         let mut browser = connect(directory).await?;
         browser.ask("Browser.getVersion", json!({}), None).await
     };
-    let answered: Result<Result<Value, CdpError>, _> =
+    let answered: Result<Result<Value, BrowserError>, _> =
         tokio::time::timeout(Duration::from_secs(2), asking).await;
     matches!(answered, Ok(Ok(_)))
 }

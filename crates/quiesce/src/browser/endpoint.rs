@@ -3,7 +3,7 @@
 //! `DevToolsActivePort` is written at start and never removed: the port in it may belong to any process by now. It is used
 //! only if every socket that would be reached there is held by a process of this browser.
 
-use super::cdp_error::CdpError;
+use super::error::BrowserError;
 use super::evidence::Directory;
 use crate::process::Process;
 use std::collections::BTreeSet;
@@ -20,13 +20,13 @@ pub(super) struct DebugEndpoint {
 
 impl DebugEndpoint {
     /// Finds where the processes of the browser in this directory listen.
-    pub(super) fn find(directory: &Directory, family: &[Process]) -> Result<Self, CdpError> {
-        let (port, path) = read(directory).ok_or(CdpError::NoPort)?;
+    pub(super) fn find(directory: &Directory, family: &[Process]) -> Result<Self, BrowserError> {
+        let (port, path) = read(directory).ok_or(BrowserError::NoPort)?;
         let listeners = listeners(port);
-        let (ip, inodes) = reached(&listeners).ok_or(CdpError::NotItsPort { port })?;
+        let (ip, inodes) = reached(&listeners).ok_or(BrowserError::NotItsPort { port })?;
         let sockets: BTreeSet<u64> = family.iter().flat_map(sockets_of).collect();
         if !inodes.is_subset(&sockets) {
-            return Err(CdpError::NotItsPort { port });
+            return Err(BrowserError::NotItsPort { port });
         }
         let address = SocketAddr::new(ip, port);
         Ok(Self { address, path })
@@ -144,7 +144,7 @@ mod tests {
 
         assert_eq!(found.address, listener.local_addr().unwrap());
         assert_eq!(found.path, "/devtools/browser/a-1");
-        assert!(matches!(foreign, CdpError::NotItsPort { port: p } if p == port));
+        assert!(matches!(foreign, BrowserError::NotItsPort { port: p } if p == port));
     }
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
 
         let stale = DebugEndpoint::find(&directory, &[]).unwrap_err();
 
-        assert!(matches!(stale, CdpError::NotItsPort { .. }));
+        assert!(matches!(stale, BrowserError::NotItsPort { .. }));
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //! again.
 
 use super::cdp::Cdp;
-use super::cdp_error::CdpError;
 use super::endpoint::DebugEndpoint;
+use super::error::BrowserError;
 use super::evidence::Directory;
 use super::users::{ProcessRole, users_of};
 use crate::process::Process;
@@ -34,16 +34,14 @@ pub struct Flushed {
 ///
 /// A cookie that was set before this call is in the database when it returns. Nothing else is promised: what pages keep
 /// in local storage may still be held back.
-pub async fn flush_cookies(directory: &Path) -> Result<Flushed, CdpError> {
+pub async fn flush_cookies(directory: &Path) -> Result<Flushed, BrowserError> {
     let began = Instant::now();
     let flushing = async {
         let mut browser = connect(directory).await?;
         flush(&mut browser).await
     };
-    let silent = |_| CdpError::Silent { limit: LIMIT };
-    tokio::time::timeout(LIMIT, flushing)
-        .await
-        .map_err(silent)??;
+    let flushed = tokio::time::timeout(LIMIT, flushing).await;
+    flushed.unwrap_or(Err(BrowserError::Silent { limit: LIMIT }))?;
     let took = began.elapsed();
     tracing::debug!(
         took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
@@ -53,13 +51,13 @@ pub async fn flush_cookies(directory: &Path) -> Result<Flushed, CdpError> {
 }
 
 /// Speaks to the browser that works in the directory.
-pub(super) async fn connect(directory: &Path) -> Result<Cdp, CdpError> {
+pub(super) async fn connect(directory: &Path) -> Result<Cdp, BrowserError> {
     let users = users_of(directory)?;
     if users
         .first()
         .is_none_or(|user| user.role != ProcessRole::Browser)
     {
-        return Err(CdpError::NotRunning);
+        return Err(BrowserError::NotRunning);
     }
     let family = users
         .into_iter()
@@ -69,11 +67,11 @@ pub(super) async fn connect(directory: &Path) -> Result<Cdp, CdpError> {
     Cdp::connect(&DebugEndpoint::find(&opened, &family)?).await
 }
 
-async fn flush(browser: &mut Cdp) -> Result<(), CdpError> {
+async fn flush(browser: &mut Cdp) -> Result<(), BrowserError> {
     if let Some(page) = any_page(browser).await? {
         match flush_as(browser, &page).await {
             // It may be closed by now, or be one that accepts no connection.
-            Err(CdpError::Refused { .. }) => {}
+            Err(BrowserError::Refused { .. }) => {}
             settled => return settled,
         }
     }
@@ -86,7 +84,7 @@ async fn flush(browser: &mut Cdp) -> Result<(), CdpError> {
 }
 
 /// A page that keeps its cookies where the user data directory does.
-async fn any_page(browser: &mut Cdp) -> Result<Option<String>, CdpError> {
+async fn any_page(browser: &mut Cdp) -> Result<Option<String>, BrowserError> {
     let private = list(browser, "Target.getBrowserContexts", "browserContextIds").await?;
     let targets = list(browser, "Target.getTargets", "targetInfos").await?;
     let mut pages = targets.iter().filter(|target| {
@@ -95,24 +93,28 @@ async fn any_page(browser: &mut Cdp) -> Result<Option<String>, CdpError> {
     Ok(pages.find_map(|page| text(page, "targetId")))
 }
 
-async fn list(browser: &mut Cdp, method: &'static str, name: &str) -> Result<Vec<Value>, CdpError> {
+async fn list(
+    browser: &mut Cdp,
+    method: &'static str,
+    name: &str,
+) -> Result<Vec<Value>, BrowserError> {
     let answer = browser.ask(method, json!({}), None).await?;
     let list = answer[name].as_array();
-    list.cloned().ok_or(CdpError::NotUnderstood { method })
+    list.cloned().ok_or(BrowserError::NotUnderstood { method })
 }
 
-async fn open_blank(browser: &mut Cdp) -> Result<String, CdpError> {
+async fn open_blank(browser: &mut Cdp) -> Result<String, BrowserError> {
     let blank = json!({"url": "about:blank", "background": true});
     let method = "Target.createTarget";
     let answer = browser.ask(method, blank, None).await?;
-    text(&answer, "targetId").ok_or(CdpError::NotUnderstood { method })
+    text(&answer, "targetId").ok_or(BrowserError::NotUnderstood { method })
 }
 
-async fn flush_as(browser: &mut Cdp, page: &str) -> Result<(), CdpError> {
+async fn flush_as(browser: &mut Cdp, page: &str) -> Result<(), BrowserError> {
     let method = "Target.attachToTarget";
     let attach = json!({"targetId": page, "flatten": true});
     let answer = browser.ask(method, attach, None).await?;
-    let session = text(&answer, "sessionId").ok_or(CdpError::NotUnderstood { method })?;
+    let session = text(&answer, "sessionId").ok_or(BrowserError::NotUnderstood { method })?;
     let cookies = json!({"origin": UNUSED_ORIGIN, "storageTypes": "cookies"});
     let method = "Storage.clearDataForOrigin";
     let flushed = browser.ask(method, cookies, Some(&session)).await;

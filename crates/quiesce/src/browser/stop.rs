@@ -14,15 +14,14 @@
 //! because there is no port or because it failed at once, falls to the next.
 
 use super::cdp::Cdp;
-use super::cdp_error::CdpError;
 use super::endpoint::DebugEndpoint;
+use super::error::BrowserError;
 use super::evidence::Directory;
 use super::users::{DirectoryUser, ProcessRole, users_of};
 use crate::process::{LOOK, PROC, Process, ProcessId, ProcessTable};
 use rustix::process::Signal;
 use serde_json::json;
-use stasis_model::failure::{AtPath, Failure};
-use std::io;
+use stasis_model::failure::AtPath;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -83,38 +82,6 @@ impl BrowserStopped {
     }
 }
 
-/// Why a browser still runs, or may.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BrowserStopError {
-    /// It is not known who uses the directory.
-    #[error("could not find the browser")]
-    Users(#[from] Failure),
-    /// The process that was named works elsewhere.
-    #[error("process {pid} does not work in `{}`", .directory.display())]
-    NotItsBrowser {
-        /// Which process.
-        pid: u32,
-        /// In which directory it should work.
-        directory: PathBuf,
-    },
-    /// It may not be signalled, say because it belongs to another user.
-    #[error("could not signal process {pid}")]
-    Signal {
-        /// Which process.
-        pid: u32,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-    /// Some processes are there even after SIGKILL, say because a disk does not answer.
-    #[error("process {pid} of the browser was killed and has not ended")]
-    Survived {
-        /// The first of them.
-        pid: u32,
-    },
-}
-
 /// Stops the browser that works in a directory, with all its processes.
 ///
 /// `pid` names the browser, or its launcher, where the caller knows: a live process that is neither is refused
@@ -123,7 +90,7 @@ pub async fn stop(
     directory: &Path,
     pid: Option<u32>,
     settings: StopSettings,
-) -> Result<BrowserStopped, BrowserStopError> {
+) -> Result<BrowserStopped, BrowserError> {
     let began = Instant::now();
     let mut processes =
         BrowserProcesses::find(directory, began + LAUNCH.min(settings.timeout / 8)).await?;
@@ -153,7 +120,7 @@ pub async fn stop(
         processes.wait_until_gone(began + settings.timeout).await?;
     }
     match processes.members.first() {
-        Some(process) => Err(BrowserStopError::Survived { pid: process.pid() }),
+        Some(process) => Err(BrowserError::Survived { pid: process.pid() }),
         None => Ok(BrowserStopped {
             how,
             took: began.elapsed(),
@@ -185,7 +152,7 @@ struct BrowserProcesses {
 
 impl BrowserProcesses {
     /// Finds them; a script that is about to become the browser has until `deadline`.
-    async fn find(directory: &Path, deadline: Instant) -> Result<Self, BrowserStopError> {
+    async fn find(directory: &Path, deadline: Instant) -> Result<Self, BrowserError> {
         loop {
             let users = users_of(directory)?;
             let with = |wanted: fn(ProcessRole) -> bool| -> Vec<Process> {
@@ -207,7 +174,7 @@ impl BrowserProcesses {
     }
 
     /// Refuses a live process that is neither of the browser nor above it.
-    fn check(&self, pid: Option<u32>) -> Result<(), BrowserStopError> {
+    fn check(&self, pid: Option<u32>) -> Result<(), BrowserError> {
         let table = ProcessTable::read().at(LOOK, PROC)?;
         let Some(pid) = pid else {
             return Ok(());
@@ -217,7 +184,7 @@ impl BrowserProcesses {
         let belongs = known.any(|process| process.pid() == pid || above(process));
         let lives = table.living().any(|row| row.pid() == pid);
         if lives && !belongs {
-            return Err(BrowserStopError::NotItsBrowser {
+            return Err(BrowserError::NotItsBrowser {
                 pid,
                 directory: self.directory.clone(),
             });
@@ -226,7 +193,7 @@ impl BrowserProcesses {
     }
 
     /// Takes the next step; returns whether a process was there to be asked.
-    async fn ask(&self, step: BrowserExit, until: Instant) -> Result<bool, BrowserStopError> {
+    async fn ask(&self, step: BrowserExit, until: Instant) -> Result<bool, BrowserError> {
         match step {
             BrowserExit::NotRunning => Ok(false),
             BrowserExit::Closed => Ok(self.close(until).await),
@@ -242,10 +209,9 @@ impl BrowserProcesses {
         let _ = signal(&self.browsers, Signal::CONT);
         let until = until.min(Instant::now() + ANSWER);
         let asked = tokio::time::timeout_at(until, self.ask_to_close()).await;
-        let silent = |_| CdpError::Silent { limit: ANSWER };
-        match asked.map_err(silent).flatten() {
+        match asked.unwrap_or(Err(BrowserError::Silent { limit: ANSWER })) {
             // It may hang up instead of answering.
-            Ok(()) | Err(CdpError::HungUp { .. }) => true,
+            Ok(()) | Err(BrowserError::HungUp { .. }) => true,
             Err(error) => {
                 tracing::debug!(%error, "the browser could not be asked to close");
                 false
@@ -253,7 +219,7 @@ impl BrowserProcesses {
         }
     }
 
-    async fn ask_to_close(&self) -> Result<(), CdpError> {
+    async fn ask_to_close(&self) -> Result<(), BrowserError> {
         let directory =
             Directory::open(&self.directory).at("open the directory", &self.directory)?;
         let endpoint = DebugEndpoint::find(&directory, &self.members)?;
@@ -265,7 +231,7 @@ impl BrowserProcesses {
     }
 
     /// Waits until all have ended, or until the deadline.
-    async fn wait_until_gone(&mut self, deadline: Instant) -> Result<(), BrowserStopError> {
+    async fn wait_until_gone(&mut self, deadline: Instant) -> Result<(), BrowserError> {
         while !self.is_gone()? && Instant::now() < deadline {
             tokio::time::sleep(TICK).await;
         }
@@ -273,7 +239,7 @@ impl BrowserProcesses {
     }
 
     /// Whether all have ended, those included that were started meanwhile.
-    fn is_gone(&mut self) -> Result<bool, BrowserStopError> {
+    fn is_gone(&mut self) -> Result<bool, BrowserError> {
         self.add_new_members()?;
         self.members.retain(Process::is_running);
         self.browsers.retain(Process::is_running);
@@ -292,7 +258,7 @@ impl BrowserProcesses {
         Ok(self.members.is_empty())
     }
 
-    fn add_new_members(&mut self) -> Result<(), BrowserStopError> {
+    fn add_new_members(&mut self) -> Result<(), BrowserError> {
         let table = ProcessTable::read().at(LOOK, PROC)?;
         let known: Vec<ProcessId> = self.members.iter().map(Process::identity).collect();
         let family = table.family(&known);
@@ -308,10 +274,10 @@ impl BrowserProcesses {
 }
 
 /// Signals all; returns whether any was there to receive it.
-fn signal(processes: &[Process], signal: Signal) -> Result<bool, BrowserStopError> {
+fn signal(processes: &[Process], signal: Signal) -> Result<bool, BrowserError> {
     let mut heard = false;
     for process in processes {
-        let failed = |source| BrowserStopError::Signal {
+        let failed = |source| BrowserError::Signal {
             pid: process.pid(),
             source,
         };

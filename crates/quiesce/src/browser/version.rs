@@ -1,35 +1,16 @@
 //! Which browser a command starts.
 
+use super::error::BrowserError;
 use crate::programs;
-use std::path::{Path, PathBuf};
-
-/// Why the version of a browser is not known.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum VersionError {
-    /// It could not be started, failed, or said nothing in time.
-    #[error("`{} --version` gave no answer", .program.display())]
-    NoAnswer {
-        /// Which program.
-        program: PathBuf,
-    },
-    /// It said something without a version in it.
-    #[error("`{} --version` answered `{answer}`, which names no version", .program.display())]
-    NotUnderstood {
-        /// Which program.
-        program: PathBuf,
-        /// What it said, cut short.
-        answer: String,
-    },
-}
+use std::path::Path;
 
 /// Asks a browser for its major version; waits ten seconds at most.
-pub async fn version(program: &Path) -> Result<u32, VersionError> {
+pub async fn version(program: &Path) -> Result<u32, BrowserError> {
     let answer = programs::ask(program, &["--version"]).await;
-    let answer = answer.ok_or_else(|| VersionError::NoAnswer {
+    let answer = answer.ok_or_else(|| BrowserError::NoVersion {
         program: program.to_owned(),
     })?;
-    major(&answer).ok_or_else(|| VersionError::NotUnderstood {
+    major(&answer).ok_or_else(|| BrowserError::UnknownVersion {
         program: program.to_owned(),
         answer,
     })

@@ -103,23 +103,24 @@ impl<'a> Client<'a> {
         let failed = |source: io::Error| {
             Failure::new(ErrorKind::NotFound, "run", task.program).because(source)
         };
-        let mut running = ClientProcess::start(command).map_err(failed)?;
-        let ended = tokio::time::timeout(task.limit, running.end(input)).await;
-        let (status, answer, complaint) = match ended {
-            Ok(ended) => ended.map_err(failed)?,
-            Err(_) => {
-                return Err(PostgresError::Slow {
-                    doing: task.doing,
-                    database: task.database.to_owned(),
-                    limit: task.limit,
-                });
-            }
+        let ran = async {
+            let mut running = ClientProcess::start(command)?;
+            let ended = tokio::time::timeout(task.limit, running.end(input)).await;
+            ended.ok().transpose()
+        };
+        let Some((status, answer, complaint)) = ran.await.map_err(failed)? else {
+            return Err(PostgresError::Slow {
+                doing: task.doing,
+                database: task.database.to_owned(),
+                limit: task.limit,
+            });
         };
         if !status.success() {
             return Err(task.failed(status, self.readable(&complaint)));
         }
         let wanted = "text";
-        String::from_utf8(answer).map_err(|_| PostgresError::Answer {
+        let answer = String::from_utf8(answer).ok();
+        answer.ok_or(PostgresError::Answer {
             program: task.program,
             wanted,
         })

@@ -1,5 +1,6 @@
 //! Where a database is, and how to get in.
 
+use stasis_model::invalid::Invalid;
 use std::fmt;
 
 /// A text that is never shown.
@@ -22,30 +23,6 @@ pub struct Connection {
     password: Option<Password>,
     /// Variables of libpq, by name, in the order they were said.
     variables: Vec<(&'static str, String)>,
-}
-
-/// Why a text does not say where a database is. Never shows the text.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadConnection {
-    /// It is something else.
-    #[error("this is not a URL like postgres://user@host:port/database")]
-    NotAUrl,
-    /// No database is named.
-    #[error("the URL names no database")]
-    NoDatabase,
-    /// A parameter is not one that is passed on.
-    #[error("the URL has an unknown parameter `{name}`")]
-    UnknownParameter {
-        /// Its name.
-        name: String,
-    },
-    /// A part is not text: a wrong percent sign, not UTF-8, or a NUL.
-    #[error("the URL has a {part} that cannot be read")]
-    Unreadable {
-        /// Which part.
-        part: &'static str,
-    },
 }
 
 /// Parameters of a URL, and the variables that say the same.
@@ -97,11 +74,11 @@ impl Connection {
     }
 
     /// Reads `postgres://user:password@host:port/database?host=/socket/directory`.
-    pub fn parse(url: &str) -> Result<Self, BadConnection> {
+    pub fn parse(url: &str) -> Result<Self, Invalid> {
         let rest = url
             .strip_prefix("postgres://")
             .or_else(|| url.strip_prefix("postgresql://"));
-        let rest = rest.ok_or(BadConnection::NotAUrl)?;
+        let rest = rest.ok_or_else(not_a_url)?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
@@ -116,16 +93,16 @@ impl Connection {
             connection = connection.password(&decoded(password, "password")?);
         }
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').ok_or(BadConnection::NotAUrl)?;
+            let (name, value) = pair.split_once('=').ok_or_else(not_a_url)?;
             connection = connection.parameter(name, &decoded(value, "parameter")?)?;
         }
         if connection.database.is_empty() {
-            return Err(BadConnection::NoDatabase);
+            return Err(Invalid::new("the URL names no database"));
         }
         Ok(connection)
     }
 
-    fn reached_by(self, host: &str) -> Result<Self, BadConnection> {
+    fn reached_by(self, host: &str) -> Result<Self, Invalid> {
         let (name, port) = match host.rsplit_once(':') {
             // The colons of an address in brackets are not the port's.
             Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
@@ -137,21 +114,22 @@ impl Connection {
             connection = connection.host(&decoded(name, "host")?);
         }
         if let Some(port) = port {
-            let port = port.parse();
-            connection =
-                connection.port(port.map_err(|_| BadConnection::Unreadable { part: "port" })?);
+            let port = port.parse().ok();
+            connection = connection.port(port.ok_or_else(|| unreadable("port"))?);
         }
         Ok(connection)
     }
 
-    fn parameter(mut self, name: &str, value: &str) -> Result<Self, BadConnection> {
+    fn parameter(mut self, name: &str, value: &str) -> Result<Self, Invalid> {
         match name {
             "password" => return Ok(self.password(value)),
             "dbname" => value.clone_into(&mut self.database),
             _ => {
                 let known = PARAMETERS.iter().find(|(known, _)| *known == name);
-                let (_, variable) = known.ok_or_else(|| BadConnection::UnknownParameter {
-                    name: name.chars().filter(|c| !c.is_control()).take(40).collect(),
+                let (_, variable) = known.ok_or_else(|| {
+                    let plain = name.chars().filter(|c| !c.is_control());
+                    let name: String = plain.take(40).collect();
+                    Invalid::new(format!("the URL has an unknown parameter `{name}`"))
                 })?;
                 return Ok(self.with(variable, value));
             }
@@ -201,8 +179,16 @@ impl fmt::Display for Connection {
     }
 }
 
-fn decoded(text: &str, part: &'static str) -> Result<String, BadConnection> {
-    let unreadable = BadConnection::Unreadable { part };
+fn not_a_url() -> Invalid {
+    Invalid::new("this is not a URL like postgres://user@host:port/database")
+}
+
+/// The refusal of a part that is not text: a wrong percent sign, not UTF-8, or a NUL.
+fn unreadable(part: &str) -> Invalid {
+    Invalid::new(format!("the URL has a {part} that cannot be read"))
+}
+
+fn decoded(text: &str, part: &str) -> Result<String, Invalid> {
     let mut bytes = Vec::new();
     let mut left = text.bytes();
     while let Some(byte) = left.next() {
@@ -212,13 +198,13 @@ fn decoded(text: &str, part: &'static str) -> Result<String, BadConnection> {
         }
         let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
         let (Some(high), Some(low)) = (digit(left.next()), digit(left.next())) else {
-            return Err(unreadable);
+            return Err(unreadable(part));
         };
         bytes.push(u8::try_from(high * 16 + low).expect("two hex digits are a byte"));
     }
     match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => Ok(text),
-        _ => Err(unreadable),
+        _ => Err(unreadable(part)),
     }
 }
 
@@ -259,8 +245,11 @@ mod tests {
     fn what_is_wrong_is_told_without_the_text() {
         let wrong = |url| Connection::parse(url).unwrap_err();
 
-        assert_eq!(wrong("mysql://h/db"), BadConnection::NotAUrl);
-        assert_eq!(wrong("postgres://h"), BadConnection::NoDatabase);
+        assert_eq!(wrong("mysql://h/db"), not_a_url());
+        assert_eq!(
+            wrong("postgres://h"),
+            Invalid::new("the URL names no database")
+        );
         assert_eq!(
             wrong("postgres://u:%zz@h/db").to_string(),
             "the URL has a password that cannot be read"

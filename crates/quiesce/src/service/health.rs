@@ -1,6 +1,6 @@
 //! Whether a service does its work.
 
-use super::{Service, Status};
+use super::{Service, ServiceError, Status};
 use crate::hook::{self, HookCommand};
 use crate::invocation::Invocation;
 use std::path::PathBuf;
@@ -88,35 +88,9 @@ pub struct Healthy {
     pub elapsed: Duration,
 }
 
-/// Why a service does not do its work.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum HealthError {
-    /// It does not run.
-    #[error("service `{service}` does not run")]
-    NotRunning {
-        /// Which service.
-        service: String,
-    },
-    /// No try succeeded in time.
-    #[error(
-        "service `{service}` was not healthy within {total_timeout:?}, in {attempts} tries: {last}"
-    )]
-    Unhealthy {
-        /// Which service.
-        service: String,
-        /// How long we tried.
-        total_timeout: Duration,
-        /// How often.
-        attempts: u32,
-        /// Why the last try failed.
-        last: String,
-    },
-}
-
 impl Service {
     /// Tries until the service does its work. One that has ended is not waited for.
-    pub async fn health(&self, check: &HealthCheck) -> Result<Healthy, HealthError> {
+    pub async fn health(&self, check: &HealthCheck) -> Result<Healthy, ServiceError> {
         let began = Instant::now();
         let (mut attempts, mut reason) = (0, String::new());
         loop {
@@ -126,7 +100,7 @@ impl Service {
             let service = self.name.clone();
             // Something else may answer in place of a service that does not run.
             if self.status().await == Status::Stopped {
-                return Err(HealthError::NotRunning { service });
+                return Err(ServiceError::NotRunning { service });
             }
             let Err(last) = tried else {
                 let elapsed = began.elapsed();
@@ -138,7 +112,7 @@ impl Service {
                 reason = last;
             }
             if began.elapsed() + check.interval >= check.total_timeout {
-                return Err(HealthError::Unhealthy {
+                return Err(ServiceError::Unhealthy {
                     service,
                     total_timeout: check.total_timeout,
                     attempts,

@@ -1,11 +1,11 @@
 //! Starting a service.
 
-use super::{Handling, Service, Status, ask};
+use super::{Handling, Service, ServiceError, Status, ask};
 use crate::invocation::Invocation;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Pid, Signal, kill_process_group};
-use stasis_model::failure::{Context, Failure};
-use std::ffi::{OsStr, OsString};
+use stasis_model::failure::Context;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::OwnedFd;
@@ -20,72 +20,11 @@ use tokio::time::{Instant, timeout_at};
 /// How often is looked whether it runs.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Why a service was not started.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// No command for it is configured.
-    #[error("service `{service}` has no command that starts it")]
-    NoCommand {
-        /// Which service.
-        service: String,
-    },
-    /// It stands still, or it is unknown what it does: a second one might be started beside it.
-    #[error("service `{service}` cannot be started: {why}")]
-    Unclear {
-        /// Which service.
-        service: String,
-        /// What is in the way.
-        why: String,
-    },
-    /// Its program could not be run.
-    #[error("could not run `{}` for service `{service}`", .program.to_string_lossy())]
-    Run {
-        /// Which service.
-        service: String,
-        /// Which program.
-        program: OsString,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-    /// Its log could not be opened.
-    #[error("could not open the log `{}` of service `{service}`", .path.display())]
-    Log {
-        /// Which service.
-        service: String,
-        /// Which file.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-    /// What should start it failed.
-    #[error("the command that starts service `{service}` failed: {why}")]
-    CommandFailed {
-        /// Which service.
-        service: String,
-        /// How it ended, or what it said.
-        why: String,
-    },
-    /// The client of its daemon could not be run.
-    #[error(transparent)]
-    Failed(#[from] Failure),
-    /// It did not run in time.
-    #[error("service `{service}` did not run within {timeout:?}")]
-    Late {
-        /// Which service.
-        service: String,
-        /// How long we waited.
-        timeout: Duration,
-    },
-}
-
 impl Service {
     /// Starts it, unless it runs; returns the number of its first process.
     ///
     /// It runs then, and may not be ready for work: that is what a health check is for. One start at a time for one service.
-    pub async fn start(&self, timeout: Duration) -> Result<u32, StartError> {
+    pub async fn start(&self, timeout: Duration) -> Result<u32, ServiceError> {
         let deadline = Instant::now() + timeout;
         let service = self.name.clone();
         match self.status().await {
@@ -93,9 +32,9 @@ impl Service {
             Status::Stopped => {}
             Status::Paused => {
                 let why = "it stands still".to_owned();
-                return Err(StartError::Unclear { service, why });
+                return Err(self.unclear("started", why));
             }
-            Status::Unknown(why) => return Err(StartError::Unclear { service, why }),
+            Status::Unknown(why) => return Err(self.unclear("started", why)),
         }
         match &self.handling {
             Handling::Command { start, record, .. } => {
@@ -103,7 +42,7 @@ impl Service {
                 let _service = self.launch(start, record, deadline).await?;
             }
             Handling::PidFile { start, .. } => {
-                let start = start.as_ref().ok_or(StartError::NoCommand { service })?;
+                let start = start.as_ref().ok_or(ServiceError::NoCommand { service })?;
                 self.run_start(start, deadline).await?;
             }
             Handling::Docker { docker, container } => {
@@ -117,7 +56,11 @@ impl Service {
         self.wait_running(deadline, timeout).await
     }
 
-    async fn wait_running(&self, deadline: Instant, timeout: Duration) -> Result<u32, StartError> {
+    async fn wait_running(
+        &self,
+        deadline: Instant,
+        timeout: Duration,
+    ) -> Result<u32, ServiceError> {
         loop {
             let status = self.status().await;
             if let Status::Running { pid } = status {
@@ -129,19 +72,19 @@ impl Service {
             }
             if Instant::now() >= deadline {
                 let service = self.name.clone();
-                return Err(StartError::Late { service, timeout });
+                return Err(ServiceError::Late { service, timeout });
             }
             tokio::time::sleep(TICK).await;
         }
     }
 
-    fn failed(&self, why: String) -> StartError {
+    fn failed(&self, why: String) -> ServiceError {
         let service = self.name.clone();
-        StartError::CommandFailed { service, why }
+        ServiceError::CommandFailed { service, why }
     }
 
     /// Runs a command that starts something and returns. What it started goes on.
-    async fn run_start(&self, start: &Invocation, deadline: Instant) -> Result<(), StartError> {
+    async fn run_start(&self, start: &Invocation, deadline: Instant) -> Result<(), ServiceError> {
         let mut child = self.launch(start, Path::new(""), deadline).await?;
         let group = child.id().and_then(|pid| i32::try_from(pid).ok());
         match timeout_at(deadline, child.wait()).await {
@@ -165,15 +108,16 @@ impl Service {
         call: &Invocation,
         record: &Path,
         deadline: Instant,
-    ) -> Result<Child, StartError> {
-        let run_failed = |source| StartError::Run {
+    ) -> Result<Child, ServiceError> {
+        let run_failed = |source| ServiceError::Run {
             service: self.name.clone(),
             program: call.program().to_owned(),
             source,
         };
         let log = self.open_log()?;
-        let (heard, says) = io::pipe().map_err(run_failed)?;
-        let mut child = self.spawn(call, record, log, says).map_err(run_failed)?;
+        let spawned =
+            io::pipe().and_then(|(heard, says)| Ok((self.spawn(call, record, log, says)?, heard)));
+        let (mut child, heard) = spawned.map_err(run_failed)?;
         let heard = timeout_at(deadline, hear(heard)).await;
         match heard.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(()) => Ok(child),
@@ -209,10 +153,10 @@ impl Service {
             .spawn()
     }
 
-    fn open_log(&self) -> Result<File, StartError> {
+    fn open_log(&self) -> Result<File, ServiceError> {
         let flags = OFlags::CREATE | OFlags::APPEND | OFlags::WRONLY | OFlags::CLOEXEC;
         let opened = open(&self.log, flags, Mode::RUSR | Mode::WUSR);
-        let opened = opened.map_err(|error| StartError::Log {
+        let opened = opened.map_err(|error| ServiceError::Log {
             service: self.name.clone(),
             path: self.log.clone(),
             source: error.into(),

@@ -6,12 +6,12 @@
 //!
 //! Every signal goes by descriptor to a process that was found in the family of the first: never to a number.
 
-use super::{Handling, Service, ServiceLookup, Status, ask, record};
+use super::{Handling, Service, ServiceError, ServiceLookup, Status, ask, record};
 use crate::hook::{self, HookCommand};
 use crate::invocation::Invocation;
 use crate::process::{Process, ProcessId, ProcessInfo, ProcessTable};
 use rustix::process::Signal;
-use stasis_model::failure::{AtPath, Context, Failure};
+use stasis_model::failure::{AtPath, Context};
 use std::io;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -34,48 +34,15 @@ pub enum ServiceStopped {
     Killed,
 }
 
-/// Why a service may still run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServiceStopError {
-    /// It is unknown which process it is.
-    #[error("service `{service}` cannot be stopped: {why}")]
-    Unclear {
-        /// Which service.
-        service: String,
-        /// What is in the way.
-        why: String,
-    },
-    /// Its processes could not be looked at or signalled, its record not removed, or what stops it not be run.
-    #[error(transparent)]
-    Failed(#[from] Failure),
-    /// Its daemon refused.
-    #[error("service `{service}` was not stopped: {why}")]
-    Refused {
-        /// Which service.
-        service: String,
-        /// What it said.
-        why: String,
-    },
-    /// It was killed, and has not ended.
-    #[error("process {pid} of service `{service}` was killed and has not ended")]
-    Stuck {
-        /// Which service.
-        service: String,
-        /// One of those that are left.
-        pid: u32,
-    },
-}
-
 impl Service {
     /// Stops it and everything it started: asks, and after `timeout` does not ask any more.
-    pub async fn stop(&self, timeout: Duration) -> Result<ServiceStopped, ServiceStopError> {
+    pub async fn stop(&self, timeout: Duration) -> Result<ServiceStopped, ServiceError> {
         match &self.handling {
             Handling::Docker { docker, container } => {
                 let service = self.name.clone();
                 match self.status().await {
                     Status::Stopped => return Ok(ServiceStopped::NotRunning),
-                    Status::Unknown(why) => return Err(ServiceStopError::Unclear { service, why }),
+                    Status::Unknown(why) => return Err(self.unclear("stopped", why)),
                     Status::Running { .. } | Status::Paused => {}
                 }
                 let seconds = timeout.as_secs().max(1).to_string();
@@ -83,7 +50,7 @@ impl Service {
                 let asked = ask(docker, &command, container, timeout + DAEMON).await;
                 let asked = asked.context("run what stops service", &service)?;
                 let why = asked.stderr.text().trim().to_owned();
-                let refused = ServiceStopError::Refused { service, why };
+                let refused = ServiceError::Refused { service, why };
                 asked
                     .succeeded()
                     .then_some(ServiceStopped::Asked)
@@ -103,19 +70,19 @@ impl Service {
         &self,
         stop: Option<&Invocation>,
         timeout: Duration,
-    ) -> Result<ServiceStopped, ServiceStopError> {
+    ) -> Result<ServiceStopped, ServiceError> {
         let deadline = Instant::now() + timeout;
         let service = self.name.clone();
         let first = match self.find() {
             ServiceLookup::Process(first) => first,
-            ServiceLookup::Unclear(why) => return Err(ServiceStopError::Unclear { service, why }),
+            ServiceLookup::Unclear(why) => return Err(self.unclear("stopped", why)),
             ServiceLookup::Nothing | ServiceLookup::Container(_) => {
                 return Ok(ServiceStopped::NotRunning);
             }
         };
         if is_above_us(&first).at("look at service", &self.name)? {
             let why = format!("process {first} started this one");
-            return Err(ServiceStopError::Unclear { service, why });
+            return Err(self.unclear("stopped", why));
         }
         let mut family = ProcessFamily::of(&first).at("look at service", &self.name)?;
         match stop {
@@ -143,14 +110,14 @@ impl Service {
         Ok(ServiceStopped::Killed)
     }
 
-    async fn kill(&self, mut family: ProcessFamily) -> Result<(), ServiceStopError> {
+    async fn kill(&self, mut family: ProcessFamily) -> Result<(), ServiceError> {
         let deadline = Instant::now() + KILLED;
         // What is started meanwhile is found in the next round.
         while !family.has_ended().at("look at service", &self.name)? {
             if Instant::now() >= deadline {
                 let service = self.name.clone();
                 let pid = family.living.first().map_or(0, Process::pid);
-                return Err(ServiceStopError::Stuck { service, pid });
+                return Err(ServiceError::Stuck { service, pid });
             }
             for process in &family.living {
                 let killed = process.signal(Signal::KILL);

@@ -1,7 +1,7 @@
 //! Whether a copy is whole.
 
-use super::SqliteError;
 use super::retry_budget::RetryBudget;
+use super::{ReadContext, SqliteError};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::fmt::Write;
@@ -32,18 +32,21 @@ pub(super) fn check(
     copy: &Path,
     budget: &RetryBudget,
 ) -> Result<Integrity, SqliteError> {
-    let failed = |error| match SqliteError::reading("check the copy of", source, error) {
+    match check_copy(copy, budget).reading("check the copy of", source) {
         // It could be copied, so it is a database; its inside is not.
-        SqliteError::NotADatabase { path } => SqliteError::Damaged {
+        Err(SqliteError::NotADatabase { path }) => Err(SqliteError::Damaged {
             path,
             messages: vec!["its header is damaged".to_owned()],
-        },
-        error => error,
-    };
-    let connection = open(copy, budget).map_err(failed)?;
+        }),
+        checked => checked,
+    }
+}
+
+fn check_copy(copy: &Path, budget: &RetryBudget) -> rusqlite::Result<Integrity> {
+    let connection = open(copy, budget)?;
     match findings(&connection, &format!("PRAGMA integrity_check({MOST})")) {
-        Err(error) if needs_application(&error) => one_by_one(&connection).map_err(failed),
-        found => Ok(verdict(&found.map_err(failed)?, Integrity::Ok)),
+        Err(error) if needs_application(&error) => one_by_one(&connection),
+        found => Ok(verdict(&found?, Integrity::Ok)),
     }
 }
 

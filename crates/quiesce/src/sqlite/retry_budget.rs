@@ -1,6 +1,6 @@
 //! How long is waited for others, and whether the caller still wants the result.
 
-use super::{SqliteError, SqliteSettings};
+use super::{ReadContext, SqliteError, SqliteSettings};
 use rusqlite::{Connection, ErrorCode};
 use std::path::Path;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl RetryBudget {
             answer => Some(answer),
         })?;
         match answer {
-            Some(answer) => answer.map_err(|error| SqliteError::reading(doing, path, error)),
+            Some(answer) => answer.reading(doing, path),
             None => Err(SqliteError::Busy {
                 path: path.to_owned(),
                 waited: self.waited(),

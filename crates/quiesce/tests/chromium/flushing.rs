@@ -3,7 +3,7 @@
 use crate::browser::{Browser, Port};
 use rustix::process::Signal;
 use serde_json::json;
-use stasis_quiesce::browser::{self, CdpError};
+use stasis_quiesce::browser::{self, BrowserError};
 use std::time::Duration;
 
 /// A browser writes its cookies by itself a moment after its last window was closed.
@@ -98,5 +98,5 @@ async fn a_browser_without_a_port_says_so() {
         .await
         .unwrap_err();
 
-    assert!(matches!(refused, CdpError::NoPort), "{refused}");
+    assert!(matches!(refused, BrowserError::NoPort), "{refused}");
 }

@@ -117,7 +117,7 @@ async fn a_browser_in_another_directory_is_left_in_peace() {
         ours.display()
     );
     assert_eq!(named.unwrap_err().to_string(), refused);
-    assert!(matches!(flushed, Err(browser::CdpError::NotRunning)));
+    assert!(matches!(flushed, Err(browser::BrowserError::NotRunning)));
     foreign.speak().await.set_cookie("still").await;
     let users = users_of(&other).unwrap();
     assert_eq!(users[0].process.pid(), foreign.pid());

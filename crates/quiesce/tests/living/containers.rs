@@ -6,8 +6,8 @@
 use crate::home::{Home, LONG, is_soon};
 use stasis_quiesce::docker::Docker;
 use stasis_quiesce::freeze::{FreezeError, thaw_abandoned};
-use stasis_quiesce::pause::{PauseError, Paused};
-use stasis_quiesce::service::{Handling, Service, ServiceStopped, Status};
+use stasis_quiesce::pause::Paused;
+use stasis_quiesce::service::{Handling, Service, ServiceError, ServiceStopped, Status};
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -204,7 +204,7 @@ async fn a_container_that_somebody_else_paused_is_refused_and_stays_paused() {
 
     let refused = Paused::hold(&[&held.service()], &held.home.settings(LONG)).unwrap_err();
 
-    assert!(matches!(refused, PauseError::AlreadyPaused { .. }));
+    assert!(matches!(refused, ServiceError::AlreadyPaused { .. }));
     assert_eq!(held.service().status().await, Status::Paused);
     assert!(!held.home.has_journal());
 }
@@ -274,7 +274,7 @@ fn a_pause_that_the_daemon_refuses_is_told_and_not_undone() {
 
     let refused = Paused::hold(&[&service], &home.settings(LONG)).unwrap_err();
 
-    let PauseError::Freeze(FreezeError::AlreadyPaused { .. }) = refused else {
+    let ServiceError::Freeze(FreezeError::AlreadyPaused { .. }) = refused else {
         panic!("{refused:?}");
     };
     let asked = std::fs::read_to_string(home.path("docker.asked")).unwrap();
@@ -292,7 +292,7 @@ fn a_pause_of_which_nothing_is_known_is_undone() {
 
     let refused = Paused::hold(&[&service], &home.settings(LONG)).unwrap_err();
 
-    let PauseError::Freeze(FreezeError::Container { doing, .. }) = refused else {
+    let ServiceError::Freeze(FreezeError::Container { doing, .. }) = refused else {
         panic!("{refused:?}");
     };
     assert_eq!(doing, "pause");
@@ -346,5 +346,5 @@ async fn a_daemon_that_cannot_be_reached_or_knows_no_such_container_is_unknown()
     assert_eq!(unknown, Status::Unknown("Cannot connect".to_owned()));
     assert!(matches!(absent, Status::Unknown(_)));
     let refused = Paused::hold(&[&unreachable], &home.settings(LONG)).unwrap_err();
-    assert!(matches!(refused, PauseError::Unclear { .. }));
+    assert!(matches!(refused, ServiceError::Unclear { .. }));
 }

@@ -3,9 +3,9 @@
 use crate::home::{Home, LONG, is_soon, is_stopped, pid_of};
 use rustix::process::Signal;
 use stasis_quiesce::freeze::thaw_abandoned;
-use stasis_quiesce::pause::{PauseError, Paused};
+use stasis_quiesce::pause::Paused;
 use stasis_quiesce::process::Process;
-use stasis_quiesce::service::{Service, Status};
+use stasis_quiesce::service::{Service, ServiceError, Status};
 use std::fs;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -122,7 +122,7 @@ async fn a_service_that_somebody_else_stopped_is_refused_and_stays_stopped() {
 
     let refused = Paused::hold(&[&one, &theirs], &home.settings(LONG)).unwrap_err();
 
-    assert!(matches!(refused, PauseError::AlreadyPaused { service } if service == "theirs"));
+    assert!(matches!(refused, ServiceError::AlreadyPaused { service } if service == "theirs"));
     assert!(is_stopped(pid));
     assert!(home.grows("one") && !home.has_journal());
     assert_eq!(theirs.status().await, Status::Paused);

@@ -5,8 +5,7 @@ use rustix::process::Signal;
 use stasis_quiesce::invocation::Invocation;
 use stasis_quiesce::process::{Process, ProcessInfo};
 use stasis_quiesce::service::{
-    Handling, HealthCheck, HealthError, Probe, Service, ServiceStopError, ServiceStopped,
-    StartError, Status,
+    Handling, HealthCheck, Probe, Service, ServiceError, ServiceStopped, Status,
 };
 use std::fs;
 use std::net::TcpListener;
@@ -55,7 +54,7 @@ async fn a_program_that_does_not_exist_is_told_and_leaves_no_record() {
 
     let refused = home.handled("web", handling).start(LONG).await;
 
-    let Err(StartError::Run {
+    let Err(ServiceError::Run {
         program, source, ..
     }) = refused
     else {
@@ -149,7 +148,7 @@ async fn what_outlives_the_first_process_of_a_service_is_told() {
     let refused = service.start(LONG).await;
 
     assert!(
-        matches!(refused, Err(StartError::Unclear { .. })),
+        matches!(refused, Err(ServiceError::Unclear { .. })),
         "{refused:?}"
     );
     let Status::Unknown(why) = service.status().await else {
@@ -200,7 +199,7 @@ async fn a_file_that_was_written_before_the_process_began_names_a_stranger() {
     assert!(matches!(service.status().await, Status::Unknown(_)));
     let refused = service.stop(LONG).await;
     assert!(
-        matches!(refused, Err(ServiceStopError::Unclear { .. })),
+        matches!(refused, Err(ServiceError::Unclear { .. })),
         "{refused:?}"
     );
     assert_eq!(pid_of(&stranger).await, pid);
@@ -208,7 +207,7 @@ async fn a_file_that_was_written_before_the_process_began_names_a_stranger() {
     assert!(matches!(service.status().await, Status::Unknown(_)));
     fs::remove_file(home.path("pid")).unwrap();
     let nobody = service.start(LONG).await;
-    assert!(matches!(nobody, Err(StartError::NoCommand { .. })));
+    assert!(matches!(nobody, Err(ServiceError::NoCommand { .. })));
 }
 
 #[tokio::test]
@@ -223,14 +222,14 @@ async fn a_start_that_fails_or_does_not_return_is_told() {
     let late = silent.start(BRIEF).await;
 
     assert!(
-        matches!(&failed, Err(StartError::CommandFailed { why, .. }) if why.contains('3')),
+        matches!(&failed, Err(ServiceError::CommandFailed { why, .. }) if why.contains('3')),
         "{failed:?}"
     );
     assert!(
-        matches!(hung, Err(StartError::CommandFailed { .. })),
+        matches!(hung, Err(ServiceError::CommandFailed { .. })),
         "{hung:?}"
     );
-    assert!(matches!(late, Err(StartError::Late { .. })), "{late:?}");
+    assert!(matches!(late, Err(ServiceError::Late { .. })), "{late:?}");
 }
 
 fn quick(probe: Probe) -> HealthCheck {
@@ -257,13 +256,13 @@ async fn a_check_is_tried_until_it_succeeds_or_its_time_is_over() {
     let sick = service.health(&never).await;
 
     assert!(healthy.attempts > 1, "{healthy:?}");
-    let Err(HealthError::Unhealthy { last, .. }) = sick else {
+    let Err(ServiceError::Unhealthy { last, .. }) = sick else {
         panic!("{sick:?}");
     };
     assert!(last.contains("sick"), "{last}");
     service.stop(LONG).await.unwrap();
     let ended = service.health(&there).await;
-    assert!(matches!(ended, Err(HealthError::NotRunning { .. })));
+    assert!(matches!(ended, Err(ServiceError::NotRunning { .. })));
 }
 
 #[tokio::test]
@@ -287,7 +286,7 @@ async fn a_port_or_a_socket_that_accepts_is_healthy() {
             ..check
         };
         let refused = service.health(&check).await;
-        assert!(matches!(refused, Err(HealthError::Unhealthy { .. })));
+        assert!(matches!(refused, Err(ServiceError::Unhealthy { .. })));
     }
 }
 
@@ -301,7 +300,7 @@ async fn a_file_that_names_whoever_started_us_stops_nobody() {
         let refused = service.stop(LONG).await;
 
         assert!(
-            matches!(refused, Err(ServiceStopError::Unclear { .. })),
+            matches!(refused, Err(ServiceError::Unclear { .. })),
             "{refused:?}"
         );
     }

@@ -270,7 +270,8 @@ pub(super) fn lost_or(error: Error, lineage: &Lineage, detail: &str) -> Error {
 
 /// The major of a browser, which is asked for it.
 pub async fn browser_major(program: &Path) -> Result<ChromeMajor, Error> {
-    let number = browser::version(program).await?;
+    let version = browser::version(program).await;
+    let number = version.map_err(ProfileError::Version)?;
     ChromeMajor::try_from(number).or(Err(ProfileError::NoCommand.into()))
 }
 

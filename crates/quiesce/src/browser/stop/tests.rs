@@ -146,10 +146,7 @@ async fn a_process_that_works_elsewhere_is_refused_and_its_launcher_is_not() {
     let mut browser = browser(&home, "trap 'exit' INT;");
 
     let refused = stop(&ada, Some(stranger.pid()), StopSettings::default()).await;
-    assert!(matches!(
-        refused,
-        Err(BrowserStopError::NotItsBrowser { .. })
-    ));
+    assert!(matches!(refused, Err(BrowserError::NotItsBrowser { .. })));
     assert!(!stranger.has_ended() && !browser.has_ended());
     let ours = stop(&ada, Some(std::process::id()), StopSettings::default());
 
