@@ -32,6 +32,7 @@ mod memo;
 pub mod names;
 pub mod observation;
 pub mod promise;
+mod request;
 mod step;
 mod store;
 mod turn;
@@ -43,12 +44,13 @@ use conduct::{Conduct, Duty, EarlierReading, Task};
 use label::Move;
 use memo::Memo;
 use names::{Joint, PAST, Printed, op_id};
+use request::{Cell, Request};
 use stasis_model::format::lease::{Fence, Lock, LockState};
 use stasis_model::format::pointer::{Active, Pointer, PointerAct};
 use stasis_model::id::{Epoch, Lineage};
 use stasis_model::time::Timestamp;
 use std::rc::Rc;
-use store::{Cell, EMPTY_BOOKS, Request};
+use store::EMPTY_BOOKS;
 
 /// The moment at which everything is written: a lease is not expired then.
 pub const EARLY: Timestamp = Timestamp::from_millis(1);

@@ -11,6 +11,7 @@
 //! still on its way lands; then every unknown outcome is settled; then somebody new must be able to own the lineage and
 //! publish. *Always true:* the same seed gives the same events, to the letter.
 
+mod careless;
 mod diary;
 mod final_check;
 mod host;

@@ -2,7 +2,7 @@
 
 use super::conduct::{Action, Conduct, Duty, EarlierReading, Ending, Task};
 use super::names::{PAST, Printed, snapshot};
-use super::store::{Condition, Request};
+use super::request::{Condition, Request};
 use super::{EARLY, Shared};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::Fence;

@@ -7,7 +7,7 @@
 use super::actor::Actor;
 use super::conduct::{Ending, Task};
 use super::names::Printed;
-use super::store::Cell;
+use super::request::Cell;
 use stasis_model::format::lease::Lock;
 use stasis_model::format::pointer::Pointer;
 use std::cell::RefCell;

@@ -3,7 +3,7 @@
 use super::LineageWorld;
 use super::actor::Riddle;
 use super::conduct::{Conduct, Duty, Ending, Task};
-use super::store::{Cell, Request};
+use super::request::{Cell, Request};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::{Fence, Lock, LockState};
 use stasis_model::format::pointer::{Active, Pointer};

@@ -5,7 +5,7 @@ use super::conduct::{Conduct, Duty, Ending};
 use super::label::{Event, Move};
 use super::memo::Heard;
 use super::names::Printed;
-use super::store::Request;
+use super::request::Request;
 use super::turn::{Moves, Outcome};
 use super::{EARLY, LATE, LineageWorld};
 use stasis_model::protocol::settle::StoreAnswer;

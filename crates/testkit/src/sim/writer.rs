@@ -1,7 +1,8 @@
 //! A run that loads a profile, works, and publishes what came of it.
 
+use super::careless::careless_flip;
 use super::host::{Host, Setback};
-use super::mutant::{Mutant, careless_flip};
+use super::mutant::Mutant;
 use super::oracle::Means;
 use bytes::Bytes;
 use futures_util::future::join;
