@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "house/paths.rs"]
+mod paths;
 #[path = "house/words.rs"]
 mod words;
 
@@ -27,7 +29,7 @@ const DRAWING: [(&str, &str); 7] = [
     ),
     (
         "disk",
-        "stasis-model aws-lc-rs blake3 crc32c flate2 ignore libc notify rusqlite rustix snap tar thiserror zeroize zstd",
+        "stasis-model aws-lc-rs blake3 crc32c flate2 ignore libc rusqlite rustix snap thiserror zeroize zstd",
     ),
     (
         "quiesce",
@@ -40,7 +42,7 @@ const DRAWING: [(&str, &str); 7] = [
     ),
     (
         "stasis",
-        "stasis-engine anyhow clap comfy-table getrandom indicatif rmcp rustix schemars serde serde_json similar tokio toml tracing \
+        "stasis-engine anyhow clap comfy-table indicatif rmcp rustix schemars serde serde_json similar tokio toml tracing \
          tracing-subscriber",
     ),
     // Measures the binary from outside, beside its peers: it leans on nothing of ours.
