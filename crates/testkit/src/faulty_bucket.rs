@@ -3,7 +3,7 @@
 //! One [`FaultyStore`] is the store; each host reaches it through a [`FaultyBucket`] of its own, because each host has
 //! its own idea of the store's clock. What is sent goes on its way alone: a host that crashes does not stop it.
 //!
-//! *Always true:* the objects themselves behave as the port promises (unless that bug is planted). Every change is shown
+//! *Always true:* the objects themselves behave as the port promises (unless a mutant does not). Every change is shown
 //! to the [`Witness`] at the moment when it is made, in the order in which changes are made.
 
 mod fault_plan;
@@ -50,11 +50,11 @@ pub struct Landing<'a> {
     pub body: Option<&'a Bytes>,
     /// Whether the condition held, so that the change was made.
     pub applied: bool,
-    /// What its sender will hear of it.
+    /// What its sender will learn of it.
     pub sender: Sender,
 }
 
-/// What the sender of a request hears when it arrives.
+/// What the sender of a request learns when it arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sender {
     /// What became of it.
@@ -93,7 +93,7 @@ impl FaultyBucket {
     }
 
     /// An answer came: the host compares the date in it with its own clock.
-    fn heard(&self) {
+    fn received(&self) {
         if self.store.faults.tells_date {
             let skew = self.clock.skew_ms();
             *self.offset.lock().unwrap_or_else(PoisonError::into_inner) = Some(-skew);
@@ -106,13 +106,13 @@ impl FaultyBucket {
         let journey = store.faults.journey(&mut store.rng(), store.millis());
         let send = |there, sender| store.dispatch(Arc::clone(&request), there, sender);
         match journey {
-            Journey::Heard { there, back } => {
+            Journey::Received { there, back } => {
                 let swap = arrival(send(there, Sender::Listens)).await;
                 sleep(back).await;
-                self.heard();
+                self.received();
                 Ok(swap)
             }
-            Journey::Unheard { there, after } => {
+            Journey::Unanswered { there, after } => {
                 store.witness.saw("answer lost");
                 drop(send(there, Sender::Deaf));
                 sleep(after).await;
@@ -140,7 +140,7 @@ impl FaultyBucket {
                     store.witness.saw("refused by its own success");
                 }
                 sleep(back).await;
-                self.heard();
+                self.received();
                 Ok(second)
             }
         }
@@ -176,7 +176,7 @@ impl FaultyBucket {
             store.witness.saw("read failed");
             return Err(unreachable_store("read", what));
         }
-        self.heard();
+        self.received();
         seen
     }
 }

@@ -1,9 +1,9 @@
-//! Saves and sweeps over one small chunk store, with everything that can go wrong between them.
+//! Saves and gc rounds over one small chunk store, with everything that can go wrong between them.
 //!
 //! Two saves, two collectors and an environment take turns in every order. The decisions are those of
 //! [`stasis_model::protocol::gc`]; here are only the store, the index and the faults:
 //! - every PUT and DELETE that was ever sent may land again at any later time, as often as it likes;
-//! - a swap may be applied or not without anybody hearing of it, and land late while its version still holds;
+//! - a swap may be applied or not without anybody knowing of it, and land late while its version still holds;
 //! - a manifest may be unreadable; a snapshot may be forgotten and a subject taken over at any moment;
 //! - an actor may stop anywhere. A crash is an actor that never moves again, and needs no move of its own.
 //!
@@ -34,7 +34,7 @@ pub enum Start {
     Snapshot,
 }
 
-/// A mistake that the protocol must not make; each is planted to show that the explorer would see it.
+/// A mistake that the protocol must not make; each is a mutant, to show that the explorer would see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
     /// The gc deletes what it condemned without asking the manifests again.
@@ -76,7 +76,7 @@ pub struct Config {
     pub wants: [u8; 2],
     /// How many collectors there are, at most two; each condemns once.
     pub collectors: u8,
-    /// Whether collectors also bury manifests.
+    /// Whether collectors also remove manifests.
     pub manifest_gc: bool,
     /// How many requests may stay without an answer, applied or not.
     pub silences: u8,

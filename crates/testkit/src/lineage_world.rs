@@ -4,10 +4,10 @@
 //! [`Protocol`](stasis_model::protocol::settle::Protocol) over them. The adversary chooses who moves, whether a lease has
 //! expired wherever the rules look at the time, and what becomes of every write:
 //!
-//! | fate | applied | heard |
+//! | fate | applied | answer |
 //! |---|---|---|
-//! | heard | at once | that it won |
-//! | unheard | at once | nothing |
+//! | answered | at once | that it won |
+//! | unanswered | at once | nothing |
 //! | refused by its own retry | at once | that it lost |
 //! | delayed (lost, if it never lands; also a 409) | later, if the version still matches | nothing |
 //! | stale | never: the version had moved | that it lost, or nothing |
@@ -198,7 +198,7 @@ impl<C: Conduct> LineageWorld<C> {
 
     /// Notes a sight, if it is the first of its kind.
     fn note(&mut self, observation: &'static str) {
-        if self.shared.memo.is_news(observation) {
+        if self.shared.memo.is_new(observation) {
             let observations = self.observations.get_or_insert_default();
             Rc::make_mut(observations).push(observation);
         }

@@ -1,4 +1,4 @@
-//! Saves beside the sweeps of one lineage, and a snapshot whose bytes come back after they went.
+//! Saves beside the gc rounds of one lineage, and a snapshot whose bytes come back after they went.
 //!
 //! Of two snapshots one, `x`, is deleted, swept, forgotten and stored anew; the other, `y`, is always there. Savers,
 //! collectors and an operator take turns in every order. What the pointer and the lock may become is decided by
@@ -8,7 +8,7 @@
 //! - an actor may stop anywhere. A crash is an actor that never moves again, and needs no move of its own;
 //! - a lease that was shown to a second program may be used by both.
 //!
-//! Swaps are heard here: what becomes of those that are not is exhausted by [`lineage_world`](crate::lineage_world).
+//! Swaps are answered here: what becomes of those that are not is exhausted by [`lineage_world`](crate::lineage_world).
 //! An operation that reads only what it replaces is one move, because the version would have refused anything between.
 //!
 //! *Promised after every move:* neither the pointer nor a pin leads to bytes that are gone; what arrives to remove an
@@ -47,7 +47,7 @@ pub enum Start {
     Removed,
 }
 
-/// A mistake that the protocol must not make; each is planted to show that the explorer would see it.
+/// A mistake that the protocol must not make; each is a mutant, to show that the explorer would see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
     /// Dropping a mark does not raise the fence.
@@ -76,8 +76,8 @@ pub struct Config {
     /// Which saves there are: one letter each, in the order of their numbers. `x` and `y` are saves of these bytes under
     /// a lease of their own, `b` saves `x` under the first saver's lease.
     pub saves: &'static str,
-    /// How often each of two collectors sweeps.
-    pub sweeps: [u8; 2],
+    /// How many rounds each of two collectors makes.
+    pub rounds: [u8; 2],
     /// How often the operator deletes `x`.
     pub deletes: u8,
     /// How often the operator chooses `x` again, or pins it.
@@ -194,7 +194,7 @@ impl MarkWorld {
         }
         let there = config.start != Start::Removed;
         let savers = config.saves.bytes().map(Saver::new).collect();
-        let collectors = config.sweeps.map(Collector::new);
+        let collectors = config.rounds.map(Collector::new);
         Self {
             now: OLD,
             pointer: Part::new(plain(pointer)),

@@ -2,7 +2,7 @@
 //!
 //! A racer acquires a lineage, publishes a few snapshots that build on each other, and gives it back, sometimes. Each
 //! line of its journal is durable before it goes on, so that a racer that is killed leaves a true account: `try` before
-//! a flip, then `ok`, `refused` or `unknown` after it.
+//! a publish, then `ok`, `refused` or `unknown` after it.
 
 use bytes::Bytes;
 use stasis_engine::error::{Error, ErrorKind};
@@ -44,10 +44,10 @@ pub struct Racer<'a> {
 }
 
 impl Racer<'_> {
-    /// Races until `flips` snapshots were acknowledged; a lost lease or an unknown outcome only ends a round.
-    pub async fn race(&mut self, flips: usize) -> io::Result<()> {
+    /// Races until `publishes` snapshots were acknowledged; a lost lease or an unknown outcome only ends a round.
+    pub async fn race(&mut self, publishes: usize) -> io::Result<()> {
         let mut acknowledged = 0;
-        while acknowledged < flips {
+        while acknowledged < publishes {
             match self.engine.leases().acquire(self.claim()).await {
                 Ok(acquired) => acknowledged += self.round(&acquired.lease).await?,
                 Err(error) => self.note("waits", &format!("{:?}", error.kind()))?,
@@ -76,7 +76,7 @@ impl Racer<'_> {
         let wanted = 1 + self.random.below(6);
         for done in 0..wanted {
             tokio::time::sleep(Duration::from_millis(self.random.below(40))).await;
-            match self.flip(lease, base).await? {
+            match self.publish(lease, base).await? {
                 Some(archive) => base = Some(archive),
                 None => return Ok(usize::try_from(done).unwrap_or_default()),
             }
@@ -88,7 +88,7 @@ impl Racer<'_> {
         Ok(usize::try_from(wanted).unwrap_or_default())
     }
 
-    async fn flip(
+    async fn publish(
         &mut self,
         lease: &Lease,
         base: Option<ArchiveDigest>,
@@ -121,19 +121,19 @@ impl Racer<'_> {
             self.note("refused", &archive.to_string())?;
             return Ok(None);
         }
-        let flip = PublishSnapshot {
+        let publish = PublishSnapshot {
             op_id,
             fence: lease.fence,
             base,
             to,
         };
-        let flipped = self
+        let published = self
             .engine
             .lineages()
-            .publish(&lineage(), flip)
+            .publish(&lineage(), publish)
             .await
             .map_err(Error::from);
-        let (word, next) = match flipped.as_ref().map_err(Error::kind) {
+        let (word, next) = match published.as_ref().map_err(Error::kind) {
             Ok(_) => ("ok", Some(archive)),
             Err(ErrorKind::Unknown) => ("unknown", None),
             Err(ErrorKind::Fenced) => ("fenced", None),

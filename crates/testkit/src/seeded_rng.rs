@@ -103,7 +103,7 @@ impl ActorRng {
         drawn
     }
 
-    /// A new operation id, whatever was foretold.
+    /// A new operation id, whatever was announced.
     pub fn fresh_op_id(&self) -> OpId {
         let mut state = self.state();
         let mut bytes = [0; 16];
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_foretold_comes_next_and_only_once() {
+    fn what_was_announced_comes_next_and_only_once() {
         let random = ActorRng::new(SeededRng::new(1));
         let previewed = random.preview_op_id();
 

@@ -156,7 +156,7 @@ async fn live(host: Host, role: Role) {
     while !host.world.is_over() {
         let ending = match role {
             Role::Writer => host.survive(writer::session(&host)).await,
-            Role::Reaper => host.survive(keepers::sweep(&host)).await,
+            Role::Reaper => host.survive(keepers::reap(&host)).await,
             Role::Operator => host.survive(keepers::meddle(&host)).await,
         };
         if ending == Ending::Crashed {

@@ -1,6 +1,6 @@
 //! Everything that can happen to a lineage within small bounds, and bugs that must be found there.
 //!
-//! Every test says what was exhausted. In all of them every write may be heard, unheard, refused by its own retry or
+//! Every test says what was exhausted. In all of them every write may be answered, unanswered, refused by its own retry or
 //! delayed, every lease may expire at any moment, and every actor may stop for ever at any step.
 
 #![expect(clippy::print_stdout, reason = "proofs say what they counted")]
@@ -32,7 +32,7 @@ fn breaks<C: Conduct>(promise: &'static [Promise], cast: Cast) -> usize {
         };
         let report = explore(LineageWorld::<C>::new(cast), Order::Shortest, 5_000_000);
         println!("{report}");
-        let (what, moves) = report.violation.expect("a planted bug is found");
+        let (what, moves) = report.violation.expect("a mutant is found");
         assert!(what.starts_with(&format!("{:?}", promise[0])), "{what}");
         moves.len()
     };

@@ -1,4 +1,4 @@
-//! Visits every state of saves beside sweeps: two saves, two collectors, and everything that can go wrong between them.
+//! Visits every state of saves beside gc rounds: two saves, two collectors, and everything that can go wrong between them.
 #![expect(
     clippy::print_stdout,
     reason = "how much was explored belongs into the test's output"
@@ -26,7 +26,7 @@ fn holds(name: &str, config: Config, observations: &[&str]) {
     }
 }
 
-/// Plants a bug and returns the shortest way to a broken promise.
+/// Sets a mutant loose and returns the shortest way to a broken promise.
 fn broken_by(bug: Bug, config: Config) -> Report {
     let bug = Some(bug);
     let report = explore(
@@ -54,12 +54,12 @@ const USUAL: [&str; 4] = [
 ];
 
 #[test]
-fn two_saves_and_two_sweepers_keep_every_promise() {
+fn two_saves_and_two_collectors_keep_every_promise() {
     let observations = [
-        "a sweep spared what an unpublished manifest names",
-        "a sweep found a list that was left",
-        "a sweep finished what another had begun",
-        "a sweep lost a swap of gc.json",
+        "a gc round kept what an unpublished manifest names",
+        "a gc round found a list that was left",
+        "a gc round finished what another had begun",
+        "a gc round lost a swap of gc.json",
         "a save found names in the index again",
     ];
     let config = Config {
@@ -67,11 +67,11 @@ fn two_saves_and_two_sweepers_keep_every_promise() {
         ..Config::default()
     };
     let observations = [&USUAL[..], &observations].concat();
-    holds("two saves, two sweepers", config, &observations);
+    holds("two saves, two collectors", config, &observations);
 }
 
 #[test]
-fn two_saves_beside_a_sweep_survive_silence_unreadable_manifests_and_forgetting() {
+fn two_saves_beside_a_gc_round_survive_silence_unreadable_manifests_and_forgetting() {
     let config = Config {
         wants: [AB, AB],
         collectors: 1,
@@ -81,16 +81,16 @@ fn two_saves_beside_a_sweep_survive_silence_unreadable_manifests_and_forgetting(
         ..Config::default()
     };
     let observations = [
-        "a sweep could not read a manifest",
+        "a gc round could not read a manifest",
         "a swap of gc.json landed late",
         "a save lost a swap of the index",
         "a save found its own swap applied",
     ];
-    holds("two saves, one sweep, silence", config, &observations);
+    holds("two saves, one collector, silence", config, &observations);
 }
 
 #[test]
-fn two_sweepers_settle_swaps_that_nobody_heard_of() {
+fn two_collectors_settle_swaps_that_nobody_had_an_answer_to() {
     let config = Config {
         wants: [A, 0],
         silences: 1,
@@ -98,9 +98,9 @@ fn two_sweepers_settle_swaps_that_nobody_heard_of() {
     };
     let observations = [
         "a swap of gc.json landed late",
-        "a sweep finished what another had begun",
+        "a gc round finished what another had begun",
     ];
-    holds("one save, two sweepers, silence", config, &observations);
+    holds("one save, two collectors, silence", config, &observations);
 }
 
 #[test]
@@ -120,11 +120,15 @@ fn names_taken_from_a_snapshot_survive_its_being_forgotten() {
         "a manifest was removed",
         "garbage was deleted",
     ];
-    holds("one save, two burying sweepers", config, &observations);
+    holds(
+        "one save, two collectors of manifests",
+        config,
+        &observations,
+    );
 }
 
 #[test]
-fn burials_settle_swaps_that_nobody_heard_of() {
+fn manifest_gc_settles_swaps_that_nobody_had_an_answer_to() {
     let config = Config {
         start: Start::Snapshot,
         collectors: 1,
@@ -140,7 +144,7 @@ fn burials_settle_swaps_that_nobody_heard_of() {
         "a save was fenced",
     ];
     holds(
-        "one save, one burying sweep, silence",
+        "one save, one collector of manifests, silence",
         config,
         &observations,
     );
@@ -148,7 +152,7 @@ fn burials_settle_swaps_that_nobody_heard_of() {
 
 #[test]
 #[ignore = "minutes; part of scripts/full"]
-fn two_saves_of_two_chunks_and_two_sweepers_keep_every_promise() {
+fn two_saves_of_two_chunks_and_two_collectors_keep_every_promise() {
     for (name, wants) in [("ab and ab", [AB, AB]), ("ab and bc", [AB, BC])] {
         let config = Config {
             wants,
@@ -160,7 +164,7 @@ fn two_saves_of_two_chunks_and_two_sweepers_keep_every_promise() {
 
 #[test]
 #[ignore = "minutes; part of scripts/full"]
-fn two_saves_and_two_burying_sweepers_survive_forgetting() {
+fn two_saves_and_two_collectors_of_manifests_survive_forgetting() {
     let config = Config {
         start: Start::Snapshot,
         wants: [A, A],
@@ -170,18 +174,22 @@ fn two_saves_and_two_burying_sweepers_survive_forgetting() {
         ..Config::default()
     };
     let observations = ["a manifest was removed", "garbage was deleted"];
-    holds("two saves, two burying sweepers", config, &observations);
+    holds(
+        "two saves, two collectors of manifests",
+        config,
+        &observations,
+    );
 }
 
 #[test]
 #[ignore = "minutes; part of scripts/full"]
-fn two_saves_and_two_sweepers_survive_silence() {
+fn two_saves_and_two_collectors_survive_silence() {
     let config = Config {
         wants: [A, A],
         silences: 1,
         ..Config::default()
     };
-    holds("two saves, two sweepers, silence", config, &USUAL);
+    holds("two saves, two collectors, silence", config, &USUAL);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Visits every state of saves beside sweeps that take, forget and meet the same bytes again.
+//! Visits every state of saves beside gc rounds that take, forget and meet the same bytes again.
 #![expect(
     clippy::print_stdout,
     reason = "how much was explored belongs into the test's output"
@@ -23,14 +23,14 @@ fn holds(name: &str, config: Config, observations: &[&str]) {
     }
 }
 
-/// Plants a bug and expects this promise to be broken.
+/// Sets a mutant loose and expects this promise to be broken.
 #[track_caller]
 fn breaks(bug: Bug, promise: &str, config: Config) {
     let bug = Some(bug);
     let world = MarkWorld::new(Config { bug, ..config });
     let report = explore(world, Order::Shortest, LIMIT);
     println!("{bug:?}: {report}");
-    let (what, _) = report.violation.expect("a planted bug is found");
+    let (what, _) = report.violation.expect("a mutant is found");
     assert_eq!(what, promise, "{bug:?}");
 }
 
@@ -38,7 +38,7 @@ fn breaks(bug: Bug, promise: &str, config: Config) {
 const OVERLAP: Config = Config {
     start: Start::Deleted,
     saves: "x",
-    sweeps: [1, 2],
+    rounds: [1, 2],
     deletes: 0,
     choices: 0,
     reaps: 0,
@@ -58,7 +58,7 @@ const RETURN: Config = Config {
 /// Two programs use one lease while a gc round forgets, and the lease may be taken from both.
 const SHARED: Config = Config {
     saves: "xb",
-    sweeps: [2, 0],
+    rounds: [2, 0],
     reaps: 1,
     ..OVERLAP
 };
@@ -66,7 +66,7 @@ const SHARED: Config = Config {
 /// An operator deletes, goes back and pins beside a gc round and a save.
 const OPERATED: Config = Config {
     start: Start::Stored,
-    sweeps: [2, 0],
+    rounds: [2, 0],
     deletes: 2,
     choices: 2,
     ..OVERLAP
@@ -76,10 +76,10 @@ const DANGLES: &str = "a removal arrived at what is not tombstoned";
 const GONE: &str = "the pointer leads to bytes that are gone";
 
 #[test]
-fn two_sweeps_may_overlap_beside_a_save_of_the_same_bytes() {
+fn two_gc_rounds_may_overlap_beside_a_save_of_the_same_bytes() {
     let observations = [
         "a removal arrived late",
-        "a sweep took too long",
+        "a gc round took too long",
         "a mark was dropped",
         "an owner kept a mark from being dropped",
         "a tombstone kept a save out",
@@ -95,7 +95,7 @@ fn bytes_that_come_back_and_go_again_are_never_taken_from_under_a_pointer() {
 }
 
 #[test]
-fn two_programs_may_share_a_lease_while_a_sweep_forgets() {
+fn two_programs_may_share_a_lease_while_a_gc_round_forgets() {
     let observations = ["a save lost its lease", "x was published"];
     holds("shared", SHARED, &observations);
 }
@@ -112,11 +112,15 @@ fn what_an_operator_chose_or_pinned_stays() {
 #[test]
 fn mutants_of_the_gc_are_found() {
     breaks(Bug::NoFence, GONE, SHARED);
-    breaks(Bug::WhileHeld, "a sweep threw an owner out", OVERLAP);
+    breaks(Bug::WhileHeld, "a gc round threw an owner out", OVERLAP);
     breaks(Bug::Hasty, DANGLES, OVERLAP);
     breaks(Bug::AnyDate, DANGLES, RETURN);
     breaks(Bug::Undated, DANGLES, OVERLAP);
     breaks(Bug::Stalls, DANGLES, OVERLAP);
-    breaks(Bug::SetsAnew, "a sweep marked what nobody deleted", OVERLAP);
+    breaks(
+        Bug::SetsAnew,
+        "a gc round marked what nobody deleted",
+        OVERLAP,
+    );
     breaks(Bug::Unmarked, GONE, RETURN);
 }

@@ -107,7 +107,7 @@ fn racers_on_a_directory_never_lose_an_update() {
     let home = tempfile::tempdir().unwrap();
     let store = format!("file://{}", home.path().join("store").display());
 
-    race(&store, home.path(), flips(200));
+    race(&store, home.path(), publishes(200));
 }
 
 #[test]
@@ -123,18 +123,18 @@ fn racers_on_a_real_s3_server_never_lose_an_update() {
     let home = tempfile::tempdir().unwrap();
     let store = store.replace("/test?", &format!("/race-{}?", SystemRng.op_id()));
 
-    race(&store, home.path(), flips(150));
+    race(&store, home.path(), publishes(150));
 }
 
-fn flips(usual: usize) -> usize {
-    std::env::var("STASIS_RACE_FLIPS")
+fn publishes(usual: usize) -> usize {
+    std::env::var("STASIS_RACE_PUBLISHES")
         .ok()
-        .and_then(|flips| flips.parse().ok())
+        .and_then(|publishes| publishes.parse().ok())
         .unwrap_or(usual)
 }
 
 /// Three racers, of whom one at a time is killed, or stands still for longer than its lease.
-fn race(store: &str, home: &Path, flips: usize) {
+fn race(store: &str, home: &Path, publishes: usize) {
     let mut race = Race {
         store: store.to_owned(),
         home: home.to_owned(),
@@ -142,9 +142,9 @@ fn race(store: &str, home: &Path, flips: usize) {
         racers: Vec::new(),
     };
     for _ in 0..3 {
-        race.start(flips);
+        race.start(publishes);
     }
-    let journals = race.until(flips);
+    let journals = race.until(publishes);
     drop(race.racers);
 
     let chain = bridge::run(chain(store.to_owned(), home.to_owned())).unwrap();
@@ -176,9 +176,9 @@ fn race(store: &str, home: &Path, flips: usize) {
         chain.iter().all(|sha| tried.contains(sha)),
         "the history holds what nobody tried"
     );
-    assert!(journal("ok").len() >= flips);
+    assert!(journal("ok").len() >= publishes);
     assert!(
-        flips < 500 || !journal("fenced").is_empty(),
+        publishes < 500 || !journal("fenced").is_empty(),
         "nobody was ever fenced: the race was too tame"
     );
 }
@@ -191,33 +191,33 @@ struct Race {
 }
 
 impl Race {
-    fn start(&mut self, flips: usize) {
+    fn start(&mut self, publishes: usize) {
         self.started += 1;
         let name = format!("racer-{}", self.started);
         let journal = self.home.join(format!("{name}.journal"));
         let cache = self.home.join("cache");
         let mut command = Command::new(RACER);
         command
-            .args(["flip", &self.store, &name])
+            .args(["publish", &self.store, &name])
             .arg(&journal)
             .arg(cache)
-            .arg(flips.to_string());
+            .arg(publishes.to_string());
         self.racers
             .push((Running(command.spawn().unwrap()), journal));
     }
 
     /// Troubles the racers until enough was acknowledged, and returns what the journals say.
-    fn until(&mut self, flips: usize) -> BTreeMap<String, BTreeSet<String>> {
+    fn until(&mut self, publishes: usize) -> BTreeMap<String, BTreeSet<String>> {
         for turn in 0..600 {
             std::thread::sleep(Duration::from_millis(100 + SystemRng.below(400)));
             let journals = self.journals();
-            if journals.get("ok").map_or(0, BTreeSet::len) >= flips {
+            if journals.get("ok").map_or(0, BTreeSet::len) >= publishes {
                 return journals;
             }
             let victim = self.victim();
             if turn % 3 == 0 {
                 drop(self.racers.swap_remove(victim));
-                self.start(flips);
+                self.start(publishes);
             } else if turn % 3 == 1 {
                 self.racers[victim].0.signal(rustix::process::Signal::STOP);
                 std::thread::sleep(TTL + Duration::from_millis(900));
@@ -225,7 +225,7 @@ impl Race {
             }
             if self.racers[victim].0.is_done() {
                 drop(self.racers.swap_remove(victim));
-                self.start(flips);
+                self.start(publishes);
             }
         }
         panic!(

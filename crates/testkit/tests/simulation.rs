@@ -118,7 +118,7 @@ fn keeping_a_diary_changes_nothing() {
     assert_eq!(run(3, kept).hash, run(3, Settings::default()).hash);
 }
 
-/// Plants a bug and asserts that one of the first seeds finds it, and says which promise it broke.
+/// Sets a mutant loose and asserts that one of the first seeds finds it, and says which promise it broke.
 fn is_found(mutant: Mutant, within: u64) {
     let settings = Settings {
         mutant: Some(mutant),
@@ -144,28 +144,28 @@ fn a_client_that_takes_lost_for_not_applied_is_found() {
 }
 
 #[test]
-fn a_client_that_settles_an_unknown_flip_by_one_look_is_found() {
+fn a_client_that_settles_an_unknown_publish_by_one_look_is_found() {
     is_found(Mutant::HastyVerdict, 200);
 }
 
 #[test]
-fn a_flip_that_is_repeated_on_whatever_is_there_is_found() {
+fn a_publish_that_is_repeated_on_whatever_is_there_is_found() {
     is_found(Mutant::RetriesBlindly, 200);
 }
 
 #[test]
-fn a_flip_without_a_fence_is_found() {
+fn a_publish_without_a_fence_is_found() {
     is_found(Mutant::SkipsFence, 50);
 }
 
 #[test]
-fn a_client_that_cleans_up_after_an_unknown_flip_is_found() {
+fn a_client_that_cleans_up_after_an_unknown_publish_is_found() {
     is_found(Mutant::CleansUp, 200);
 }
 
 #[test]
 fn a_fresh_fallback_that_is_published_is_found() {
-    is_found(Mutant::FlipsFresh, 50);
+    is_found(Mutant::PublishesFresh, 50);
 }
 
 #[test]

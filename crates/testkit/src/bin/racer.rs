@@ -1,6 +1,6 @@
 //! One process of the races in `tests/processes.rs`.
 //!
-//! `racer flip STORE NAME JOURNAL CACHE FLIPS` races for a lineage; `racer count DIRECTORY TIMES` adds to a counter.
+//! `racer publish STORE NAME JOURNAL CACHE PUBLISHES` races for a lineage; `racer count DIRECTORY TIMES` adds to a counter.
 
 use bytes::Bytes;
 use stasis_engine::bridge;
@@ -21,20 +21,22 @@ fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["flip", store, name, journal, cache, flips] => {
-            bridge::run(flip(store, name, journal, cache, flips.parse()?))?
+        ["publish", store, name, journal, cache, publishes] => {
+            bridge::run(publish(store, name, journal, cache, publishes.parse()?))?
         }
         ["count", directory, times] => bridge::run(count(directory, times.parse()?))?,
-        _ => Err("racer flip STORE NAME JOURNAL CACHE FLIPS | racer count DIRECTORY TIMES".into()),
+        _ => Err(
+            "racer publish STORE NAME JOURNAL CACHE PUBLISHES | racer count DIRECTORY TIMES".into(),
+        ),
     }
 }
 
-async fn flip(
+async fn publish(
     store: &str,
     name: &str,
     journal: &str,
     cache: &str,
-    flips: usize,
+    publishes: usize,
 ) -> Result<(), Failure> {
     let aws = AwsSettings {
         access_key: std::env::var("AWS_ACCESS_KEY_ID").ok(),
@@ -59,7 +61,7 @@ async fn flip(
         journal,
         random: &SystemRng,
     };
-    Ok(racer.race(flips).await?)
+    Ok(racer.race(publishes).await?)
 }
 
 /// Adds to a counter by compare-and-swap, never twice and never not at all.

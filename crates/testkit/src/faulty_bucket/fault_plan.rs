@@ -10,7 +10,7 @@ pub struct FaultPlan {
     /// A request that never arrives: nobody answers.
     pub lost: u64,
     /// A request that arrives and whose answer does not; also a 5xx after the fact.
-    pub unheard: u64,
+    pub unanswered: u64,
     /// A request that arrives long after its sender gave up waiting.
     pub late: u64,
     /// A request that arrives twice, the second time refused by its own success.
@@ -47,7 +47,7 @@ impl FaultPlan {
     pub fn drawn(rng: &mut SeededRng, calm_from: u64) -> Self {
         let severity = rng.one_of([0, 10, 40, 90, 160]);
         let mut some = |share: u64| rng.below(severity * share / 100 + 1);
-        let (lost, unheard, late) = (some(80), some(150), some(150));
+        let (lost, unanswered, late) = (some(80), some(150), some(150));
         let (twice, unsettling, blind, stale) = (some(80), some(80), some(120), some(300));
         let storms = if severity < 40 { 0 } else { rng.below(3) };
         let outages = (0..storms).map(|_| {
@@ -57,7 +57,7 @@ impl FaultPlan {
         Self {
             outages: outages.collect(),
             lost,
-            unheard,
+            unanswered,
             late,
             twice,
             unsettling,
@@ -86,7 +86,7 @@ impl FaultPlan {
         let (there, back) = (self.way(rng), self.way(rng));
         let timeout = Duration::from_millis(rng.within(20..=self.timeout.max(20)));
         if at >= self.calm_from {
-            return Journey::Heard { there, back };
+            return Journey::Received { there, back };
         }
         if self.is_out(at) {
             let sent = rng.happens(500);
@@ -108,8 +108,8 @@ impl FaultPlan {
             Journey::Lost {
                 after: there + back,
             }
-        } else if strikes(self.unheard) {
-            Journey::Unheard {
+        } else if strikes(self.unanswered) {
+            Journey::Unanswered {
                 there,
                 after: timeout.max(there),
             }
@@ -126,7 +126,7 @@ impl FaultPlan {
                 back,
             }
         } else {
-            Journey::Heard { there, back }
+            Journey::Received { there, back }
         }
     }
 
@@ -148,16 +148,16 @@ impl FaultPlan {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Journey {
     /// It arrives, and the answer comes back.
-    Heard { there: Duration, back: Duration },
+    Received { there: Duration, back: Duration },
     /// It arrives, and the answer does not.
-    Unheard { there: Duration, after: Duration },
+    Unanswered { there: Duration, after: Duration },
     /// It never arrives.
     Lost { after: Duration },
     /// It could not even be sent.
     Refused { after: Duration },
     /// It arrives after its sender gave up.
     Late { there: Duration, after: Duration },
-    /// It arrives twice, and the second answer is heard.
+    /// It arrives twice, and the second answer is received.
     Twice {
         there: Duration,
         again: Duration,

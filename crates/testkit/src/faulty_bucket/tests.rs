@@ -44,8 +44,8 @@ async fn a_lost_request_is_unknown_and_never_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unheard_request_is_unknown_and_applied() {
-    let bucket = always(|faults| faults.unheard = 1000);
+async fn an_unanswered_request_is_unknown_and_applied() {
+    let bucket = always(|faults| faults.unanswered = 1000);
 
     let swap = bucket.create(&key(), "a".into()).await.unwrap();
 

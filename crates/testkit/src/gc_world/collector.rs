@@ -62,7 +62,7 @@ impl Collector {
         self.task = Task::Round(round, step);
     }
 
-    fn hear(&mut self, answer: GcAnswer) {
+    fn receive(&mut self, answer: GcAnswer) {
         if let Task::Round(round, step) = &mut self.task {
             *step = round.next(answer);
             if let GcStep::Delete(names) = step {
@@ -78,7 +78,7 @@ impl Collector {
         }
     }
 
-    fn hear_manifest_gc(&mut self, answer: ManifestGcAnswer) {
+    fn receive_manifest_gc(&mut self, answer: ManifestGcAnswer) {
         if let Task::CollectManifests(manifest_gc, step) = &mut self.task {
             *step = manifest_gc.next(answer);
         }
@@ -121,7 +121,7 @@ impl GcWorld {
         }
         if self.silences > 0 {
             self.collector_move(n, moves, |world, collector| {
-                world.collect_manifests_unheard(collector, step)
+                world.collect_manifests_unanswered(collector, step)
             });
         }
     }
@@ -132,7 +132,7 @@ impl GcWorld {
                 for chunks in self.store.chunks.looks() {
                     self.collector_move(n, moves, |_, collector| {
                         collector.marking = true;
-                        collector.hear(GcAnswer::Listed(names_of(chunks)));
+                        collector.receive(GcAnswer::Listed(names_of(chunks)));
                         ("lists chunks", chunks)
                     });
                 }
@@ -154,11 +154,11 @@ impl GcWorld {
                     self.unreadable_moves(n, names, moves);
                 }
             }
-            _ => self.collector_move(n, moves, |world, collector| world.sweep(collector, step)),
+            _ => self.collector_move(n, moves, |world, collector| world.collect(collector, step)),
         }
         if self.silences > 0 {
             self.collector_move(n, moves, |world, collector| {
-                world.write_unheard(collector, step)
+                world.write_unanswered(collector, step)
             });
         }
     }
@@ -175,8 +175,8 @@ impl GcWorld {
         Self::add(moves, Label { who, what, names }, after);
     }
 
-    /// Does the next thing of a round that has one outcome, and hears of it.
-    fn sweep(&mut self, collector: &mut Collector, step: &GcStep) -> (&'static str, Bits) {
+    /// Does the next thing of a round that has one outcome, and gets the answer.
+    fn collect(&mut self, collector: &mut Collector, step: &GcStep) -> (&'static str, Bits) {
         match step {
             GcStep::ReadGc => self.collector_reads(collector),
             GcStep::Write { expected, gc } => {
@@ -190,7 +190,7 @@ impl GcWorld {
                     self.observations.push("garbage was deleted");
                 }
                 if collector.left == 0 {
-                    collector.hear(GcAnswer::Deleted);
+                    collector.receive(GcAnswer::Deleted);
                 }
                 ("deletes chunk", one)
             }
@@ -206,19 +206,20 @@ impl GcWorld {
                 let version = self.gc.get().as_ref().map(|found| found.version.clone());
                 self.swap_gc(version.as_ref(), gc.condemn(OpId::default(), names_of(0)));
             }
-            self.observations.push("a sweep found a list that was left");
+            self.observations
+                .push("a gc round found a list that was left");
         }
-        collector.hear(GcAnswer::Gc(self.gc.get().clone()));
+        collector.receive(GcAnswer::Gc(self.gc.get().clone()));
         match &collector.task {
             Task::Round(_, step @ GcStep::Write { .. }) if self.config.silences == 0 => {
                 // As for the index: reading just before winning is all there is to try.
-                self.sweep(collector, &step.clone())
+                self.collect(collector, &step.clone())
             }
             _ => ("reads gc.json", 0),
         }
     }
 
-    /// Hears which of the names stand in any manifest.
+    /// Learns which of the names stand in any manifest.
     fn find(
         &mut self,
         collector: &mut Collector,
@@ -233,11 +234,11 @@ impl GcWorld {
                 reported = names & !1;
             } else if found & !self.indexed() != 0 {
                 self.observations
-                    .push("a sweep spared what an unpublished manifest names");
+                    .push("a gc round kept what an unpublished manifest names");
             }
         }
         collector.marking = false;
-        collector.hear(GcAnswer::Referenced(names_of(reported)));
+        collector.receive(GcAnswer::Referenced(names_of(reported)));
         ("finds manifests that name", reported)
     }
 
@@ -252,7 +253,7 @@ impl GcWorld {
             gc.epoch = self.gc_state().epoch;
         }
         if condemned != 0 && self.has_bug(Bug::AgeGrace) {
-            collector.hear(GcAnswer::Won);
+            collector.receive(GcAnswer::Won);
             return ("condemns nothing, but means", condemned);
         }
         if condemned != 0 && self.has_bug(Bug::DeletedFirst) {
@@ -264,12 +265,12 @@ impl GcWorld {
         };
         if won && condemned == 0 && round.is_resumed() {
             self.observations
-                .push("a sweep finished what another had begun");
+                .push("a gc round finished what another had begun");
         }
         if !won {
-            self.observations.push("a sweep lost a swap of gc.json");
+            self.observations.push("a gc round lost a swap of gc.json");
         }
-        collector.hear(if won { GcAnswer::Won } else { GcAnswer::Lost });
+        collector.receive(if won { GcAnswer::Won } else { GcAnswer::Lost });
         match (won, condemned) {
             (true, 0) => ("ends the epoch", 0),
             (true, _) => ("condemns", condemned),
@@ -277,8 +278,12 @@ impl GcWorld {
         }
     }
 
-    /// Sends the next request of a round and hears nothing.
-    fn write_unheard(&mut self, collector: &mut Collector, step: &GcStep) -> (&'static str, Bits) {
+    /// Sends the next request of a round and gets no answer.
+    fn write_unanswered(
+        &mut self,
+        collector: &mut Collector,
+        step: &GcStep,
+    ) -> (&'static str, Bits) {
         self.silences -= 1;
         match step {
             GcStep::Write { expected, gc } => {
@@ -293,12 +298,12 @@ impl GcWorld {
                 self.store
                     .chunks
                     .delete(collector.left & collector.left.wrapping_neg());
-                return ("hears nothing about its deletion", 0);
+                return ("gets no answer about its deletion", 0);
             }
             _ => {}
         }
-        collector.hear(GcAnswer::Silence);
-        ("hears nothing", 0)
+        collector.receive(GcAnswer::Silence);
+        ("gets no answer", 0)
     }
 
     fn unreadable_moves(&self, n: usize, names: Bits, moves: &mut Moves) {
@@ -311,17 +316,19 @@ impl GcWorld {
                 collector.marking = false;
                 if ignored {
                     let others = names_of(names & readable);
-                    collector.hear(GcAnswer::Referenced(others));
+                    collector.receive(GcAnswer::Referenced(others));
                 } else {
-                    world.observations.push("a sweep could not read a manifest");
-                    collector.hear(GcAnswer::UnreadableManifest);
+                    world
+                        .observations
+                        .push("a gc round could not read a manifest");
+                    collector.receive(GcAnswer::UnreadableManifest);
                 }
                 ("cannot read a manifest", 0)
             });
         }
     }
 
-    /// Does the next thing of a manifest gc, and hears that it is done.
+    /// Does the next thing of a manifest gc, and gets the answer.
     fn tombstone_unpublished(
         &mut self,
         collector: &mut Collector,
@@ -341,21 +348,21 @@ impl GcWorld {
                     }
                     _ => ManifestGcAnswer::Lost,
                 };
-                collector.hear_manifest_gc(answer);
+                collector.receive_manifest_gc(answer);
                 ("tombstones manifests", 0)
             }
             ManifestGcStep::Remove(manifests) => {
                 self.store.manifests.delete(manifest_bits(manifests));
                 self.observations.push("a manifest was removed");
-                collector.hear_manifest_gc(ManifestGcAnswer::Removed);
+                collector.receive_manifest_gc(ManifestGcAnswer::Removed);
                 ("removes manifests", 0)
             }
             _ => unreachable!("a step with many outcomes, or none"),
         }
     }
 
-    /// Sends the next request of a manifest gc and hears nothing.
-    fn collect_manifests_unheard(
+    /// Sends the next request of a manifest gc and gets no answer.
+    fn collect_manifests_unanswered(
         &mut self,
         collector: &mut Collector,
         step: &ManifestGcStep,
@@ -377,8 +384,8 @@ impl GcWorld {
             }
             _ => {}
         }
-        collector.hear_manifest_gc(ManifestGcAnswer::Silence);
-        ("hears nothing", 0)
+        collector.receive_manifest_gc(ManifestGcAnswer::Silence);
+        ("gets no answer", 0)
     }
 
     fn survey(&mut self, collector: &mut Collector, found: u16) -> (&'static str, Bits) {
@@ -396,7 +403,7 @@ impl GcWorld {
             }
         });
         let version = Version::new(self.index.version.to_string());
-        collector.hear_manifest_gc(ManifestGcAnswer::Surveyed(version, listed.collect()));
+        collector.receive_manifest_gc(ManifestGcAnswer::Surveyed(version, listed.collect()));
         ("lists manifests and reads the index", 0)
     }
 }

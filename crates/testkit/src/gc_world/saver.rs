@@ -64,7 +64,7 @@ impl Saver {
         }
     }
 
-    fn hear(&mut self, answer: SaveAnswer) {
+    fn receive(&mut self, answer: SaveAnswer) {
         let step = self.guard.next(answer);
         self.task = match step {
             SaveStep::ReadGc => Task::ReadGc,
@@ -107,12 +107,12 @@ impl GcWorld {
             && let Some(there) = self.trusted()
         {
             self.save_move(n, moves, |_, saver| {
-                saver.hear(SaveAnswer::Indexed(names_of(names & there)));
+                saver.receive(SaveAnswer::Indexed(names_of(names & there)));
                 ("trusts what exists:", names & there)
             });
         }
         if self.silences > 0 && !matches!(task, Task::ReadIndex) {
-            self.save_move(n, moves, |world, saver| world.unheard(n, saver));
+            self.save_move(n, moves, |world, saver| world.unanswered(n, saver));
         }
     }
 
@@ -146,7 +146,7 @@ impl GcWorld {
         }
     }
 
-    /// Does the next thing, and hears that it is done.
+    /// Does the next thing, and gets the answer.
     fn carry_out(&mut self, n: usize, saver: &mut Saver) -> (&'static str, Bits) {
         match saver.task.clone() {
             Task::ReadGc => {
@@ -156,7 +156,7 @@ impl GcWorld {
                 if self.has_bug(Bug::EpochIgnored) && saver.manifests > 0 {
                     gc.epoch = stasis_model::protocol::gc::GcEpoch::FIRST;
                 }
-                saver.hear(SaveAnswer::Gc(gc));
+                saver.receive(SaveAnswer::Gc(gc));
                 if matches!(saver.task, Task::CheckIndexed(_)) {
                     self.observations.push("a save met a new epoch");
                 }
@@ -177,7 +177,7 @@ impl GcWorld {
                     self.observations
                         .push("a save found names in the index again");
                 }
-                saver.hear(SaveAnswer::Indexed(names_of(found)));
+                saver.receive(SaveAnswer::Indexed(names_of(found)));
                 ("looks whether the index names", names)
             }
             Task::ReadIndex => self.read_index(n, saver),
@@ -241,7 +241,7 @@ impl GcWorld {
             self.observations.push("a save stored a chunk anew");
         }
         match names & !lowest(names) {
-            0 => saver.hear(answer),
+            0 => saver.receive(answer),
             rest => saver.task = Task::Put(rest, answer),
         }
         let what = if there { "finds chunk" } else { "puts chunk" };
@@ -251,13 +251,13 @@ impl GcWorld {
     fn put_manifest(&mut self, n: usize, saver: &mut Saver) {
         assert!(
             saver.manifests < ROUNDS,
-            "two sweepers cannot outrun a save that often"
+            "two collectors cannot outrun a save that often"
         );
         saver.manifests += 1;
         let manifest = last_manifest(n, saver);
         self.store.contents[usize::from(manifest)] = self.stored_as(saver.names);
         self.land_manifest(manifest);
-        saver.hear(SaveAnswer::Stored);
+        saver.receive(SaveAnswer::Stored);
         if self.has_bug(Bug::NoSecondRead) {
             saver.task = Task::ReadIndex;
         }
@@ -307,8 +307,8 @@ impl GcWorld {
         }
     }
 
-    /// Sends the next request and hears nothing.
-    fn unheard(&mut self, n: usize, saver: &mut Saver) -> (&'static str, Bits) {
+    /// Sends the next request and gets no answer.
+    fn unanswered(&mut self, n: usize, saver: &mut Saver) -> (&'static str, Bits) {
         self.silences -= 1;
         match &saver.task {
             Task::SwapIndex(version) => {
@@ -317,21 +317,21 @@ impl GcWorld {
                     self.late_index.push(publish);
                 }
                 saver.task = Task::ReadIndex;
-                return ("hears nothing about its swap of the index", 0);
+                return ("gets no answer about its swap of the index", 0);
             }
             Task::Put(names, _) => {
-                self.store.chunks.put_unheard(lowest(*names));
-                return ("hears nothing about chunk", lowest(*names));
+                self.store.chunks.put_unanswered(lowest(*names));
+                return ("gets no answer about chunk", lowest(*names));
             }
             Task::PutManifest => {
                 let manifest = first_manifest(n) + saver.manifests;
                 self.store.contents[usize::from(manifest)] = saver.names;
-                self.store.manifests.put_unheard(1 << manifest);
+                self.store.manifests.put_unanswered(1 << manifest);
             }
             _ => {}
         }
-        saver.hear(SaveAnswer::Silence);
-        ("hears nothing", 0)
+        saver.receive(SaveAnswer::Silence);
+        ("gets no answer", 0)
     }
 }
 

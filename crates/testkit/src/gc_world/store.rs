@@ -102,7 +102,7 @@ impl Shelf {
     }
 
     /// Sends a PUT that may land, or not.
-    pub(super) fn put_unheard(&mut self, things: u16) {
+    pub(super) fn put_unanswered(&mut self, things: u16) {
         self.puts |= things;
     }
 

@@ -47,8 +47,8 @@ pub(crate) fn is_past(snapshot: &Active) -> bool {
 pub(crate) enum Next {
     /// A writer stores its archive and manifest.
     Store,
-    /// A writer flips.
-    Flip,
+    /// A writer publishes.
+    Publish,
     /// A writer releases.
     Release,
     /// The reaper makes a pass.
@@ -90,12 +90,12 @@ pub(crate) enum Stage<C> {
 
 /// An operation that ended without anybody knowing how.
 #[derive(Clone, Debug)]
-pub(crate) struct Riddle {
+pub(crate) struct UnknownOutcome {
     pub(crate) task: Rc<Task>,
     pub(crate) record: Unsettled,
 }
 
-impl Hash for Riddle {
+impl Hash for UnknownOutcome {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.record.op_id.hash(state);
         self.record.on_lock.hash(state);
@@ -123,7 +123,7 @@ pub(crate) struct Actor<C> {
     seen: EarlierReading,
     /// The documents as the task under way has seen them.
     reading: EarlierReading,
-    pub(crate) riddles: Vec<Rc<Riddle>>,
+    pub(crate) unknowns: Vec<Rc<UnknownOutcome>>,
 }
 
 impl<C: Conduct> Actor<C> {
@@ -139,7 +139,7 @@ impl<C: Conduct> Actor<C> {
             outrun: false,
             seen: EarlierReading::default(),
             reading: EarlierReading::default(),
-            riddles: Vec::new(),
+            unknowns: Vec::new(),
         }
     }
 
@@ -186,7 +186,7 @@ impl<C: Conduct> Actor<C> {
     fn wish(&self, task: &Rc<Task>, action: Action, shared: &Shared<C>) -> Result<Wish, Ending> {
         let write = |condition, body: Box<Body>| {
             let loaded = match task.duty {
-                Duty::Flip { base, .. } => base,
+                Duty::Publish { base, .. } => base,
                 _ => None,
             };
             let request = Request {
@@ -208,8 +208,8 @@ impl<C: Conduct> Actor<C> {
         })
     }
 
-    /// Hears an answer; says which task ended and how, if one did.
-    pub(crate) fn hear(
+    /// Receives an answer; says which task ended and how, if one did.
+    pub(crate) fn receive(
         &mut self,
         answer: StoreAnswer,
         now: Timestamp,
@@ -222,7 +222,7 @@ impl<C: Conduct> Actor<C> {
             then,
         } = std::mem::replace(&mut self.stage, Stage::Gone)
         else {
-            unreachable!("only busy actors hear answers");
+            unreachable!("only busy actors receive answers");
         };
         if let (Duty::Reap, StoreAnswer::Lock(Some(lock))) = (&task.duty, &answer) {
             self.judged = lock.version.as_str().parse().expect("our own version");
@@ -271,7 +271,7 @@ impl<C: Conduct> Actor<C> {
             let lineage = shared.lineage.clone();
             let record = Unsettled::new(task.op_id(), kind, lineage, *doubt, EARLY);
             let task = Rc::clone(task);
-            self.riddles.push(Rc::new(Riddle { task, record }));
+            self.unknowns.push(Rc::new(UnknownOutcome { task, record }));
         }
         match (kind, ending) {
             (OperationKind::Acquire, Ending::Acquired { fence, base }) => {
@@ -293,10 +293,10 @@ impl<C: Conduct> Actor<C> {
 
     /// Leaves for good. What nobody will ask for again is forgotten.
     pub(crate) fn leave(&mut self) {
-        let riddles = std::mem::take(&mut self.riddles);
+        let unknowns = std::mem::take(&mut self.unknowns);
         *self = Self {
             stage: Stage::Gone,
-            riddles,
+            unknowns,
             ..Self::new(Next::Act, 0)
         };
     }

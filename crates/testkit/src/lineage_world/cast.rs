@@ -12,7 +12,7 @@ pub enum Command {
     Rollback,
     /// Look at the pointer, then choose the older snapshot if nothing changed since.
     RollbackIfUnmoved,
-    /// Choose a writer's snapshot, be it active, replaced or never promoted.
+    /// Choose a writer's snapshot, be it active, replaced or never published.
     Adopt,
     /// Look at the lock, then throw out the holder seen.
     ForceUnlock,
@@ -41,7 +41,7 @@ pub enum Start {
 /// The bounds of a world. Within them everything that can happen is tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cast {
-    /// How many writers run once each: acquire, load, store, flip, release. At most three.
+    /// How many writers run once each: acquire, load, store, publish, release. At most three.
     pub writers: u8,
     /// How often each writer may renew, at any time between acquiring and releasing.
     pub renewals: u8,
@@ -57,7 +57,7 @@ pub struct Cast {
     pub attempts: u8,
     /// How often each of the reaper's and the operator's operations does.
     pub attempts_of_others: u8,
-    /// Whether a writer begins to flip and to release with what it last saw under its lease, without reading.
+    /// Whether a writer begins to publish and to release with what it last saw under its lease, without reading.
     pub keeps_readings: bool,
     /// How many reads may fail in all.
     pub unreadable: u8,
@@ -94,7 +94,7 @@ impl Default for Cast {
 }
 
 impl Cast {
-    /// The document whose change is the deed.
+    /// The document whose change is the act.
     pub(crate) fn effect_of(&self, duty: &Duty) -> Doc {
         match duty {
             Duty::Acquire => self.owned_by,

@@ -28,7 +28,7 @@ pub enum Duty {
     /// Free an expired lock.
     Reap,
     /// Publish a snapshot.
-    Flip {
+    Publish {
         /// The writer's lease.
         fence: Fence,
         /// What the writer says it loaded.
@@ -64,7 +64,7 @@ impl Duty {
             Self::Renew(_) => OperationKind::Renew,
             Self::Release(_) => OperationKind::Release,
             Self::Reap => OperationKind::Reap,
-            Self::Flip { .. } => OperationKind::Publish,
+            Self::Publish { .. } => OperationKind::Publish,
             Self::Rollback { .. } => OperationKind::Rollback,
             Self::ForceUnlock(_) => OperationKind::ForceUnlock,
             Self::Delete { .. } => OperationKind::Delete,
@@ -109,7 +109,7 @@ impl EarlierReading {
     /// What of it a task may begin with, which is forgotten then: the one document that its rule looks at.
     pub(crate) fn take_for(&mut self, duty: &Duty) -> Self {
         match duty {
-            Duty::Flip { .. } => Self {
+            Duty::Publish { .. } => Self {
                 pointer: self.pointer.take(),
                 lock: None,
             },
@@ -172,7 +172,7 @@ impl Task {
             Duty::Reap => new(Op::Reap {
                 grace: Duration::ZERO,
             }),
-            Duty::Flip { fence, base, to } => new(Op::Publish { fence, base, to }),
+            Duty::Publish { fence, base, to } => new(Op::Publish { fence, base, to }),
             Duty::Rollback { to, seen } => forced(Op::Rollback { to, seen }),
             Duty::ForceUnlock(seen) => forced(Op::ForceUnlock { seen }),
             Duty::Delete { target, known } => new(Op::Delete { target, known }),
@@ -183,7 +183,7 @@ impl Task {
         };
         let protocol = protocol.with_attempts(self.attempts);
         match self.duty {
-            Duty::Flip { .. } => protocol.from_pointer(self.given.pointer.clone()),
+            Duty::Publish { .. } => protocol.from_pointer(self.given.pointer.clone()),
             Duty::Release(_) => protocol.from_lock(self.given.lock.clone()),
             _ => protocol,
         }
@@ -268,7 +268,7 @@ impl From<ProtocolStep> for Action {
 pub enum PutAnswer {
     /// It is there.
     Stored,
-    /// Nothing was heard.
+    /// Nothing was received.
     Silence,
     /// The store was busy with another request for the same name (409): nothing is settled.
     Busy,
@@ -279,7 +279,7 @@ pub trait Conduct: Clone + Hash + Debug {
     /// Takes up a task; the first [`StoreAnswer`] to come is [`StoreAnswer::Begin`].
     fn new(task: &Task) -> Self;
 
-    /// Hears an answer and says what to do next.
+    /// Receives an answer and says what to do next.
     fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> Action;
 
     /// Whether an archive may be relied upon after this answer; otherwise it is put again.

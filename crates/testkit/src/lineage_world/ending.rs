@@ -1,6 +1,6 @@
 //! What an actor does when a task has ended.
 
-use super::actor::{Actor, Next, Riddle};
+use super::actor::{Actor, Next, UnknownOutcome};
 use super::conduct::{Conduct, Duty, Ending, PutAnswer, Task};
 use super::names::Printed;
 use super::promise::Verdict;
@@ -20,7 +20,7 @@ impl<C: Conduct> LineageWorld<C> {
                 .repertoire
                 .iter()
                 .any(|command| command.lists());
-        if noticed { Next::Store } else { Next::Flip }
+        if noticed { Next::Store } else { Next::Publish }
     }
 
     /// Checks and books the end of a task.
@@ -37,42 +37,42 @@ impl<C: Conduct> LineageWorld<C> {
         Ok(())
     }
 
-    /// Asks every riddle again.
+    /// Asks again what became of every unknown outcome.
     pub(super) fn settle(&mut self) -> Verdict {
         for number in 0..self.actors.len() {
-            let riddled = |actor: &&Rc<Printed<Actor<C>>>| !actor.value.riddles.is_empty();
-            let Some(actor) = self.actors[number].as_ref().filter(riddled).cloned() else {
+            let has_unknowns = |actor: &&Rc<Printed<Actor<C>>>| !actor.value.unknowns.is_empty();
+            let Some(actor) = self.actors[number].as_ref().filter(has_unknowns).cloned() else {
                 continue;
             };
             let mut open = Vec::new();
-            for riddle in &actor.value.riddles {
-                let fate = self.check_riddle(riddle)?;
+            for unknown in &actor.value.unknowns {
+                let fate = self.check_unknown(unknown)?;
                 match fate {
                     OperationFate::Applied => self.note(observation::SETTLED_APPLIED),
                     OperationFate::NotApplied => self.note(observation::SETTLED_NOT),
                     OperationFate::Unknown => {}
                 }
-                if self.shared.cast.thorough || self.is_open(riddle, fate) {
-                    open.push(Rc::clone(riddle));
+                if self.shared.cast.thorough || self.is_open(unknown, fate) {
+                    open.push(Rc::clone(unknown));
                 } else {
-                    self.close_book(&riddle.task);
+                    self.close_book(&unknown.task);
                 }
             }
-            if open.len() < actor.value.riddles.len() {
+            if open.len() < actor.value.unknowns.len() {
                 let mut actor = actor.value.clone();
-                actor.riddles = open;
+                actor.unknowns = open;
                 self.place(u8::try_from(number).expect("few actors"), actor);
             }
         }
         Ok(())
     }
 
-    /// Whether a riddle's answer can still change.
-    fn is_open(&self, riddle: &Riddle, fate: OperationFate) -> bool {
+    /// Whether what is known of an unknown outcome can still change.
+    fn is_open(&self, unknown: &UnknownOutcome, fate: OperationFate) -> bool {
         let lock = self.lock.as_deref().map(|cell| &cell.value.value);
-        let passed = lock.is_some_and(|lock| lock.generation > riddle.record.generation);
+        let passed = lock.is_some_and(|lock| lock.generation > unknown.record.generation);
         let hopeless =
-            riddle.record.on_lock && passed && self.under_way(&riddle.task).next().is_none();
+            unknown.record.on_lock && passed && self.under_way(&unknown.task).next().is_none();
         fate == OperationFate::Unknown && !hopeless
     }
 
@@ -80,7 +80,7 @@ impl<C: Conduct> LineageWorld<C> {
         let noted = match (ending, kind) {
             (Ending::Acquired { .. }, _) if outrun => observation::OUTRUN,
             (Ending::Done { lock_marked: false }, _) => observation::NOT_TOLD,
-            (Ending::Done { .. }, OperationKind::Publish) => observation::FLIPPED,
+            (Ending::Done { .. }, OperationKind::Publish) => observation::PUBLISHED,
             (Ending::Done { .. }, OperationKind::Release) => observation::RELEASED,
             (Ending::Done { .. }, OperationKind::Renew) => observation::RENEWED,
             (Ending::Done { .. }, OperationKind::Reap) => observation::REAPED,

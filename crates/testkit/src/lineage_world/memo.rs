@@ -1,6 +1,6 @@
 //! What was worked out before.
 //!
-//! The world's states are many, but they are made of few parts: an actor that hears the same answer in the same
+//! The world's states are many, but they are made of few parts: an actor that receives the same answer in the same
 //! situation does the same thing, whatever the others do. Each such step is worked out once, by the production code,
 //! and then looked up by fingerprint.
 
@@ -15,9 +15,9 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
-/// What became of an actor that heard an answer.
+/// What became of an actor that received an answer.
 #[derive(Debug)]
-pub(crate) struct Heard<C> {
+pub(crate) struct Received<C> {
     /// The actor afterwards.
     pub(crate) actor: Rc<Printed<Actor<C>>>,
     /// The task that ended, how, and whether it had been outrun.
@@ -53,7 +53,7 @@ type Table<K, V> = RefCell<HashMap<K, V, BuildHasherDefault<Folded>>>;
 /// The tables.
 #[derive(Debug)]
 pub(crate) struct Memo<C> {
-    heard: Table<(u128, u128), Rc<Heard<C>>>,
+    received: Table<(u128, u128), Rc<Received<C>>>,
     begun: Table<(u128, u128), Rc<Printed<Actor<C>>>>,
     written: Table<(u128, u128), Written>,
     noted: RefCell<Vec<&'static str>>,
@@ -62,7 +62,7 @@ pub(crate) struct Memo<C> {
 impl<C> Default for Memo<C> {
     fn default() -> Self {
         Self {
-            heard: Table::default(),
+            received: Table::default(),
             begun: Table::default(),
             written: Table::default(),
             noted: RefCell::default(),
@@ -85,8 +85,12 @@ fn looked_up<V: Clone>(
 
 impl<C> Memo<C> {
     /// The actor with print `key.0` after the answer with print `key.1`.
-    pub(crate) fn heard(&self, key: (u128, u128), work: impl FnOnce() -> Heard<C>) -> Rc<Heard<C>> {
-        looked_up(&self.heard, key, || Rc::new(work()))
+    pub(crate) fn received(
+        &self,
+        key: (u128, u128),
+        work: impl FnOnce() -> Received<C>,
+    ) -> Rc<Received<C>> {
+        looked_up(&self.received, key, || Rc::new(work()))
     }
 
     /// The actor with print `key.0` after it took up the task with print `key.1`.
@@ -104,11 +108,11 @@ impl<C> Memo<C> {
     }
 
     /// Whether a sight is new.
-    pub(crate) fn is_news(&self, observation: &'static str) -> bool {
-        let news = !self.noted.borrow().contains(&observation);
-        if news {
+    pub(crate) fn is_new(&self, observation: &'static str) -> bool {
+        let is_new = !self.noted.borrow().contains(&observation);
+        if is_new {
             self.noted.borrow_mut().push(observation);
         }
-        news
+        is_new
     }
 }

@@ -1,7 +1,7 @@
 //! Notable things: a test that never saw them proved nothing about them.
 
-/// A flip was applied and its writer knows.
-pub const FLIPPED: &str = "flip done";
+/// A publish was applied and its writer knows.
+pub const PUBLISHED: &str = "publish done";
 /// A lock was taken from a holder whose lease had expired.
 pub const TAKEN_OVER: &str = "take-over after expiry";
 /// A lock was taken that an operator had freed.
@@ -52,7 +52,7 @@ pub const DELETED: &str = "deleted";
 pub const IS_ACTIVE: &str = "is active";
 /// A deletion met a pinned snapshot.
 pub const IS_PINNED: &str = "is pinned";
-/// A flip or a rollback met a snapshot that was marked for removal.
+/// A publish or a rollback met a snapshot that was marked for removal.
 pub const TOMBSTONED: &str = "tombstoned";
 /// A snapshot was protected.
 pub const PINNED: &str = "pinned";

@@ -1,7 +1,7 @@
 //! What must never happen, checked at every move.
 
 use super::LineageWorld;
-use super::actor::Riddle;
+use super::actor::UnknownOutcome;
 use super::conduct::{Conduct, Duty, Ending, Task};
 use super::request::{Cell, Request};
 use stasis_model::digest::ArchiveDigest;
@@ -16,11 +16,11 @@ use std::fmt::Display;
 /// One of the promises.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Promise {
-    /// A flip replaces exactly the snapshot that its writer loaded.
+    /// A publish replaces exactly the snapshot that its writer loaded.
     Linear,
-    /// Done means applied, refused means never applied, and a riddle is never answered wrongly.
+    /// Done means applied, refused means never applied, and an unknown outcome is never settled wrongly.
     Truthful,
-    /// Only the writer whose fence landed last flips.
+    /// Only the writer whose fence landed last publishes.
     Fenced,
     /// Epochs never decrease, generations grow by one, documents are never deleted.
     Growing,
@@ -137,7 +137,7 @@ impl<C: Conduct> LineageWorld<C> {
         )
     }
 
-    /// Whether the deed was allowed, seen from outside of the rules.
+    /// Whether the act was allowed, seen from outside of the rules.
     fn check_effect(
         &self,
         active: Option<ArchiveDigest>,
@@ -146,7 +146,7 @@ impl<C: Conduct> LineageWorld<C> {
     ) -> Verdict {
         let actor = request.task.actor;
         match &request.task.duty {
-            Duty::Flip { .. } => {
+            Duty::Publish { .. } => {
                 self.hold(
                     Promise::Linear,
                     active == request.loaded,
@@ -157,7 +157,7 @@ impl<C: Conduct> LineageWorld<C> {
                     self.owner
                         .as_ref()
                         .is_some_and(|owner| owner.actor == actor),
-                    format_args!("writer {actor} flipped, but is not the last owner"),
+                    format_args!("writer {actor} published, but is not the last owner"),
                 )
             }
             Duty::Rollback { .. } => Ok(()),
@@ -273,20 +273,20 @@ impl<C: Conduct> LineageWorld<C> {
             && pointer.is_some_and(|pointer| pointer.fence == fence)
     }
 
-    /// Checks that a riddle, asked now, is not answered wrongly.
-    pub(crate) fn check_riddle(&self, riddle: &Riddle) -> Result<OperationFate, String> {
+    /// Checks that an unknown outcome, asked about now, is not settled wrongly.
+    pub(crate) fn check_unknown(&self, unknown: &UnknownOutcome) -> Result<OperationFate, String> {
         let lock = self.lock.as_deref().map(|cell| &cell.value.value);
         let pointer = self.pointer.as_deref().map(|cell| &cell.value.value);
-        let fate = riddle.record.settle(lock, pointer);
-        let applied = self.applied(&riddle.task);
-        let effect = self.shared.cast.effect_of(&riddle.task.duty);
-        let coming = self.under_way(&riddle.task).any(|doc| doc == effect);
+        let fate = unknown.record.settle(lock, pointer);
+        let applied = self.applied(&unknown.task);
+        let effect = self.shared.cast.effect_of(&unknown.task.duty);
+        let coming = self.under_way(&unknown.task).any(|doc| doc == effect);
         let right = match fate {
             OperationFate::Applied => applied,
             OperationFate::NotApplied => !applied && !coming,
             OperationFate::Unknown => true,
         };
-        let kind = riddle.record.kind;
+        let kind = unknown.record.kind;
         self.hold(
             Promise::Truthful,
             right,

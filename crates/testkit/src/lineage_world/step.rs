@@ -3,7 +3,7 @@
 use super::actor::{Stage, Wish};
 use super::conduct::{Conduct, Duty, Ending};
 use super::label::{Event, Move};
-use super::memo::Heard;
+use super::memo::Received;
 use super::names::Printed;
 use super::request::Request;
 use super::turn::{Moves, Outcome};
@@ -52,9 +52,9 @@ impl<C: Conduct> LineageWorld<C> {
             Doc::Lock => self.lock.as_ref().map_or(10, |cell| cell.print.under(0)),
             Doc::Pointer => self.pointer.as_ref().map_or(11, |cell| cell.print.under(0)),
         };
-        let (early, in_time) = world.hear(number, (key, EARLY), || self.read(doc));
+        let (early, in_time) = world.receive(number, (key, EARLY), || self.read(doc));
         if in_time {
-            let (late, _) = world.hear(number, (!key, LATE), || self.read(doc));
+            let (late, _) = world.receive(number, (!key, LATE), || self.read(doc));
             Self::go_on_writing(label, (doc, Event::ReadAfterExpiry), late, moves);
         }
         Self::go_on_writing(label, (doc, Event::Read), early, moves);
@@ -95,15 +95,15 @@ impl<C: Conduct> LineageWorld<C> {
     /// Whether the actor goes on reading after either answer, in the very same state.
     fn takes_refusal_for_silence(&self, number: u8) -> bool {
         let after = |answer| {
-            let heard = self.heard(number, (key_of(&answer), EARLY), || answer);
+            let received = self.received(number, (key_of(&answer), EARLY), || answer);
             matches!(
-                heard.actor.value.stage,
+                received.actor.value.stage,
                 Stage::Busy {
                     wish: Wish::Read(_),
                     ..
                 }
             )
-            .then_some(heard.actor.print)
+            .then_some(received.actor.print)
         };
         let refused = after(StoreAnswer::Lost);
         refused.is_some() && refused == after(StoreAnswer::Silence)
@@ -122,18 +122,18 @@ impl<C: Conduct> LineageWorld<C> {
             let (lost, _) = world.answered(number, StoreAnswer::Lost);
             let (silent, _) = world.answered(number, StoreAnswer::Silence);
             moves.push((label(doc, Event::Stale), lost));
-            moves.push((label(doc, Event::StaleUnheard), silent));
+            moves.push((label(doc, Event::StaleUnanswered), silent));
             return;
         }
         let mut applied = self.successor();
         if let Err(breach) = applied.apply(request) {
-            moves.push((label(doc, Event::Heard), Err(breach)));
+            moves.push((label(doc, Event::Received), Err(breach)));
             return;
         }
-        let (heard, _) = applied.won(number, doc);
-        moves.push((label(doc, Event::Heard), heard));
-        let (unheard, _) = applied.answered(number, StoreAnswer::Silence);
-        moves.push((label(doc, Event::Unheard), unheard));
+        let (received, _) = applied.won(number, doc);
+        moves.push((label(doc, Event::Received), received));
+        let (unanswered, _) = applied.answered(number, StoreAnswer::Silence);
+        moves.push((label(doc, Event::Unanswered), unanswered));
         if self.shared.cast.thorough || !self.takes_refusal_for_silence(number) {
             let (refused, _) = applied.answered(number, StoreAnswer::Lost);
             moves.push((label(doc, Event::RefusedByRetry), refused));
@@ -159,38 +159,38 @@ impl<C: Conduct> LineageWorld<C> {
 
     /// What comes of an answer that is not a document.
     fn answered(&self, number: u8, answer: StoreAnswer) -> (Outcome<C>, bool) {
-        self.hear(number, (key_of(&answer), EARLY), || answer)
+        self.receive(number, (key_of(&answer), EARLY), || answer)
     }
 
     /// The actor after an answer with this key.
-    fn heard(
+    fn received(
         &self,
         number: u8,
         (key, now): (u128, Timestamp),
         answer: impl FnOnce() -> StoreAnswer,
-    ) -> Rc<Heard<C>> {
+    ) -> Rc<Received<C>> {
         let before = self.actors[usize::from(number)].as_ref();
         let before = before.expect("only actors of the cast move");
         let shared = &self.shared;
-        shared.memo.heard((before.print.under(0), key), || {
+        shared.memo.received((before.print.under(0), key), || {
             let mut actor = before.value.clone();
-            let end = actor.hear(answer(), now, shared);
+            let end = actor.receive(answer(), now, shared);
             let actor = Rc::new(Printed::new(actor, shared.renamings()));
-            Heard { actor, end }
+            Received { actor, end }
         })
     }
 
     /// What comes of an answer, and whether it would come out otherwise after the lease expired.
-    fn hear(
+    fn receive(
         &self,
         number: u8,
         key: (u128, Timestamp),
         answer: impl FnOnce() -> StoreAnswer,
     ) -> (Outcome<C>, bool) {
-        let heard = self.heard(number, key, answer);
+        let received = self.received(number, key, answer);
         let mut world = self.clone();
-        world.actors[usize::from(number)] = Some(Rc::clone(&heard.actor));
-        let Some((task, ending, outrun)) = &heard.end else {
+        world.actors[usize::from(number)] = Some(Rc::clone(&received.actor));
+        let Some((task, ending, outrun)) = &received.end else {
             return (Ok(world), false);
         };
         let timed = matches!(task.duty, Duty::Acquire | Duty::Reap);

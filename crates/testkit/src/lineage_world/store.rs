@@ -76,7 +76,7 @@ impl<C: Conduct> LineageWorld<C> {
         Ok(())
     }
 
-    /// Keeps the oracle's own books about who may flip.
+    /// Keeps the oracle's own books about who may publish.
     fn change_owner(&mut self, request: &Request) {
         let doc = request.body.doc();
         match request.task.duty {
@@ -140,7 +140,7 @@ impl<C: Conduct> LineageWorld<C> {
         Ok(())
     }
 
-    /// Whether the task's deed is in the books.
+    /// Whether the task's act is in the books.
     pub(crate) fn applied(&self, task: &Task) -> bool {
         self.applied[usize::from(task.actor)] & (1 << task.serial) != 0
     }

@@ -51,7 +51,7 @@ impl<C: Conduct> LineageWorld<C> {
 
     /// The moves of an actor whose write is refused whenever it arrives, if all it does then is to read again.
     ///
-    /// Versions do not come back, so nobody can change what it hears, and nobody can notice that it heard. Such a move
+    /// Versions do not come back, so nobody can change which answer it gets, and nobody can notice that it got one. Such a move
     /// commutes with every other one: it is enough to try it first.
     fn stale_write(&self) -> Option<Moves<C>> {
         if self.shared.cast.thorough {
@@ -134,13 +134,13 @@ impl<C: Conduct> LineageWorld<C> {
     /// Every way in which a free actor can begin its next task.
     fn beginnings(&self, number: u8, next: Next, moves: &mut Moves<C>) {
         let actor = self.actor(number);
-        let writes = matches!(next, Next::Store | Next::Flip | Next::Release);
+        let writes = matches!(next, Next::Store | Next::Publish | Next::Release);
         if let Some(fence) = actor.lease.filter(|_| writes && actor.turns > 0) {
             self.begin((number, true), Duty::Renew(fence), next, moves);
         }
         match next {
             Next::Store => self.store_archive(number, moves),
-            Next::Flip => self.begin_flip(number, moves),
+            Next::Publish => self.begin_publish(number, moves),
             Next::Release => {
                 if let Some(fence) = actor.lease {
                     self.begin((number, false), Duty::Release(fence), next, moves);
@@ -166,7 +166,7 @@ impl<C: Conduct> LineageWorld<C> {
     /// Starts a task and takes its first step; `costs` one of the actor's turns, or not.
     fn begin(&self, (number, costs): (u8, bool), duty: Duty, then: Next, moves: &mut Moves<C>) {
         let mut world = self.successor();
-        if matches!(duty, Duty::Flip { .. }) && self.after_acquiring() == Next::Flip {
+        if matches!(duty, Duty::Publish { .. }) && self.after_acquiring() == Next::Publish {
             world.archives |= 0b100 << number;
         }
         let index = usize::from(number);
@@ -196,7 +196,7 @@ impl<C: Conduct> LineageWorld<C> {
                 && is_unread
             {
                 world.note(match taken.event {
-                    Event::Stale | Event::StaleUnheard => observation::UNREAD_REFUSED,
+                    Event::Stale | Event::StaleUnanswered => observation::UNREAD_REFUSED,
                     _ => observation::UNREAD,
                 });
             }
@@ -211,7 +211,7 @@ impl<C: Conduct> LineageWorld<C> {
             event,
         };
         let mut actor = self.actor(number).clone();
-        actor.stage = Stage::Free(Next::Flip);
+        actor.stage = Stage::Free(Next::Publish);
         let mut world = self.successor();
         world.archives |= 0b100 << number;
         world.place(number, actor);
@@ -223,8 +223,8 @@ impl<C: Conduct> LineageWorld<C> {
         moves.push((label(Event::Stored), Ok(world)));
     }
 
-    /// A writer flips onto what it loaded; if loading failed, onto nothing.
-    fn begin_flip(&self, number: u8, moves: &mut Moves<C>) {
+    /// A writer publishes onto what it loaded; if loading failed, onto nothing.
+    fn begin_publish(&self, number: u8, moves: &mut Moves<C>) {
         let actor = self.actor(number);
         let Some(fence) = actor.lease else { return };
         let loads = match actor.base {
@@ -233,7 +233,7 @@ impl<C: Conduct> LineageWorld<C> {
         };
         for base in loads {
             let to = made_by(number);
-            let duty = Duty::Flip { fence, base, to };
+            let duty = Duty::Publish { fence, base, to };
             self.begin((number, false), duty, Next::Release, moves);
         }
     }

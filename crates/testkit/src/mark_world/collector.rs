@@ -66,7 +66,7 @@ impl MarkWorld {
             Stage::Removed(known) => Ok(after.look(number, known)),
             Stage::Forgets(_, next) => after.forget(&next),
         };
-        let label = |what| Label("sweep", number, what);
+        let label = |what| Label("gc", number, what);
         match outcome {
             Ok((Stage::Begins, what)) => {
                 after.collectors[number].end();
@@ -92,7 +92,7 @@ impl MarkWorld {
             let _refused = self.act(&Op::Delete { target, known }, 0);
         }
         if !was_marked && self.mark().is_some() {
-            return Err("a sweep marked what nobody deleted");
+            return Err("a gc round marked what nobody deleted");
         }
         let at_ms = self.now();
         let unmarked = self
@@ -111,7 +111,7 @@ impl MarkWorld {
     fn remove(&mut self, known: Known, mark: PointerMark, next: Object) -> (Stage, &'static str) {
         let stalls = self.has_bug(Bug::Stalls) || self.has_bug(Bug::Undated);
         if !mark.lets_remove(self.now()) && !stalls {
-            self.observations.push("a sweep took too long");
+            self.observations.push("a gc round took too long");
             return (Stage::Removed(known), "took too long");
         }
         self.send_removal(next);
@@ -142,7 +142,7 @@ impl MarkWorld {
         if let Some(lock) = found.lock.as_mut().filter(|_| self.has_bug(Bug::WhileHeld)) {
             (lock.state, lock.released) = (LockState::Free, true);
         }
-        let op_id = super::op_id(200 + u8::try_from(number).expect("few sweepers"));
+        let op_id = super::op_id(200 + u8::try_from(number).expect("few collectors"));
         match step(&found, &Op::Forget { gone }, op_id, self.now()) {
             Ok(DocumentChange::Pointer(mut next)) => {
                 if self.has_bug(Bug::NoFence) {
@@ -166,7 +166,7 @@ impl MarkWorld {
     fn forget(&mut self, next: &Part<Pointer>) -> Result<(Stage, &'static str), &'static str> {
         let owner = Some(self.pointer.get().fence);
         if self.savers.iter().any(|saver| saver.lease() == owner) {
-            return Err("a sweep threw an owner out");
+            return Err("a gc round threw an owner out");
         }
         self.observations.push("a mark was dropped");
         if self.lies_there() {

@@ -1,4 +1,4 @@
-//! A save: lease, archive, manifest, flip.
+//! A save: lease, archive, manifest, publish.
 
 use super::{Label, MarkWorld, Moves, op_id, snapshot};
 use stasis_model::digest::ArchiveDigest;
@@ -42,7 +42,7 @@ impl Saver {
         if self.kind == b'y' { "y" } else { "x" }
     }
 
-    /// The lease under which it may still flip.
+    /// The lease under which it may still publish.
     pub(super) fn lease(&self) -> Option<Fence> {
         match self.stage {
             Stage::Owns(fence, _) | Stage::Archived(fence, _) | Stage::Stored(fence, _) => {
@@ -64,7 +64,7 @@ impl MarkWorld {
             }
             Stage::Begins => after.acquire(number),
             Stage::Owns(fence, base) if saver.saves() == "y" => {
-                Some(after.flip((number, "y"), fence, base))
+                Some(after.publish((number, "y"), fence, base))
             }
             Stage::Owns(fence, base) => {
                 after.there[1] |= saver.saves() == "x";
@@ -74,7 +74,7 @@ impl MarkWorld {
                 after.there[0] |= saver.saves() == "x";
                 Some((Stage::Stored(fence, base), "stores its manifest"))
             }
-            Stage::Stored(fence, base) => Some(after.flip((number, saver.saves()), fence, base)),
+            Stage::Stored(fence, base) => Some(after.publish((number, saver.saves()), fence, base)),
             Stage::Over => None,
         };
         if let Some((stage, what)) = outcome {
@@ -102,8 +102,8 @@ impl MarkWorld {
         Some((self.owning(fence), "owns the lineage"))
     }
 
-    /// Flips; whether it was refused or not, the lease is given back by whoever took it.
-    fn flip(
+    /// Publishes; whether it was refused or not, the lease is given back by whoever took it.
+    fn publish(
         &mut self,
         (number, name): (usize, &str),
         fence: Fence,
@@ -116,7 +116,7 @@ impl MarkWorld {
                 if name == "x" && !was_marked {
                     self.observations.push("x was published");
                 }
-                "flips"
+                "publishes"
             }
             Err(Refusal::Tombstoned(_)) => {
                 self.observations.push("a tombstone kept a save out");

@@ -14,58 +14,58 @@ use stasis_store::documents::lineages::LineageError;
 use stasis_store::documents::pointers::PublishSnapshot;
 use stasis_store::layout;
 
-/// A flip by hand, with the bug.
-pub(crate) async fn careless_flip(
+/// A publish by hand, with the bug.
+pub(crate) async fn careless_publish(
     host: &Host,
-    flip: &PublishSnapshot,
+    publish: &PublishSnapshot,
     mutant: Mutant,
 ) -> Result<(), LineageError> {
     let mut sent = None;
     for attempt in 0..3 {
         let Ok(Some(found)) = host.lineages.pointer(&host.world.lineage).await else {
-            return Err(unknown_outcome(host, flip, sent));
+            return Err(unknown_outcome(host, publish, sent));
         };
-        if found.value.remembers(flip.op_id) {
+        if found.value.remembers(publish.op_id) {
             return Ok(());
         }
         if attempt > 0 && mutant == Mutant::HastyVerdict {
             return Err(refused(host, Refusal::Contended));
         }
         let blind = attempt > 0 && mutant == Mutant::RetriesBlindly;
-        if let Some(refusal) = objection(&found.value, flip, mutant).filter(|_| !blind) {
+        if let Some(refusal) = objection(&found.value, publish, mutant).filter(|_| !blind) {
             return Err(if sent.is_some() {
-                unknown_outcome(host, flip, sent)
+                unknown_outcome(host, publish, sent)
             } else {
                 refused(host, refusal)
             });
         }
         sent = Some(found.value.generation.next());
-        match swap(host, flip, &found).await {
+        match swap(host, publish, &found).await {
             Some(Swap::Won(_)) => return Ok(()),
             _ if mutant == Mutant::TrustsLost => return Err(refused(host, Refusal::Contended)),
             _ => {}
         }
     }
-    Err(unknown_outcome(host, flip, sent))
+    Err(unknown_outcome(host, publish, sent))
 }
 
-fn objection(pointer: &Pointer, flip: &PublishSnapshot, mutant: Mutant) -> Option<Refusal> {
-    let (base, active) = (flip.base, pointer.active_archive());
-    if pointer.fence != flip.fence && mutant != Mutant::SkipsFence {
+fn objection(pointer: &Pointer, publish: &PublishSnapshot, mutant: Mutant) -> Option<Refusal> {
+    let (base, active) = (publish.base, pointer.active_archive());
+    if pointer.fence != publish.fence && mutant != Mutant::SkipsFence {
         return Some(Refusal::LockLost(Lost::Fenced(pointer.fence)));
     }
     if active != base {
         return Some(Refusal::Diverged { base, active });
     }
-    let dead = pointer.is_tombstoned(flip.to.archive);
-    dead.then_some(Refusal::Tombstoned(flip.to.archive))
+    let dead = pointer.is_tombstoned(publish.to.archive);
+    dead.then_some(Refusal::Tombstoned(publish.to.archive))
 }
 
-async fn swap(host: &Host, flip: &PublishSnapshot, found: &Versioned<Pointer>) -> Option<Swap> {
-    let (now, to) = (host.lineages.now(), &flip.to);
+async fn swap(host: &Host, publish: &PublishSnapshot, found: &Versioned<Pointer>) -> Option<Swap> {
+    let (now, to) = (host.lineages.now(), &publish.to);
     let mut next = found
         .value
-        .successor(flip.op_id, PointerAct::Publish, Some(to.archive), now);
+        .successor(publish.op_id, PointerAct::Publish, Some(to.archive), now);
     next.point_at(to.clone(), now);
     let key = layout::pointer(&host.world.lineage);
     let body = Bytes::from(document::render(&next));
@@ -80,7 +80,11 @@ fn refused(host: &Host, refusal: Refusal) -> LineageError {
     }
 }
 
-fn unknown_outcome(host: &Host, flip: &PublishSnapshot, sent: Option<Generation>) -> LineageError {
+fn unknown_outcome(
+    host: &Host,
+    publish: &PublishSnapshot,
+    sent: Option<Generation>,
+) -> LineageError {
     let Some(generation) = sent else {
         return refused(host, Refusal::NoPointer);
     };
@@ -92,7 +96,7 @@ fn unknown_outcome(host: &Host, flip: &PublishSnapshot, sent: Option<Generation>
     let lineage = host.world.lineage.clone();
     let now = host.lineages.now();
     LineageError::Unknown(Box::new(Unsettled::new(
-        flip.op_id,
+        publish.op_id,
         OperationKind::Publish,
         lineage,
         doubt,

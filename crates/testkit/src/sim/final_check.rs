@@ -25,8 +25,8 @@ pub(crate) async fn settle_down(heir: &Host) {
 }
 
 async fn settle_all(heir: &Host, unknown_outcome: &'static str) {
-    let riddles = heir.world.oracle().riddles();
-    for record in &riddles {
+    let unknowns = heir.world.oracle().unknowns();
+    for record in &unknowns {
         let fate = heir.lineages.settle(record).await;
         let fate = fate.expect("there are no faults after the storm");
         let mut oracle = heir.world.oracle();

@@ -13,7 +13,7 @@ use stasis_store::documents::pointers::Moved;
 use stasis_store::layout::{self, Prefix};
 
 /// One round of the reaper.
-pub(crate) async fn sweep(host: &Host) {
+pub(crate) async fn reap(host: &Host) {
     host.pause(100..=3_000).await;
     let Ok(lineages) = locked(&*host.bucket).await else {
         return;
@@ -31,7 +31,7 @@ pub(crate) async fn sweep(host: &Host) {
     }
 }
 
-/// The planted reaper.
+/// The mutant of the reaper.
 async fn read_then_delete(host: &Host) {
     let lineage = &host.world.lineage;
     if let Ok(Some(found)) = host.lineages.lock(lineage).await {

@@ -7,18 +7,18 @@ use super::oracle::Promise;
 pub enum Mutant {
     /// The store accepts conditions and does not check them.
     IgnoresConditions,
-    /// A refused or unanswered flip is reported as failed, without reading.
+    /// A refused or unanswered publish is reported as failed, without reading.
     TrustsLost,
-    /// After a refused or unanswered flip the pointer is read once; what is not there yet is reported as failed.
+    /// After a refused or unanswered publish the pointer is read once; what is not there yet is reported as failed.
     HastyVerdict,
-    /// A refused flip is repeated on whatever is there now.
+    /// A refused publish is repeated on whatever is there now.
     RetriesBlindly,
-    /// A flip checks its base, but not its fence.
+    /// A publish checks its base, but not its fence.
     SkipsFence,
-    /// A writer whose flip is unknown removes what it had stored.
+    /// A writer whose publish is unknown removes what it had stored.
     CleansUp,
     /// A run that fell back to a fresh profile publishes over the snapshot it could not load.
-    FlipsFresh,
+    PublishesFresh,
     /// The reaper reads the lock, then deletes it.
     ReaperDeletes,
 }
@@ -32,7 +32,7 @@ impl Mutant {
         Self::RetriesBlindly,
         Self::SkipsFence,
         Self::CleansUp,
-        Self::FlipsFresh,
+        Self::PublishesFresh,
         Self::ReaperDeletes,
     ];
 
@@ -44,13 +44,13 @@ impl Mutant {
             Self::RetriesBlindly => &[Promise::Linear, Promise::Fenced],
             Self::SkipsFence => &[Promise::Fenced],
             Self::CleansUp => &[Promise::Closed],
-            Self::FlipsFresh => &[Promise::Linear],
+            Self::PublishesFresh => &[Promise::Linear],
             Self::ReaperDeletes => &[Promise::Growing],
         }
     }
 
-    /// Whether flips are done by hand.
-    pub(crate) fn is_a_flip(self) -> bool {
+    /// Whether publishes are done by hand.
+    pub(crate) fn is_a_publish(self) -> bool {
         matches!(
             self,
             Self::TrustsLost | Self::HastyVerdict | Self::RetriesBlindly | Self::SkipsFence

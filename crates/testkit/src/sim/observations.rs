@@ -12,7 +12,7 @@ impl Observations {
     pub const EXPECTED: [&'static str; 42] = [
         "acknowledged acquire",
         "acknowledged delete",
-        "acknowledged flip",
+        "acknowledged publish",
         "acknowledged force-unlock",
         "acknowledged pin",
         "acknowledged reap",

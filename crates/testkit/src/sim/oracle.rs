@@ -1,6 +1,6 @@
 //! What really happened in one run, and the promises held against it.
 //!
-//! The oracle sees every change of the store at the moment when it is made, and hears from every actor what it means to
+//! The oracle sees every change of the store at the moment when it is made, and learns from every actor what it means to
 //! do before it begins and what it was told at the end. No actor ever sees the oracle. *Always true:* the first broken
 //! promise is kept and ends the run.
 
@@ -23,11 +23,11 @@ use tokio::time::Instant;
 /// One of the promises.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Promise {
-    /// A flip replaces exactly the snapshot that its writer loaded, and a fresh start replaces none.
+    /// A publish replaces exactly the snapshot that its writer loaded, and a fresh start replaces none.
     Linear,
     /// Done means applied, refused means never applied, and an unknown outcome is never settled wrongly.
     Truthful,
-    /// Only the lease whose fence landed last flips.
+    /// Only the lease whose fence landed last publishes.
     Fenced,
     /// Epochs never decrease, generations grow by one, documents are never deleted and forget nothing they must keep.
     Growing,
@@ -72,7 +72,7 @@ pub(crate) enum Means {
     Renew(Fence),
     Release(Fence),
     Reap,
-    Flip {
+    Publish {
         fence: Fence,
         loaded: Option<ArchiveDigest>,
         fresh: bool,
@@ -91,7 +91,7 @@ impl Means {
             Self::Renew(_) => OperationKind::Renew,
             Self::Release(_) => OperationKind::Release,
             Self::Reap => OperationKind::Reap,
-            Self::Flip { .. } => OperationKind::Publish,
+            Self::Publish { .. } => OperationKind::Publish,
             Self::Rollback(_) => OperationKind::Rollback,
             Self::ForceUnlock(_) => OperationKind::ForceUnlock,
             Self::Delete(_) => OperationKind::Delete,
@@ -121,8 +121,8 @@ struct Effect {
     /// How often it changed the pointer, and the lock.
     pointers: u32,
     locks: u32,
-    /// Whether one of its changes was made without its hearing so.
-    unheard: bool,
+    /// Whether one of its changes was made without its knowing.
+    unanswered: bool,
     said: Option<Said>,
     settled: Option<OperationFate>,
     /// How many pointers and locks there had been when it began.
@@ -161,7 +161,7 @@ pub(crate) struct Oracle {
     stored: BTreeSet<Key>,
     tombstoned: BTreeSet<ArchiveDigest>,
     catalog: Vec<Active>,
-    riddles: Vec<Unsettled>,
+    unknowns: Vec<Unsettled>,
 }
 
 impl Oracle {
@@ -180,7 +180,7 @@ impl Oracle {
             stored: BTreeSet::new(),
             tombstoned: BTreeSet::new(),
             catalog: Vec::new(),
-            riddles: Vec::new(),
+            unknowns: Vec::new(),
         }
     }
 
@@ -209,8 +209,8 @@ impl Oracle {
     }
 
     /// Every operation whose outcome was unknown.
-    pub(crate) fn riddles(&self) -> Vec<Unsettled> {
-        self.riddles.clone()
+    pub(crate) fn unknowns(&self) -> Vec<Unsettled> {
+        self.unknowns.clone()
     }
 
     fn effect(&self, op_id: OpId) -> Result<&Effect, Breach> {

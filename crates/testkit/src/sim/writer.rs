@@ -1,6 +1,6 @@
 //! A run that loads a profile, works, and publishes what came of it.
 
-use super::careless::careless_flip;
+use super::careless::careless_publish;
 use super::host::{Host, Setback};
 use super::mutant::Mutant;
 use super::oracle::Means;
@@ -165,15 +165,15 @@ async fn publish(host: &Host, lease: &Lease, start: Start, to: Active) -> Option
         host.pause(0..=3_000).await;
     }
     let op_id = host.random.fresh_op_id();
-    let overwrites = start.fresh && host.world.mutant == Some(Mutant::FlipsFresh);
+    let overwrites = start.fresh && host.world.mutant == Some(Mutant::PublishesFresh);
     let loaded = lease.base.as_ref().map(|base| base.archive);
-    let flip = PublishSnapshot {
+    let publish = PublishSnapshot {
         op_id,
         fence: lease.fence,
         base: if overwrites { loaded } else { start.base },
         to: to.clone(),
     };
-    let means = Means::Flip {
+    let means = Means::Publish {
         fence: lease.fence,
         loaded: start.base,
         fresh: start.fresh,
@@ -183,7 +183,7 @@ async fn publish(host: &Host, lease: &Lease, start: Start, to: Active) -> Option
         base: Some(to.archive),
         fresh: false,
     };
-    match host.perform(op_id, means, send(host, lease, flip)).await {
+    match host.perform(op_id, means, send(host, lease, publish)).await {
         Ok(()) => Some(published),
         Err(Setback::Denied) => None,
         Err(Setback::Unknown(record)) => {
@@ -199,12 +199,12 @@ async fn publish(host: &Host, lease: &Lease, start: Start, to: Active) -> Option
     }
 }
 
-async fn send(host: &Host, lease: &Lease, flip: PublishSnapshot) -> Result<(), LineageError> {
-    if let Some(mutant) = host.world.mutant.filter(|mutant| mutant.is_a_flip()) {
-        return careless_flip(host, &flip, mutant).await;
+async fn send(host: &Host, lease: &Lease, publish: PublishSnapshot) -> Result<(), LineageError> {
+    if let Some(mutant) = host.world.mutant.filter(|mutant| mutant.is_a_publish()) {
+        return careless_publish(host, &publish, mutant).await;
     }
-    let moved = host.lineages.publish(&lease.lineage, flip).await?;
-    assert!(moved.lock_marked, "a flip has nothing to tell the lock");
+    let moved = host.lineages.publish(&lease.lineage, publish).await?;
+    assert!(moved.lock_marked, "a publish has nothing to tell the lock");
     Ok(())
 }
 

@@ -22,7 +22,7 @@ pub(crate) trait Story: Clone + Hash + Debug {
 #[derive(Clone, Hash, Debug)]
 pub(crate) struct Deviation<S> {
     task: Task,
-    heard: Vec<StoreAnswer>,
+    received: Vec<StoreAnswer>,
     protocol: Protocol,
     story: PhantomData<S>,
 }
@@ -31,7 +31,7 @@ impl<S: Story> Conduct for Deviation<S> {
     fn new(task: &Task) -> Self {
         Self {
             task: task.clone(),
-            heard: Vec::new(),
+            received: Vec::new(),
             protocol: task.protocol(),
             story: PhantomData,
         }
@@ -40,17 +40,17 @@ impl<S: Story> Conduct for Deviation<S> {
     fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> Action {
         let is_document = matches!(answer, StoreAnswer::Lock(_) | StoreAnswer::Pointer(_));
         if !is_document {
-            self.heard.clear();
+            self.received.clear();
             return self.protocol.next(answer, now).into();
         }
-        self.heard.push(answer.clone());
+        self.received.push(answer.clone());
         let found = |answer: &StoreAnswer| match answer {
             StoreAnswer::Lock(Some(lock)) => (Some(lock.value.clone()), None),
             StoreAnswer::Pointer(Some(pointer)) => (None, Some(pointer.value.clone())),
             _ => (None, None),
         };
-        let lock = self.heard.iter().find_map(|answer| found(answer).0);
-        let pointer = self.heard.iter().find_map(|answer| found(answer).1);
+        let lock = self.received.iter().find_map(|answer| found(answer).0);
+        let pointer = self.received.iter().find_map(|answer| found(answer).1);
         let duty = S::deviations(self.task.duty.clone(), lock.as_ref(), pointer.as_ref());
         if duty == self.task.duty {
             return self.protocol.next(answer, now).into();
@@ -61,7 +61,7 @@ impl<S: Story> Conduct for Deviation<S> {
         };
         self.protocol = deviations.protocol();
         let first = self.protocol.next(StoreAnswer::Begin, EARLY);
-        let answers = self.heard.clone();
+        let answers = self.received.clone();
         answers
             .into_iter()
             .fold(first, |_, answer| self.protocol.next(answer, now))
@@ -84,7 +84,7 @@ macro_rules! story {
 }
 
 story!(WithoutBase, |duty, _, pointer| match (duty, pointer) {
-    (Duty::Flip { fence, to, .. }, Some(pointer)) => Duty::Flip {
+    (Duty::Publish { fence, to, .. }, Some(pointer)) => Duty::Publish {
         fence,
         base: pointer.active_archive(),
         to,
@@ -93,7 +93,7 @@ story!(WithoutBase, |duty, _, pointer| match (duty, pointer) {
 });
 
 story!(WithoutFence, |duty, _, pointer| match (duty, pointer) {
-    (Duty::Flip { base, to, .. }, Some(pointer)) => Duty::Flip {
+    (Duty::Publish { base, to, .. }, Some(pointer)) => Duty::Publish {
         fence: pointer.fence,
         base,
         to,
@@ -107,7 +107,7 @@ story!(WithoutEither, |duty, lock, pointer| {
 });
 
 story!(FreshIsAsGood, |duty, lock, pointer| match duty {
-    Duty::Flip { base: None, .. } => WithoutBase::deviations(duty, lock, pointer),
+    Duty::Publish { base: None, .. } => WithoutBase::deviations(duty, lock, pointer),
     duty => duty,
 });
 
@@ -118,7 +118,7 @@ story!(WhoeverHolds, |duty, lock, _| match (duty, lock) {
 });
 
 #[test]
-fn a_flip_without_the_base_check_replaces_what_its_writer_never_loaded() {
+fn a_publish_without_the_base_check_replaces_what_its_writer_never_loaded() {
     let cast = Cast {
         fresh: true,
         ..Cast::default()
@@ -127,17 +127,17 @@ fn a_flip_without_the_base_check_replaces_what_its_writer_never_loaded() {
 }
 
 #[test]
-fn a_flip_without_the_fence_check_is_made_by_an_evicted_writer() {
+fn a_publish_without_the_fence_check_is_made_by_an_evicted_writer() {
     breaks::<Deviation<WithoutFence>>(&[Promise::Fenced], Cast::default());
 }
 
 #[test]
-fn a_flip_without_either_check_loses_an_update() {
+fn a_publish_without_either_check_loses_an_update() {
     breaks::<Deviation<WithoutEither>>(&[Promise::Linear], Cast::default());
 }
 
 #[test]
-fn a_fresh_fallback_that_flips_replaces_a_good_snapshot() {
+fn a_fresh_fallback_that_publishes_replaces_a_good_snapshot() {
     let cast = Cast {
         writers: 1,
         fresh: true,

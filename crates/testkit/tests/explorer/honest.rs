@@ -47,7 +47,7 @@ fn two_writers_a_reaper_and_an_operator_who_may_do_anything() {
     exhausted(
         cast,
         &[
-            observation::FLIPPED,
+            observation::PUBLISHED,
             observation::TAKEN_OVER,
             observation::TAKEN_AFTER_FORCE,
             observation::LOCK_LOST,
@@ -204,7 +204,7 @@ fn two_writers_that_publish_and_release_from_what_they_saw_last() {
         &[
             observation::UNREAD,
             observation::UNREAD_REFUSED,
-            observation::FLIPPED,
+            observation::PUBLISHED,
             observation::RELEASED,
             observation::LOCK_LOST,
             observation::ROLLED_BACK,
@@ -237,7 +237,7 @@ fn two_writers_in_a_lineage_that_is_still_empty() {
         start: Start::Empty,
         ..brief()
     };
-    exhausted(cast, &[observation::FLIPPED, observation::TAKEN_OVER]);
+    exhausted(cast, &[observation::PUBLISHED, observation::TAKEN_OVER]);
 
     let cast = Cast {
         acts: 1,
@@ -282,7 +282,7 @@ fn three_writers_and_an_operator_who_rolls_back() {
     exhausted(
         cast,
         &[
-            observation::FLIPPED,
+            observation::PUBLISHED,
             observation::ROLLED_BACK,
             observation::LOCK_LOST,
         ],
@@ -303,7 +303,7 @@ fn three_writers_a_reaper_and_an_operator_who_rolls_back() {
     exhausted(
         cast,
         &[
-            observation::FLIPPED,
+            observation::PUBLISHED,
             observation::ROLLED_BACK,
             observation::REAPED,
         ],

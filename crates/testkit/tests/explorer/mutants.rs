@@ -1,4 +1,4 @@
-//! Mutants in the way answers are heard and requests are made.
+//! Mutants in the way answers are received and requests are made.
 
 use crate::breaks;
 use crate::deviations::{Deviation, WithoutFence};
@@ -110,11 +110,11 @@ fn a_409_taken_for_stored_leaves_a_pointer_to_nothing() {
     breaks::<BusyIsStored>(&[Promise::Closed], Cast::default());
 }
 
-/// Deletes its archive when it does not know whether it was promoted.
+/// Deletes its archive when it does not know whether it was published.
 #[derive(Clone, Hash, Debug)]
 struct CleansUp {
     honest: Honest,
-    flips: bool,
+    publishes: bool,
     ending: Option<Ending>,
 }
 
@@ -122,7 +122,7 @@ impl Conduct for CleansUp {
     fn new(task: &Task) -> Self {
         Self {
             honest: Honest::new(task),
-            flips: matches!(task.duty, Duty::Flip { .. }),
+            publishes: matches!(task.duty, Duty::Publish { .. }),
             ending: None,
         }
     }
@@ -131,7 +131,7 @@ impl Conduct for CleansUp {
             return Action::End(ending);
         }
         match self.honest.next(answer, now) {
-            Action::End(Ending::Unsettled(doubt)) if self.flips => {
+            Action::End(Ending::Unsettled(doubt)) if self.publishes => {
                 self.ending = Some(Ending::Unsettled(doubt));
                 Action::EraseArchive
             }
@@ -256,7 +256,7 @@ impl Conduct for UnlocksOnly {
 }
 
 #[test]
-fn a_force_unlock_that_leaves_the_fence_lets_the_old_owner_flip() {
+fn a_force_unlock_that_leaves_the_fence_lets_the_old_owner_publish() {
     let cast = Cast {
         acts: 1,
         repertoire: &[Command::ForceUnlock],
@@ -356,7 +356,7 @@ struct ComparesNumbers {
 impl Conduct for ComparesNumbers {
     fn new(task: &Task) -> Self {
         let own = match task.duty {
-            Duty::Flip { fence, .. } => Some(fence),
+            Duty::Publish { fence, .. } => Some(fence),
             _ => None,
         };
         Self {

@@ -11,8 +11,8 @@ use stasis_testkit::lineage_world::cast::Cast;
 use stasis_testkit::lineage_world::conduct::{Action, Conduct, Duty, Ending, Task, nobody};
 use stasis_testkit::lineage_world::promise::Promise;
 
-/// The lock is a separate object, a refused flip is retried with the new `ETag`, the reaper deletes, and a flip that
-/// failed three times is taken for a flip that did not happen.
+/// The lock is a separate object, a refused publish is retried with the new `ETag`, the reaper deletes, and a publish that
+/// failed three times is taken for a publish that did not happen.
 #[derive(Clone, Hash, Debug)]
 struct Seed {
     task: Task,
@@ -54,9 +54,9 @@ impl Seed {
         }
     }
 
-    fn flip(&mut self, answer: StoreAnswer, now: Timestamp) -> Action {
-        let Duty::Flip { to, .. } = &self.task.duty else {
-            unreachable!("only flips flip");
+    fn publish(&mut self, answer: StoreAnswer, now: Timestamp) -> Action {
+        let Duty::Publish { to, .. } = &self.task.duty else {
+            unreachable!("only publishes publish");
         };
         match answer {
             StoreAnswer::Pointer(pointer) => {
@@ -104,7 +104,7 @@ impl Conduct for Seed {
     fn next(&mut self, answer: StoreAnswer, now: Timestamp) -> Action {
         match (&self.task.duty, &answer) {
             (Duty::Acquire, _) => self.acquire(answer, now),
-            (Duty::Flip { .. }, _) => self.flip(answer, now),
+            (Duty::Publish { .. }, _) => self.publish(answer, now),
             (Duty::Reap, _) => Self::reap(answer, now),
             // The seed has no release: the lock expires.
             (_, StoreAnswer::Begin) => Action::Read(Doc::Lock),
@@ -123,7 +123,7 @@ fn cast() -> Cast {
 }
 
 #[test]
-fn the_seeds_protocol_lets_an_evicted_writer_flip() {
+fn the_seeds_protocol_lets_an_evicted_writer_publish() {
     assert!(breaks::<Seed>(&[Promise::Fenced], cast()) <= 10);
 }
 
@@ -137,7 +137,7 @@ fn the_seeds_protocol_loses_an_update() {
 }
 
 #[test]
-fn the_seeds_protocol_calls_an_applied_flip_a_failure() {
+fn the_seeds_protocol_calls_an_applied_publish_a_failure() {
     let alone = Cast {
         writers: 1,
         reaps: 0,

@@ -18,7 +18,7 @@ impl Oracle {
             means,
             pointers: 0,
             locks: 0,
-            unheard: false,
+            unanswered: false,
             said: None,
             settled: None,
             since,
@@ -62,13 +62,13 @@ impl Oracle {
             Promise::Truthful,
             format_args!("said to be done, and not applied: {effect}"),
         )?;
-        let (kind, unheard) = (effect.means.kind(), effect.unheard);
+        let (kind, unanswered) = (effect.means.kind(), effect.unanswered);
         self.observations.add(match kind {
             OperationKind::Acquire => "acknowledged acquire",
             OperationKind::Renew => "acknowledged renew",
             OperationKind::Release => "acknowledged release",
             OperationKind::Reap => "acknowledged reap",
-            OperationKind::Publish => "acknowledged flip",
+            OperationKind::Publish => "acknowledged publish",
             OperationKind::Rollback => "acknowledged rollback",
             OperationKind::ForceUnlock => "acknowledged force-unlock",
             OperationKind::Delete => "acknowledged delete",
@@ -76,14 +76,14 @@ impl Oracle {
             OperationKind::Check => "acknowledged check",
             OperationKind::Forget => "acknowledged forget",
         });
-        if unheard {
+        if unanswered {
             self.observations
                 .add("acknowledged though its answer was lost");
         }
         Ok(())
     }
 
-    /// Whether what the deed wants was so at some time since it began, whoever did it.
+    /// Whether what the act wants was so at some time since it began, whoever did it.
     fn in_effect(&self, effect: &Effect) -> bool {
         let (pointers, locks) = effect.since;
         let mut pointers = self.pointers[pointers.saturating_sub(1)..].iter();
@@ -150,7 +150,7 @@ impl Oracle {
         self.note(format_args!("unknown: {op_id:?}"));
         self.observations.add("unknown outcome");
         self.say(op_id, Said::Unknown);
-        self.riddles.push(record.clone());
+        self.unknowns.push(record.clone());
     }
 
     /// Somebody asked again, and got an answer.
@@ -188,7 +188,7 @@ impl Oracle {
         let fresh = self
             .effects
             .get(&op_id)
-            .is_some_and(|effect| matches!(effect.means, Means::Flip { fresh: true, .. }));
+            .is_some_and(|effect| matches!(effect.means, Means::Publish { fresh: true, .. }));
         self.observations.add(match refusal {
             Refusal::Held(_) => "held by another",
             Refusal::LockLost(_) => "lock lost",

@@ -69,9 +69,9 @@ impl Oracle {
             format_args!("`{key}` was removed, and is active"),
         )?;
         let mut published = self.pointers.iter().filter_map(|past| past.active.as_ref());
-        let buried = |active: &Active| self.tombstoned.contains(&active.archive);
+        let is_tombstoned = |active: &Active| self.tombstoned.contains(&active.archive);
         hold(
-            published.find(names).is_none_or(buried),
+            published.find(names).is_none_or(is_tombstoned),
             Promise::Closed,
             format_args!("`{key}` was removed, and nobody had deleted it"),
         )
@@ -154,10 +154,10 @@ impl Oracle {
             Promise::Closed,
             format_args!("active {:?} is not stored: {effect}", active.archive),
         )?;
-        let buried =
+        let is_tombstoned =
             self.tombstoned.contains(&active.archive) || next.is_tombstoned(active.archive);
         hold(
-            !buried,
+            !is_tombstoned,
             Promise::Closed,
             format_args!(
                 "active {:?} was marked for removal: {effect}",
@@ -243,7 +243,7 @@ impl Oracle {
                     |before: &Lock| before.epoch < next.epoch && owner != Some(before.fence());
                 effect.pointers == 1 && before.is_some_and(thrown_out)
             }
-            Means::Flip { .. } | Means::Delete(_) | Means::Pin(..) => false,
+            Means::Publish { .. } | Means::Delete(_) | Means::Pin(..) => false,
         }
     }
 
@@ -252,7 +252,7 @@ impl Oracle {
         let Some(effect) = self.effects.get_mut(&op_id) else {
             return;
         };
-        effect.unheard |= sender != Sender::Listens;
+        effect.unanswered |= sender != Sender::Listens;
         match doc {
             Doc::Pointer => effect.pointers += 1,
             Doc::Lock => effect.locks += 1,

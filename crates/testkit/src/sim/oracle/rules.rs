@@ -17,11 +17,11 @@ pub(super) fn check_memory(before: &Pointer, next: &Pointer, effect: &Effect) ->
         Promise::Growing,
         format_args!("the recent operations do not continue: {effect}"),
     )?;
-    let buried = next.tombstones.starts_with(&before.tombstones);
+    let tombstones_stay = next.tombstones.starts_with(&before.tombstones);
     let more = next.tombstones.len() - before.tombstones.len().min(next.tombstones.len());
     let deletes = matches!(effect.means, Means::Delete(_));
     hold(
-        buried && more == usize::from(deletes),
+        tombstones_stay && more == usize::from(deletes),
         Promise::Growing,
         format_args!("tombstones were lost or added: {effect}"),
     )?;
@@ -35,7 +35,7 @@ pub(super) fn check_memory(before: &Pointer, next: &Pointer, effect: &Effect) ->
 
 fn act(means: &Means) -> PointerAct {
     match means {
-        Means::Flip { .. } => PointerAct::Publish,
+        Means::Publish { .. } => PointerAct::Publish,
         Means::Rollback(_) => PointerAct::Rollback,
         Means::ForceUnlock(_) => PointerAct::ForceUnlock,
         Means::Delete(_) => PointerAct::Delete,
@@ -66,7 +66,7 @@ pub(super) fn check_effect(before: &Pointer, next: &Pointer, effect: &Effect) ->
             Promise::Linear,
             format_args!("rolled back to {is:?} instead of {to:?}: {effect}"),
         )),
-        Means::Flip { .. } => check_flip(before, next, effect),
+        Means::Publish { .. } => check_publish(before, next, effect),
         Means::Delete(target) => {
             let marked = next.tombstones.last().map(|mark| mark.sha256) == Some(*target);
             hold(
@@ -96,22 +96,22 @@ pub(super) fn check_effect(before: &Pointer, next: &Pointer, effect: &Effect) ->
     }
 }
 
-fn check_flip(before: &Pointer, next: &Pointer, effect: &Effect) -> Verdict {
-    let Means::Flip {
+fn check_publish(before: &Pointer, next: &Pointer, effect: &Effect) -> Verdict {
+    let Means::Publish {
         fence,
         loaded,
         fresh,
         to,
     } = &effect.means
     else {
-        unreachable!("only flips are checked here")
+        unreachable!("only publishes are checked here")
     };
     let was = before.active_archive();
     hold(
         before.fence == *fence && next.fence == *fence,
         Promise::Fenced,
         format_args!(
-            "flipped under {fence} where the fence was {}: {effect}",
+            "published under {fence} where the fence was {}: {effect}",
             before.fence
         ),
     )?;
@@ -129,7 +129,7 @@ fn check_flip(before: &Pointer, next: &Pointer, effect: &Effect) -> Verdict {
         next.active_archive() == Some(*to) && next.published_from == was,
         Promise::Linear,
         format_args!(
-            "flipped to {:?} instead of {to:?}: {effect}",
+            "published to {:?} instead of {to:?}: {effect}",
             next.active_archive()
         ),
     )
