@@ -108,6 +108,7 @@
 
 pub mod base64;
 pub mod chrome;
+pub mod chunk_name;
 mod closed_set;
 pub mod digest;
 pub mod failure;

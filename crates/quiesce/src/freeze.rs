@@ -20,16 +20,15 @@
 mod abandoned;
 mod error;
 mod hold;
-pub(crate) mod journal;
 
 use crate::docker::Container;
+use crate::journal::{FreezeJournal, FrozenTarget, JournalScope};
 use crate::process::{LOOK, PROC, Process, ProcessId, ProcessState, ProcessTable};
 use crate::watchdog::{HelperCommand, PauseOutcome, Watchdog};
 pub use abandoned::{Abandoned, thaw_abandoned};
 pub use error::FreezeError;
 use error::watchdog_failed;
 use hold::{HoldState, start_timer};
-use journal::{FreezeJournal, FrozenTarget, JournalScope};
 use stasis_model::failure::AtPath;
 use std::io;
 use std::path::PathBuf;

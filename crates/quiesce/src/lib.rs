@@ -6,6 +6,7 @@ pub mod freeze;
 pub mod group;
 pub mod hook;
 pub mod invocation;
+mod journal;
 pub mod pause;
 pub mod postgres;
 pub mod process;

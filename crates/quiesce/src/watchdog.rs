@@ -15,7 +15,7 @@
 mod pauses;
 
 use crate::docker::{Container, REPLY_TIMEOUT};
-use crate::freeze::journal;
+use crate::journal;
 use crate::process::{Process, ProcessId};
 pub(crate) use pauses::PauseOutcome;
 use pauses::PendingPauses;

@@ -35,12 +35,11 @@
 
 mod guard;
 pub mod manifests;
-mod name;
 mod round;
 mod state;
 
+pub use crate::chunk_name::{ChunkName, GcEpoch};
 pub use guard::{GaveUp, Replacement, SaveAnswer, SaveGuard, SaveStep};
-pub use name::{ChunkName, GcEpoch};
 pub use round::{Abort, GcAnswer, GcReport, GcRound, GcStep};
 pub use state::{CONDEMNED_LIMIT, GcState};
 

@@ -16,8 +16,8 @@ pub use root::{ListRoot, SectionPlace};
 pub use section::{SectionWriter, read_section, section_chunks};
 pub(crate) use wire::bad_number;
 
+use crate::chunk_name::ChunkName;
 use crate::digest::FileDigest;
-use crate::protocol::gc::ChunkName;
 use crate::tree::diff::{ContentChange, EntryDifference, TreeItem};
 use crate::tree::{Entry, EntryPath};
 

@@ -1,8 +1,8 @@
 //! Processes that stand still because the process that stopped them has died.
 
 use super::error::{FreezeError, signal};
-use super::journal::{self, FrozenTarget, JournalState};
 use crate::docker::Container;
+use crate::journal::{self, FrozenTarget, JournalState};
 use crate::process::{LOOK, PROC, Process, ProcessId, ProcessInfo, ProcessState};
 use rustix::process::Signal;
 use stasis_model::failure::AtPath;

@@ -4,9 +4,9 @@
 //! forms obey the same rules.
 
 use crate::base64;
+use crate::chunk_name::ChunkName;
 use crate::digest::FileDigest;
 use crate::invalid::{Invalid, InvalidPart};
-use crate::protocol::gc::ChunkName;
 use crate::tree::list::{
     Extent, FileContent, ListRow, SectionWriter, Slice, StoredChunk, bad_number, read_section,
 };

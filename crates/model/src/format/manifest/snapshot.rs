@@ -3,11 +3,11 @@
 use super::database::{DatabaseManifest, StoredAs};
 use super::inline::{InlineAttribute, InlineEntry};
 use super::volume::VolumeManifest;
+use crate::chunk_name::ChunkName;
 use crate::digest::TreeDigest;
 use crate::format::document::Document;
 use crate::id::{Epoch, Label, OpId, SnapshotId, SubjectName};
 use crate::invalid::Invalid;
-use crate::protocol::gc::ChunkName;
 use crate::time::Timestamp;
 use crate::tree::list::{ListRow, Slice, StoredChunk};
 use crate::tree::{Attribute, FileTime, Metadata};

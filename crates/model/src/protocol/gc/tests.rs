@@ -1,8 +1,8 @@
 use super::manifests::{
     ListedManifest, ManifestFate, ManifestGc, ManifestGcAnswer, ManifestGcStep, Manifests,
 };
-use super::name::{no_epoch, no_hash};
 use super::*;
+use crate::chunk_name::{no_epoch, no_hash};
 use crate::format::document::{self, Version, Versioned};
 use crate::id::{Epoch, OpId};
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 use super::wire::disorder;
 use super::*;
+use crate::chunk_name::GcEpoch;
 use crate::digest::ChunkDigest;
 use crate::invalid::Invalid;
-use crate::protocol::gc::GcEpoch;
 use crate::tree::{Attribute, EntryKind, EntryPath, FileTime, Metadata};
 use proptest::prelude::*;
 

@@ -1,9 +1,9 @@
 //! Numbers and stretches of bytes, as lists are made of them.
 
 use super::StoredChunk;
+use crate::chunk_name::{ChunkName, GcEpoch};
 use crate::digest::ChunkDigest;
 use crate::invalid::Invalid;
-use crate::protocol::gc::{ChunkName, GcEpoch};
 use crate::varint::{BadVarint, ByteReader};
 
 /// The refusal of a list that ends in the middle of something.

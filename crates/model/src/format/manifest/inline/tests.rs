@@ -1,9 +1,9 @@
 use super::*;
+use crate::chunk_name::GcEpoch;
 use crate::digest::ChunkDigest;
 use crate::format::document;
 use crate::format::manifest::{FileList, SnapshotManifest};
 use crate::id::OpId;
-use crate::protocol::gc::GcEpoch;
 use crate::time::Timestamp;
 
 fn entry(path: &[u8], kind: EntryKind) -> ListRow {

@@ -124,7 +124,7 @@ fn new_file(directory: &Path) -> io::Result<(File, PathBuf)> {
 
 /// What became of a journal.
 #[derive(Debug)]
-pub(super) enum JournalState {
+pub(crate) enum JournalState {
     /// Its engine lives.
     Live,
     /// Its numbers mean nothing here, or it is not understood.
@@ -134,7 +134,7 @@ pub(super) enum JournalState {
 }
 
 /// The journals in a directory.
-pub(super) fn all(directory: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn all(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -153,7 +153,7 @@ pub(super) fn all(directory: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Reads a journal, if it is still there.
-pub(super) fn read(path: &Path) -> io::Result<Option<JournalState>> {
+pub(crate) fn read(path: &Path) -> io::Result<Option<JournalState>> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file: File = match open(path, flags, Mode::empty()) {
         Ok(file) => file.into(),

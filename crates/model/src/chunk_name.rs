@@ -102,12 +102,12 @@ impl FromStr for ChunkName {
 }
 
 /// Only SHA-256 is known.
-pub(super) fn no_hash() -> Invalid {
+pub(crate) fn no_hash() -> Invalid {
     Invalid::new("a chunk's name begins with `sha256:`")
 }
 
 /// What follows the dot is not an epoch, or is one that is never written.
-pub(super) fn no_epoch() -> Invalid {
+pub(crate) fn no_epoch() -> Invalid {
     Invalid::new("after the dot of a chunk's name stand 8 lower-case hexadecimal digits, not all 0")
 }
 
