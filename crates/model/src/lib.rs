@@ -4,18 +4,36 @@
 //! the time and random bytes in and carries the steps out. Production code, the exhaustive explorer and the seeded simulator call
 //! the same rules, so that what was explored is what runs.
 //!
-//! # The three parts
+//! # The map
+//!
+//! Three parts carry the protocol; each leans on those before it:
 //!
 //! - [`tree`]: what a snapshot holds. Entries with their metadata, the canonical digest of a tree, the file list in sections,
 //!   content-defined chunking, and the difference of two trees.
-//! - [`mod@format`]: what is stored, byte for byte. The pointer (`latest.json`), the lock (`lock.json`), manifests, the snapshot index,
-//!   chunk headers and key documents. A document keeps fields it does not know.
+//! - [`mod@format`]: what is stored, byte for byte. The pointer (`latest.json`), the lock (`lock.json`), manifests, the snapshot
+//!   index, chunk headers and key documents. A document keeps fields it does not know.
 //! - [`protocol`]: how documents change. [`protocol::step`] says which change a rule allows, [`protocol::settle`] drives one
 //!   operation through lost answers to a definite end, [`protocol::operation`] settles what stayed unknown, and [`protocol::gc`]
 //!   removes chunks beside running saves.
 //!
-//! Beside them: [`sqlite_file`] (what a SQLite database looks like from outside), [`policy`] (retention, tenants), [`workspace`] and [`project`] (the rules of those two kinds), identities
-//! ([`id`], [`digest`], [`time`]) and the error that all crates share ([`failure`]).
+//! | below them | |
+//! |---|---|
+//! | [`id`], [`digest`], [`chunk_name`], [`time`] | identities: parsed once, impossible to mistake for one another |
+//! | [`rng`] | randomness as an argument |
+//! | [`varint`], [`base64`] | encodings |
+//! | [`failure`], [`invalid`] | the two errors that all crates share; an enum stands where a caller branches |
+//!
+//! | above them | |
+//! |---|---|
+//! | [`policy`] | which snapshots go ([`policy::retention`]), what a tenant allows, what looks like a loss |
+//! | [`snapshot_ref`] | what a user types to name a snapshot |
+//! | [`workspace`], [`project`], [`upgrade`] | the rules of one kind: checkpoints, `stasis.toml`, a newer Chrome |
+//! | [`chrome`], [`sqlite_file`] | what files of other programs look like from outside |
+//! | [`metrics`] | the series that a host reports |
+//!
+//! Refusals, reports and stored documents are `#[non_exhaustive]` where a caller does not make them. Steps, answers and outcomes
+//! are not: a driver that does not know every one of them cannot carry out the protocol, and the compiler should say so. The
+//! feature `schema` adds JSON Schemas of what surfaces show.
 //!
 //! # Publishing a snapshot by hand
 //!

@@ -60,6 +60,7 @@ pub enum PointerAct {
 
 /// One remembered operation.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Recent {
     /// Which operation.
     pub op_id: OpId,

@@ -263,6 +263,7 @@ impl fmt::Display for Excess {
 
 /// What becomes of one snapshot. Exactly one of the two lists is empty.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct RetentionVerdict<'a> {
     /// Which one.
     pub snapshot: &'a Snapshot,
@@ -281,6 +282,7 @@ impl RetentionVerdict<'_> {
 
 /// A limit that cannot be met because of what is protected.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Unmet {
     /// Which limit.
     pub limit: Excess,
@@ -293,6 +295,7 @@ pub struct Unmet {
 /// What becomes of all snapshots.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "a judgement deletes nothing by itself"]
+#[non_exhaustive]
 pub struct Judgement<'a> {
     /// One verdict each, the newest first.
     pub verdicts: Vec<RetentionVerdict<'a>>,

@@ -49,6 +49,7 @@ pub enum OperationKind {
 
 /// The document `operations/<id>.json`: all that is needed to ask again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Unsettled {
     version: u64,
     /// Which operation.
@@ -196,6 +197,7 @@ impl UnknownIndexWrite {
 
 /// The document `operations/<id>.json` of a change of a repository's index.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct UnsettledChange {
     version: u64,
     /// Which operation.

@@ -95,6 +95,7 @@ pub struct AgentCall {
 
 /// A call as it is kept with a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct AgentEvent {
     /// Who, and what.
     #[serde(flatten)]

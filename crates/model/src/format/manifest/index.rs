@@ -28,6 +28,7 @@ const RECENT: usize = 16;
 
 /// The document `index.json`; where there is none, [`SnapshotIndex::empty`] holds.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SnapshotIndex {
     version: u64,
     /// Counts the writes.
@@ -53,6 +54,7 @@ impl Document for SnapshotIndex {
 
 /// One chain of snapshots.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Subject {
     /// What a publish must find unmoved.
     pub fence: SubjectFence,
@@ -67,6 +69,7 @@ pub struct Subject {
 
 /// Who may publish next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SubjectFence {
     /// Raised by every publish.
     pub epoch: Epoch,

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 /// The document `repo.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct RepoDocument {
     version: u64,
     /// The format of everything in the root.
@@ -41,6 +42,7 @@ pub struct RepoDocument {
 
 /// The digests in use.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Hashes {
     /// Of a chunk's plaintext.
     pub chunk: String,
@@ -50,6 +52,7 @@ pub struct Hashes {
 
 /// How chunks are packed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct RepoCompression {
     /// The codec, where bytes can be packed at all.
     pub codec: String,

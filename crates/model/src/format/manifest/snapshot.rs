@@ -114,6 +114,7 @@ impl SaveReason {
 /// How much a snapshot is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct Totals {
     /// Regular files.
     pub files: u64,

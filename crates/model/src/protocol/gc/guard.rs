@@ -45,6 +45,7 @@ pub enum SaveStep {
 
 /// A chunk that must not be used under its old name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct Replacement {
     /// The name that may be deleted at any moment.
     pub from: ChunkName,

@@ -59,6 +59,7 @@ pub enum GcStep {
 
 /// What a round did.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
 pub struct GcReport {
     /// Deleted by us; another round may have deleted the same.
     pub deleted: Names,
