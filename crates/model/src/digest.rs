@@ -114,7 +114,7 @@ digest! {
     ChunkDigest
 }
 digest! {
-    /// SHA-256 of a store's address, to name what this host remembers of it.
+    /// SHA-256 of a store's address, to name what this host caches of it.
     StoreDigest
 }
 digest! {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// How many operations a pointer remembers.
+/// How many operations a pointer records.
 pub const RECENT_LIMIT: usize = 16;
 /// Within this time after its date a tombstone lets requests be sent that remove what it is about.
 pub const REMOVAL_WINDOW: Duration = Duration::from_hours(12);
@@ -58,7 +58,7 @@ pub enum PointerAct {
     Forget,
 }
 
-/// One remembered operation.
+/// One recorded operation.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Recent {
@@ -127,7 +127,7 @@ pub struct Pointer {
     pub recent: Vec<Recent>,
     /// Snapshots an operator chose, for retention.
     pub rollbacks: Vec<PointerMark>,
-    /// Snapshots that may be swept and never be chosen again.
+    /// Snapshots that gc may remove and that are never chosen again.
     pub tombstones: Vec<PointerMark>,
     /// Snapshots that retention must keep.
     pub pins: Vec<PointerMark>,
@@ -166,12 +166,12 @@ impl Pointer {
         self.active.as_ref().map(|active| active.archive)
     }
 
-    /// Whether the operation is among the remembered ones.
+    /// Whether the operation is among the recorded ones.
     pub fn remembers(&self, op_id: OpId) -> bool {
         self.recent.iter().any(|entry| entry.op_id == op_id)
     }
 
-    /// Whether every write from `generation` on is remembered, so that absence from `recent` is proof.
+    /// Whether every write from `generation` on is recorded, so that absence from `recent` is proof.
     pub fn covers(&self, generation: Generation) -> bool {
         let oldest = self.recent.first().map(|entry| entry.generation);
         generation <= self.generation && oldest.is_some_and(|oldest| oldest <= generation)
@@ -199,7 +199,7 @@ impl Pointer {
         self.pins.iter().any(|mark| mark.sha256 == archive)
     }
 
-    /// The same document one write later, with `entry`'s generation set and the oldest memories dropped.
+    /// The same document one write later, with `entry`'s generation set and the oldest ones dropped.
     #[must_use = "the pointer is not changed in place"]
     pub fn successor(
         &self,

@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many recent writers are remembered.
+/// How many recent writers are recorded.
 const RECENT: usize = 16;
 
 /// The document `index.json`; where there is none, [`SnapshotIndex::empty`] holds.
@@ -218,12 +218,12 @@ impl SnapshotIndex {
         self.snapshots().find(|(_, one)| one.id == *id)
     }
 
-    /// Whether the operation wrote the index, as far back as it remembers.
+    /// Whether the operation wrote the index, as far back as it records them.
     pub fn remembers(&self, op_id: OpId) -> bool {
         self.recent.contains(&op_id)
     }
 
-    /// Whether it remembers who wrote this generation and all later ones.
+    /// Whether it records who wrote this generation and all later ones.
     pub fn covers(&self, generation: Generation) -> bool {
         self.generation.0 < generation.0.saturating_add(self.recent.len() as u64)
     }
