@@ -6,7 +6,7 @@ use crate::tree::restore::RestoreError;
 use crate::tree::walk::WalkError;
 use crate::tree::write::TreeWriteError;
 use stasis_model::failure::Failure;
-use stasis_model::format::manifest::BadInline;
+use stasis_model::invalid::Invalid;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{OverBudget, Slot};
 use std::io;
@@ -86,8 +86,8 @@ impl From<TreeWriteError> for SlotError {
     }
 }
 
-impl From<BadInline> for SlotError {
-    fn from(error: BadInline) -> Self {
+impl From<Invalid> for SlotError {
+    fn from(error: Invalid) -> Self {
         Self::Document(error.to_string())
     }
 }
