@@ -1,7 +1,8 @@
 //! What a browser's profile on disk says of itself.
 
 use crate::check::is_sqlite;
-use crate::fs::root_dir::{RootDir, c_name};
+use crate::fs::fd::c_name;
+use crate::fs::root_dir::RootDir;
 use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
 use stasis_model::chrome::{self, DatabaseFiles, Preferences};

@@ -6,12 +6,13 @@ use crate::fs::root_dir::RootDir;
 use crate::tree::walk::{
     Visitor, WalkError, WalkReport, WalkSettings, WalkedDir, WalkedEntry, walk,
 };
+use crate::worker_pool::{into_inner, lock};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io;
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// What a SQLite database begins with.
 pub(super) use stasis_model::sqlite_file::HEADER as SQLITE;
@@ -62,8 +63,7 @@ pub(super) fn databases(
         ..settings.walk.clone()
     };
     let report = walk(root, &finder, &walk_settings)?;
-    let found = finder.0.into_inner();
-    let found = found.unwrap_or_else(PoisonError::into_inner);
+    let found = into_inner(finder.0);
     if found.len() > MOST {
         return Err(CheckError::TooMany { limit: MOST });
     }
@@ -85,7 +85,7 @@ struct DatabaseFinder(Mutex<BTreeMap<EntryPath, (DatabaseKind, u64)>>);
 
 impl DatabaseFinder {
     fn add(&self, path: EntryPath, kind: DatabaseKind, bytes: u64) {
-        let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = lock(&self.0);
         if found.len() <= MOST {
             let (kept, weight) = found.entry(path).or_insert((kind, 0));
             (*kept, *weight) = (kind, weight.saturating_add(bytes));

@@ -19,6 +19,7 @@ pub use encoder::{ChunkEncoder, open};
 use crate::tree::walk::WalkError;
 use crate::tree::write::TreeWriteError;
 use stasis_model::digest::ChunkDigest;
+use stasis_model::failure::Failure;
 use stasis_model::format::chunk::other_payload;
 use stasis_model::invalid::Invalid;
 use stasis_model::protocol::gc::ChunkName;
@@ -144,6 +145,13 @@ pub enum ChunkError {
     /// Nothing of that name is in the snapshot.
     #[error("there is no `{0}` in the snapshot")]
     NoSuchEntry(EntryPath),
+}
+
+impl From<Failure> for ChunkError {
+    /// What the system refuses is a file of the tree.
+    fn from(failure: Failure) -> Self {
+        Self::Walk(failure.into())
+    }
 }
 
 /// The plaintext of a chunk, checked against its name.

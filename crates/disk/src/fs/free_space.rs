@@ -7,6 +7,7 @@
 //! made again; where a btrfs has no room for metadata, it helps nobody, because only unlinking works there: whatever deletes must do
 //! without a rename then.
 
+use crate::fs::fd::open_dir;
 use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
@@ -154,8 +155,7 @@ impl Reserve {
 
     fn above(&self) -> rustix::io::Result<OwnedFd> {
         let above = self.path.parent().unwrap_or_else(|| Path::new("."));
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        fs::open(above, flags, Mode::empty())
+        open_dir(above)
     }
 
     /// Does something that must not fail for want of room: when it does, the reserve is let go, and it is done once more.

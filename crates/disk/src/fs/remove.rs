@@ -5,8 +5,8 @@
 //! not part of it: it is left alone, and so are the directories above it. On a disk so full that nothing can be moved, everything is
 //! removed where it is.
 
+use crate::fs::fd::{c_name, open_dir, reopen_dir};
 use crate::fs::free_space;
-use crate::fs::root_dir::c_name;
 use crate::fs::sys;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, ResolveFlags};
 use rustix::io::{Errno, Result, retry_on_intr};
@@ -59,8 +59,7 @@ pub fn tree_at(path: &Path) -> Result<()> {
         return Err(Errno::INVAL);
     };
     let name = c_name(name.as_bytes())?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    tree(rustix::fs::open(parent, flags, Mode::empty())?, &name)
+    tree(open_dir(parent)?, &name)
 }
 
 /// Removes the directory `name` with everything in it; one that is not there is no error.
@@ -140,8 +139,7 @@ fn open_here(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd> {
 /// Unlinks everything in a directory that is no directory; returns the names of those.
 fn unlink_files(directory: &OwnedFd) -> Result<Vec<CString>> {
     let (mut files, mut directories) = (Vec::new(), Vec::new());
-    let again = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let listed = fs::openat(directory, c".", again, Mode::empty())?;
+    let listed = reopen_dir(directory)?;
     let mut buffer = Vec::with_capacity(BUFFER);
     let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
     while let Some(entry) = entries.next() {

@@ -8,7 +8,7 @@ use crate::fs::metadata;
 use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, Result};
 use stasis_model::tree::EntryPath;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,11 +17,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const LONGEST_WAY: usize = 4000;
 /// How often an open is tried again while somebody renames directories.
 const MOST_RETRIES: usize = 1000;
-
-/// A name as the system takes it; one with a NUL is none.
-pub(crate) fn c_name(name: impl Into<Vec<u8>>) -> Result<CString> {
-    CString::new(name).or(Err(Errno::INVAL))
-}
 
 /// Whether other filesystems below the root belong to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

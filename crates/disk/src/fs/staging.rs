@@ -10,8 +10,8 @@
 //! What a restore in place replaced is kept in `.NAME.stasis-backup-N`, the same directory under another name: it is
 //! never garbage while it has a journal, or a file `undo` that says how to take the restore back.
 
+use crate::fs::fd::{c_name, open_dir_in, reopen_dir};
 use crate::fs::lock_file::{try_lock, try_lock_if_supported};
-use crate::fs::root_dir::c_name;
 use crate::fs::{metadata, root_dir};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::{Errno, Result};
@@ -94,8 +94,7 @@ impl Staging {
                 Err(Errno::EXIST) => continue,
                 made => made?,
             }
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let root = match fs::openat(&parent, &*temp, flags, Mode::empty()) {
+            let root = match open_dir_in(&parent, &*temp) {
                 Ok(root) => root,
                 Err(Errno::NOENT) => continue,
                 Err(error) => {
@@ -396,8 +395,7 @@ pub(crate) fn named(
     prefix: &[u8],
     is_one: impl Fn(&[u8]) -> bool,
 ) -> Result<Vec<CString>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let listed = fs::openat(parent, c".", flags, Mode::empty())?;
+    let listed = reopen_dir(parent)?;
     let mut buffer = Vec::with_capacity(BUFFER);
     let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
     let mut found = Vec::new();

@@ -12,12 +12,13 @@
 
 use super::table::{EntryStat, WatchedKind};
 use crate::fs::root_dir::{self, RootDir};
+use crate::worker_pool::lock;
 use rustix::io::Errno;
 use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// What was left at an announced path.
@@ -100,7 +101,7 @@ impl Announcer {
     /// A path that is announced by itself is compared with what we left there; of a directory everything in it is taken
     /// for ours until the monitor has caught up, so it is better to name files.
     pub fn announce(&self, paths: impl IntoIterator<Item = EntryPath>) -> Announced {
-        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut book = lock(&self.book);
         book.last += 1;
         let one = Arc::new(Announcement {
             generation: book.last,
@@ -133,7 +134,7 @@ impl Announcer {
 
     /// What is announced now.
     pub(super) fn open(&self) -> Announcements {
-        let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        let book = lock(&self.book);
         Announcements(book.open.clone())
     }
 
@@ -149,7 +150,7 @@ impl Announcer {
         if over.is_empty() {
             return;
         }
-        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut book = lock(&self.book);
         book.open.retain(|one| !over.contains(&one.generation));
     }
 }

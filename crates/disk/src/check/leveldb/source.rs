@@ -1,8 +1,9 @@
 //! Where the bytes come from: files beneath a root, or memory.
 
+use crate::fs::fd::reopen_dir;
 use crate::fs::metadata;
 use crate::fs::root_dir::RootDir;
-use rustix::fs::{self, Mode, OFlags, RawDir};
+use rustix::fs::RawDir;
 use rustix::io::{self as sys, Errno};
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -80,8 +81,7 @@ pub(super) struct Beside<'a> {
 
 impl<'a> Beside<'a> {
     pub(super) fn new(root: &'a RootDir, directory: OwnedFd) -> sys::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let listed = fs::openat(&directory, c".", flags, Mode::empty())?;
+        let listed = reopen_dir(&directory)?;
         let mut buffer = Vec::with_capacity(BUFFER);
         let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
         let mut names = Vec::new();

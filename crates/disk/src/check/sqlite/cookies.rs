@@ -84,27 +84,29 @@ fn three(line: &str) -> Option<(&str, &str, CookieLife)> {
 
 /// Inside the other process: all names, one a line.
 pub(super) fn answer(limits: &ChildLimits) -> String {
-    match names(limits) {
-        Ok(text) => text,
-        Err(why) => format!("{UNABLE}{}\n", printable(&why)),
-    }
+    let why = match names(limits) {
+        Ok(Ok(text)) => return text,
+        Ok(Err(why)) => why,
+        Err(error) => error.to_string(),
+    };
+    format!("{UNABLE}{}\n", printable(&why))
 }
 
-fn names(limits: &ChildLimits) -> Result<String, String> {
-    let say = |error: rusqlite::Error| error.to_string();
-    let connection = open(limits).map_err(say)?;
+/// The names; or why not all of them are wanted.
+fn names(limits: &ChildLimits) -> rusqlite::Result<Result<String, String>> {
+    let connection = open(limits)?;
     // A Chrome that has other columns still has these names.
     let full = "SELECT host_key, name, is_persistent, expires_utc FROM main.cookies";
     let short = "SELECT host_key, name FROM main.cookies";
     let (mut all, has_ends) = match connection.prepare(full) {
         Ok(all) => (all, true),
-        Err(_) => (connection.prepare(short).map_err(say)?, false),
+        Err(_) => (connection.prepare(short)?, false),
     };
-    let mut rows = all.query([]).map_err(say)?;
+    let mut rows = all.query([])?;
     let (mut text, mut count) = (String::new(), 0);
-    while let Some(row) = rows.next().map_err(say)? {
-        let site = word(row.get_ref(0).map_err(say)?);
-        let name = word(row.get_ref(1).map_err(say)?);
+    while let Some(row) = rows.next()? {
+        let site = word(row.get_ref(0)?);
+        let name = word(row.get_ref(1)?);
         let end = if has_ends {
             end(row)
         } else {
@@ -112,11 +114,11 @@ fn names(limits: &ChildLimits) -> Result<String, String> {
         };
         count += 1;
         if count > MOST || text.len() > LONGEST {
-            return Err(format!("it has more than {} cookies", count - 1));
+            return Ok(Err(format!("it has more than {} cookies", count - 1)));
         }
         let _ = writeln!(text, "{WORD}{site}\t{name}\t{end}");
     }
-    Ok(text + WHOLE + "\n")
+    Ok(Ok(text + WHOLE + "\n"))
 }
 
 /// When the cookie of a row ends.

@@ -6,7 +6,7 @@
 
 use super::framed::Framed;
 use super::frames::Tar;
-use super::reader::{Archive, ArchiveForm, ReadSettings, go_on};
+use super::reader::{Archive, ArchiveForm, ReadSettings, read_plain};
 use super::reading::ArchiveReading;
 use super::tar_event::TarEvent;
 use super::workers::{self, FrameTask, FrameWorkers};
@@ -95,22 +95,13 @@ impl Archive {
             }
             ArchiveForm::Plain(plain) => {
                 sorter = Sorter::new(writer, WantedEntries::BelowAndAbove(only));
-                let (mut reading, mut stream) = (
-                    ArchiveReading::plain(&plain.path, settings.limits),
-                    plain.stream()?,
-                );
-                loop {
-                    go_on(&settings.cancel)?;
-                    let tar = stream.next()?;
-                    if tar.is_empty() {
-                        break;
-                    }
+                read_plain(plain, settings, |reading, tar| {
                     let steps = sorter.sort(reading.feed(&tar)?, 0)?;
-                    if let Some(batch) = ExtractBatch::of(writer, Tar::Bytes(tar), steps) {
-                        batch.perform()?;
+                    match ExtractBatch::of(writer, Tar::Bytes(tar), steps) {
+                        Some(batch) => batch.perform(),
+                        None => Ok(()),
                     }
-                }
-                reading.finish()?;
+                })?;
             }
         }
         if !sorter.is_found {

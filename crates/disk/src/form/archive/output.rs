@@ -1,7 +1,7 @@
 //! A large file that gets its name only when it is whole, or never gets one.
 
 use super::ArchiveError;
-use crate::fs::root_dir::c_name;
+use crate::fs::fd::{c_name, open_dir};
 use crate::fs::stale;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -42,13 +42,10 @@ impl ArchiveOutput {
     /// Creates the temporary file, readable by its owner only; what has the final name is not touched yet.
     pub(super) fn create(path: &Path) -> Result<Self, ArchiveError> {
         let name = path.file_name().ok_or(Errno::ISDIR).at("create", path)?;
-        let name = CString::new(name.as_bytes());
-        let name = name.or(Err(Errno::INVAL)).at("create", path)?;
+        let name = c_name(name.as_bytes()).at("create", path)?;
         let above = path.parent().filter(|path| !path.as_os_str().is_empty());
         let above = above.unwrap_or_else(|| Path::new("."));
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let parent = fs::open(above, flags, Mode::empty());
-        let parent = parent.at("open the directory", above)?;
+        let parent = open_dir(above).at("open the directory", above)?;
         let there = crate::fs::root_dir::find(&parent, &name).at("create", path)?;
         if there.is_some_and(|there| there.file_type().is_dir()) {
             return Ok(Err(Errno::ISDIR).at("create", path)?);
@@ -117,8 +114,7 @@ fn open_nameless(directory: &Path) -> Result<File, Errno> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     match fs::open(directory, flags, mode) {
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let parent = fs::open(directory, flags, Mode::empty())?;
+            let parent = open_dir(directory)?;
             let (temp, file) = new_file(&parent, b"spool")?;
             fs::unlinkat(&parent, &*temp, AtFlags::empty())?;
             Ok(file)

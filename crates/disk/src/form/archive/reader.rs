@@ -131,18 +131,7 @@ impl Archive {
                 Ok(reading.finish()?)
             }
             ArchiveForm::Plain(plain) => {
-                let (mut reading, mut stream) = (
-                    ArchiveReading::plain(&plain.path, settings.limits),
-                    plain.stream()?,
-                );
-                loop {
-                    go_on()?;
-                    let tar = stream.next()?;
-                    if tar.is_empty() {
-                        return Ok(reading.finish()?);
-                    }
-                    show(reading.feed(&tar)?)?;
-                }
+                read_plain(plain, settings, |reading, tar| show(reading.feed(&tar)?))
             }
         }
     }
@@ -206,21 +195,29 @@ impl Archive {
                 }
                 Ok(())
             }
-            ArchiveForm::Plain(plain) => {
-                let (mut reading, mut stream) = (
-                    ArchiveReading::plain(&plain.path, settings.limits),
-                    plain.stream()?,
-                );
-                loop {
-                    go_on(&settings.cancel)?;
-                    let tar = stream.next()?;
-                    if tar.is_empty() {
-                        return reading.finish();
-                    }
-                    one.read(reading.feed(&tar)?, &tar, false)?;
-                }
-            }
+            ArchiveForm::Plain(plain) => read_plain(plain, settings, |reading, tar| {
+                one.read(reading.feed(&tar)?, &tar, false)?;
+                Ok(())
+            }),
         }
+    }
+}
+
+/// Reads what another tar wrote from its beginning to its end; `take` gets the bytes, and what parses them.
+pub(super) fn read_plain<E: From<ArchiveError>>(
+    plain: &Plain,
+    settings: &ReadSettings,
+    mut take: impl FnMut(&mut ArchiveReading<'_>, Vec<u8>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut reading = ArchiveReading::plain(&plain.path, settings.limits);
+    let mut stream = plain.stream()?;
+    loop {
+        go_on(&settings.cancel)?;
+        let tar = stream.next()?;
+        if tar.is_empty() {
+            return Ok(reading.finish()?);
+        }
+        take(&mut reading, tar)?;
     }
 }
 

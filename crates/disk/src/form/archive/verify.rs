@@ -1,6 +1,6 @@
 //! Whether an archive is whole, and which tree is in it.
 
-use super::reader::{Archive, ArchiveForm, ReadSettings, go_on};
+use super::reader::{Archive, ArchiveForm, ReadSettings, go_on, read_plain};
 use super::reading::ArchiveReading;
 use super::tar_event::TarEvent;
 use super::workers::{self, FrameWorkers};
@@ -53,19 +53,10 @@ impl Archive {
                 Some(framed.index.frames.len() as u64)
             }
             ArchiveForm::Plain(plain) => {
-                let (mut reading, mut stream) = (
-                    ArchiveReading::plain(&plain.path, settings.limits),
-                    plain.stream()?,
-                );
-                loop {
-                    go_on(&settings.cancel)?;
-                    let tar = stream.next()?;
-                    if tar.is_empty() {
-                        break;
-                    }
+                read_plain(plain, settings, |reading, tar| {
                     found.read(reading.feed(&tar)?, &tar);
-                }
-                reading.finish()?;
+                    Ok::<_, ArchiveError>(())
+                })?;
                 None
             }
         };

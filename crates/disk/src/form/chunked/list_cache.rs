@@ -7,6 +7,7 @@
 //! *Always true:* a file counts as unchanged only if device, inode, size, mtime and ctime are those that were cached,
 //! and only if mtime and ctime were more than two seconds old when it was cached.
 
+use crate::fs::fd::open_dir;
 use crate::fs::stale;
 use crate::tree::stat_cache::{FileStat, RacyLimit};
 use rustix::fs::{self, Mode, OFlags};
@@ -170,8 +171,7 @@ fn collect(file: &Path) {
     let Some(above) = file.parent() else {
         return;
     };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = fs::open(above, flags, Mode::empty()) else {
+    let Ok(directory) = open_dir(above) else {
         return;
     };
     stale::collect(&directory, |name| {

@@ -6,12 +6,13 @@ use crate::tree::stat_cache::FileStat;
 use crate::tree::walk::{
     self, Visitor, WalkError, WalkReport, WalkSettings, WalkSkip, WalkedDir, WalkedEntry,
 };
+use crate::worker_pool::{into_inner, lock};
 use stasis_model::failure::AtPath;
 use stasis_model::tree::list::FILE_MAX;
 use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metadata};
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// What an entry is, without the content of files.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -175,10 +176,7 @@ impl Scan {
         let seen = metadata::of(&fd).on("look at", EntryPath::root())?;
         let collector = ScanCollector::default();
         let report = walk::walk(root, &collector, settings)?;
-        let listings = collector
-            .listings
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
+        let listings = into_inner(collector.listings);
         let mut listings: Vec<ScannedDir> = listings.into_values().collect();
         listings.sort_unstable_by(|one, other| one.path.cmp(&other.path));
         listings.iter_mut().for_each(ScannedDir::sort);
@@ -306,7 +304,7 @@ impl Visitor for ScanCollector {
             names: Vec::new(),
             entries: Vec::new(),
         };
-        let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listings = lock(&self.listings);
         listings.insert(place.path.clone(), listing);
         Ok(())
     }
@@ -326,7 +324,7 @@ impl Visitor for ScanCollector {
                 place.skip(found.name, WalkSkip::TooLarge)?;
             }
         }
-        let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listings = lock(&self.listings);
         let listing = listings
             .get_mut(place.path)
             .expect("a directory is entered before it is shown");

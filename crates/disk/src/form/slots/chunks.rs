@@ -12,7 +12,9 @@ use super::cost;
 use super::error::SlotError;
 use crate::form::chunked::{self, ChunkError, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk};
 use crate::fs::atomic_write;
+use crate::fs::fd::{open_dir_in, reopen_dir};
 use crate::fs::staging::{self, Staging};
+use crate::worker_pool::lock;
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use stasis_model::digest::ChunkDigest;
@@ -24,8 +26,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Where they are in a session directory.
 pub(super) const DIRECTORY: &str = "chunks";
@@ -49,17 +51,13 @@ impl Chunks {
     pub(super) fn open(session: &Path) -> Result<Self, SlotError> {
         let path = session.join(DIRECTORY);
         atomic_write::make_directory(&path)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = fs::open(&path, flags, Mode::empty());
-        let fd = fd.at("open the directory", &path)?;
+        let fd = open_dir_in(fs::CWD, &path).at("open the directory", &path)?;
         Ok(Self { path, fd })
     }
 
     /// What each takes on the disk.
     pub(super) fn costs(&self) -> Result<HashMap<ChunkDigest, u64>, SlotError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let listed = fs::openat(&self.fd, c".", flags, Mode::empty());
-        let listed = listed.at("list", &self.path)?;
+        let listed = reopen_dir(&self.fd).at("list", &self.path)?;
         let mut buffer = Vec::with_capacity(BUFFER);
         let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
         let mut costs = HashMap::new();
@@ -103,7 +101,7 @@ impl Chunks {
         // Held while the new directory is made, so that nobody takes them for garbage.
         let left = staging::leftovers(&self.fd, INCOMING)
             .at("make a temporary directory in", &self.path)?;
-        let again = self.fd.try_clone().map_err(|_| Errno::MFILE);
+        let again = reopen_dir(&self.fd);
         let staging = again.and_then(|parent| Staging::make(parent, INCOMING));
         let staging = staging.at("make a temporary directory in", &self.path)?;
         let mut adopted = HashMap::new();
@@ -184,10 +182,6 @@ pub(super) struct Incoming<'a> {
     adopted: HashMap<ChunkDigest, u64>,
     placed: Mutex<HashSet<ChunkDigest>>,
     written: Mutex<Vec<ChunkName>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Incoming<'_> {

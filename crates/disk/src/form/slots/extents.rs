@@ -8,11 +8,12 @@ use crate::fs::atomic_write::atomic_write;
 use crate::fs::root_dir::RootDir;
 use crate::fs::sys;
 use crate::tree::walk::{self, Visitor, WalkError, WalkSettings, WalkedDir, WalkedEntry};
+use crate::worker_pool::{into_inner, lock};
 use rustix::io::Errno;
 use stasis_model::tree::EntryKind;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 const MAGIC: &[u8; 8] = b"STEXTEN1";
 const FILE: &str = "extents";
@@ -32,8 +33,7 @@ impl Extents {
         let finder = ExtentFinder(Mutex::default());
         // It is a tree of ours: nothing changes in it, and nothing special is left out of it.
         let _ = walk::walk(root, &finder, settings)?;
-        let found = finder.0.into_inner();
-        let mut found = found.unwrap_or_else(PoisonError::into_inner);
+        let mut found = into_inner(finder.0);
         found.own += ENTRY;
         found.tidy();
         Ok(found)
@@ -164,7 +164,7 @@ impl Visitor for ExtentFinder {
                 Err(error) => place.could_not("find the blocks of", entry.name, error)?,
             }
         }
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0);
         all.places.append(&mut found.places);
         all.own += found.own;
         Ok(())

@@ -13,6 +13,7 @@ use crate::tree::stat_cache::{CachedFile, CachedFiles, HeldContent, StatCache};
 use crate::tree::walk::{
     self, Visitor, WalkError, WalkReport, WalkSettings, WalkSkip, WalkedDir, WalkedEntry,
 };
+use crate::worker_pool::{into_inner, lock};
 use stasis_model::digest::{FileDigest, FileHasher, WorkspaceDigest};
 use stasis_model::failure::Failure;
 use stasis_model::format::manifest::StoredAs;
@@ -24,7 +25,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 const MAGIC: &[u8; 8] = b"STMANIF1";
 /// What separates this digest from all others.
@@ -265,8 +266,7 @@ pub fn manifest(
         found: Mutex::default(),
     };
     let report = walk::walk(root, &reader, settings)?;
-    let found = reader.found.into_inner();
-    let found = found.unwrap_or_else(PoisonError::into_inner);
+    let found = into_inner(reader.found);
     let (manifest, known) = found.finish();
     cache.replace(known);
     Ok((manifest, report))
@@ -451,7 +451,7 @@ impl Visitor for ManifestReader<'_> {
     type Error = WalkError;
 
     fn enter(&self, place: &WalkedDir<'_>) -> Result<(), WalkError> {
-        let mut gathered = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gathered = lock(&self.found);
         gathered.enter(place);
         Ok(())
     }
@@ -476,7 +476,7 @@ impl Visitor for ManifestReader<'_> {
             }
             Ok(Some((seen, held)))
         })?;
-        let mut gathered = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gathered = lock(&self.found);
         gathered.entries.append(&mut listed);
         gathered.known.extend(known);
         Ok(())

@@ -21,6 +21,7 @@ use crate::tree::restore::{
 };
 use crate::tree::walk::WalkSettings;
 use crate::tree::write::{TreeWriter, WriteReport, WriteSettings};
+use crate::worker_pool::{into_inner, lock};
 use rustix::fs;
 use sets::Sets;
 use stasis_model::digest::FileDigest;
@@ -37,7 +38,7 @@ use stasis_model::workspace::SlotMetadata;
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// What the tree of the workspace is, in a slot.
 pub(super) const WORKSPACE_DOCUMENT: &str = "workspace.json";
@@ -134,7 +135,7 @@ pub(super) fn pack(
     };
     let contents = Mutex::new(Ok(Contents::default()));
     let witness = |row: &ListRow| {
-        let mut contents = contents.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut contents = lock(&contents);
         if let Ok(gathered) = &mut *contents
             && let Err(error) = gathered.add(row)
         {
@@ -154,9 +155,7 @@ pub(super) fn pack(
         databases: Some(&sets),
     };
     let saved = save(&parts, &settings)?;
-    let contents = contents
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner)?;
+    let contents = into_inner(contents)?;
     let name = "workspace".parse().expect("it is a name");
     let mut document = SnapshotManifest::new(name, snapshot, own(), at);
     document.state_digest = saved.digest;

@@ -1,6 +1,7 @@
 //! The directory of the slots: what is in it, and how something leaves it.
 
 use super::{METADATA, SYSTEM, WORKSPACE};
+use crate::fs::fd::{open_dir_in, reopen_dir};
 use crate::fs::metadata;
 use crate::fs::root_dir;
 use crate::fs::{free_space, remove, staging};
@@ -29,13 +30,9 @@ pub(super) fn name_of(slot: Slot) -> CString {
     CString::new(slot.index().to_string()).expect("digits have no NUL")
 }
 
-fn directory() -> OFlags {
-    OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC
-}
-
 impl SlotDir {
     pub(super) fn open(path: PathBuf) -> Result<Self, Failure> {
-        let fd = fs::open(&path, directory(), Mode::empty());
+        let fd = open_dir_in(fs::CWD, &path);
         let fd = fd.at("open the directory", &path)?;
         Ok(Self { path, fd })
     }
@@ -54,8 +51,7 @@ impl SlotDir {
     }
 
     pub(super) fn again(&self) -> Result<OwnedFd, Failure> {
-        let again = fs::openat(&self.fd, c".", directory(), Mode::empty());
-        again.at("open the directory", &self.path)
+        reopen_dir(&self.fd).at("open the directory", &self.path)
     }
 
     fn names(&self) -> Result<Vec<CString>, Failure> {
@@ -89,7 +85,7 @@ impl SlotDir {
     /// What is in a slot.
     pub(super) fn occupant(&self, slot: Slot) -> Result<Option<Occupant>, Failure> {
         let unreadable = |why: String| Some(Occupant::Unreadable { slot, why });
-        let opened = match fs::openat(&self.fd, &*name_of(slot), directory(), Mode::empty()) {
+        let opened = match open_dir_in(&self.fd, &*name_of(slot)) {
             Ok(opened) => opened,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::LOOP | Errno::NOTDIR) => {
@@ -158,7 +154,7 @@ impl SlotDir {
 
     /// Takes away from what was a slot what says that it is a checkpoint, durably as far as there is room for that.
     fn disown(&self, name: &CStr) -> rustix::io::Result<()> {
-        let inside = match fs::openat(&self.fd, name, directory(), Mode::empty()) {
+        let inside = match open_dir_in(&self.fd, name) {
             // Nothing that could be taken for a checkpoint.
             Err(Errno::LOOP | Errno::NOTDIR) => return Ok(()),
             opened => opened?,
@@ -186,7 +182,7 @@ impl SlotDir {
                 removed => removed,
             };
         }
-        let inside = fs::openat(&self.fd, name, directory(), Mode::empty())?;
+        let inside = open_dir_in(&self.fd, name)?;
         for tree in [WORKSPACE, SYSTEM] {
             // Subvolumes go at once when they are removed by name.
             remove::tree(&inside, &CString::new(tree).expect("words have no NUL"))?;

@@ -8,7 +8,7 @@ use crate::tree::stat_cache::StatCache;
 use crate::tree::walk::{self, WalkError, WalkSettings};
 use rustix::fs::{self, FileType};
 use rustix::io::Errno;
-use stasis_model::failure::Failure;
+use stasis_model::failure::AtPath;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::ffi::CString;
@@ -16,11 +16,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-
-fn failed(doing: &'static str, path: &EntryPath) -> impl FnOnce(io::Error) -> WalkError {
-    let path = path.clone();
-    move |error| Failure::from_io(error, doing, path).into()
-}
 
 /// The directory that holds an entry, the entry's name, and what it is; `None` when there is none.
 fn find(root: &RootDir, path: &EntryPath) -> io::Result<Option<(OwnedFd, CString, Seen)>> {
@@ -43,7 +38,7 @@ pub fn portion(
     path: &EntryPath,
     settings: &WalkSettings,
 ) -> Result<Vec<ManifestEntry>, WalkError> {
-    let Some((directory, name, seen)) = find(root, path).map_err(failed("look at", path))? else {
+    let Some((directory, name, seen)) = find(root, path).on("look at", path)? else {
         return Ok(Vec::new());
     };
     let listed = |mode: u32, what: ManifestKind| ManifestEntry {
@@ -56,13 +51,13 @@ pub fn portion(
     match seen.file_type() {
         FileType::Symlink => {
             let target = fs::readlinkat(&directory, &*name, Vec::new());
-            let target = target.map_err(|error| failed("read the link", path)(error.into()))?;
+            let target = target.on("read the link", path)?;
             let target = target.into_bytes().into();
             Ok(vec![listed(0, ManifestKind::Symlink { target })])
         }
         FileType::RegularFile => {
             let opened = root.file(directory.as_fd(), &name).map_err(io::Error::from);
-            let held = opened.and_then(content_of).map_err(failed("read", path))?;
+            let held = opened.and_then(content_of).on("read", path)?;
             let (size, digest) = (seen.size, held.digest);
             Ok(vec![ManifestEntry {
                 attributes: held.attributes,
@@ -89,7 +84,7 @@ fn inside(
 ) -> Result<Vec<ManifestEntry>, WalkError> {
     let opened = root.directory(path.as_bytes());
     let opened = opened.and_then(|fd| RootDir::new(fd, Mounts::Stay));
-    let opened = opened.map_err(|error| failed("open", path)(error.into()))?;
+    let opened = opened.on("open", path)?;
     // Nothing is remembered: a file is read for this once.
     let mut nothing = StatCache::open(Path::new(""), Timestamp::default());
     let (found, _) = manifest(&opened, &mut nothing, settings)?;
@@ -111,7 +106,7 @@ pub fn excluded_in(
         return Ok(Vec::new());
     };
     let opened = RootDir::new(directory, Mounts::Stay);
-    let opened = opened.map_err(|error| failed("open", path)(error.into()))?;
+    let opened = opened.on("open", path)?;
     let (entries, _) = walk::list(&opened, &WalkSettings::default())?;
     let mut found: Vec<EntryPath> = Vec::new();
     for entry in entries {

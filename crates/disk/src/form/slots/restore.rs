@@ -14,14 +14,16 @@
 //! Whoever changes the workspace meanwhile finds what he wrote in the live tree, or in the backup that the restore leaves.
 
 use super::error::SlotError;
+use crate::fs::fd::c_name;
 use crate::fs::metadata::{self, Seen};
-use crate::fs::root_dir::{Mounts, RootDir, c_name};
+use crate::fs::root_dir::{Mounts, RootDir};
 use crate::fs::staging::OWN_PATTERNS;
 use crate::tree::restore::{
     PlacedTree, Placement, RestoreChanges, RestoreError, RestoreLimits, RestoreOrigin, RestoreStage,
 };
 use crate::tree::walk::{self, Visitor, WalkError, WalkSettings, WalkedDir, WalkedEntry};
 use crate::tree::write::{TreeWriteError, TreeWriter, WriteReport, WriteSettings};
+use crate::worker_pool::{into_inner, lock};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use stasis_model::failure::AtPath;
@@ -31,7 +33,7 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// How a workspace is put back.
 pub struct WorkspaceRestore {
@@ -247,16 +249,13 @@ impl Loader<'_> {
 
     /// Decides on files with several names, and completes the staged tree.
     fn finish(self) -> Result<(WriteReport, u64), SlotError> {
-        let mut linked = self.linked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut linked = lock(&self.linked);
         let names = std::mem::take(&mut *linked);
         drop(linked);
         self.settle(names)?;
         let root = self.tree.directory(b"").and_then(metadata::of);
         let root = root.of_checkpoint("look at", &EntryPath::root())?;
-        let left = self
-            .left
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
+        let left = into_inner(self.left);
         Ok((self.writer.finish(Some(&root.metadata()))?, left))
     }
 
@@ -293,7 +292,7 @@ impl Loader<'_> {
 
     fn leave(&self, path: &EntryPath) {
         self.stage.leave(path);
-        *self.left.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *lock(&self.left) += 1;
     }
 
     /// Leaves a file, stages it, or waits until all its names are known.
@@ -304,7 +303,7 @@ impl Loader<'_> {
         let has_names = found.seen.links > 1 || is.is_some_and(|is| is.links > 1);
         if has_names {
             let was = found.seen;
-            let mut linked = self.linked.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut linked = lock(&self.linked);
             linked.push(LinkedName {
                 path,
                 was,

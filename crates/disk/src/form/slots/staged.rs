@@ -6,6 +6,7 @@ use super::manifest::Gatherer;
 use super::place::{SlotDir, name_of};
 use super::{MANIFEST, METADATA, SYSTEM, WORKSPACE};
 use crate::fs::atomic_write::atomic_write;
+use crate::fs::fd::open_dir;
 use crate::fs::metadata::{self, Rights};
 use crate::fs::root_dir;
 use crate::fs::staging::Staging;
@@ -217,8 +218,7 @@ impl<'a> StagedSlot<'a> {
         let given = metadata::give(&made, &seen.metadata(), Rights::of_this_process());
         given.at("set owner, mode and time of", &target)?;
         fs::fsync(&made).at("make durable", &target)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let synced = fs::open(directory, flags, Mode::empty()).and_then(fs::fsync);
+        let synced = open_dir(directory).and_then(fs::fsync);
         synced.at("make durable", directory)?;
         Ok(System::Image(seen.size))
     }

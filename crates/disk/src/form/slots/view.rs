@@ -3,12 +3,12 @@
 use super::error::{CloneContext, SlotError};
 use super::restore::{WorkspaceRestore, restore_in_place};
 use super::{Manifest, Pool, WORKSPACE, packed};
+use crate::fs::fd::reopen_dir;
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::fs::staging::Staging;
 use crate::tree::clone::{self, CloneReport, CloneSettings, Fallback};
 use crate::tree::restore::{KeepIf, Placement, RestoreChanges, RestoreLimits, RestoreOrigin};
 use crate::tree::walk::WalkSettings;
-use rustix::fs::{self, Mode, OFlags};
 use stasis_model::failure::AtPath;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
@@ -70,8 +70,7 @@ impl Pool {
         let made = Staging::make(self.slots.again()?, c"view");
         let made = made.at("make a temporary directory in", self.path())?;
         if only.is_empty() || !there.is_empty() {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let into = fs::openat(made.root(), c".", flags, Mode::empty());
+            let into = reopen_dir(made.root());
             let into = into.at("open a temporary directory in", self.path())?;
             let whole = there.iter().any(EntryPath::is_root);
             packed::unpack(
@@ -81,8 +80,7 @@ impl Pool {
                 if whole { &[] } else { &there },
             )?;
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let tree = fs::openat(made.root(), c".", flags, Mode::empty());
+        let tree = reopen_dir(made.root());
         let tree = tree.and_then(|fd| RootDir::new(fd, Mounts::Stay));
         let tree = tree.at("open a temporary directory in", self.path())?;
         Ok(View {

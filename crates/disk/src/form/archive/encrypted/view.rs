@@ -5,13 +5,14 @@ use super::super::verify::digest;
 use super::super::{ArchiveContext, ArchiveError, ReadAt};
 use super::layout::{EncryptedFooter, EncryptedFrames, FOOTER};
 use crate::crypt::{DataKey, Kind, PieceId, Pieces};
+use crate::worker_pool::lock;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::failure::AtPath;
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// So many frames are kept decrypted for those who read them in small parts.
 const KEPT: usize = 4;
@@ -117,7 +118,7 @@ impl EncryptedArchive {
 
     /// A frame of which only a part is wanted; others of its parts may be wanted soon.
     fn kept(&self, frame: usize) -> io::Result<Arc<Vec<u8>>> {
-        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || lock(&self.kept);
         let found = lock().iter().find(|(at, _)| *at == frame).cloned();
         if let Some((_, plain)) = found {
             return Ok(plain);

@@ -5,7 +5,6 @@ use super::large_read::{LargeRead, WINDOW};
 use super::stream::PieceStream;
 use super::workers::{Offered, Tools};
 use crate::form::chunked::ChunkError;
-use crate::fs::holes;
 use stasis_model::tree::chunking::PIECES_CUT;
 use stasis_model::tree::list::Extent;
 use std::sync::Arc;
@@ -32,9 +31,7 @@ impl<'a> LargeRead<'_, 'a> {
         let (mut stream, mut parts) = (PieceStream::new(), Vec::new());
         let (mut at, end, mut data_bytes) = (0, self.opened.seen.size, 0);
         while at < end {
-            let data = holes::next_data(&self.opened.file, at, end);
-            let data = data.map_err(|error| self.failed(error))?;
-            let data = data.unwrap_or(end..end);
+            let data = self.next_data(at, end)?.unwrap_or(end..end);
             if data.start > at {
                 stream.zeros(data.start - at);
                 parts.push(Part::Ready(Extent::Hole(data.start - at)));

@@ -9,7 +9,7 @@ use crate::form::chunked::databases::{
     DatabaseCopy, HEADER, Inconsistent, LiveDatabase, OPENED_MEANWHILE, SetFile,
 };
 use crate::form::chunked::scan::Scan;
-use crate::fs::root_dir::c_name;
+use crate::fs::fd::c_name;
 use crate::tree::walk::{WalkError, WalkSkip};
 use crate::worker_pool::lock;
 use stasis_model::format::manifest::StoredAs;

@@ -3,10 +3,11 @@
 use super::plan::Job;
 use super::workers::{OpenedFile, SaveWorkers};
 use crate::form::chunked::ChunkError;
-use crate::fs::metadata;
+use crate::fs::{holes, metadata};
 use crate::tree::walk::WalkError;
 use rustix::io::{Errno, pread};
-use stasis_model::failure::Failure;
+use stasis_model::failure::AtPath;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// How much is read at once.
@@ -34,15 +35,20 @@ impl LargeRead<'_, '_> {
                 Ok(0) => break,
                 Ok(more) => read += more,
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(self.failed(error)),
+                Err(error) => return self.failed(error),
             }
         }
         Ok(read)
     }
 
-    pub(super) fn failed(&self, error: Errno) -> ChunkError {
+    fn failed<T>(&self, error: Errno) -> Result<T, ChunkError> {
         let (listing, spotted) = self.opened.path;
-        WalkError::from(Failure::from_io(error, "read", listing.path_of(spotted))).into()
+        Ok(Err(error).on("read", listing.path_of(spotted))?)
+    }
+
+    /// The next stretch of data at or after `at`.
+    pub(super) fn next_data(&self, at: u64, end: u64) -> Result<Option<Range<u64>>, ChunkError> {
+        holes::next_data(&self.opened.file, at, end).or_else(|error| self.failed(error))
     }
 
     pub(super) fn go_on(&self) -> Result<(), ChunkError> {

@@ -9,7 +9,7 @@ use crate::form::chunked::ChunkError;
 use crate::form::chunked::encoder::ChunkEncoder;
 use crate::form::chunked::scan::{ScannedKind, Spot};
 use crate::form::chunked::table::StoredContent;
-use crate::fs::root_dir::c_name;
+use crate::fs::fd::c_name;
 use rustix::io::{Errno, pread};
 use stasis_model::digest::ChunkDigest;
 use stasis_model::protocol::gc::ChunkName;

@@ -10,14 +10,15 @@ use crate::form::chunked::encoder::ChunkEncoder;
 use crate::form::chunked::scan::{Scan, ScannedDir, Spotted};
 use crate::form::chunked::table::StoredContent;
 use crate::form::chunked::{ChunkError, ChunkLook};
+use crate::fs::fd::c_name;
 use crate::fs::metadata::{self, Seen};
-use crate::fs::root_dir::{RootDir, c_name};
+use crate::fs::root_dir::RootDir;
 use crate::tree::stat_cache::FileStat;
 use crate::tree::walk::{WalkError, WalkSkip};
 use crate::worker_pool::{WorkerPool, into_inner, lock};
 use rustix::io::Errno;
 use stasis_model::digest::FileDigest;
-use stasis_model::failure::Failure;
+use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::StoredAs;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::chunking::{Cutter, LARGE};
@@ -329,8 +330,7 @@ impl<'a> SaveWorkers<'a> {
             Errno::ACCESS | Errno::PERM => WalkSkip::Unreadable,
             Errno::XDEV => WalkSkip::OtherFilesystem,
             _ => {
-                let failure = Failure::from_io(error, doing, self.path(job));
-                return Err(WalkError::from(failure).into());
+                return Ok(Err(error).on(doing, self.path(job))?);
             }
         };
         self.leave(job, reason)
@@ -440,10 +440,8 @@ impl<'a> SaveWorkers<'a> {
         if let Some(ReadSource::Copy(copied)) = &opened.source {
             return Ok(copied.attributes.clone());
         }
-        let read = metadata::attributes(&opened.file).map_err(|error| {
-            let op = "read the attributes of";
-            WalkError::from(Failure::from_io(error, op, self.path(job)))
-        })?;
+        let read = metadata::attributes(&opened.file);
+        let read = read.on("read the attributes of", self.path(job))?;
         if read.others > 0 {
             lock(&self.report).attributes_left_out += read.others;
         }

@@ -21,12 +21,13 @@ use crate::tree::stat_cache::{CachedFile, FileStat, HeldContent, RacyLimit, Stat
 use crate::tree::walk::{
     self, Visitor, WalkError, WalkReport, WalkSettings, WalkedDir, WalkedEntry,
 };
+use crate::worker_pool::{into_inner, lock};
 use rustix::fs::{self, Mode, OFlags};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use std::cell::OnceCell;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// How many directories lie inside one another at most, where we go up.
 const HIGHEST: usize = 1000;
@@ -57,8 +58,7 @@ pub fn manifest_of_clone(
         found: Mutex::default(),
     };
     let report = walk::walk(tree, &reader, settings)?;
-    let found = reader.found.into_inner();
-    let found = found.unwrap_or_else(PoisonError::into_inner);
+    let found = into_inner(reader.found);
     let (manifest, known) = found.finish();
     cache.replace(known);
     Ok((manifest, report))
@@ -163,7 +163,7 @@ impl Visitor for CloneReader<'_> {
     type Error = WalkError;
 
     fn enter(&self, place: &WalkedDir<'_>) -> Result<(), WalkError> {
-        let mut gathered = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gathered = lock(&self.found);
         gathered.enter(place);
         Ok(())
     }
@@ -185,7 +185,7 @@ impl Visitor for CloneReader<'_> {
             }));
             Ok(Some((file.seen, file.held)))
         })?;
-        let mut gathered = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gathered = lock(&self.found);
         gathered.entries.append(&mut listed);
         gathered.known.extend(known);
         Ok(())

@@ -2,6 +2,7 @@
 
 use super::super::error::SlotError;
 use crate::form::chunked::databases::{DatabaseCapture, DatabaseCopy, LiveDatabase, SetFile};
+use crate::fs::fd::open_dir;
 use crate::fs::metadata;
 use crate::fs::root_dir::RootDir;
 use crate::tree::clone::Fallback;
@@ -29,8 +30,7 @@ impl<'a> Sets<'a> {
         spool: &Path,
         cancel: &'a AtomicBool,
     ) -> Result<Self, SlotError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = fs::open(spool, flags, Mode::empty()).at("open", spool)?;
+        let opened = open_dir(spool).at("open", spool)?;
         Ok(Self {
             root,
             spool: opened,
