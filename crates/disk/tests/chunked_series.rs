@@ -179,7 +179,7 @@ impl Line {
             databases: None,
         };
         let mut saved = save(&parts, &settings).unwrap();
-        saved.remember().unwrap();
+        saved.keep_cache().unwrap();
         self.parent = Some(Parent {
             snapshot,
             list: saved.list.clone(),

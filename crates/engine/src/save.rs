@@ -328,8 +328,8 @@ impl DirRepo<'_> {
 /// Remembers the tree, as that of a snapshot that was there before if none was made.
 async fn remember(mut saved: Saved, equal: Option<SnapshotId>) {
     let remembered = bridge::blocking(move || match equal {
-        Some(equal) => saved.remember_as(&equal),
-        None => saved.remember(),
+        Some(equal) => saved.keep_cache_as(&equal),
+        None => saved.keep_cache(),
     });
     if let Err(error) = remembered.await {
         tracing::warn!(%error, "this host could not remember the tree; the next save reads all of it");

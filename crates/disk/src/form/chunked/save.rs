@@ -57,7 +57,7 @@ pub struct SaveSettings {
     pub level: i32,
     /// When the save began.
     pub started: Timestamp,
-    /// Where this host remembers the tree; without, everything is read.
+    /// Where this host caches the list of the tree; without, everything is read.
     pub cache: Option<ListCacheKey>,
     /// How far it has come.
     pub progress: Arc<Progress>,
@@ -165,35 +165,35 @@ pub struct Saved {
     pub report: SaveReport,
     /// Whether nothing differs from the parent, so that its list is this one's.
     pub is_same: bool,
-    memory: Memory,
+    cache_update: CacheUpdate,
 }
 
-/// What this host will remember of the tree.
+/// What becomes of the cached list of the tree when the snapshot is published.
 #[derive(Debug)]
-enum Memory {
-    /// Nothing.
-    Nothing,
-    /// All of it, anew.
+enum CacheUpdate {
+    /// There is none.
+    None,
+    /// It is written anew.
     New(Box<ListCacheWriter>, ListCacheKey),
-    /// What it remembers already, as of this snapshot.
+    /// It stays, as that of this snapshot.
     Same(ListCacheKey, SnapshotId),
 }
 
 impl Saved {
-    /// Remembers the tree on this host, now that the snapshot is published. Failing costs only time at the next save.
-    pub fn remember(&mut self) -> io::Result<()> {
-        match std::mem::replace(&mut self.memory, Memory::Nothing) {
-            Memory::Nothing => Ok(()),
-            Memory::New(writer, _) => writer.finish(),
-            Memory::Same(key, snapshot) => list_cache::belongs_to(&key, &snapshot),
+    /// Caches the list of the tree on this host, now that the snapshot is published. Failing costs only time at the next save.
+    pub fn keep_cache(&mut self) -> io::Result<()> {
+        match std::mem::replace(&mut self.cache_update, CacheUpdate::None) {
+            CacheUpdate::None => Ok(()),
+            CacheUpdate::New(writer, _) => writer.finish(),
+            CacheUpdate::Same(key, snapshot) => list_cache::belongs_to(&key, &snapshot),
         }
     }
 
-    /// Remembers the tree as that of a snapshot that is there already, because this one was not published.
-    pub fn remember_as(&mut self, snapshot: &SnapshotId) -> io::Result<()> {
-        match std::mem::replace(&mut self.memory, Memory::Nothing) {
-            Memory::Nothing => Ok(()),
-            Memory::New(writer, key) => {
+    /// Caches the list as that of a snapshot that is there already, because this one was not published.
+    pub fn keep_cache_as(&mut self, snapshot: &SnapshotId) -> io::Result<()> {
+        match std::mem::replace(&mut self.cache_update, CacheUpdate::None) {
+            CacheUpdate::None => Ok(()),
+            CacheUpdate::New(writer, key) => {
                 let is_fit = writer.can_belong_to(snapshot);
                 writer.finish()?;
                 // Under an id that the index does not lead to, nothing of it would count.
@@ -202,7 +202,7 @@ impl Saved {
                 }
                 Ok(())
             }
-            Memory::Same(key, _) => list_cache::belongs_to(&key, snapshot),
+            CacheUpdate::Same(key, _) => list_cache::belongs_to(&key, snapshot),
         }
     }
 }
@@ -288,7 +288,7 @@ impl SaveRun<'_> {
     /// Whether nothing at all differs from the parent, so that its list is the list.
     fn is_the_same(&self, parent: &Parent, walk: &WalkReport) -> bool {
         let (parts, scan, plan) = (self.parts, &self.scan, &self.plan);
-        // A memory that is torn ends early; then it knows less than the parent has.
+        // A cache that is torn ends early; then it knows less than the parent has.
         plan.same_as.as_ref() == Some(&parent.snapshot)
             && plan.entries_known == parent.totals.entries()
             && list_cache::can_belong_to(&parent.snapshot, parts.snapshot)
@@ -326,7 +326,7 @@ impl SaveRun<'_> {
                 ..SaveReport::default()
             },
             is_same: true,
-            memory: Memory::Same(key.clone(), parts.snapshot.clone()),
+            cache_update: CacheUpdate::Same(key.clone(), parts.snapshot.clone()),
         })
     }
 
@@ -336,9 +336,8 @@ impl SaveRun<'_> {
         let mut encoder = ChunkEncoder::new(parts.sink, settings.level)?;
         store_fingerprints(&mut self.plan, &mut encoder, &mut report)?;
         let (scan, plan) = (&self.scan, &self.plan);
-        let memory = settings.cache.as_ref();
-        let memory =
-            memory.map(|key| ListCacheWriter::create(key, parts.snapshot, settings.started));
+        let cache = settings.cache.as_ref();
+        let cache = cache.map(|key| ListCacheWriter::create(key, parts.snapshot, settings.started));
         let known = |digest: &_| plan.table().known(digest);
         let mut out = SaveOutput {
             scan,
@@ -346,8 +345,8 @@ impl SaveRun<'_> {
             list: ListWriter::new(encoder, &known, parent),
             hasher: TreeHasher::new(),
             totals: Totals::default(),
-            // A host that cannot remember saves all the same.
-            memory: memory.and_then(Result::ok),
+            // A host that cannot cache saves all the same.
+            cache: cache.and_then(Result::ok),
             dropped: HashSet::new(),
             databases: Vec::new(),
             file: 0,
@@ -358,7 +357,7 @@ impl SaveRun<'_> {
             list,
             hasher,
             mut totals,
-            memory,
+            cache,
             databases,
             ..
         } = out;
@@ -376,9 +375,9 @@ impl SaveRun<'_> {
             names: written.names,
             report,
             is_same: false,
-            memory: match (memory, &settings.cache) {
-                (Some(writer), Some(key)) => Memory::New(Box::new(writer), key.clone()),
-                _ => Memory::Nothing,
+            cache_update: match (cache, &settings.cache) {
+                (Some(writer), Some(key)) => CacheUpdate::New(Box::new(writer), key.clone()),
+                _ => CacheUpdate::None,
             },
         })
     }
@@ -401,15 +400,15 @@ fn parent_root(parts: &SaveParts<'_>) -> Result<ListRoot, ChunkError> {
     Ok(root)
 }
 
-/// What is known of the tree: what this host remembers, else what the parent says.
+/// What is known of the tree: what this host has cached, else what the parent says.
 fn previous<'s>(
     parts: &SaveParts<'s>,
     settings: &SaveSettings,
 ) -> Result<plan::Previous<'s>, ChunkError> {
-    let remembered = settings.cache.as_ref().and_then(ListCacheReader::open);
-    let remembered = remembered.filter(|memory| (parts.is_indexed)(&memory.snapshot));
-    Ok(match (remembered, parts.parent) {
-        (Some(memory), _) => plan::Previous::Memory(memory),
+    let cached = settings.cache.as_ref().and_then(ListCacheReader::open);
+    let cached = cached.filter(|cache| (parts.is_indexed)(&cache.snapshot));
+    Ok(match (cached, parts.parent) {
+        (Some(cache), _) => plan::Previous::Cache(cache),
         (None, Some(parent)) => match ListReader::new(parts.source, &parent.list) {
             Ok(list) => plan::Previous::List(Box::new(list)),
             Err(error @ ChunkError::Moving { .. }) => return Err(error),
@@ -463,7 +462,7 @@ struct SaveOutput<'p, 's, 'k> {
     list: ListWriter<'s, 'k>,
     hasher: TreeHasher,
     totals: Totals,
-    memory: Option<ListCacheWriter>,
+    cache: Option<ListCacheWriter>,
     dropped: HashSet<EntryPath>,
     databases: Vec<SavedDatabase>,
     file: usize,
@@ -555,10 +554,10 @@ impl SaveOutput<'_, '_, '_> {
         if let Some(witness) = self.witness {
             witness(&row);
         }
-        if let Some(memory) = &mut self.memory
-            && memory.push(&row, stat, database).is_err()
+        if let Some(cache) = &mut self.cache
+            && cache.push(&row, stat, database).is_err()
         {
-            self.memory = None;
+            self.cache = None;
         }
         self.list.push(row)
     }

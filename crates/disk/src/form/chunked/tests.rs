@@ -153,7 +153,7 @@ impl World {
             databases: None,
         };
         let mut saved = save(&parts, &settings).unwrap();
-        saved.remember().unwrap();
+        saved.keep_cache().unwrap();
         self.saves += 1;
         self.parent = Some(Parent {
             snapshot,

@@ -58,7 +58,7 @@ fn own() -> OpId {
         .expect("it is an id")
 }
 
-/// The id under which the tree of a checkpoint is remembered: never the same for two, always as long.
+/// The id under which the tree of a checkpoint is cached: never the same for two, always as long.
 pub(super) fn id_of(metadata: &SlotMetadata) -> SnapshotId {
     let id = format!(
         "cp-{:016x}-{:016x}",
@@ -76,8 +76,8 @@ pub(super) struct Packing<'a> {
     pub(super) parent: Option<&'a SnapshotManifest>,
     /// The documents of all checkpoints that are there.
     pub(super) known: &'a HashSet<SnapshotId>,
-    /// Where the tree is remembered; without, everything is read.
-    pub(super) memory: Option<PathBuf>,
+    /// Where the list of the tree is cached; without, everything is read.
+    pub(super) cache: Option<PathBuf>,
     /// Where databases are copied to, out of everybody's sight.
     pub(super) spool: &'a Path,
     /// Whether it is wanted what is in it.
@@ -128,7 +128,7 @@ pub(super) fn pack(
         level: LEVEL,
         started: at,
         cache: packing
-            .memory
+            .cache
             .clone()
             .map(|file| ListCacheKey { file, repo: own() }),
         progress: packing.progress.clone(),
@@ -156,18 +156,24 @@ pub(super) fn pack(
     };
     let saved = save(&parts, &settings)?;
     let contents = into_inner(contents)?;
-    let name = "workspace".parse().expect("it is a name");
-    let mut document = SnapshotManifest::new(name, snapshot, own(), at);
-    document.state_digest = saved.digest;
-    document.totals = saved.totals;
+    let mut document = document_of(&saved, snapshot, at);
     document.excludes = walk.excludes;
-    document.set_root(&saved.root, &saved.root_attributes);
-    document.set_list(&saved.list);
     Ok(Packed {
         document,
         saved,
         contents: Manifest::of(contents.entries),
     })
+}
+
+/// Says what a tree is that was stored.
+fn document_of(saved: &Saved, snapshot: SnapshotId, at: Timestamp) -> SnapshotManifest {
+    let name = "workspace".parse().expect("it is a name");
+    let mut document = SnapshotManifest::new(name, snapshot, own(), at);
+    document.state_digest = saved.digest;
+    document.totals = saved.totals;
+    document.set_root(&saved.root, &saved.root_attributes);
+    document.set_list(&saved.list);
+    document
 }
 
 fn parent(document: &SnapshotManifest) -> Result<Parent, SlotError> {

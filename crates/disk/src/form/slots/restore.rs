@@ -144,18 +144,22 @@ fn put_in_place(
     }
     let (written, left) = loader.finish()?;
     let restored = stage.swap(written, &origin)?;
-    let changes = match restored.placed {
+    Ok(WorkspaceRestored {
+        changes: changes_of(restored.placed),
+        left,
+        written: restored.written,
+    })
+}
+
+/// What was done to a workspace; where there was none, one directory came.
+fn changes_of(placed: PlacedTree) -> RestoreChanges {
+    match placed {
         PlacedTree::InPlace(changes) => changes,
         PlacedTree::New | PlacedTree::Replaced { .. } => RestoreChanges {
             placed: 1,
             ..RestoreChanges::default()
         },
-    };
-    Ok(WorkspaceRestored {
-        changes,
-        left,
-        written: restored.written,
-    })
+    }
 }
 
 /// Stages the directories above an entry: what they are matters only where the workspace has none.

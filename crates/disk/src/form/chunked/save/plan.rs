@@ -24,7 +24,7 @@ const MOVED_MIN: u64 = 64 << 20;
 /// What is known of a tree from before.
 pub(super) enum Previous<'s> {
     Nothing,
-    Memory(ListCacheReader),
+    Cache(ListCacheReader),
     List(Box<ListReader<'s>>),
 }
 
@@ -32,7 +32,7 @@ impl Previous<'_> {
     fn next(&mut self) -> Result<Option<(ListRow, Option<CachedStat>)>, ChunkError> {
         match self {
             Self::Nothing => Ok(None),
-            Self::Memory(memory) => Ok(memory.next_row()),
+            Self::Cache(cache) => Ok(cache.next_row()),
             Self::List(list) => match list.next_row() {
                 Err(error @ ChunkError::Moving { .. }) => Err(error),
                 // A list that is damaged ends there: what it knew of the rest is only read again.
@@ -148,7 +148,7 @@ pub(super) struct SavePlan {
     /// Chunks that are damaged and could not be rebuilt.
     pub(super) lost: HashSet<u32>,
     pub(super) bytes_moved: u64,
-    /// The snapshot that the tree does not differ from in anything that is remembered.
+    /// The snapshot that the tree does not differ from in anything that is cached.
     pub(super) same_as: Option<SnapshotId>,
     /// How many entries were known from before.
     pub(super) entries_known: u64,
@@ -207,7 +207,7 @@ pub(super) fn join(
     scan.for_each(|spot, path, below| joiner.entry(spot, path, below))?;
     joiner.rest()?;
     let same_as = match &joiner.previous {
-        Previous::Memory(memory) if joiner.is_same => Some(memory.snapshot.clone()),
+        Previous::Cache(cache) if joiner.is_same => Some(cache.snapshot.clone()),
         _ => None,
     };
     let mut plan = joiner.plan;

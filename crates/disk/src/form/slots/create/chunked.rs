@@ -27,8 +27,8 @@ use std::sync::atomic::Ordering;
 
 /// How often room is made for a checkpoint in chunks before it is given up.
 const ATTEMPTS: usize = 4;
-/// Where the trees are remembered that are kept in chunks.
-const MEMORIES: [&str; 2] = ["remembered", "remembered-system"];
+/// Where this host caches the lists of the trees that are kept in chunks.
+const LIST_CACHES: [&str; 2] = ["remembered", "remembered-system"];
 
 /// What came of an attempt to store a checkpoint in chunks.
 enum ChunkedAttempt {
@@ -50,7 +50,7 @@ struct Trees {
     walk: WalkReport,
     /// That of the workspace alone.
     own_walk: WalkReport,
-    memories: Vec<Saved>,
+    saved: Vec<Saved>,
     databases: Vec<SlotDatabase>,
 }
 
@@ -62,9 +62,32 @@ impl Trees {
             names: Names::new(),
             walk: WalkReport::default(),
             own_walk: WalkReport::default(),
-            memories: Vec::new(),
+            saved: Vec::new(),
             databases: Vec::new(),
         }
+    }
+
+    /// Adds a tree that was stored, under the name of its document.
+    fn add(&mut self, name: &'static str, packed: Packed, databases: Vec<SlotDatabase>) {
+        let Packed {
+            document, saved, ..
+        } = packed;
+        let mut walk = saved.report.walk.clone();
+        forget_journals(&mut walk, &databases);
+        if name == WORKSPACE_DOCUMENT {
+            self.own_walk = walk.clone();
+        }
+        self.walk.merge(walk);
+        self.databases.extend(databases);
+        self.names.extend(saved.names.iter().copied());
+        self.documents.push((name, document));
+        self.saved.push(saved);
+    }
+
+    /// What its names cost, besides its chunks.
+    fn own_cost(&self) -> u64 {
+        let documents = self.documents.iter();
+        cost::names(documents.map(|(_, one)| one.totals.entries()).sum())
     }
 }
 
@@ -127,7 +150,7 @@ impl Pool {
             .chain(&undos)
             .filter_map(Occupant::known)
             .collect();
-        let mut trees = match self.pack(wanted, &incoming, &all) {
+        let trees = match self.pack(wanted, &incoming, &all) {
             Ok(trees) => trees,
             Err(error) => {
                 // Whoever interrupted it may want it after all; what failed would only take room.
@@ -137,13 +160,7 @@ impl Pool {
                 return Err(error);
             }
         };
-        let entries: u64 = trees
-            .documents
-            .iter()
-            .map(|(_, one)| one.totals.entries())
-            .sum();
-        let own = cost::names(entries);
-        let bytes = incoming.wanted().saturating_add(own);
+        let bytes = incoming.wanted().saturating_add(trees.own_cost());
         let needs: HashSet<ChunkDigest> = trees.names.iter().map(ChunkName::digest).collect();
         // Chunks of what is replaced may be needed again, so that all is counted anew.
         let new = measure::New::Packed {
@@ -158,7 +175,18 @@ impl Pool {
                 needed,
             });
         }
-        let mut staged = self.stage(wanted, &trees, own)?;
+        let report = self.publish_trees(wanted, trees, incoming)?;
+        Ok(ChunkedAttempt::Made(Box::new(report)))
+    }
+
+    /// Gives the checkpoint its slot, once its chunks and what names them are durable.
+    fn publish_trees(
+        &self,
+        wanted: &WantedSlot<'_>,
+        trees: Trees,
+        incoming: Incoming<'_>,
+    ) -> Result<SlotReport, SlotError> {
+        let mut staged = self.stage(wanted, &trees)?;
         // Both become durable together, if nobody mounted something between them.
         if !incoming.is_beside(staged.fd()) {
             staged.sync()?;
@@ -166,11 +194,11 @@ impl Pool {
         incoming.keep()?;
         staged.publish(wanted.replaced.is_some())?;
         let report = staged.into_report();
-        for memory in &mut trees.memories {
-            // What is not remembered is read again.
-            let _ = memory.remember();
+        for mut saved in trees.saved {
+            // What is not cached is read again.
+            let _ = saved.keep_cache();
         }
-        Ok(ChunkedAttempt::Made(Box::new(report)))
+        Ok(report)
     }
 
     /// Stores what is new of the trees.
@@ -194,7 +222,7 @@ impl Pool {
             (WORKSPACE_DOCUMENT, Some(wanted.source.workspace)),
             (SYSTEM_DOCUMENT, wanted.source.system),
         ];
-        for ((document, path), memory) in sources.into_iter().zip(MEMORIES) {
+        for ((document, path), cache) in sources.into_iter().zip(LIST_CACHES) {
             let Some(path) = path else {
                 continue;
             };
@@ -207,7 +235,7 @@ impl Pool {
                 progress: &self.settings.progress,
                 parent: parent.as_ref(),
                 known: &known,
-                memory: Some(self.session.join(memory)),
+                cache: Some(self.session.join(cache)),
                 spool: &self.session,
                 is_listed: document == WORKSPACE_DOCUMENT,
             };
@@ -217,21 +245,7 @@ impl Pool {
             }
             let of_newest = newest.map_or(&[][..], |newest| &newest.databases);
             let databases = databases_of(&packed.saved, document, of_newest);
-            let mut walk = packed.saved.report.walk.clone();
-            forget_journals(&mut walk, &databases);
-            if document == WORKSPACE_DOCUMENT {
-                trees.own_walk = walk.clone();
-            }
-            trees.walk.merge(walk);
-            trees.databases.extend(databases);
-            let Packed {
-                document: made,
-                saved,
-                ..
-            } = packed;
-            trees.names.extend(saved.names.iter().copied());
-            trees.documents.push((document, made));
-            trees.memories.push(saved);
+            trees.add(document, packed, databases);
         }
         Ok(trees)
     }
@@ -256,12 +270,7 @@ impl Pool {
     }
 
     /// Writes down what a checkpoint in chunks is, beside its slot. Not durable before everything is, which is before it is published.
-    fn stage(
-        &self,
-        wanted: &WantedSlot<'_>,
-        trees: &Trees,
-        own: u64,
-    ) -> Result<StagedSlot<'_>, SlotError> {
+    fn stage(&self, wanted: &WantedSlot<'_>, trees: &Trees) -> Result<StagedSlot<'_>, SlotError> {
         let place = self.place(wanted.metadata.origin);
         let mut staged = StagedSlot::empty(place, wanted.metadata.slot)?;
         for (name, one) in &trees.documents {
@@ -278,7 +287,7 @@ impl Pool {
             databases,
             files_count: totals.files + totals.hard_links,
             bytes: totals.bytes,
-            bytes_at_most: Some(own),
+            bytes_at_most: Some(trees.own_cost()),
             form: SlotForm::Chunked,
             ..with_gaps(wanted.metadata.clone(), &trees.own_walk)
         };
