@@ -55,7 +55,7 @@ pub use frames::encoder_id;
 pub use index::Summary;
 pub use output::nameless;
 pub use plain::Compression;
-pub use problem::{BadEncryption, Problem};
+pub use problem::Problem;
 pub use reader::{Archive, ReadSettings};
 pub use rules::{ArchiveLimits, TarDialect};
 pub use unpack::{UnpackSettings, UnpackedArchive, unpack, unpack_beside};
@@ -161,12 +161,6 @@ impl<T> ArchiveContext<T> for Result<T, Problem> {
             entry: None,
             problem,
         })
-    }
-}
-
-impl<T> ArchiveContext<T> for Result<T, BadEncryption> {
-    fn of_archive(self, path: &Path) -> Result<T, ArchiveError> {
-        self.map_err(Problem::Encryption).of_archive(path)
     }
 }
 

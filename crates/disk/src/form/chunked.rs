@@ -140,7 +140,7 @@ pub enum ChunkError {
         path: EntryPath,
         /// Why not.
         #[source]
-        source: Box<dyn Error + Send + Sync>,
+        source: Invalid,
     },
     /// Nothing of that name is in the snapshot.
     #[error("there is no `{0}` in the snapshot")]

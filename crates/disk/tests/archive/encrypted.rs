@@ -5,9 +5,9 @@ use crate::seed::{Seed, cases};
 use crate::tree::{Taste, assert_restored, grow};
 use stasis_disk::crypt::DataKey;
 use stasis_disk::form::archive::{
-    Archive, ArchiveError, AssembleTarget, BadEncryption, CreateSettings, EncryptReport,
-    EncryptSettings, EncryptedArchive, Problem, ReadAt, ReadSettings, assemble_encrypted, create,
-    encrypt, encrypt_nameless, nameless,
+    Archive, ArchiveError, AssembleTarget, CreateSettings, EncryptReport, EncryptSettings,
+    EncryptedArchive, Problem, ReadAt, ReadSettings, assemble_encrypted, create, encrypt,
+    encrypt_nameless, nameless,
 };
 use stasis_disk::tree::write::{TreeWriter, WriteSettings};
 use stasis_model::digest::ArchiveDigest;
@@ -263,7 +263,7 @@ fn another_key_or_another_lineage_under_the_same_key_opens_nothing() {
     let (mine, foreign) = (encrypted(&plain, &ours).1, encrypted(&plain, &theirs).1);
     let is_refused = |key: &DataKey| {
         let refused = read(&mine, key).unwrap_err();
-        let problem = Problem::Encryption(BadEncryption::Index);
+        let problem = Problem::closed_index();
         matches!(refused, ArchiveError::Refused { problem: found, .. } if found == problem)
     };
 
@@ -284,7 +284,7 @@ fn another_key_or_another_lineage_under_the_same_key_opens_nothing() {
 fn what_is_not_encrypted_is_never_taken_for_it() {
     for bytes in [PLAIN, b"", b"short", &[0; 4096]] {
         let refused = open(bytes).unwrap_err();
-        let problem = Problem::Encryption(BadEncryption::NotEncrypted);
+        let problem = Problem::not_encrypted();
         let is_told =
             matches!(&refused, ArchiveError::Refused { problem: found, .. } if *found == problem);
         assert!(is_told, "{refused:?}");

@@ -111,30 +111,10 @@ pub enum Problem {
     IndexDisagrees(&'static str),
     /// The encrypted form is not what it should be.
     #[error("it cannot be decrypted")]
-    Encryption(#[source] BadEncryption),
+    Encryption(#[source] Invalid),
     /// The tree is not the one whose digest is stored.
     #[error("the tree is not the one that was archived")]
     OtherTree,
-}
-
-/// What can be wrong with the encrypted form of an archive.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadEncryption {
-    /// The bytes do not end as an encrypted archive does.
-    #[error("it is no encrypted archive, or its end is missing")]
-    NotEncrypted,
-    /// Another build wrote it.
-    #[error("its version is {0}, which is not known")]
-    Version(u8),
-    /// Nothing of it is believed.
-    #[error(
-        "its index does not open: it is damaged, or was encrypted with another data key, or for another lineage"
-    )]
-    Index,
-    /// The index opens and is nonsense.
-    #[error("its index makes no sense: {0}")]
-    Nonsense(&'static str),
 }
 
 impl From<Invalid> for Problem {
@@ -153,6 +133,30 @@ impl From<BadVarint> for Problem {
 }
 
 impl Problem {
+    /// The bytes do not end as an encrypted archive does.
+    pub fn not_encrypted() -> Self {
+        let what = "it is no encrypted archive, or its end is missing";
+        Self::Encryption(Invalid::new(what))
+    }
+
+    /// Another build encrypted it.
+    pub fn unknown_encryption(version: u8) -> Self {
+        let what = format!("its version is {version}, which is not known");
+        Self::Encryption(Invalid::new(what))
+    }
+
+    /// The index of an encrypted archive does not open: nothing of it is believed.
+    pub fn closed_index() -> Self {
+        let what = "its index does not open: it is damaged, or was encrypted with another data key, or for another lineage";
+        Self::Encryption(Invalid::new(what))
+    }
+
+    /// The index of an encrypted archive opens and is nonsense.
+    pub(super) fn nonsense_index(what: &str) -> Self {
+        let what = format!("its index makes no sense: {what}");
+        Self::Encryption(Invalid::new(what))
+    }
+
     /// Whether a limit was reached, rather than something damaged or forged.
     pub fn is_a_limit(&self) -> bool {
         matches!(self, Self::TooMany(_) | Self::TooLarge(_))

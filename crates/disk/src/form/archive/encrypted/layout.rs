@@ -2,7 +2,7 @@
 
 use super::super::frames::LARGEST;
 use super::super::index::{LARGEST_INDEX, bounded};
-use super::super::problem::{BadEncryption, Problem};
+use super::super::problem::Problem;
 use crate::crypt::{ID, PieceId, TAG};
 use stasis_model::varint::{self, ByteReader};
 
@@ -23,23 +23,23 @@ pub(super) struct EncryptedFooter {
 
 impl EncryptedFooter {
     /// Reads the last bytes of a file.
-    pub(super) fn read(bytes: &[u8; FOOTER]) -> Result<Self, BadEncryption> {
+    pub(super) fn read(bytes: &[u8; FOOTER]) -> Result<Self, Problem> {
         let (id, rest) = bytes
             .split_first_chunk()
-            .ok_or(BadEncryption::NotEncrypted)?;
+            .ok_or_else(Problem::not_encrypted)?;
         let (stored, mark) = rest
             .split_first_chunk()
-            .ok_or(BadEncryption::NotEncrypted)?;
+            .ok_or_else(Problem::not_encrypted)?;
         match mark.split_last() {
             Some((&FOOTER_VERSION, magic)) if magic == MAGIC => {}
             Some((version, magic)) if magic == MAGIC => {
-                return Err(BadEncryption::Version(*version));
+                return Err(Problem::unknown_encryption(*version));
             }
-            _ => return Err(BadEncryption::NotEncrypted),
+            _ => return Err(Problem::not_encrypted()),
         }
         let stored = u32::from_le_bytes(*stored) as usize;
         if !(TAG..=MOST).contains(&stored) {
-            return Err(BadEncryption::Index);
+            return Err(Problem::closed_index());
         }
         let id = PieceId::from_document(*id);
         Ok(Self { id, stored })
@@ -124,9 +124,9 @@ impl EncryptedFrames {
         (bytes.len() + TAG <= MOST).then_some(bytes)
     }
 
-    /// Reads what an index encrypted: the frames, which fill the first `before` bytes of the file, and the archive's end.
+    /// Reads the index of an encrypted archive: the frames, which fill the first `before` bytes of the file, and the archive's end.
     pub(in super::super) fn parse(bytes: &[u8], before: u64) -> Result<(Self, &[u8]), Problem> {
-        let nonsense = |what| Problem::Encryption(BadEncryption::Nonsense(what));
+        let nonsense = Problem::nonsense_index;
         let mut body = ByteReader::new(bytes);
         if body.varint()? != VERSION {
             return Err(nonsense("its version is not known"));
@@ -215,16 +215,20 @@ mod tests {
         };
 
         assert_eq!(EncryptedFooter::read(&spelled), Ok(footer));
-        assert_eq!(with(FOOTER - 1, 2), Err(BadEncryption::Version(2)));
-        assert_eq!(with(FOOTER - 2, b'l'), Err(BadEncryption::NotEncrypted));
-        assert_eq!(with(ID + 3, 0xff), Err(BadEncryption::Index), "too large");
+        assert_eq!(with(FOOTER - 1, 2), Err(Problem::unknown_encryption(2)));
+        assert_eq!(with(FOOTER - 2, b'l'), Err(Problem::not_encrypted()));
+        assert_eq!(
+            with(ID + 3, 0xff),
+            Err(Problem::closed_index()),
+            "too large"
+        );
         let short = EncryptedFooter { id, stored: 3 }
             .spell()
             .try_into()
             .unwrap();
         assert_eq!(
             EncryptedFooter::read(&short),
-            Err(BadEncryption::Index),
+            Err(Problem::closed_index()),
             "no tag"
         );
     }

@@ -1,6 +1,6 @@
 //! An encrypted archive that is read as if it were not encrypted.
 
-use super::super::problem::{BadEncryption, Problem};
+use super::super::problem::Problem;
 use super::super::verify::digest;
 use super::super::{ArchiveContext, ArchiveError, ReadAt};
 use super::layout::{EncryptedFooter, EncryptedFrames, FOOTER};
@@ -36,20 +36,20 @@ impl EncryptedArchive {
         let length = bytes.length().at("read", name)?;
         let before_footer = length.checked_sub(FOOTER as u64);
         let before_footer = before_footer
-            .ok_or(BadEncryption::NotEncrypted)
+            .ok_or_else(Problem::not_encrypted)
             .of_archive(name)?;
         let mut footer = [0; FOOTER];
         let read = bytes.read_exact_at(&mut footer, before_footer);
         read.at("read", name)?;
         let footer = EncryptedFooter::read(&footer).of_archive(name)?;
         let before = before_footer.checked_sub(footer.stored as u64);
-        let before = before.ok_or(BadEncryption::Index).of_archive(name)?;
+        let before = before.ok_or_else(Problem::closed_index).of_archive(name)?;
         let mut index = vec![0; footer.stored];
         let read = bytes.read_exact_at(&mut index, before);
         read.at("read", name)?;
         let pieces = key.pieces();
         let opened = pieces.open(Kind::Index, &footer.id, &mut index);
-        opened.or(Err(BadEncryption::Index)).of_archive(name)?;
+        opened.or(Err(Problem::closed_index())).of_archive(name)?;
         let (table, tail) = EncryptedFrames::parse(&index, before).of_archive(name)?;
         Ok(Self {
             path: name.to_owned(),

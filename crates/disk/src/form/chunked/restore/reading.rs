@@ -7,6 +7,7 @@ use crate::tree::write::WriteLimits;
 use stasis_model::digest::TreeDigest;
 use stasis_model::format::chunk::other_payload;
 use stasis_model::format::manifest::FileList;
+use stasis_model::invalid::Invalid;
 use stasis_model::tree::canonical::TreeHasher;
 use stasis_model::tree::list::{FileContent, ListRow, StoredChunk};
 use stasis_model::tree::{EntryKind, EntryPath};
@@ -83,9 +84,9 @@ struct TreeShape {
 impl TreeShape {
     fn add(&mut self, row: &ListRow) -> Result<(), ChunkError> {
         let path = &row.entry.path;
-        let unfit = |why: &str| ChunkError::Unfit {
+        let unfit = |why: &'static str| ChunkError::Unfit {
             path: path.clone(),
-            source: why.into(),
+            source: Invalid::new(why),
         };
         let (above, _) = path.split_last().ok_or_else(|| unfit(NO_DIRECTORY))?;
         while self.open.last().is_some_and(|open| *open != above) {
@@ -136,8 +137,9 @@ impl TreeShape {
         match self.links.iter().find(|(to, _)| missed.contains(to)) {
             Some((to, path)) => Err(ChunkError::Unfit {
                 path: path.clone(),
-                source: format!("it is another name of `{to}`, which is not a file of the tree")
-                    .into(),
+                source: Invalid::new(format!(
+                    "it is another name of `{to}`, which is not a file of the tree"
+                )),
             }),
             None => Ok(()),
         }
