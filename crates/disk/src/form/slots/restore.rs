@@ -9,7 +9,7 @@
 //! size, owner, permissions, time and attributes are seen to be. Names of one file are left only if they are names of one
 //! file on both sides, and the file has no other name that the checkpoint gives to something else. Nothing of the workspace is
 //! touched before the journal is durable: a crash before leaves it as it was, a crash after it is made good by
-//! [`recover`](crate::tree::restore::recover), or the next restore. Nothing is opened through a symbolic link, on either side.
+//! [`recover`](fn@crate::tree::restore::recover), or the next restore. Nothing is opened through a symbolic link, on either side.
 //!
 //! Whoever changes the workspace meanwhile finds what he wrote in the live tree, or in the backup that the restore leaves.
 

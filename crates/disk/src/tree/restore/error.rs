@@ -16,7 +16,7 @@ pub enum RestoreError {
     /// Something around the target, or an entry of it, could not be looked at, compared or moved.
     #[error(transparent)]
     Failed(#[from] Failure),
-    /// A restore in place was interrupted between its journal and its end. [`recover`](super::recover), or the next
+    /// A restore in place was interrupted between its journal and its end. [`recover`](fn@super::recover), or the next
     /// restore to this target, brings it to its end.
     #[error("the restore of `{}` in place was interrupted; the next one brings it to its end", .path.display())]
     HalfDone {

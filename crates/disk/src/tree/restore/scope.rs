@@ -35,7 +35,7 @@ pub struct RestoreLimits {
     pub only: Option<EntryPath>,
     /// What is restored with that one, in the same directory: the WAL and the journals of a database.
     pub beside: Vec<EntryPath>,
-    /// Whose the backup is: whoever gives no label finds it by [`kept`](super::kept).
+    /// Whose the backup is: whoever gives no label finds it by [`kept`](fn@super::kept).
     pub label: String,
 }
 
