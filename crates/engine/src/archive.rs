@@ -13,6 +13,7 @@ use crate::bridge;
 use crate::clone::LeftOut;
 use crate::error::Error;
 use crate::upload::upload;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::archive::{
     self, Archive, ArchiveLimits, CreateReport, CreateSettings, ReadSettings,
@@ -60,7 +61,8 @@ pub struct CreateArchive {
 }
 
 /// What became of an archive.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 #[must_use = "what was left out is said only here"]
 pub struct Archived {
     /// Where it is.

@@ -11,6 +11,7 @@ pub use show::{ListedEntry, RepoSnapshotRow, RepoStats};
 use crate::error::{Error, error_chain};
 use crate::handle::DirRepo;
 use crate::open::Engine;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::tree::restore::KeepIf;
 use stasis_disk::tree::walk;
@@ -26,11 +27,13 @@ use stasis_store::documents::roots::Root;
 use stasis_store::layout::ChunkRoot;
 
 /// A repository that was made.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct RepoMade {
     /// Where.
     pub repo: String,
     /// How bytes are cut and stored in it.
+    #[schemars(with = "serde_json::Value")]
     pub settings: RepoDocument,
 }
 

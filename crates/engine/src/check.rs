@@ -40,6 +40,7 @@ pub struct CheckTree {
 
 /// One database and what is known of it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct CheckedDatabase {
     /// Which file or directory; bytes that are no text are written as `\xNN`, a backslash is doubled.
     pub path: String,
@@ -62,6 +63,7 @@ pub struct CheckedDatabase {
 
 /// What was found in a directory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 #[must_use = "a check that nobody reads is no check"]
 pub struct CheckedTree {
     /// Whether everything could be read, and every database was found sound.

@@ -36,6 +36,7 @@ pub struct CloneTree {
 
 /// An entry that was left out, or is not to be trusted.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct LeftOut {
     /// Which; bytes that are no text are written as `\xNN`, a backslash is doubled.
     pub path: String,
@@ -72,6 +73,7 @@ impl LeftOut {
 
 /// What became of a clone.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 #[must_use = "what was left out is said only here"]
 pub struct Cloned {
     /// Where the clone is.

@@ -2,12 +2,14 @@
 
 use crate::error::Error;
 use crate::open::Engine;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::time::Clock;
 use stasis_store::copying::copy;
 
 /// A store that was copied.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct StoreCopied {
     /// From where.
     pub from: String,

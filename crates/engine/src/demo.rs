@@ -4,6 +4,7 @@ use crate::error::{Error, ErrorKind};
 use crate::lease::{Acquire, ForceUnlock};
 use crate::open::Engine;
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::digest::{ArchiveDigest, ManifestDigest};
 use stasis_model::format::lease::Holder;
@@ -18,7 +19,8 @@ use std::time::Duration;
 const SHORT: Duration = Duration::from_millis(400);
 
 /// One thing that was done.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Scene {
     /// What somebody tried.
     pub act: String,
@@ -29,7 +31,8 @@ pub struct Scene {
 }
 
 /// What the demo did.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct DemoReport {
     /// Where everything lies.
     pub store: String,

@@ -4,6 +4,7 @@ use crate::bridge;
 use crate::catalog::SnapshotSelector;
 use crate::error::Error;
 use crate::handle::DirRepo;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::ChunkError;
 use stasis_disk::form::chunked::list::ListReader;
@@ -11,7 +12,8 @@ use stasis_model::tree;
 use stasis_model::tree::diff::{ChangeKind, DiffError, DigestedEntry};
 
 /// What differs between two snapshots.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct TreeDifference {
     /// Which entry.
     pub path: String,

@@ -4,6 +4,7 @@ use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::StoreHealth;
 use crate::open::Engine;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::fs::facilities::{self, Facilities, Support};
 use stasis_quiesce::programs;
@@ -12,7 +13,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 /// What was found of one thing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
     /// It is there and works.
@@ -24,7 +25,8 @@ pub enum Health {
 }
 
 /// One thing that was looked at.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct DoctorFinding {
     /// What was looked at.
     pub name: String,
@@ -40,15 +42,16 @@ pub struct DoctorFinding {
 }
 
 impl DoctorFinding {
-    fn new(
-        name: &'static str,
+    /// What is not vital; what its absence costs is said only when it is not fine.
+    pub fn new(
+        name: impl Into<String>,
         health: Health,
         detail: impl Into<String>,
         costs: &'static str,
     ) -> Self {
         let costs = if health == Health::Ok { "" } else { costs };
         Self {
-            name: name.to_owned(),
+            name: name.into(),
             health,
             detail: detail.into(),
             costs: costs.to_owned(),

@@ -8,6 +8,7 @@ use crate::catalog::references::{self, Unread};
 use crate::catalog::{RepoSnapshotRow, ensure_writable};
 use crate::error::Error;
 use crate::handle::DirRepo;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::open;
 use stasis_model::format::manifest::SnapshotIndex;
@@ -45,7 +46,8 @@ pub struct RepoGc {
 }
 
 /// What went.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct RepoCollected {
     /// Whether nothing was really done.
     pub dry_run: bool,
@@ -65,14 +67,16 @@ pub struct RepoCollected {
 }
 
 /// Snapshots that were forgotten.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct RepoForgotten {
     /// Which.
     pub forgotten: Vec<SnapshotId>,
 }
 
 /// What becomes of a snapshot.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct RepoGcVerdict {
     /// Which.
     pub snapshot_id: SnapshotId,

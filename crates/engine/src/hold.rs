@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Leases;
 use crate::lease::Acquire;
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::id::Lineage;
 use stasis_model::protocol::step::{Lost, Refusal};
@@ -40,7 +41,7 @@ pub struct HoldLease {
 }
 
 /// How a lease was lost.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(tag = "how", rename_all = "snake_case")]
 pub enum LeaseLost {
     /// Somebody else has it, or an operator took it.
@@ -65,7 +66,8 @@ impl LeaseLost {
 }
 
 /// A command that ran under a lease.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct HoldResult {
     /// Of what.
     pub subject: Lineage,

@@ -11,6 +11,7 @@
 //! whole and without a sync: a hook runs before every command, and a lost note costs nothing but the note. Two runs that
 //! end at once leave one of the two notes. On a full disk the note is written over the one before it, where it fits.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stasis_disk::fs::atomic_write::{replace_unsynced, write_over};
 use stasis_disk::fs::free_space;
@@ -28,7 +29,7 @@ const LONGEST_RUN: Duration = Duration::from_mins(31);
 const LONGEST_MESSAGE: usize = 2_000;
 
 /// How one run of a hook ended.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 pub enum HookOutcome {
     /// A checkpoint was made.
@@ -63,7 +64,8 @@ pub enum Trigger {
 }
 
 /// The process that a run is, while it lasts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct HookProcess {
     pid: u32,
     /// In clock ticks after boot.
@@ -88,7 +90,8 @@ impl HookProcess {
 }
 
 /// One run of a hook.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct HookRun {
     /// When it began.
     pub at: Timestamp,
@@ -127,7 +130,8 @@ impl HookRun {
 }
 
 /// The last runs of an agent's hook, anywhere or in one workspace.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct HookRecord {
     /// The last run.
     pub last: HookRun,

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::handle::Leases;
 use crate::operation::COURTESY;
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::event::{AuditEvent, EventKind, Severity};
@@ -29,7 +30,8 @@ pub struct Acquire {
 }
 
 /// A lease that was given.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Acquired {
     /// Of what.
     pub subject: Lineage,
@@ -52,7 +54,8 @@ pub struct Acquired {
 }
 
 /// A lock as it is now.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Shown {
     /// Of what.
     pub subject: Lineage,
@@ -70,7 +73,8 @@ pub struct Shown {
 }
 
 /// A lock after it was renewed or released.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Changed {
     /// Of what.
     pub subject: Lineage,
@@ -95,7 +99,8 @@ pub struct ForceUnlock {
 }
 
 /// A holder that was thrown out.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Unlocked {
     /// Of what.
     pub subject: Lineage,

@@ -3,6 +3,7 @@
 use crate::bridge;
 use crate::error::Error;
 use crate::handle::Operations;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::fs::atomic_write::{atomic_write, read_bounded};
 use stasis_model::failure::AtPath;
@@ -25,10 +26,12 @@ use std::time::Duration;
 pub(crate) const COURTESY: Duration = Duration::from_secs(3);
 
 /// What became of an operation.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Operation {
     /// What it was to do.
     #[serde(flatten)]
+    #[schemars(with = "serde_json::Value")]
     pub record: OperationRecord,
     /// What became of it.
     pub fate: OperationFate,

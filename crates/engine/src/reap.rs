@@ -6,6 +6,7 @@
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Leases;
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::format::event::{EventKind, Severity};
 use stasis_model::format::lease::Holder;
@@ -21,7 +22,8 @@ use tokio::task::JoinSet;
 const TOGETHER: usize = 16;
 
 /// A lock that was freed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Evicted {
     /// Of what.
     pub subject: Lineage,
@@ -31,7 +33,8 @@ pub struct Evicted {
 }
 
 /// A lock that could not be judged and was left alone.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct LeftAlone {
     /// Of what.
     pub subject: Lineage,
@@ -42,7 +45,8 @@ pub struct LeftAlone {
 }
 
 /// What a sweep of the locks did.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Reaped {
     /// How many locks were looked at.
     pub scanned: usize,

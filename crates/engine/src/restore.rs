@@ -139,7 +139,8 @@ pub(crate) fn recover(live: &Path) -> Result<bool, Error> {
 }
 
 /// What became of the entries of a directory that stayed.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct InPlaceChanges {
     /// Entries that were put in place.
     pub placed: u64,
@@ -196,6 +197,7 @@ impl InPlaceChanges {
 
 /// An entry that a restore left as it is, though nobody asked for that.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct LeftAloneEntry {
     /// Which.
     pub path: String,

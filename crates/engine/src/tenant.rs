@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::handle::TenantPolicies;
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::format::event::{EventKind, Severity};
 use stasis_model::id::{Label, TenantId};
@@ -10,11 +11,13 @@ use stasis_model::policy::tenant::TenantPolicy;
 use stasis_store::documents::policies;
 
 /// A policy after it was changed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct PolicySet {
     /// Whose.
     pub tenant: TenantId,
     /// What it says now.
+    #[schemars(with = "serde_json::Value")]
     pub policy: TenantPolicy,
     /// What went less well than it should have.
     pub warnings: Vec<Warning>,

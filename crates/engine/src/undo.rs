@@ -2,13 +2,15 @@
 
 use crate::bridge;
 use crate::error::Error;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::tree::restore::{self, RestoreOrigin};
 use stasis_model::time::Clock;
 use std::path::PathBuf;
 
 /// What was put back.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct UndoneRestore {
     /// Where the tree is that was there before.
     pub target: String,

@@ -1,11 +1,12 @@
 //! What went less well than it should have, as data in the result.
 
 use crate::result::DatabaseVerdict;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::id::SnapshotId;
 
 /// Something the caller should know although the operation was applied. What a user reads of it stands beside each.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, thiserror::Error, JsonSchema)]
 #[serde(tag = "code", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Warning {

@@ -49,6 +49,7 @@ impl fmt::Display for GcEpoch {
 ///
 /// *Always true:* once a name was deleted no save relies on it again; the same bytes get a name with a later birth.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct ChunkName {
     digest: ChunkDigest,

@@ -83,6 +83,7 @@ macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $what:literal, $check:path) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(try_from = "String", into = "String")]
         pub struct $name(String);
 
@@ -205,6 +206,7 @@ impl Label {
 
 /// The Chrome major version that wrote a profile: part of the lineage, because majors rewrite their databases.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "u32", into = "u32")]
 pub struct ChromeMajor(u32);
 
@@ -246,6 +248,7 @@ impl FromStr for ChromeMajor {
 
 /// One chain of snapshots: `<tenant>/<profile>@<chrome-major>`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct Lineage {
     /// Whose it is.
@@ -313,6 +316,8 @@ impl Lineage {
 
 /// The nonce of one operation: found again in a document, it proves that the operation was applied.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(with = "String"))]
 #[serde(transparent)]
 pub struct OpId(Uuid);
 
@@ -352,6 +357,7 @@ macro_rules! counter {
         #[derive(
             Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
         )]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(transparent)]
         pub struct $name(pub u64);
 

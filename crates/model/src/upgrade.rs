@@ -106,6 +106,7 @@ pub struct ProfileContents {
 
 /// How much a profile is known by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ProfileCounts {
     /// Cookies that outlive the browser and have not expired.

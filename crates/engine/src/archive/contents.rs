@@ -4,6 +4,7 @@ use super::{ReadArchive, millis};
 use crate::bridge;
 use crate::error::Error;
 use crate::result::EntryType;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::archive::ArchiveError;
 use stasis_model::digest::{ArchiveDigest, TreeDigest};
@@ -12,7 +13,8 @@ use stasis_model::tree::{Entry, EntryKind, EntryPath};
 use std::io::{self, Write};
 
 /// What an archive was found to be.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 #[must_use = "an archive may be whole and still be another one than expected"]
 pub struct VerifiedArchive {
     /// Which archive.
@@ -71,7 +73,8 @@ pub async fn verify(command: ReadArchive, clock: &dyn Clock) -> Result<VerifiedA
 }
 
 /// One entry of an archive.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ListedArchive {
     /// Its name; bytes that are no text are written as `\xNN`, a backslash is doubled.
     pub path: String,

@@ -4,6 +4,7 @@ use super::{ReadArchive, millis};
 use crate::bridge;
 use crate::error::Error;
 use crate::result::PlacedAs;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::archive::{self, UnpackSettings};
 use stasis_disk::fs::metadata::Rights;
@@ -32,7 +33,8 @@ pub struct ExtractArchive {
 }
 
 /// What became of a tree that was in an archive.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 #[must_use = "what was withheld and what was kept is said only here"]
 pub struct Extracted {
     /// Where the tree is.

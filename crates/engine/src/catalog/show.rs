@@ -7,6 +7,7 @@ use crate::bridge;
 use crate::error::Error;
 use crate::handle::DirRepo;
 use crate::result::EntryType;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::list::ListReader;
 use stasis_disk::form::chunked::{ChunkSource, cut_out, fetch};
@@ -17,7 +18,8 @@ use stasis_model::tree::{EntryKind, EntryPath};
 use std::io::{self, Write};
 
 /// One snapshot in a listing.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct RepoSnapshotRow {
     /// Its id.
     pub snapshot_id: SnapshotId,
@@ -38,7 +40,8 @@ pub struct RepoSnapshotRow {
 }
 
 /// One entry in a listing.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ListedEntry {
     /// Its path; bytes that are no text are written as `\\xNN`.
     pub path: String,
@@ -92,7 +95,8 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// How large a repository is, and why.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct RepoStats {
     /// Snapshots that the index leads to.
     pub snapshots: u64,

@@ -18,6 +18,7 @@ use crate::catalog::{ChunkFetcher, ensure_writable};
 use crate::error::{Error, error_chain};
 use crate::handle::DirRepo;
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::list::root_of;
 use stasis_disk::form::chunked::{ChunkError, ChunkSource, fetch};
@@ -34,7 +35,8 @@ use stasis_store::documents::roots::{ChangeError, Root};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A snapshot that cannot be read, and why not.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct DamagedSnapshot {
     /// Which.
     pub snapshot_id: SnapshotId,
@@ -45,7 +47,8 @@ pub struct DamagedSnapshot {
 }
 
 /// What letting go of damaged snapshots, or of a name, means.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct RepoLetGo {
     /// What goes, and why.
     pub forgotten: Vec<DamagedSnapshot>,

@@ -14,6 +14,7 @@ use crate::catalog::references::is_damage;
 use crate::catalog::{ChunkFetcher, OpenedSnapshot};
 use crate::error::{Error, error_chain};
 use crate::handle::DirRepo;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::list::{ListReader, root_of};
 use stasis_disk::form::chunked::restore::{fetch_stored, read_list};
@@ -33,7 +34,8 @@ use std::sync::{Arc, Mutex};
 const NAMED: usize = 100;
 
 /// Something that is damaged or missing.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct RepoDamage {
     /// The root it belongs to, as `projects/TENANT/PROJECT`; empty for a repository and for a project's own store.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -71,7 +73,8 @@ impl RepoDamage {
 }
 
 /// One root that was checked.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct CheckedRoot {
     /// Where it lies in the store: `projects/TENANT/PROJECT`, or nothing for the store's own root.
     pub root: String,
@@ -85,7 +88,8 @@ pub struct CheckedRoot {
 }
 
 /// What a check found.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+#[non_exhaustive]
 #[must_use = "what is damaged is said only here"]
 pub struct RepoChecked {
     /// Every root of the store.

@@ -253,7 +253,8 @@ pub struct NoRoom {
 }
 
 /// A checkpoint that could be let go.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, schemars::JsonSchema)]
+#[non_exhaustive]
 pub struct Freeable {
     /// `cp-3`
     pub checkpoint: String,

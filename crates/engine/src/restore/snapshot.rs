@@ -8,6 +8,7 @@ use crate::error::{Error, PlaceError, error_chain};
 use crate::handle::DirRepo;
 use crate::result::PlacedAs;
 use crate::save::{RepoSave, ignores, matcher};
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::databases::owner_name;
 use stasis_disk::form::chunked::list::ListReader;
@@ -76,7 +77,8 @@ impl RepoRestore {
 }
 
 /// A snapshot that was restored.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 #[must_use = "what was withheld is said only here"]
 pub struct RepoRestored {
     /// Which.
@@ -125,7 +127,8 @@ pub struct RepoRestored {
 }
 
 /// A snapshot of what was there before a restore: the way back.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct BeforeRestore {
     /// Its id.
     pub snapshot_id: SnapshotId,

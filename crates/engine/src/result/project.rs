@@ -1,12 +1,13 @@
 //! What results and errors of a project have in common.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::format::manifest::SaveReason;
 use stasis_model::id::{Label, ServiceName, SnapshotId};
 use std::collections::BTreeMap;
 
 /// When something is run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the words say what they mean")]
 pub enum Moment {
@@ -17,7 +18,8 @@ pub enum Moment {
 }
 
 /// A command that was run around a save or a restore.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ServiceHookRun {
     /// Whose.
     pub service: ServiceName,
@@ -36,7 +38,8 @@ pub struct ServiceHookRun {
 }
 
 /// One snapshot in a listing.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ProjectSnapshot {
     /// Its id.
     pub snapshot_id: SnapshotId,

@@ -1,6 +1,7 @@
 //! What is asked of a save, and what it answers.
 
 use crate::clone::LeftOut;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::save::SaveReport;
 use stasis_disk::progress::Progress;
@@ -105,7 +106,8 @@ impl RepoSave {
 }
 
 /// A live database that no consistent copy was made of.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct NotConsistent {
     /// Where in the tree.
     pub path: String,
@@ -116,7 +118,8 @@ pub struct NotConsistent {
 }
 
 /// A snapshot that was made.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 #[must_use = "what was left out is said only here"]
 pub struct RepoSaved {
     /// Its id.
@@ -229,7 +232,7 @@ impl RepoSaved {
 }
 
 /// What became of a database.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LostHow {
     /// There is no such file any more.
@@ -255,7 +258,8 @@ impl LostHow {
 }
 
 /// A database that should be there.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct LostDatabase {
     /// Where.
     pub path: String,

@@ -41,6 +41,7 @@ impl FromStr for Fence {
 
 /// Who asks for, or has, a lease.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Holder {
     /// The run, as the caller knows it.
     #[serde(rename = "holder_run_id")]
@@ -55,6 +56,7 @@ pub struct Holder {
 
 /// What a lock says about itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LockState {
     /// Owned until it expires.
@@ -70,6 +72,7 @@ pub enum LockState {
 ///
 /// Never deleted: its `generation` and `epoch` only grow, so that no bytes of it ever repeat.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lock {
     version: u64,
     /// The holder, or the last one when the lock is not held.

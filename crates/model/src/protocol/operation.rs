@@ -78,6 +78,7 @@ impl Document for Unsettled {
 
 /// What became of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OperationFate {
     /// It took effect.

@@ -2,6 +2,7 @@
 
 use crate::check::Spawn;
 use crate::error::Error;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::form::archive::{Archive, ArchiveError, ReadSettings};
@@ -16,7 +17,8 @@ pub(super) struct CountedContents {
 }
 
 /// How a profile came through the migration to a newer Chrome.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct UpgradeReport {
     /// What it was carried from.
     pub from: Ancestor,

@@ -8,6 +8,7 @@ use super::subject::ShaPrefix;
 use crate::error::{Error, ProfileError};
 use crate::handle::Profiles;
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::event::{EventKind, Severity};
@@ -28,7 +29,8 @@ pub struct DeleteSnapshot {
 }
 
 /// A snapshot that would be deleted, or was.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Deleted {
     /// Of which lineage.
     pub subject: Lineage,

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::handle::Profiles;
 use crate::result::EntryType;
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::check::{self, CheckError, CheckSettings, ProfileIdentity};
 use stasis_disk::form::archive::{Archive, ArchiveError, ReadSettings};
@@ -67,7 +68,8 @@ pub struct DiffSnapshots {
 }
 
 /// A file, a directory or something else that is in one of the two only.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct OneSided {
     /// Its name.
     pub path: String,
@@ -78,7 +80,8 @@ pub struct OneSided {
 }
 
 /// An entry that is in both and is not the same.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Differing {
     /// Its name.
     pub path: String,
@@ -89,7 +92,8 @@ pub struct Differing {
 }
 
 /// What came and what went of a set.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Changes<T> {
     /// What is only in the newer one.
     pub added: Vec<T>,
@@ -98,7 +102,8 @@ pub struct Changes<T> {
 }
 
 /// A cookie, without its value.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct CookieName {
     /// The site that set it.
     pub site: String,
@@ -107,7 +112,8 @@ pub struct CookieName {
 }
 
 /// What differs.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ProfileDiff {
     /// Of which lineage.
     pub subject: Lineage,

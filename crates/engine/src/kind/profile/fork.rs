@@ -18,6 +18,7 @@ use crate::lease::Acquire;
 use crate::warning::Warning;
 use bytes::Bytes;
 use futures_util::stream;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::digest::{ArchiveDigest, ArchiveHasher};
 use stasis_model::format::lease::Holder;
@@ -47,7 +48,8 @@ pub struct ForkProfile {
 }
 
 /// An identity that has begun.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Forked {
     /// The new lineage.
     pub subject: Lineage,

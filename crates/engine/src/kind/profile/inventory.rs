@@ -1,5 +1,6 @@
 //! How the snapshots of one lineage stand to its pointer.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::{Lock, LockState};
@@ -12,7 +13,7 @@ use stasis_store::documents::profiles::{StoredSnapshot, StoredSnapshots};
 use std::collections::BTreeSet;
 
 /// What is to be known of a snapshot besides its manifest.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SnapshotStatus {
@@ -36,7 +37,8 @@ pub enum SnapshotStatus {
 }
 
 /// One snapshot in a listing.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct SnapshotRow {
     /// Of which lineage.
     pub subject: Lineage,
@@ -48,11 +50,12 @@ pub struct SnapshotRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub damage: Option<String>,
     /// Everything that was written down about it.
+    #[schemars(with = "serde_json::Value")]
     pub manifest: ProfileManifest,
 }
 
 /// Who owns a lineage, in one word.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LockWord {

@@ -8,6 +8,7 @@ use super::session::SubjectSession;
 use crate::error::{Error, ProfileError};
 use crate::handle::Profiles;
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 pub use stasis_disk::crypt::TenantKey;
 use stasis_disk::crypt::{DataKey, KeyError};
@@ -22,7 +23,8 @@ use stasis_store::layout;
 use std::sync::Arc;
 
 /// A lineage whose data key is wrapped by another key now.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Rekeyed {
     /// Of what.
     pub subject: Lineage,

@@ -6,6 +6,7 @@ use crate::error::{Error, error_chain};
 use crate::handle::Profiles;
 use crate::warning::Warning;
 use futures_util::TryStreamExt;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::pointer::Pointer;
@@ -20,7 +21,8 @@ use tokio::task::JoinSet;
 const TOGETHER: usize = 16;
 
 /// One lineage in a listing.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ProfileRow {
     /// Which.
     pub subject: Lineage,
@@ -42,7 +44,8 @@ pub struct ProfileRow {
 }
 
 /// All profiles of one tenant, or of all.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ProfileList {
     /// One row per lineage.
     pub profiles: Vec<ProfileRow>,
@@ -51,7 +54,8 @@ pub struct ProfileList {
 }
 
 /// A manifest that cannot be used.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct DamagedManifest {
     /// Of which lineage.
     pub subject: Lineage,
@@ -62,7 +66,8 @@ pub struct DamagedManifest {
 }
 
 /// An archive without a manifest: a save that has not come to its end, or never did.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Orphan {
     /// Of which lineage.
     pub subject: Lineage,
@@ -73,7 +78,8 @@ pub struct Orphan {
 }
 
 /// All snapshots of one profile.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct SnapshotList {
     /// The oldest first.
     pub snapshots: Vec<SnapshotRow>,

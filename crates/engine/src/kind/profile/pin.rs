@@ -4,6 +4,7 @@ use super::subject::ShaPrefix;
 use crate::error::Error;
 use crate::handle::Profiles;
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::pointer::Pointer;
@@ -19,7 +20,8 @@ pub enum Pinning {
 }
 
 /// A snapshot that is pinned, or is not any more.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Pinned {
     /// Of which lineage.
     pub subject: Lineage,

@@ -14,6 +14,7 @@ use super::subject::ShaPrefix;
 use crate::error::Error;
 use crate::handle::Profiles;
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::event::{EventKind, Severity};
@@ -41,7 +42,8 @@ pub struct RollbackProfile {
 }
 
 /// A rollback: what it would do, or did.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct RolledBack {
     /// Of which lineage.
     pub subject: Lineage,

@@ -19,6 +19,7 @@ use crate::handle::Profiles;
 use crate::hold::LeaseLost;
 use crate::lease::Acquire;
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::id::Lineage;
 use stasis_quiesce::group::{CommandExit, ProcessGroup, Signal};
@@ -61,7 +62,7 @@ pub struct ProfileRun {
 }
 
 /// What became of the save at the end of a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunOutcome {
     /// It is the active snapshot now.
@@ -108,7 +109,8 @@ impl From<SaveOutcome> for RunOutcome {
 }
 
 /// A browser that ran.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a field of the report that scripts look at"

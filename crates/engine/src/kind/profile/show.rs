@@ -5,6 +5,7 @@ use super::subject::ShaPrefix;
 use crate::error::{Error, ProfileError};
 use crate::handle::Profiles;
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::format::lease::Lock;
 use stasis_model::format::pointer::Pointer;
@@ -12,13 +13,15 @@ use stasis_model::id::{Lineage, ProfileRef};
 use stasis_store::documents::profiles::{LineageSnapshots, StoredSnapshot};
 
 /// One lineage and a snapshot of it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ShownLineage {
     /// Which lineage.
     pub subject: Lineage,
     /// The snapshot; `None` when none counts.
     pub snapshot: Option<SnapshotRow>,
     /// `latest.json`
+    #[schemars(with = "Option<serde_json::Value>")]
     pub pointer: Option<Pointer>,
     /// Who owns it.
     pub lock_state: LockWord,
@@ -30,7 +33,8 @@ pub struct ShownLineage {
 }
 
 /// What was asked for of a profile.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ShownProfile {
     /// One per major.
     pub lineages: Vec<ShownLineage>,

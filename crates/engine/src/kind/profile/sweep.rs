@@ -43,6 +43,7 @@ use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Profiles;
 use crate::warning::Warning;
 use removal::Stale;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::event::{EventKind, Severity};
@@ -76,7 +77,8 @@ pub struct ProfileGc {
 }
 
 /// What went.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Collected {
     /// Whether nothing was really done.
     pub dry_run: bool,
@@ -91,7 +93,8 @@ pub struct Collected {
 }
 
 /// What went of one lineage.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct LineageCollected {
     /// Which.
     pub subject: Lineage,

@@ -9,6 +9,7 @@ use super::record::Record;
 use crate::bridge;
 use crate::error::{Error, ProfileError};
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::fs::remove;
 use stasis_disk::tree::restore;
@@ -26,7 +27,8 @@ const MOST: usize = 5;
 const MARK: &str = ".unsaved-";
 
 /// A copy that nobody has saved.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct UnsavedCopy {
     /// Where it is.
     pub path: String,

@@ -10,6 +10,7 @@ use crate::check::Spawn;
 use crate::error::{Error, ProfileError};
 use crate::handle::Profiles;
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::fs::remove;
 use stasis_disk::progress::Progress;
@@ -58,7 +59,8 @@ pub struct ProfileVerify {
 }
 
 /// A snapshot that comes back.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 #[must_use = "a snapshot may come back and still have no cookies"]
 pub struct ProfileVerified {
     /// Of what.

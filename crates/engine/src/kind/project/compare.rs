@@ -9,6 +9,7 @@ use crate::diff::TreeDifference;
 use crate::error::{Error, OPEN_DIRECTORY};
 use crate::restore::RepoRestore;
 use crate::save::matcher;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::ChunkError;
 use stasis_disk::form::chunked::databases::{holds_changes, owner_name};
@@ -30,7 +31,8 @@ use std::ffi::CString;
 use std::os::fd::AsFd;
 
 /// What differs, and between what.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ProjectDiff {
     /// The older side.
     pub before: SnapshotId,
@@ -44,7 +46,8 @@ pub struct ProjectDiff {
 }
 
 /// A table of a SQLite database that has another number of rows.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct TableDiff {
     /// Which database.
     pub path: String,

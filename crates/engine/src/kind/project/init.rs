@@ -10,6 +10,7 @@ use crate::bridge;
 use crate::error::{Error, OPEN_DIRECTORY, ProjectError};
 use crate::system::directory_id;
 use found::FoundState;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::fs::atomic_write;
 use stasis_model::failure::AtPath;
@@ -41,7 +42,8 @@ impl Default for ProjectInit {
 }
 
 /// A project's file.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ProjectMade {
     /// What the project is called.
     pub project: ProjectId,

@@ -10,6 +10,7 @@ use crate::error::{Error, ProjectError, error_chain};
 use crate::result::{Moment, ServiceHookRun, reason_word};
 use crate::save::{RepoSave, RepoSaved};
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::progress::Progress;
 use stasis_model::format::manifest::{Consistency, SaveReason, VolumeManifest};
@@ -75,7 +76,8 @@ impl ProjectSave {
 }
 
 /// A project that was saved.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 #[must_use = "what was left out is said only here"]
 pub struct ProjectSaved {
     /// Which project.
@@ -99,7 +101,7 @@ pub struct ProjectSaved {
 ///
 /// The order is the contract's, but for the last two: programs run again before the lock is released, so that a crash
 /// between the two leaves nobody paused.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProjectStep {
     /// Look up the project, and confirm that its state is there.
@@ -125,7 +127,8 @@ pub enum ProjectStep {
 }
 
 /// A step that was taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct StepTaken {
     /// Which.
     pub step: ProjectStep,

@@ -4,6 +4,7 @@ use super::{Declared, Project};
 use crate::bridge;
 use crate::error::{Error, ProjectError};
 use crate::result::{Moment, ServiceHookRun};
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::fs::{atomic_write, remove};
 use stasis_model::failure::Failure;
@@ -34,7 +35,7 @@ impl Moment {
 }
 
 /// Whether a program runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say what they mean")]
 pub enum ServiceStatus {
@@ -47,7 +48,8 @@ pub enum ServiceStatus {
 stasis_model::display_as_serialized!(ServiceStatus);
 
 /// What one program does.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ServiceState {
     /// Which.
     pub service: ServiceName,

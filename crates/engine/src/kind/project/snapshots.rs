@@ -6,6 +6,7 @@ use crate::error::{Error, OPEN_DIRECTORY};
 use crate::gc::{RepoCollected, RepoForgotten, RepoGc};
 use crate::restore::RepoRestore;
 use crate::result::ProjectSnapshot;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
@@ -19,7 +20,8 @@ use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::snapshot_ref::SnapshotRef;
 
 /// What a project is and does now.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ProjectStatus {
     /// Which.
     pub project: ProjectId,
@@ -36,7 +38,8 @@ pub struct ProjectStatus {
 }
 
 /// What a sweep of a project kept and removed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ProjectCollected {
     /// Snapshots and chunks.
     #[serde(flatten)]
@@ -47,7 +50,8 @@ pub struct ProjectCollected {
 }
 
 /// A snapshot that was brought back to a scratch place and looked at.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 #[must_use = "whether it comes back is said only here"]
 pub struct ProjectVerified {
     /// Which.

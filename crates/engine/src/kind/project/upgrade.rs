@@ -6,6 +6,7 @@ use super::{Declared, FILE, Project, ProjectRestore, or_cancelled};
 use crate::bridge;
 use crate::error::{Error, ProjectError, error_chain};
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::fs::atomic_write;
 use stasis_model::failure::AtPath;
@@ -19,7 +20,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// An application that was upgraded, or is what it was.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 #[must_use = "whether it was upgraded is said only here"]
 pub struct ProjectUpgraded {
     /// Which project.
@@ -44,7 +46,8 @@ pub struct ProjectUpgraded {
 const STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A project that was made of another one.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ProjectDuplicated {
     /// Which it was made of.
     pub project: ProjectId,

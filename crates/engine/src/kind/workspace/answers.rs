@@ -14,6 +14,7 @@ use stasis_model::workspace::{AgentEventKind, CheckpointOrigin, SlotForm, SlotMe
 
 /// A checkpoint, as it is listed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct CheckpointRow {
     /// `cp-3`
     pub checkpoint: String,
@@ -65,6 +66,7 @@ pub struct CheckpointRow {
 
 /// A SQLite database in a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct DatabaseRow {
     /// Where it is; in the system of a workspace, after `system:`.
     pub path: String,
@@ -161,6 +163,7 @@ pub struct EventCounts {
 
 /// Differences in numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ChangesSummary {
     /// Entries that came.
     pub created: u64,
@@ -197,6 +200,7 @@ pub struct PathChange {
 
 /// Something in a slot that cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct UnreadableSlot {
     /// `cp-3`
     pub checkpoint: String,
@@ -206,6 +210,7 @@ pub struct UnreadableSlot {
 
 /// All checkpoints.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Checkpoints {
     /// The newest first.
     pub snapshots: Vec<CheckpointRow>,
@@ -224,6 +229,7 @@ pub struct Checkpoints {
 
 /// A commit.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct GitCommit {
     /// Its short id.
     pub id: String,
@@ -233,6 +239,7 @@ pub struct GitCommit {
 
 /// What happened to the Git repository of a workspace since a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct GitChange {
     /// `.git`
     pub path: String,
@@ -246,6 +253,7 @@ pub struct GitChange {
 
 /// What a plan does to the Git repository of a workspace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct GitPlan {
     /// `.git`
     pub path: String,
@@ -272,6 +280,7 @@ impl GitPlan {
 
 /// What differs from the checkpoints.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct WorkspaceChanges {
     /// Each entry that differs.
     pub changes: Vec<PathChange>,
@@ -327,6 +336,7 @@ pub struct DiffSide {
 
 /// A checkpoint that was made, or not.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 #[must_use = "what was left out, and what had to go, is said only here"]
 pub struct Checkpointed {
     /// Whether there is a new one.
@@ -393,6 +403,7 @@ pub struct ChangePlan {
 
 /// An entry that was reverted, or not.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct RevertedPath {
     /// Whether anything was changed.
     pub reverted: bool,
@@ -419,6 +430,7 @@ pub struct RevertedPath {
 
 /// An undo checkpoint that is gone.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ForgottenUndo {
     /// `u-4`
     pub undo: String,
@@ -428,6 +440,7 @@ pub struct ForgottenUndo {
 
 /// What a checkpoint holds that is excluded from checkpoints by now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ExcludedNow {
     /// How many entries.
     pub entries: u64,
@@ -467,6 +480,7 @@ pub struct RestoredWorkspace {
 
 /// What is known of one entry through all checkpoints.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct PathHistory {
     /// Which.
     pub path: String,
@@ -482,6 +496,7 @@ pub struct PathHistory {
 
 /// An entry in one checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct PathVersion {
     /// `cp-3`
     pub checkpoint: String,
@@ -501,6 +516,7 @@ pub struct PathVersion {
 
 /// A checkpoint that was deleted, or would be.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct DeletedCheckpoint {
     /// Whether it is gone.
     pub deleted: bool,
@@ -514,6 +530,7 @@ pub struct DeletedCheckpoint {
 
 /// Checkpoints that became one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Compacted {
     /// Whether they did.
     pub compacted: bool,
@@ -535,6 +552,7 @@ pub struct Compacted {
 
 /// Directories that were made from a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ForkedWorkspace {
     /// Whether they were.
     pub forked: bool,
@@ -556,6 +574,7 @@ pub struct ForkedWorkspace {
 
 /// A revert, a restore or an undo that was taken back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct UndoneChange {
     /// Whether anything was changed.
     pub undone: bool,
@@ -583,6 +602,7 @@ pub struct UndoneChange {
 
 /// An undo checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct UndoRow {
     /// `u-4`
     pub undo: String,
@@ -600,6 +620,7 @@ pub struct UndoRow {
 
 /// A workspace that was made known.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct WorkspaceMade {
     /// The directory.
     pub workspace: String,
@@ -619,6 +640,7 @@ pub struct WorkspaceMade {
 
 /// How a workspace is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct WorkspaceStatus {
     /// The directory.
     pub workspace: String,
@@ -670,6 +692,7 @@ pub struct WorkspaceStatus {
 
 /// What a watch did, when it ended.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Watched {
     /// Automatic checkpoints that were made.
     pub checkpoints: u64,

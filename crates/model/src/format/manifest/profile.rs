@@ -121,6 +121,7 @@ pub struct CapturedBy {
 
 /// The snapshot of an older major that a profile was carried from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ancestor {
     /// Which Chrome wrote it.
     pub chrome_major: ChromeMajor,
@@ -150,6 +151,7 @@ pub struct Geo {
 
 /// Whether the browser was running when it was captured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// It had ended.
@@ -161,6 +163,7 @@ pub enum Mode {
 
 /// How a browser was ended.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EndingRecord {
     /// `not_running`, `exited`, `closed`, `interrupted`, `terminated` or `killed`.
     pub how: String,

@@ -90,6 +90,7 @@ impl Document for SnapshotManifest {
 
 /// What the save was made for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SaveReason {
     /// A user asked for it.

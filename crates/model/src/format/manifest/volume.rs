@@ -7,6 +7,7 @@ use std::fmt;
 
 /// How a volume is brought to a state that can be kept.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Consistency {
     /// Databases in files: each is copied within one read transaction.
@@ -29,6 +30,7 @@ impl fmt::Display for Consistency {
 
 /// One volume in `metadata.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeManifest {
     /// How it was held.

@@ -261,18 +261,8 @@ fn seen(agent: Agent, trust: Trust, ran: Option<&HookRecord>, now: Timestamp) ->
 }
 
 fn finding(agent: Agent, health: Health, detail: String) -> DoctorFinding {
-    let costs = if health == Health::Ok {
-        ""
-    } else {
-        "the agent works without checkpoints"
-    };
-    DoctorFinding {
-        name: format!("hook {}", agent.name()),
-        health,
-        detail,
-        costs: costs.to_owned(),
-        is_vital: false,
-    }
+    let costs = "the agent works without checkpoints";
+    DoctorFinding::new(format!("hook {}", agent.name()), health, detail, costs)
 }
 
 pub(super) fn state(context: &CliContext, agent: Agent, path: &Path) -> anyhow::Result<State> {

@@ -131,6 +131,7 @@ fn watched_text(watched: &Watched) -> String {
         skipped,
         events,
         gaps,
+        ..
     } = watched;
     let gaps = match gaps {
         0 => String::new(),

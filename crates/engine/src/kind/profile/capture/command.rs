@@ -3,6 +3,7 @@
 use crate::check::Spawn;
 use crate::kind::profile::contents::UpgradeReport;
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::progress::Progress;
 use stasis_model::digest::ArchiveDigest;
@@ -61,7 +62,7 @@ pub struct BrowserState {
 }
 
 /// What became of a capture.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SaveOutcome {
     /// It is the active snapshot now.
@@ -88,7 +89,8 @@ impl SaveOutcome {
 }
 
 /// A profile that was saved.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 #[must_use = "what diverged is not the active snapshot"]
 pub struct ProfileSaved {
     /// Of what.

@@ -2,6 +2,7 @@
 
 use crate::check::Spawn;
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::progress::Progress;
 use stasis_model::digest::ArchiveDigest;
@@ -49,7 +50,7 @@ pub struct ProfileLoad {
 }
 
 /// What became of a load.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LoadOutcome {
     /// The directory is the snapshot.
@@ -67,7 +68,7 @@ pub enum LoadOutcome {
 stasis_model::display_as_serialized!(LoadOutcome);
 
 /// Why a snapshot was not loaded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the words say what they mean")]
 pub enum FallbackReason {
@@ -102,7 +103,8 @@ impl FallbackReason {
 }
 
 /// A profile that was loaded, or is fresh.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 #[must_use = "a fresh profile must never pass for a restored one"]
 pub struct ProfileLoaded {
     /// Of what.

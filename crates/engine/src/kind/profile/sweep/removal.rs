@@ -4,6 +4,7 @@ use super::A_DAY;
 use crate::error::Error;
 use crate::handle::Profiles;
 use crate::kind::profile::inventory::Inventory;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::Lock;
@@ -17,7 +18,8 @@ use stasis_store::layout::{self, Key};
 const SHORT_NAMED: u64 = 16 << 20;
 
 /// An object that was removed, or would be.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Removed {
     /// Where it lay.
     pub key: String,
@@ -28,7 +30,8 @@ pub struct Removed {
 }
 
 /// Something that looks like garbage and was left alone.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct PreservedObject {
     /// A key, or a snapshot's digits.
     pub what: String,

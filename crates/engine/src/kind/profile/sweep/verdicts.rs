@@ -3,6 +3,7 @@
 use crate::handle::Profiles;
 use crate::kind::profile::inventory::Damage;
 use crate::kind::profile::inventory::Inventory;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::pointer::PointerMark;
@@ -18,7 +19,8 @@ use std::collections::BTreeMap;
 const DIGITS: usize = 40;
 
 /// What becomes of a snapshot.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct GcVerdict {
     /// Which.
     pub sha256: ArchiveDigest,

@@ -4,6 +4,7 @@
 //! proposed as a comment that can be used as it is. Values of variables never leave this module.
 
 use crate::kind::project::dotenv;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::id::ProjectId;
 use stasis_model::project::Layout;
@@ -37,7 +38,7 @@ const DIRECTORIES: usize = 20_000;
 const LARGEST: u64 = 1 << 20;
 
 /// What something is that was found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
     /// A SQLite database, by its header.
@@ -62,7 +63,8 @@ impl FindingKind {
 }
 
 /// Something that was found, and what becomes of it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ProjectFinding {
     /// The file that it was found in, or that it is.
     pub path: String,

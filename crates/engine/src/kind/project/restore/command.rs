@@ -4,6 +4,7 @@ use crate::diff::TreeDifference;
 use crate::restore::InPlaceChanges;
 use crate::result::ServiceHookRun;
 use crate::warning::Warning;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::progress::Progress;
 use stasis_model::id::{ProjectId, ServiceName, SnapshotId, VolumeName};
@@ -79,7 +80,8 @@ impl ProjectRestored {
 }
 
 /// An entry that a restore replaced, and that the safety snapshot does not have.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct SetAsideEntry {
     /// Where it was in the project's state.
     pub path: String,
@@ -90,7 +92,8 @@ pub struct SetAsideEntry {
 }
 
 /// A database that a restore left on its server.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 pub struct KeptDatabase {
     /// Of which volume.
     pub volume: VolumeName,
@@ -103,7 +106,8 @@ pub struct KeptDatabase {
 }
 
 /// A project that was restored, or would be.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is an answer of its own"
