@@ -9,7 +9,7 @@
 //! again.
 
 use super::encrypted::EncryptedArchive;
-use super::reader::{Archive, ArchiveForm, go_on};
+use super::reader::{Archive, OpenedArchive, go_on};
 use super::{ArchiveError, ReadAt};
 use crate::worker_pool::WorkerPool;
 use stasis_model::failure::AtPath;
@@ -65,7 +65,7 @@ pub fn assemble(
         name: wanted.path(),
     };
     match (&wanted.0, base.map(|base| &base.0)) {
-        (ArchiveForm::Framed(new), Some(ArchiveForm::Framed(base))) => {
+        (OpenedArchive::Framed(new), Some(OpenedArchive::Framed(base))) => {
             let old = base.index.frames.iter().enumerate();
             let known: HashMap<_, _> = old
                 .map(|(at, frame)| ((frame.stored_digest, frame.stored), at))

@@ -3,7 +3,7 @@
 use super::ArchiveError;
 use super::framed::Framed;
 use super::frames::{FrameDigest, StoredDigest};
-use super::reader::{Archive, ArchiveForm};
+use super::reader::{Archive, OpenedArchive};
 use std::collections::HashMap;
 
 /// The frames of an archive by what they hold.
@@ -17,8 +17,8 @@ impl<'a> Base<'a> {
     /// Takes an archive; one that another encoder wrote has no frames to offer.
     pub(super) fn of(archive: &'a Archive, encoder_id: &str) -> Result<Self, ArchiveError> {
         let archive = match &archive.0 {
-            ArchiveForm::Framed(framed) => framed,
-            ArchiveForm::Plain(plain) => return Err(ArchiveError::NotFramed(plain.path.clone())),
+            OpenedArchive::Framed(framed) => framed,
+            OpenedArchive::Plain(plain) => return Err(ArchiveError::NotFramed(plain.path.clone())),
         };
         let mut frames = HashMap::new();
         if archive.index.summary.encoder_id == encoder_id {

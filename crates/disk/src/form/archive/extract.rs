@@ -6,7 +6,7 @@
 
 use super::framed::Framed;
 use super::frames::Tar;
-use super::reader::{Archive, ArchiveForm, ReadSettings, read_plain};
+use super::reader::{Archive, OpenedArchive, ReadSettings, read_plain};
 use super::reading::ArchiveReading;
 use super::tar_event::TarEvent;
 use super::workers::{self, FrameTask, FrameWorkers};
@@ -32,7 +32,7 @@ impl Archive {
         let workers = FrameWorkers::new(settings.workers, settings.cancel.clone());
         let mut sorter = Sorter::new(writer, WantedEntries::All);
         match &self.0 {
-            ArchiveForm::Framed(archive) => {
+            OpenedArchive::Framed(archive) => {
                 let mut reading = ArchiveReading::framed(archive, settings.limits);
                 let frames = 0..archive.index.frames.len();
                 workers::work(&workers, archive, frames, |_, tar| {
@@ -43,7 +43,7 @@ impl Archive {
                 })?;
                 reading.finish()?;
             }
-            ArchiveForm::Plain(plain) => {
+            OpenedArchive::Plain(plain) => {
                 let (mut reading, mut stream) = (
                     ArchiveReading::plain(&plain.path, settings.limits),
                     plain.stream()?,
@@ -81,7 +81,7 @@ impl Archive {
         let only = path.clone();
         let mut sorter;
         match &self.0 {
-            ArchiveForm::Framed(archive) => {
+            OpenedArchive::Framed(archive) => {
                 sorter = Sorter::new(writer, WantedEntries::Below(only));
                 self.directories_above(path, &mut sorter, settings)?;
                 let (frames, mut skip) = part(archive, path);
@@ -93,7 +93,7 @@ impl Archive {
                     Ok(ExtractBatch::of(writer, tar, steps))
                 })?;
             }
-            ArchiveForm::Plain(plain) => {
+            OpenedArchive::Plain(plain) => {
                 sorter = Sorter::new(writer, WantedEntries::BelowAndAbove(only));
                 read_plain(plain, settings, |reading, tar| {
                     let steps = sorter.sort(reading.feed(&tar)?, 0)?;

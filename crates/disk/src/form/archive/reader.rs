@@ -21,10 +21,10 @@ const FOLLOWED: usize = 1;
 
 /// An open archive.
 #[derive(Debug)]
-pub struct Archive(pub(super) ArchiveForm);
+pub struct Archive(pub(super) OpenedArchive);
 
 #[derive(Debug)]
-pub(super) enum ArchiveForm {
+pub(super) enum OpenedArchive {
     Framed(Framed),
     Plain(Plain),
 }
@@ -65,38 +65,38 @@ impl Archive {
     /// Takes bytes that are wherever they are, known as `name`, and reads their index if they have one.
     pub fn over(bytes: Arc<dyn ReadAt>, name: &Path) -> Result<Self, ArchiveError> {
         Ok(Self(match Framed::open(&bytes, name)? {
-            Some(framed) => ArchiveForm::Framed(framed),
-            None => ArchiveForm::Plain(Plain::open(bytes, name)?),
+            Some(framed) => OpenedArchive::Framed(framed),
+            None => OpenedArchive::Plain(Plain::open(bytes, name)?),
         }))
     }
 
     /// What the index says of the whole; `None` when there is no index.
     pub fn summary(&self) -> Option<&Summary> {
         match &self.0 {
-            ArchiveForm::Framed(framed) => Some(&framed.index.summary),
-            ArchiveForm::Plain(_) => None,
+            OpenedArchive::Framed(framed) => Some(&framed.index.summary),
+            OpenedArchive::Plain(_) => None,
         }
     }
 
     /// How a tar without an index is compressed.
     pub fn compression(&self) -> Compression {
         match &self.0 {
-            ArchiveForm::Framed(_) => Compression::Zstd,
-            ArchiveForm::Plain(plain) => plain.compression,
+            OpenedArchive::Framed(_) => Compression::Zstd,
+            OpenedArchive::Plain(plain) => plain.compression,
         }
     }
 
     pub(super) fn bytes(&self) -> &dyn ReadAt {
         match &self.0 {
-            ArchiveForm::Framed(framed) => &*framed.bytes,
-            ArchiveForm::Plain(plain) => &*plain.bytes,
+            OpenedArchive::Framed(framed) => &*framed.bytes,
+            OpenedArchive::Plain(plain) => &*plain.bytes,
         }
     }
 
     pub(super) fn path(&self) -> &Path {
         match &self.0 {
-            ArchiveForm::Framed(framed) => &framed.path,
-            ArchiveForm::Plain(plain) => &plain.path,
+            OpenedArchive::Framed(framed) => &framed.path,
+            OpenedArchive::Plain(plain) => &plain.path,
         }
     }
 
@@ -116,7 +116,7 @@ impl Archive {
             Ok::<_, E>(())
         };
         match &self.0 {
-            ArchiveForm::Framed(framed) => {
+            OpenedArchive::Framed(framed) => {
                 let mut opener = opener(&framed.path)?;
                 let mut reading = ArchiveReading::framed(framed, settings.limits);
                 for (at, frame) in framed.index.frames.iter().enumerate() {
@@ -130,7 +130,7 @@ impl Archive {
                 }
                 Ok(reading.finish()?)
             }
-            ArchiveForm::Plain(plain) => {
+            OpenedArchive::Plain(plain) => {
                 read_plain(plain, settings, |reading, tar| show(reading.feed(&tar)?))
             }
         }
@@ -176,7 +176,7 @@ impl Archive {
 
     fn find(&self, one: &mut One<'_>, settings: &ReadSettings) -> Result<(), ArchiveError> {
         match &self.0 {
-            ArchiveForm::Framed(framed) => {
+            OpenedArchive::Framed(framed) => {
                 let Some(first) = framed.index.frame_of(one.path) else {
                     return Ok(());
                 };
@@ -195,7 +195,7 @@ impl Archive {
                 }
                 Ok(())
             }
-            ArchiveForm::Plain(plain) => read_plain(plain, settings, |reading, tar| {
+            OpenedArchive::Plain(plain) => read_plain(plain, settings, |reading, tar| {
                 one.read(reading.feed(&tar)?, &tar, false)?;
                 Ok(())
             }),

@@ -1,6 +1,6 @@
 //! Whether an archive is whole, and which tree is in it.
 
-use super::reader::{Archive, ArchiveForm, ReadSettings, go_on, read_plain};
+use super::reader::{Archive, OpenedArchive, ReadSettings, go_on, read_plain};
 use super::reading::ArchiveReading;
 use super::tar_event::TarEvent;
 use super::workers::{self, FrameWorkers};
@@ -39,7 +39,7 @@ impl Archive {
         let (archive_sha256, stored_bytes) = digest(self.bytes(), self.path(), &settings.cancel)?;
         let mut found = VerifiedEntries::default();
         let frames = match &self.0 {
-            ArchiveForm::Framed(framed) => {
+            OpenedArchive::Framed(framed) => {
                 let mut reading = ArchiveReading::framed(framed, settings.limits);
                 let workers = FrameWorkers::new(settings.workers, settings.cancel.clone());
                 found.tree = Some(TreeHasher::new());
@@ -52,7 +52,7 @@ impl Archive {
                 reading.finish()?;
                 Some(framed.index.frames.len() as u64)
             }
-            ArchiveForm::Plain(plain) => {
+            OpenedArchive::Plain(plain) => {
                 read_plain(plain, settings, |reading, tar| {
                     found.read(reading.feed(&tar)?, &tar);
                     Ok::<_, ArchiveError>(())

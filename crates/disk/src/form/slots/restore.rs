@@ -82,8 +82,9 @@ pub struct WorkspaceRestored {
 fn ended(error: SlotError) -> SlotError {
     match error {
         SlotError::Walk(WalkError::Cancelled)
-        | SlotError::Place(RestoreError::Cancelled)
-        | SlotError::Place(RestoreError::Write(TreeWriteError::Cancelled)) => SlotError::Cancelled,
+        | SlotError::Place(
+            RestoreError::Cancelled | RestoreError::Write(TreeWriteError::Cancelled),
+        ) => SlotError::Cancelled,
         SlotError::Walk(error) => SlotError::Checkpoint(error),
         error => error,
     }

@@ -1,6 +1,6 @@
 //! Where the sections of a list lie.
 
-use super::wire::{ListReader, bad_number, put_chunk, put_number, unknown};
+use super::wire::{SectionReader, bad_number, put_chunk, put_number, unknown};
 use super::{Slice, StoredChunk};
 use crate::invalid::Invalid;
 use std::collections::HashMap;
@@ -73,7 +73,7 @@ impl ListRoot {
 
     /// Reads a root.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Invalid> {
-        let mut reader = ListReader::new(bytes);
+        let mut reader = SectionReader::new(bytes);
         if reader.byte()? != VERSION {
             return Err(unknown("a root of another version"));
         }
@@ -86,7 +86,7 @@ impl ListRoot {
     }
 }
 
-fn section(reader: &mut ListReader<'_>, table: &[StoredChunk]) -> Result<SectionPlace, Invalid> {
+fn section(reader: &mut SectionReader<'_>, table: &[StoredChunk]) -> Result<SectionPlace, Invalid> {
     let place = usize::try_from(reader.number()?).ok();
     let chunk = place.and_then(|place| table.get(place));
     let chunk = *chunk.ok_or_else(|| bad_number("a chunk that is not in its table"))?;

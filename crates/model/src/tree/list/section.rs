@@ -1,7 +1,7 @@
 //! Some entries of a list.
 
 use super::wire::{
-    ListReader, bad_number, disorder, put_bytes, put_chunk, put_number, put_signed, unknown,
+    SectionReader, bad_number, disorder, put_bytes, put_chunk, put_number, put_signed, unknown,
 };
 use super::{Extent, FILE_MAX, FileContent, ListRow, Slice, StoredChunk};
 use crate::digest::FileDigest;
@@ -187,7 +187,7 @@ pub fn read_section<E: From<Invalid>>(
     after: Option<&EntryPath>,
     mut show: impl FnMut(ListRow) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut reader = ListReader::new(bytes);
+    let mut reader = SectionReader::new(bytes);
     let table = reader.chunks()?;
     let entries = reader.count(8)?;
     let mut rows = SectionRows {
@@ -206,11 +206,11 @@ pub fn read_section<E: From<Invalid>>(
 
 /// The chunks that a section's entries lie in.
 pub fn section_chunks(bytes: &[u8]) -> Result<Vec<StoredChunk>, Invalid> {
-    ListReader::new(bytes).chunks()
+    SectionReader::new(bytes).chunks()
 }
 
 struct SectionRows<'b> {
-    reader: ListReader<'b>,
+    reader: SectionReader<'b>,
     table: Vec<StoredChunk>,
     path: Vec<u8>,
     last: Option<EntryPath>,

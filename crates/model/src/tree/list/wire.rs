@@ -57,9 +57,9 @@ pub(super) fn put_chunk(out: &mut Vec<u8>, chunk: &StoredChunk) {
 
 /// Reads the parts of a list from the front of some bytes.
 #[derive(Debug)]
-pub(super) struct ListReader<'b>(ByteReader<'b>);
+pub(super) struct SectionReader<'b>(ByteReader<'b>);
 
-impl<'b> ListReader<'b> {
+impl<'b> SectionReader<'b> {
     pub(super) fn new(bytes: &'b [u8]) -> Self {
         Self(ByteReader::new(bytes))
     }

@@ -3,7 +3,7 @@
 use super::super::framed::Framed;
 use super::super::index;
 use super::super::output::ArchiveOutput;
-use super::super::reader::{Archive, ArchiveForm};
+use super::super::reader::{Archive, OpenedArchive};
 use super::super::verify::digest;
 use super::super::workers::{self, FrameTask, FrameWorkers};
 use super::super::{ArchiveContext, ArchiveError, Problem};
@@ -80,8 +80,8 @@ fn write(
     settings: &EncryptSettings,
 ) -> Result<(EncryptReport, File), ArchiveError> {
     let plain = match &plain.0 {
-        ArchiveForm::Framed(framed) => framed,
-        ArchiveForm::Plain(plain) => return Err(ArchiveError::NotFramed(plain.path.clone())),
+        OpenedArchive::Framed(framed) => framed,
+        OpenedArchive::Plain(plain) => return Err(ArchiveError::NotFramed(plain.path.clone())),
     };
     let encryption = Encryption {
         plain,
