@@ -111,7 +111,7 @@ impl EncryptedArchive {
         let what = "it does not decrypt";
         let opened = opened.or(Err(Problem::Frame { frame, at, what }));
         match opened.of_archive(&self.path) {
-            Ok(_) => Ok(stored),
+            Ok(()) => Ok(stored),
             Err(refused) => Err(io::Error::new(io::ErrorKind::InvalidData, refused)),
         }
     }
