@@ -1,17 +1,17 @@
 //! Makes a live tree what it was: the one way in which directories, projects and workspaces are restored.
 //!
-//! 1. *plan* what is touched, before anything is written ([`RestorePlan`]); a dry run ends here
+//! 1. *plan* what is touched, before anything is written (`RestorePlan`); a dry run ends here
 //! 2. *guard*: refuse what must not be done
 //! 3. *keep* what will be replaced, so that it can be taken back: a snapshot, or an undo checkpoint
 //! 4. *stage* what takes its place beside it, and verify that
 //! 5. *swap*: put it in its place by a journal; what comes out is the backup
 //! 6. *settle*: write down what was done, and say it
 //!
-//! What only a kind knows (its programs and databases, its store or its slots) is its [`RestoreKind`]; the order is here,
-//! once ([`carry_out`]).
+//! What only a kind knows (its programs and databases, its store or its slots) is its `RestoreKind`; the order is here,
+//! once (`carry_out`).
 //!
 //! *Always true:* an error before 5 leaves the tree as it was. A crash in 5 leaves the old tree, or a journal by which
-//! whoever comes next makes it the new one, whole ([`recover`]).
+//! whoever comes next makes it the new one, whole (`recover`).
 
 mod snapshot;
 
