@@ -55,7 +55,6 @@ impl Workspace {
             except,
             ..WorkspacePlan::new(ChangeVerb::Undo, from, is, becomes)
         };
-        let is_same = plan.is_nothing();
         let mut result = UndoneChange {
             undone: false,
             undo: called(from),
@@ -69,35 +68,48 @@ impl Workspace {
             dry_run: command.run == RunMode::Dry,
         };
         if command.run == RunMode::Real {
-            if !is_same {
+            if !plan.is_nothing() {
                 self.confirm(&result.plan, command.confirm.as_deref(), command.agreed)?;
                 result.undone = true;
             }
-            for (one, state) in chosen.iter().zip(states.windows(2)) {
-                let (leaves_out, has_left_out) = {
-                    let backup = self.open_backup(one)?;
-                    (backup.leaves_out(&plan.except), backup.has_left_out())
-                };
-                if is_same && leaves_out {
-                    // Nothing came back of what it keeps.
-                    continue;
-                }
-                if !is_same || has_left_out {
-                    let done = self.take_back(one, &plan, state)?;
-                    result.left_alone.extend(done.refused());
-                    // Taking back the first of these takes back all of them.
-                    result.redo = result.redo.or(done.undo);
-                    result.changed_meanwhile.extend(done.changed_meanwhile);
-                    result.undo_forgotten.extend(done.forgotten);
-                }
-                // What it kept is live again. As the oldest of all, it may have gone already.
-                match self.pool().delete_undo(one.slot.index()) {
-                    Err(SlotError::Empty(_)) => {}
-                    deleted => deleted?,
-                }
-            }
+            self.take_back_all(&chosen, &states, &plan, &mut result)?;
         }
         Ok(result)
+    }
+
+    /// Takes changes back, the newest first, each from the state that the one before it left.
+    fn take_back_all(
+        &self,
+        chosen: &[SlotMetadata],
+        states: &[Manifest],
+        plan: &WorkspacePlan<'_>,
+        result: &mut UndoneChange,
+    ) -> Result<(), Error> {
+        let is_same = plan.is_nothing();
+        for (one, state) in chosen.iter().zip(states.windows(2)) {
+            let (leaves_out, has_left_out) = {
+                let backup = self.open_backup(one)?;
+                (backup.leaves_out(&plan.except), backup.has_left_out())
+            };
+            if is_same && leaves_out {
+                // Nothing came back of what it keeps.
+                continue;
+            }
+            if !is_same || has_left_out {
+                let done = self.take_back(one, plan, state)?;
+                result.left_alone.extend(done.refused());
+                // Taking back the first of these takes back all of them.
+                result.redo = result.redo.take().or(done.undo);
+                result.changed_meanwhile.extend(done.changed_meanwhile);
+                result.undo_forgotten.extend(done.forgotten);
+            }
+            // What it kept is live again. As the oldest of all, it may have gone already.
+            match self.pool().delete_undo(one.slot.index()) {
+                Err(SlotError::Empty(_)) => {}
+                deleted => deleted?,
+            }
+        }
+        Ok(())
     }
 
     /// What the live tree contains, and what is left alone of what taking these back would move: what may not be read, so that nobody could

@@ -78,14 +78,7 @@ impl Project {
             }
             only.extend(found.companions);
         }
-        let mut servers = self.servers_restored(&only, &manifest);
-        if let Some(declared) = &self.home.declared {
-            let is_left = |one: &VolumeName| {
-                let at = declared.config.place_of(one);
-                command.except.iter().any(|except| at.is_within(except))
-            };
-            servers.retain(|one| !is_left(one));
-        }
+        let servers = self.servers_restored(&only, &command.except, &manifest);
         let places: Vec<EntryPath> = match &self.home.declared {
             Some(declared) => {
                 let servers = servers.iter();
@@ -109,7 +102,12 @@ impl Project {
     }
 
     /// The volumes in servers that a snapshot has a dump of, and that are wanted.
-    fn servers_restored(&self, only: &[EntryPath], manifest: &SnapshotManifest) -> Vec<VolumeName> {
+    fn servers_restored(
+        &self,
+        only: &[EntryPath],
+        except: &[EntryPath],
+        manifest: &SnapshotManifest,
+    ) -> Vec<VolumeName> {
         let Some(declared) = &self.home.declared else {
             return Vec::new();
         };
@@ -120,7 +118,8 @@ impl Project {
         let is_wanted = |name: &VolumeName| {
             let at = declared.config.place_of(name);
             let touches = |one: &EntryPath| one.is_within(&at) || at.is_within(one);
-            only.is_empty() || only.iter().any(touches)
+            let is_left = except.iter().any(|one| at.is_within(one));
+            !is_left && (only.is_empty() || only.iter().any(touches))
         };
         let all = declared.servers_of();
         all.filter(|name| is_kept(name) && is_wanted(name))
