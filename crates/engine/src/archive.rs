@@ -7,7 +7,7 @@ pub(crate) mod remote;
 
 pub use contents::{ListedArchive, Shown, VerifiedArchive, cat, list, verify};
 pub use extract::{ExtractArchive, Extracted, extract};
-pub use place::{ArchiveAddress, ArchivePlace, BadAddress};
+pub use place::{ArchiveAddress, ArchivePlace};
 
 use crate::bridge;
 use crate::clone::LeftOut;

@@ -5,7 +5,9 @@ use crate::bridge;
 use crate::error::Error;
 use crate::open::{Engine, StoreLocation};
 use stasis_disk::form::archive::{self, Archive};
+use stasis_model::invalid::Invalid;
 use stasis_store::layout::Key;
+use stasis_store::location::BadLocation;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -26,26 +28,15 @@ pub enum ArchiveAddress {
     },
 }
 
-/// Why a text is no address of an archive.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadAddress {
-    /// No location of a store.
-    #[error(transparent)]
-    Location(#[from] stasis_store::location::BadLocation),
-    /// A whole bucket, or memory.
-    #[error("`{0}` names no object; write s3://bucket/name.tar.zst, or a path")]
-    NoObject(String),
-}
-
 impl FromStr for ArchiveAddress {
-    type Err = BadAddress;
+    type Err = Invalid;
 
-    fn from_str(text: &str) -> Result<Self, BadAddress> {
+    fn from_str(text: &str) -> Result<Self, Invalid> {
         if !text.contains("://") && text != "memory:" {
             return Ok(Self::File(text.into()));
         }
-        match text.parse()? {
+        let location = text.parse();
+        match location.map_err(|bad: BadLocation| Invalid::new(bad.to_string()))? {
             StoreLocation::File(path) => Ok(Self::File(path)),
             StoreLocation::S3(mut location) if !location.prefix.is_empty() => {
                 let prefix = std::mem::take(&mut location.prefix);
@@ -54,7 +45,9 @@ impl FromStr for ArchiveAddress {
                 let (store, name) = (StoreLocation::S3(location), name.to_owned());
                 Ok(Self::Object { store, name })
             }
-            location => Err(BadAddress::NoObject(location.to_string())),
+            location => Err(Invalid::new(format!(
+                "`{location}` names no object; write s3://bucket/name.tar.zst, or a path"
+            ))),
         }
     }
 }

@@ -44,7 +44,7 @@ pub use rollback::{RollbackProfile, RolledBack};
 pub use run::{ProfileRan, ProfileRun, RunOutcome, outcome_of};
 pub use save::{OnBrowser, ProfileSave, browser_major, browser_major_for};
 pub use show::{ShownLineage, ShownProfile};
-pub use subject::{BadSha, ShaPrefix};
+pub use subject::ShaPrefix;
 pub use sweep::{Collected, GcVerdict, LineageCollected, PreservedObject, ProfileGc, Removed};
 pub use unsaved::{UnsavedCopy, discard_unsaved, unsaved_in};
 pub use verify::{ProfileVerified, ProfileVerify};

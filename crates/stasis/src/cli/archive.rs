@@ -11,10 +11,11 @@ use anyhow::Context as _;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use stasis_engine::archive::{
-    self, ArchiveAddress, ArchiveError, ArchivePlace, Archived, BadAddress, CreateArchive,
+    self, ArchiveAddress, ArchiveError, ArchivePlace, Archived, CreateArchive,
     ExtractArchive, Extracted, ListedArchive, Placement, ReadArchive,
 };
 use stasis_engine::error::Error;
+use stasis_engine::model::invalid::Invalid;
 use stasis_engine::model::tree::EntryPath;
 use stasis_engine::result::EntryType;
 use std::ffi::OsString;
@@ -110,7 +111,7 @@ pub(super) struct ArchiveCatArgs {
 }
 
 /// An address as it was typed; a path that is no text cannot be a URL.
-fn address(text: OsString) -> Result<ArchiveAddress, BadAddress> {
+fn address(text: OsString) -> Result<ArchiveAddress, Invalid> {
     match text.to_str() {
         Some(text) => text.parse(),
         None => Ok(ArchiveAddress::File(text.into())),

@@ -4,7 +4,7 @@
 //! cookies and of Local Storage. Values of cookies are never read out.
 
 use super::inventory::Inventory;
-use super::subject::{BadSha, ShaPrefix};
+use super::subject::ShaPrefix;
 use crate::bridge;
 use crate::check::Spawn;
 use crate::error::Error;
@@ -17,6 +17,7 @@ use stasis_disk::check::{self, CheckError, CheckSettings, ProfileIdentity};
 use stasis_disk::form::archive::{Archive, ArchiveError, ReadSettings};
 use stasis_model::digest::{ArchiveDigest, FileDigest, FileHasher};
 use stasis_model::id::Lineage;
+use stasis_model::invalid::Invalid;
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_model::tree::diff::{ContentChange, EntryDifference, TreeChange, diff_lists};
 use stasis_model::tree::{Entry, EntryKind, EntryPath};
@@ -40,9 +41,9 @@ pub enum Wanted {
 }
 
 impl FromStr for Wanted {
-    type Err = BadSha;
+    type Err = Invalid;
 
-    fn from_str(text: &str) -> Result<Self, BadSha> {
+    fn from_str(text: &str) -> Result<Self, Invalid> {
         match SnapshotRef::from(text) {
             SnapshotRef::Latest => Ok(Self::Active),
             _ => text.parse().map(Self::Sha),

@@ -5,6 +5,7 @@ use crate::error::{Error, ProfileError};
 use crate::handle::Profiles;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Lineage, ProfileRef};
+use stasis_model::invalid::Invalid;
 use stasis_model::snapshot_ref::{SnapshotRef, Unresolved};
 use stasis_store::documents::lineages::ReadError;
 use stasis_store::documents::profiles::{self, LineageSnapshots, StoredSnapshot};
@@ -17,22 +18,19 @@ use std::str::FromStr;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ShaPrefix(String);
 
-/// Why a text is not the beginning of a digest.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a snapshot is named by 1 to 64 digits 0-9 a-f: the beginning of its sha256")]
-pub struct BadSha;
-
 impl FromStr for ShaPrefix {
-    type Err = BadSha;
+    type Err = Invalid;
 
-    fn from_str(text: &str) -> Result<Self, BadSha> {
+    fn from_str(text: &str) -> Result<Self, Invalid> {
         let is_hex = text
             .bytes()
             .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         if is_hex && matches!(text.len(), 1..=64) {
             Ok(Self(text.to_owned()))
         } else {
-            Err(BadSha)
+            Err(Invalid::new(
+                "a snapshot is named by 1 to 64 digits 0-9 a-f: the beginning of its sha256",
+            ))
         }
     }
 }
