@@ -11,8 +11,8 @@ use anyhow::Context as _;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use stasis_engine::archive::{
-    self, ArchiveAddress, ArchiveError, ArchivePlace, Archived, CreateArchive,
-    ExtractArchive, Extracted, ListedArchive, Placement, ReadArchive,
+    self, ArchiveAddress, ArchiveError, ArchivePlace, Archived, CreateArchive, ExtractArchive,
+    Extracted, ListedArchive, Placement, ReadArchive,
 };
 use stasis_engine::error::Error;
 use stasis_engine::model::invalid::Invalid;

@@ -98,8 +98,8 @@ pub fn data_key(lineage: &Lineage) -> Key {
 
 /// The lineage that an object belongs to, if it belongs to one.
 pub fn lineage_of(key: &Key) -> Option<Lineage> {
-    let beneath = key.as_str().strip_prefix(Prefix::lineages().as_str())?;
-    let mut parts = beneath.splitn(4, '/');
+    let rest = key.as_str().strip_prefix(Prefix::lineages().as_str())?;
+    let mut parts = rest.splitn(4, '/');
     let (tenant, profile, major) = (parts.next()?, parts.next()?, parts.next()?);
     parts.next()?;
     format!("{tenant}/{profile}@{major}").parse().ok()

@@ -191,7 +191,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_copy_is_touched_when_anything_beneath_it_changed() {
+    fn a_copy_is_touched_when_anything_in_it_changed() {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("p");
         fs::create_dir_all(dir.join("Default")).unwrap();

@@ -30,7 +30,7 @@ impl<'a> KeyWalk<'a> {
         }
     }
 
-    pub(super) fn beneath(
+    pub(super) fn under(
         mut self,
         tree: &Tree,
         prefix: &Prefix,
