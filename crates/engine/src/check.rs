@@ -17,8 +17,7 @@ use stasis_disk::check::{self, CheckSettings, Checked};
 pub use stasis_disk::check::{CheckError, CheckReport, Depth, Spawn, Verdict};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::WalkError;
-use stasis_model::failure::AtPath;
-use stasis_model::tree::EntryPath;
+use stasis_model::failure::{AtPath, OPEN_DIRECTORY};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -79,7 +78,7 @@ pub struct CheckedTree {
 pub async fn check_tree(command: CheckTree) -> Result<CheckedTree, Error> {
     let report = bridge::blocking(move || {
         let root = RootDir::open(&command.root, Mounts::Stay);
-        let root = root.on("open the directory", EntryPath::root());
+        let root = root.at(OPEN_DIRECTORY, &command.root);
         let root = root.map_err(WalkError::from)?;
         let settings = CheckSettings {
             depth: command.depth,

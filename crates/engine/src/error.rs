@@ -12,6 +12,7 @@ pub use workspace::{Freeable, NoRoom, RoomUse, WorkspaceError};
 
 use crate::error_kind;
 pub use crate::error_kind::ErrorKind;
+pub(crate) use stasis_model::failure::OPEN_DIRECTORY;
 pub use stasis_model::failure::error_chain;
 use stasis_model::failure::{Failure, Kinded};
 
@@ -202,9 +203,6 @@ pub enum Error {
         source: Invalid,
     },
 }
-
-/// What is done to a directory that is to be read.
-pub(crate) const OPEN_DIRECTORY: &str = "open the directory";
 
 /// A path that is refused as the system would refuse it, without asking it.
 pub(crate) fn refused(op: &'static str, path: &Path, why: io::ErrorKind) -> Error {

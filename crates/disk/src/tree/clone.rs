@@ -26,7 +26,7 @@ use crate::tree::walk::{self, WalkError, WalkReport, WalkSettings};
 use builder::Builder;
 use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
-use stasis_model::failure::{AtPath, Failure};
+use stasis_model::failure::{AtPath, Failure, OPEN_DIRECTORY};
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::SlotDatabase;
 use std::ffi::CString;
@@ -289,12 +289,12 @@ fn own_root(staging: &Staging) -> rustix::io::Result<(RootDir, (u64, u64))> {
 
 fn open_source(source: &Path, mounts: Mounts) -> Result<RootDir, CloneError> {
     let seen = fs::statat(fs::CWD, source, AtFlags::SYMLINK_NOFOLLOW);
-    let seen = seen.at("find", source)?;
+    let seen = seen.at(OPEN_DIRECTORY, source)?;
     if metadata::Seen::from(&seen).file_type().is_symlink() {
         return Err(CloneError::SourceIsSymlink(source.to_owned()));
     }
     let opened = RootDir::open(source, mounts);
-    let opened = opened.at("open the directory", source)?;
+    let opened = opened.at(OPEN_DIRECTORY, source)?;
     let everything = fs::stat("/").at("find", Path::new("/"))?;
     if metadata::Seen::from(&everything).identity() == metadata::Seen::from(&seen).identity() {
         return Err(CloneError::SourceIsEverything);
@@ -309,7 +309,7 @@ fn open_parent(source: &Path, target: &Path) -> Result<(OwnedFd, CString), Clone
     let name = CString::new(name.as_bytes()).ok().ok_or_else(nameless)?;
     let parent = target.parent().filter(|path| !path.as_os_str().is_empty());
     let parent = parent.unwrap_or_else(|| Path::new("."));
-    let opened = open_dir(parent).at("open the directory", parent)?;
+    let opened = open_dir(parent).at(OPEN_DIRECTORY, parent)?;
 
     let comparing = "compare with the source";
     let source_fd = open_dir(source).at(comparing, target)?;

@@ -397,12 +397,13 @@ fn a_directory_that_is_not_there_is_said_in_one_line() {
     let session = Session::new();
     let (nope, other) = (session.home().join("nope"), session.home().join("other"));
     let (nope, other) = (nope.to_str().unwrap(), other.to_str().unwrap());
-    let cases: [&[&str]; 5] = [
+    let cases: [&[&str]; 6] = [
         &["save", nope],
         &["project", "--project", nope, "init"],
         &["workspace", "init", nope],
         &["workspace", "--workspace", nope, "list"],
         &["archive", "create", nope, other],
+        &["clone", nope, other],
     ];
 
     for arguments in cases {

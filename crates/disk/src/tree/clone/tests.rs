@@ -215,7 +215,7 @@ fn what_cannot_be_cloned_is_refused_by_name() {
     ));
     assert!(matches!(
         refused(&home.path().join("no"), &target),
-        CloneError::Failed(failure) if failure.op() == "find"
+        CloneError::Failed(failure) if failure.op() == OPEN_DIRECTORY
     ));
     assert!(matches!(
         refused(&source, &home.path().join("no/where")),
