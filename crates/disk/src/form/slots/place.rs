@@ -91,7 +91,7 @@ impl SlotDir {
             Err(Errno::LOOP | Errno::NOTDIR) => {
                 return Ok(unreadable("it is not a directory".to_owned()));
             }
-            Err(error) => return Err(error).at("open", &self.slot(slot)),
+            Err(error) => return Err(error).at("open", self.slot(slot)),
         };
         let bytes = match read_small(opened.as_fd(), METADATA) {
             Ok(bytes) => bytes,
