@@ -8,7 +8,7 @@ mod snapshot;
 
 pub use chunk_root::ChunkRoot;
 pub use snapshot::{
-    ArchiveForm, SnapshotKeys, SnapshotObject, Spelling, data_key, lineage_of, snapshot_object,
+    SnapshotKeys, SnapshotObject, Spelling, StoredForm, data_key, lineage_of, snapshot_object,
 };
 
 use stasis_model::digest::ArchiveDigest;

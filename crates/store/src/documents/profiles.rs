@@ -13,7 +13,7 @@ use crate::bucket::{
     Bucket, BucketError, BucketErrorKind, ByteStream, Listed, Swap, objects, received,
 };
 use crate::documents::lineages::ReadError;
-use crate::layout::{self, ArchiveForm, Key, Prefix, SnapshotKeys, Spelling};
+use crate::layout::{self, Key, Prefix, SnapshotKeys, Spelling, StoredForm};
 use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt;
 use stasis_model::digest::{ArchiveDigest, ManifestDigest};
@@ -39,7 +39,7 @@ pub struct NewArchive<'a> {
     /// How many bytes.
     pub size: u64,
     /// What it is stored as.
-    pub form: ArchiveForm,
+    pub form: StoredForm,
     /// The bytes, from the beginning; asked again for each attempt.
     pub body: &'a (dyn Fn() -> ByteStream + Send + Sync),
 }
@@ -240,7 +240,7 @@ impl<'a> LineageSnapshots<'a> {
                 self.lineage,
                 active.archive,
                 Spelling::Short,
-                ArchiveForm::Plain,
+                StoredForm::Plain,
             )
         };
         key.unwrap_or_else(|| spelled().manifest)

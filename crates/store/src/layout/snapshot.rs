@@ -15,14 +15,14 @@ pub enum Spelling {
 
 /// What an archive is stored as.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ArchiveForm {
+pub enum StoredForm {
     /// As it is.
     Plain,
     /// Encrypted with the tenant's key.
     Encrypted,
 }
 
-impl ArchiveForm {
+impl StoredForm {
     fn suffix(self) -> &'static str {
         match self {
             Self::Plain => ".tar.zst",
@@ -46,7 +46,7 @@ impl SnapshotKeys {
         lineage: &Lineage,
         archive: ArchiveDigest,
         spelling: Spelling,
-        form: ArchiveForm,
+        form: StoredForm,
     ) -> Self {
         let digits = match spelling {
             Spelling::Short => archive.prefix(),
@@ -114,7 +114,7 @@ mod tests {
         let lineage: Lineage = "acme/alice@131".parse().unwrap();
         let digest = ArchiveDigest::of(b"abc");
         for spelling in [Spelling::Short, Spelling::Full] {
-            for form in [ArchiveForm::Plain, ArchiveForm::Encrypted] {
+            for form in [StoredForm::Plain, StoredForm::Encrypted] {
                 let keys = SnapshotKeys::new(&lineage, digest, spelling, form);
                 let archive = snapshot_object(&lineage, &keys.archive).unwrap();
                 let manifest = snapshot_object(&lineage, &keys.manifest).unwrap();

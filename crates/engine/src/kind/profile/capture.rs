@@ -40,7 +40,7 @@ use stasis_model::policy::shrink;
 use stasis_model::protocol::step::Refusal;
 use stasis_store::documents::leases::Lease;
 use stasis_store::documents::profiles::{LineageSnapshots, NewArchive};
-use stasis_store::layout::{ArchiveForm, Key};
+use stasis_store::layout::{Key, StoredForm};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -289,9 +289,9 @@ impl Profiles<'_> {
             digest: manifest.archive_sha256,
             size: manifest.archive_size_bytes,
             form: if manifest.is_encrypted() {
-                ArchiveForm::Encrypted
+                StoredForm::Encrypted
             } else {
-                ArchiveForm::Plain
+                StoredForm::Plain
             },
             body: &body,
         };

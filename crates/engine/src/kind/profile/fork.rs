@@ -26,7 +26,7 @@ use stasis_model::id::{Lineage, OpId, ProfileRef};
 use stasis_store::bucket::{Bucket, BucketError, ByteStream};
 use stasis_store::documents::leases::Lease;
 use stasis_store::documents::profiles::{LineageSnapshots, NewArchive, StoredSnapshot};
-use stasis_store::layout::{ArchiveForm, Key};
+use stasis_store::layout::{Key, StoredForm};
 use std::error::Error as StdError;
 use std::io;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ impl Profiles<'_> {
         let copy = NewArchive {
             digest: archive,
             size,
-            form: ArchiveForm::Plain,
+            form: StoredForm::Plain,
             body: &body,
         };
         let snapshots = LineageSnapshots::of(&*self.bucket, target);

@@ -33,7 +33,7 @@ async fn store(bucket: &dyn Bucket, bytes: &'static [u8]) -> (SnapshotKeys, Acti
     let archive = NewArchive {
         digest: ArchiveDigest::of(bytes),
         size: bytes.len() as u64,
-        form: ArchiveForm::Plain,
+        form: StoredForm::Plain,
         body: &body,
     };
     let keys = snapshots.put_archive(&archive).await.unwrap();
@@ -65,7 +65,7 @@ async fn the_same_snapshot_again_changes_nothing() {
 async fn a_name_that_is_taken_by_other_bytes_is_lengthened_and_never_overwritten() {
     let bucket = MemoryBucket::new();
     let digest = ArchiveDigest::of(b"bytes");
-    let short = SnapshotKeys::new(&lineage(), digest, Spelling::Short, ArchiveForm::Plain);
+    let short = SnapshotKeys::new(&lineage(), digest, Spelling::Short, StoredForm::Plain);
     bucket
         .put(&short.archive, Bytes::from_static(b"others"))
         .await

@@ -15,7 +15,7 @@ use stasis_store::backend::memory::MemoryBucket;
 use stasis_store::bucket::{Bucket, ByteStream};
 use stasis_store::documents::pointers::PublishSnapshot;
 use stasis_store::documents::profiles::{LineageSnapshots, NewArchive};
-use stasis_store::layout::{ArchiveForm, Key, SnapshotKeys};
+use stasis_store::layout::{Key, SnapshotKeys, StoredForm};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -110,7 +110,7 @@ impl World {
         let archive = NewArchive {
             digest: ArchiveDigest::of(bytes),
             size: bytes.len() as u64,
-            form: ArchiveForm::Plain,
+            form: StoredForm::Plain,
             body: &body,
         };
         self.snapshots().put_archive(&archive).await.unwrap()

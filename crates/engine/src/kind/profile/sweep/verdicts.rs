@@ -33,7 +33,7 @@ pub struct GcVerdict {
 }
 
 /// A judgement, put into words.
-pub(super) struct JudgedSnapshots {
+pub(super) struct SnapshotVerdicts {
     pub(super) verdicts: Vec<GcVerdict>,
     pub(super) going: Vec<ArchiveDigest>,
     pub(super) doubt: Option<String>,
@@ -46,7 +46,7 @@ impl Profiles<'_> {
         inventory: &Inventory,
         rules: Newest,
         on_doubt: OnDoubt,
-    ) -> JudgedSnapshots {
+    ) -> SnapshotVerdicts {
         let published = inventory.published();
         let fence = inventory
             .pointer
@@ -103,7 +103,7 @@ impl Profiles<'_> {
         }
         // The oldest first, so that a sweep that is stopped has taken the oldest.
         going.reverse();
-        JudgedSnapshots {
+        SnapshotVerdicts {
             verdicts,
             going,
             doubt: judgement.clock.map(|doubt| doubt.to_string()),

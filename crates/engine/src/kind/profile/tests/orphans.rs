@@ -14,7 +14,7 @@ use stasis_store::backend::s3::{self, S3Access};
 use stasis_store::bucket::{Bucket, ByteStream};
 use stasis_store::credentials::{Credentials, Secret};
 use stasis_store::documents::profiles::{LineageSnapshots, NewArchive};
-use stasis_store::layout::ArchiveForm;
+use stasis_store::layout::StoredForm;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -64,7 +64,7 @@ async fn put_orphan(bucket: &dyn Bucket, lineage: &Lineage) {
     let archive = NewArchive {
         digest: ArchiveDigest::of(bytes),
         size: bytes.len() as u64,
-        form: ArchiveForm::Plain,
+        form: StoredForm::Plain,
         body: &body,
     };
     let snapshots = LineageSnapshots::of(bucket, lineage);
