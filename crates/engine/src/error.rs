@@ -33,7 +33,7 @@ pub use stasis_quiesce::group::GroupError;
 pub use stasis_store::bucket::{BucketError, BucketErrorKind};
 pub use stasis_store::documents::lineages::{LineageError, ReadError};
 pub use stasis_store::documents::roots::ChangeError;
-use stasis_store::location::{BadLocation, StoreLocation};
+use stasis_store::location::StoreLocation;
 use stasis_store::probe::{self, ProbeReport};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,9 +52,6 @@ pub enum Error {
     /// The store itself.
     #[error(transparent)]
     Bucket(#[from] BucketError),
-    /// The store's address.
-    #[error(transparent)]
-    Location(#[from] BadLocation),
     /// A command we run.
     #[error(transparent)]
     Group(#[from] GroupError),
@@ -259,6 +256,15 @@ impl Error {
         }
     }
 
+    /// It is not the address of a store.
+    pub fn bad_location(refused: Invalid) -> Self {
+        let hint =
+            "a store is file:///path, memory: or s3://bucket/prefix?endpoint=URL&region=NAME";
+        Failure::of(ErrorKind::Invalid, refused)
+            .with_hint(hint)
+            .into()
+    }
+
     /// There are no credentials for the store.
     pub(crate) fn no_credentials(store: &StoreLocation) -> Self {
         let said = format!("there are no credentials for the store `{store}`");
@@ -337,8 +343,7 @@ impl Error {
             Self::Lineage(error) => error.kind(),
             Self::Read(error) => error.kind(),
             Self::Bucket(error) => Kinded::kind(error),
-            Self::Location(_)
-            | Self::RepoExists(_)
+            Self::RepoExists(_)
             | Self::Ambiguous { .. }
             | Self::NotDamaged(_)
             | Self::DamagedToo { .. }

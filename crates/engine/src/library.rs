@@ -21,7 +21,7 @@ impl Stasis {
     /// how to get into a bucket is asked of the usual variables and files.
     pub async fn open(url: &str) -> Result<Self, Error> {
         Self::open_with(Open {
-            location: url.parse()?,
+            location: url.parse().map_err(Error::bad_location)?,
             create: true,
             aws: system::aws(),
             local_dirs: system::local_dirs(),

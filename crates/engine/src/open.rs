@@ -212,7 +212,9 @@ async fn s3_access(asked: &S3Location, aws: AwsSettings) -> Result<(S3Location, 
     let mut location = asked.clone();
     location.region = location.region.or(aws.region).or(profile.region);
     if let (None, Some(endpoint)) = (&location.endpoint, aws.endpoint.or(profile.endpoint_url)) {
-        location = location.with_endpoint(endpoint.parse::<Endpoint>()?)?;
+        let endpoint = endpoint.parse::<Endpoint>();
+        let placed = endpoint.and_then(|endpoint| location.with_endpoint(endpoint));
+        location = placed.map_err(Error::bad_location)?;
     }
     Ok((location, access))
 }

@@ -169,43 +169,29 @@ pub(crate) fn kind_word(kind: ErrorKind) -> String {
 
 /// What to do now: as the failure itself says, else as it is said here of the error.
 pub(crate) fn hint(error: &Error) -> Option<String> {
-    if let Error::Failed(failure) = error
-        && let Some(hint) = failure.hint()
-    {
-        return Some(hint.to_owned());
-    }
     if let Some(hint) = repository::hint(error) {
         return Some(hint);
     }
-    let text = match error {
-        Error::Lineage(error) => return lineage_hint(error),
-        Error::Failed(failure) => return failure_hint(failure),
-        Error::Read(source) => return read_hint(source),
-        Error::Bucket(error) => return bucket_hint(error.kind),
-        Error::Clone(error) => return clone_hint(error),
-        Error::Archive(error) => return archive_hint(error),
-        Error::Profile(error) => return profile::hint(error),
-        Error::Project(error) => return project::hint(error),
-        Error::Workspace(inner) => return workspace::hint(inner, error.kind()),
-        Error::Location(_) => {
-            "a store is file:///path, memory: or s3://bucket/prefix?endpoint=URL&region=NAME"
-        }
-        Error::UnfitPolicy { tenant, .. } => {
-            return Some(format!(
-                "look at it with `stasis tenant policy show {tenant}`, mend it with `policy set`"
-            ));
-        }
+    match error {
+        Error::Lineage(error) => lineage_hint(error),
+        Error::Failed(failure) => failure_hint(failure),
+        Error::Read(source) => read_hint(source),
+        Error::Bucket(error) => bucket_hint(error.kind),
+        Error::Clone(error) => clone_hint(error),
+        Error::Archive(error) => archive_hint(error),
+        Error::Profile(error) => profile::hint(error),
+        Error::Project(error) => project::hint(error),
+        Error::Workspace(inner) => workspace::hint(inner, error.kind()),
+        Error::UnfitPolicy { tenant, .. } => Some(format!(
+            "look at it with `stasis tenant policy show {tenant}`, mend it with `policy set`"
+        )),
         _ => {
             let source = StdError::source(error)?;
-            let bucket = || {
-                source
-                    .downcast_ref::<BucketError>()
-                    .and_then(|error| bucket_hint(error.kind))
-            };
-            return source.downcast_ref().and_then(read_hint).or_else(bucket);
+            let bucket = || source.downcast_ref::<BucketError>();
+            let read = source.downcast_ref().and_then(read_hint);
+            read.or_else(|| bucket_hint(bucket()?.kind))
         }
-    };
-    Some(text.to_owned())
+    }
 }
 
 /// What a failure says itself, else what helps against its cause.

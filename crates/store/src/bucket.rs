@@ -12,6 +12,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use stasis_model::failure::{ErrorKind, Failure, Kinded};
 use stasis_model::format::document::Version;
 use stasis_model::id::OpId;
+use stasis_model::invalid::Invalid;
 use stasis_model::time::Timestamp;
 use std::collections::HashSet;
 use std::error::Error;
@@ -322,11 +323,8 @@ pub(crate) fn received<T>(key: &Key, piece: std::io::Result<T>) -> Result<T, Buc
 
 /// What `put_stream` answers when its caller's bytes stop coming: the store did nothing wrong, and nothing was stored.
 fn broken_stream(key: &Key, source: std::io::Error) -> BucketError {
-    #[derive(Debug, thiserror::Error)]
-    #[error("the bytes to be stored could not be read")]
-    struct BrokenStream(#[source] std::io::Error);
-
-    BucketError::new(BucketErrorKind::Unsupported, "store", key).because(BrokenStream(source))
+    let why = Invalid::new("the bytes to be stored could not be read").because(source);
+    BucketError::new(BucketErrorKind::Unsupported, "store", key).because(why)
 }
 
 /// What a caller can do about a [`BucketError`].

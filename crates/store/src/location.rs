@@ -9,6 +9,7 @@ mod percent;
 pub use endpoint::Endpoint;
 
 use percent::{decoded, decoded_bytes, encoded};
+use stasis_model::invalid::Invalid;
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -82,111 +83,37 @@ pub enum CredentialSource {
     Anonymous,
 }
 
-/// Why a text is not the location of a store.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadLocation {
-    /// A path, not a URL.
-    #[error("`{found}` is a path; write it as a URL: file://{found}")]
-    PlainPath {
-        /// The path, escaped and shortened.
-        found: String,
-    },
-    /// A scheme nobody here speaks.
-    #[error(
-        "`{found}` is no store; allowed are file:///absolute/path, memory: and s3://bucket/prefix"
-    )]
-    Scheme {
-        /// What stands before the colon, escaped and shortened.
-        found: String,
-    },
-    /// A file URL with a host, a relative path, or no path.
-    #[error(
-        "a file URL is file:///absolute/path, with no host, no `..`, and `%3F`, `%23` for `?`, `#`"
-    )]
-    FilePath,
-    /// A percent sign without two hexadecimal digits, or bytes that are no text.
-    #[error(
-        "the {what} has a percent sign that is not followed by two hexadecimal digits of a valid character"
-    )]
-    Percent {
-        /// Which part.
-        what: &'static str,
-    },
-    /// Keys do not belong into a URL: URLs are shown and logged.
-    #[error(
-        "the {what} contains a user or password; keys are taken from the environment or a profile, never from a URL"
-    )]
-    UserInfo {
-        /// Which part.
-        what: &'static str,
-    },
-    /// Not the name of a bucket.
-    #[error(
-        "`{found}` is no bucket name; allowed are 1 to 63 of A-Z a-z 0-9 . _ - and a letter or digit first"
-    )]
-    Bucket {
-        /// The name, escaped and shortened.
-        found: String,
-    },
-    /// Not a prefix of keys.
-    #[error("the prefix `{found}` has an empty, `.` or `..` part or a control character")]
-    Prefix {
-        /// The prefix, escaped and shortened.
-        found: String,
-    },
-    /// An option we do not know.
-    #[error(
-        "`{found}` is no option of a store; allowed are endpoint, region, style and credentials"
-    )]
-    Option {
-        /// The option, escaped and shortened.
-        found: String,
-    },
-    /// The same option twice.
-    #[error("the option {what} is given twice")]
-    Twice {
-        /// Which option.
-        what: &'static str,
-    },
-    /// An option with a value it cannot have.
-    #[error("the option {what} cannot be `{found}`; allowed is {allowed}")]
-    Value {
-        /// Which option.
-        what: &'static str,
-        /// The value, escaped and shortened.
-        found: String,
-        /// What it can be.
-        allowed: &'static str,
-    },
-    /// Plain http to another machine.
-    #[error(
-        "the endpoint `{found}` is not on this machine and not https: others could read and change what is stored"
-    )]
-    Insecure {
-        /// The endpoint's host, escaped and shortened.
-        found: String,
-    },
-    /// A bucket's name cannot go in front of this endpoint's host.
-    #[error(
-        "style=virtual puts the bucket's name in front of the host, so the endpoint must be https and have a host name, not `{found}`; leave the option out, or say style=path"
-    )]
-    NoVirtualHost {
-        /// The endpoint, escaped and shortened.
-        found: String,
-    },
-}
+/// What a file URL is, for one with a host, a relative path, or no path.
+const FILE_PATH: &str =
+    "a file URL is file:///absolute/path, with no host, no `..`, and `%3F`, `%23` for `?`, `#`";
 
 fn shown(text: &str) -> String {
     text.chars().take(80).flat_map(char::escape_debug).collect()
 }
 
-impl FromStr for StoreLocation {
-    type Err = BadLocation;
+/// Keys do not belong into a URL: URLs are shown and logged.
+fn user_info(what: &str) -> Invalid {
+    Invalid::new(format!(
+        "the {what} contains a user or password; keys are taken from the environment or a profile, never from a URL"
+    ))
+}
 
-    fn from_str(text: &str) -> Result<Self, BadLocation> {
+/// An option with a value it cannot have.
+fn bad_value(what: &str, value: &str, allowed: &str) -> Invalid {
+    let found = shown(value);
+    Invalid::new(format!(
+        "the option {what} cannot be `{found}`; allowed is {allowed}"
+    ))
+}
+
+impl FromStr for StoreLocation {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
         if text.starts_with(['/', '.', '~']) {
-            return Err(BadLocation::PlainPath { found: shown(text) });
+            let found = shown(text);
+            let said = format!("`{found}` is a path; write it as a URL: file://{found}");
+            return Err(Invalid::new(said));
         }
         if text == "memory:" {
             return Ok(Self::Memory);
@@ -200,33 +127,35 @@ impl FromStr for StoreLocation {
         let scheme = text.split("://").next().unwrap_or_default();
         // What stands before an `@` may be a password.
         let found = shown(scheme.rsplit('@').next().unwrap_or_default());
-        Err(BadLocation::Scheme { found })
+        Err(Invalid::new(format!(
+            "`{found}` is no store; allowed are file:///absolute/path, memory: and s3://bucket/prefix"
+        )))
     }
 }
 
-fn file_path(text: &str) -> Result<PathBuf, BadLocation> {
+fn file_path(text: &str) -> Result<PathBuf, Invalid> {
     if !text.starts_with('/') || text.contains(['?', '#']) {
-        return Err(BadLocation::FilePath);
+        return Err(Invalid::new(FILE_PATH));
     }
     let bytes = decoded_bytes("path", text)?;
     let path = PathBuf::from(OsString::from_vec(bytes));
     let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     let named = path.components().count() > 1 && path.components().all(plain);
     if !named || path.as_os_str().as_bytes().contains(&0) {
-        return Err(BadLocation::FilePath);
+        return Err(Invalid::new(FILE_PATH));
     }
     Ok(path.components().collect())
 }
 
 impl FromStr for S3Location {
-    type Err = BadLocation;
+    type Err = Invalid;
 
     /// Parses what follows `s3://`.
-    fn from_str(text: &str) -> Result<Self, BadLocation> {
+    fn from_str(text: &str) -> Result<Self, Invalid> {
         let (place, query) = text.split_once('?').unwrap_or((text, ""));
         let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
         if bucket.contains('@') {
-            return Err(BadLocation::UserInfo { what: "store URL" });
+            return Err(user_info("store URL"));
         }
         let mut location = Self {
             bucket: bucket_name(bucket)?,
@@ -241,7 +170,7 @@ impl FromStr for S3Location {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let what = location.set(name, value)?;
             if seen.contains(&what) {
-                return Err(BadLocation::Twice { what });
+                return Err(Invalid::new(format!("the option {what} is given twice")));
             }
             seen.push(what);
         }
@@ -251,12 +180,8 @@ impl FromStr for S3Location {
 
 impl S3Location {
     /// Takes one option and returns its name.
-    fn set(&mut self, name: &str, value: &str) -> Result<&'static str, BadLocation> {
-        let bad = |what, allowed| BadLocation::Value {
-            what,
-            found: shown(value),
-            allowed,
-        };
+    fn set(&mut self, name: &str, value: &str) -> Result<&'static str, Invalid> {
+        let bad = |what, allowed| bad_value(what, value, allowed);
         match name {
             "endpoint" => {
                 self.endpoint = Some(decoded("endpoint", value)?.parse()?);
@@ -288,25 +213,31 @@ impl S3Location {
                 };
                 Ok("credentials")
             }
-            _ => Err(BadLocation::Option { found: shown(name) }),
+            _ => {
+                let found = shown(name);
+                Err(Invalid::new(format!(
+                    "`{found}` is no option of a store; allowed are endpoint, region, style and credentials"
+                )))
+            }
         }
     }
 
     /// The same location behind `endpoint`, if that one can be asked in the location's style.
-    pub fn with_endpoint(self, endpoint: Endpoint) -> Result<Self, BadLocation> {
+    pub fn with_endpoint(self, endpoint: Endpoint) -> Result<Self, Invalid> {
         let endpoint = Some(endpoint);
         Self { endpoint, ..self }.checked()
     }
 
     /// The same location, if its parts fit together.
-    pub(crate) fn checked(self) -> Result<Self, BadLocation> {
+    pub(crate) fn checked(self) -> Result<Self, Invalid> {
         match &self.endpoint {
             Some(endpoint)
                 if self.address_style() == AddressStyle::Virtual && !endpoint.takes_a_bucket() =>
             {
-                Err(BadLocation::NoVirtualHost {
-                    found: shown(&endpoint.to_string()),
-                })
+                let found = shown(&endpoint.to_string());
+                Err(Invalid::new(format!(
+                    "style=virtual puts the bucket's name in front of the host, so the endpoint must be https and have a host name, not `{found}`; leave the option out, or say style=path"
+                )))
             }
             _ => Ok(self),
         }
@@ -322,24 +253,28 @@ impl S3Location {
     }
 }
 
-fn bucket_name(text: &str) -> Result<String, BadLocation> {
+fn bucket_name(text: &str) -> Result<String, Invalid> {
     let sound = |(i, c): (usize, char)| c.is_ascii_alphanumeric() || i > 0 && "._-".contains(c);
     let length = (1..=63).contains(&text.len());
     if !length || !text.chars().enumerate().all(sound) || text.contains("..") {
-        return Err(BadLocation::Bucket { found: shown(text) });
+        let found = shown(text);
+        return Err(Invalid::new(format!(
+            "`{found}` is no bucket name; allowed are 1 to 63 of A-Z a-z 0-9 . _ - and a letter or digit first"
+        )));
     }
     Ok(text.to_owned())
 }
 
-fn key_prefix(text: &str) -> Result<String, BadLocation> {
+fn key_prefix(text: &str) -> Result<String, Invalid> {
     let text = decoded("prefix", text)?;
     let prefix = text.strip_suffix('/').unwrap_or(&text);
     let sound =
         |part: &str| !matches!(part, "" | "." | "..") && !part.contains(|c: char| c.is_control());
     if !prefix.is_empty() && !prefix.split('/').all(sound) {
-        return Err(BadLocation::Prefix {
-            found: shown(prefix),
-        });
+        let found = shown(prefix);
+        return Err(Invalid::new(format!(
+            "the prefix `{found}` has an empty, `.` or `..` part or a control character"
+        )));
     }
     Ok(prefix.to_owned())
 }

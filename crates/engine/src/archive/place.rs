@@ -7,7 +7,6 @@ use crate::open::{Engine, StoreLocation};
 use stasis_disk::form::archive::{self, Archive};
 use stasis_model::invalid::Invalid;
 use stasis_store::layout::Key;
-use stasis_store::location::BadLocation;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -35,8 +34,7 @@ impl FromStr for ArchiveAddress {
         if !text.contains("://") && text != "memory:" {
             return Ok(Self::File(text.into()));
         }
-        let location = text.parse();
-        match location.map_err(|bad: BadLocation| Invalid::new(bad.to_string()))? {
+        match text.parse()? {
             StoreLocation::File(path) => Ok(Self::File(path)),
             StoreLocation::S3(mut location) if !location.prefix.is_empty() => {
                 let prefix = std::mem::take(&mut location.prefix);

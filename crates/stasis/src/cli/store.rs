@@ -53,7 +53,9 @@ async fn copy(from: &str, to: &str, context: &CliContext) -> anyhow::Result<Exit
 
 async fn probe(url: Option<String>, context: &CliContext) -> anyhow::Result<Exit> {
     let location = match url {
-        Some(url) => url.parse().map_err(stasis_engine::error::Error::from)?,
+        Some(url) => url
+            .parse()
+            .map_err(stasis_engine::error::Error::bad_location)?,
         None => context.location()?,
     };
     let engine = context.engine_at(location, true).await?;

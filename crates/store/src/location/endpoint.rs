@@ -1,6 +1,7 @@
 //! Where an S3-compatible store listens.
 
-use super::{BadLocation, shown};
+use super::{bad_value, shown, user_info};
+use stasis_model::invalid::Invalid;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -39,17 +40,14 @@ impl fmt::Display for Endpoint {
 }
 
 impl FromStr for Endpoint {
-    type Err = BadLocation;
+    type Err = Invalid;
 
-    fn from_str(text: &str) -> Result<Self, BadLocation> {
+    fn from_str(text: &str) -> Result<Self, Invalid> {
         if text.contains('@') {
-            return Err(BadLocation::UserInfo { what: "endpoint" });
+            return Err(user_info("endpoint"));
         }
-        let bad = || BadLocation::Value {
-            what: "endpoint",
-            found: shown(text),
-            allowed: "https://host[:port], or http:// for a host on this machine",
-        };
+        let allowed = "https://host[:port], or http:// for a host on this machine";
+        let bad = || bad_value("endpoint", text, allowed);
         let (scheme, rest) = match text.split_once("://") {
             Some(("https", rest)) => ("https", rest),
             Some(("http", rest)) => ("http", rest),
@@ -63,7 +61,10 @@ impl FromStr for Endpoint {
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let host = host_of(authority).ok_or_else(bad)?;
         if scheme == "http" && !is_this_machine(host) {
-            return Err(BadLocation::Insecure { found: shown(host) });
+            let found = shown(host);
+            return Err(Invalid::new(format!(
+                "the endpoint `{found}` is not on this machine and not https: others could read and change what is stored"
+            )));
         }
         let endpoint = Self {
             scheme,
