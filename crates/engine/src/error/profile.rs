@@ -359,12 +359,6 @@ impl ProfileError {
             Self::BrowserEnded(_) => ErrorKind::Failed,
             Self::Manifest(error) => error.kind(),
             Self::NotListed(_) => ErrorKind::Unreachable,
-            Self::Sha { .. }
-            | Self::Integrity { .. }
-            | Self::PlainInEncrypted(_)
-            | Self::NoKey(_)
-            | Self::NotWhole { .. }
-            | Self::Key(_) => ErrorKind::Corrupt,
             Self::NoArchive(_)
             | Self::NoSuchBase { .. }
             | Self::OnlyOtherMajors { .. }
@@ -373,7 +367,13 @@ impl ProfileError {
             | Self::NoActive(_)
             | Self::Gone { .. }
             | Self::UnusableManifest(ReadError::NoManifest(_)) => ErrorKind::NotFound,
-            Self::UnusableManifest(_) => ErrorKind::Corrupt,
+            Self::Sha { .. }
+            | Self::Integrity { .. }
+            | Self::PlainInEncrypted(_)
+            | Self::NoKey(_)
+            | Self::NotWhole { .. }
+            | Self::UnusableManifest(_)
+            | Self::Key(_) => ErrorKind::Corrupt,
         }
     }
 }

@@ -186,6 +186,7 @@ impl ObjectBucket {
         key: &Key,
         found: GetResult,
     ) -> Result<Bytes, BucketError> {
+        const KIND: BucketErrorKind = BucketErrorKind::Unreachable;
         let expected = found.range.end - found.range.start;
         let read = async {
             let mut pieces = found.into_stream();
@@ -198,7 +199,6 @@ impl ObjectBucket {
             }
             Ok(body.freeze())
         };
-        const KIND: BucketErrorKind = BucketErrorKind::Unreachable;
         let read = tokio::time::timeout(self.settings.budget(expected), read).await;
         let reason = match read.bucket_error(KIND, doing, key)? {
             Ok(body) if body.len() as u64 == expected => return Ok(body),

@@ -193,7 +193,6 @@ fn two_stubborn_writers_and_an_operator_who_pins() {
 fn two_writers_that_publish_and_release_from_what_they_saw_last() {
     let cast = Cast {
         keeps_readings: true,
-        renewals: 1,
         reaps: 1,
         acts: 1,
         repertoire: &[Rollback, ForceUnlock],
