@@ -85,7 +85,7 @@ impl SessionDb {
         &self.path
     }
 
-    /// Writes down what a watcher told, and what it believes after that; judges once more what was held back.
+    /// Writes down what a watcher reported, and its state after that; judges once more what was held back.
     ///
     /// `look` says what is at a path now, without following a link, and `None` when there is nothing. When there is
     /// nothing to write, nothing is locked.
@@ -197,7 +197,7 @@ impl SessionDb {
         self.read("read the events in", events::last_id)
     }
 
-    /// The last `limit` times that signs were missed, the newest first.
+    /// The last `limit` times that events were missed, the newest first.
     pub fn gaps(&self, limit: usize) -> Result<Vec<GapRow>, SessionDbError> {
         self.read("read the gaps in", |connection| {
             events::select_gaps(connection, limit)

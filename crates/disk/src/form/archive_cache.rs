@@ -1,7 +1,7 @@
 //! Archives that this host has seen, kept for a while: what did not change since is neither compressed nor fetched again.
 //!
 //! *Always true:* everything here can be lost, and nothing is believed: whoever takes an archive from here checks its
-//! digest, or the digest of every frame he uses. The newest archive is always kept, older ones only within the limit.
+//! digest, or the digest of every frame it uses. The newest archive is always kept, older ones only within the limit.
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, linkat, unlinkat, utimensat};
 use stasis_model::digest::ArchiveDigest;

@@ -35,7 +35,7 @@ pub struct CoveredCounts {
 /// A checkpoint that was due and not made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SkippedCheckpoint {
-    /// When it was due, as people read it: ISO 8601.
+    /// When it was due, as users read it: ISO 8601.
     pub timestamp: String,
     /// Why it was not made.
     pub because: String,

@@ -1,4 +1,4 @@
-//! The rows of `fs_events`, and of the times in which signs were missed.
+//! The rows of `fs_events`, and of the times in which events were missed.
 
 use super::signed;
 use crate::watch::Gap;
@@ -23,7 +23,7 @@ pub(super) const INSERT: &str =
 pub struct EventRow {
     /// Later ones have larger ids.
     pub id: i64,
-    /// When, as people read it: ISO 8601.
+    /// When, as users read it: ISO 8601.
     pub timestamp: String,
     /// `created`, `modified`, `deleted` or `restored`.
     pub action: String,
@@ -61,10 +61,10 @@ impl EventRow {
     }
 }
 
-/// A time in which signs were missed.
+/// A time in which events were missed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GapRow {
-    /// When it was told, as people read it: ISO 8601.
+    /// When it was reported, as users read it: ISO 8601.
     pub timestamp: String,
     /// Why, in the words of [`GapReason`](crate::watch::GapReason).
     pub why: String,

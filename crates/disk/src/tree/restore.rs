@@ -15,7 +15,7 @@
 //! *In place*, where the root must stay the same directory: compare the staged tree with the live one; write a durable journal of
 //! what to move; move; write down how that is taken back; `syncfs`; remove the journal. An entry that comes is exchanged for what is
 //! there, or goes where nothing is; whatever comes out is kept, as the inode that it is, in `.NAME.stasis-backup-N`. So whoever writes
-//! to the tree meanwhile finds his bytes in the live tree or in the backup. A step that was done is never done again. A crash
+//! to the tree meanwhile finds its bytes in the live tree or in the backup. A step that was done is never done again. A crash
 //! before the journal leaves the old tree; after it [`recover()`], or the next restore, does the rest, which leads to the new one.
 //! [`take_back()`] exchanges the same inodes again, in the same way, and so can itself be taken back.
 //!

@@ -2,7 +2,7 @@
 //!
 //! Directories are read in parallel. A worker takes a directory, opens it *by its way from the root* ([`RootDir`]: no
 //! symbolic link is ever passed through), reads and sorts its names, looks at each entry, and shows a [`Visitor`] a
-//! batch of them; only then are its subdirectories put on the pile. The last pile put down is taken first.
+//! batch of them; only then are its subdirectories queued. The last ones queued are taken first.
 //!
 //! *Always true:* a directory was shown as an entry before anything in it is; it is left after everything in it, and in
 //! its subdirectories, was shown; at most two descriptors per worker are open here, however deep or wide the tree.

@@ -100,7 +100,7 @@ impl From<BucketError> for Unread {
     }
 }
 
-/// Which of `asked` the manifests of a root name, promoted or not, but for those that are `going`.
+/// Which of `asked` the manifests of a root name, published or not, but for those that are `going`.
 ///
 /// A manifest that the index leads to and that is missing, or is not what the index says, is unreadable: what it names
 /// is not known. One that the index does not lead to and that is not there any more names nothing.
@@ -161,7 +161,7 @@ async fn named_by(
         .collect())
 }
 
-/// Whether the index leads to a snapshot now: one that was forgotten and buried meanwhile is not missed.
+/// Whether the index leads to a snapshot now: one that was forgotten and tombstoned meanwhile is not missed.
 async fn still_leads_to(root: &Root, id: &SnapshotId) -> Result<bool, Unread> {
     let index = root.index().await?;
     Ok(index.is_some_and(|index| index.value.find(id).is_some()))

@@ -62,7 +62,7 @@ use std::time::Duration;
 
 /// How long somebody waits for others who are at the same workspace.
 const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
-/// How often he looks.
+/// How often it looks.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// Who asks.

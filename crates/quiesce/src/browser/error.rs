@@ -1,4 +1,4 @@
-//! Why a browser could not be asked, stopped, or told which one it is.
+//! Why a browser could not be asked or stopped, or which one it is stays unknown.
 
 use stasis_model::failure::Failure;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio_tungstenite::tungstenite::Error as SocketError;
 
-/// Why a browser could not be asked, stopped, or told which one it is.
+/// Why a browser could not be asked or stopped, or which one it is stays unknown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrowserError {

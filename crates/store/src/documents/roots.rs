@@ -157,7 +157,7 @@ impl Root {
         change: impl Fn(&SnapshotIndex) -> Result<SnapshotIndex, IndexRefusal>,
     ) -> Result<SnapshotIndex, ChangeError> {
         let mut doubt: Option<UnknownIndexWrite> = None;
-        // As long as a write is in doubt, nothing else that goes wrong is the answer.
+        // As long as the outcome of a write is unknown, nothing else that goes wrong is the answer.
         let ends = |doubt: Option<UnknownIndexWrite>, error: ChangeError| match doubt {
             Some(doubt) => ChangeError::Unknown { op_id, doubt },
             None => error,
@@ -337,7 +337,7 @@ impl Root {
         self.bucket.put(&self.root.quarantined(name), body).await
     }
 
-    /// The chunks that were found damaged and not healed since.
+    /// The chunks that were found damaged and not rewritten since.
     pub async fn quarantined(&self) -> Result<Vec<ChunkName>, BucketError> {
         let listed = self
             .bucket

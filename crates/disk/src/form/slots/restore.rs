@@ -11,7 +11,7 @@
 //! touched before the journal is durable: a crash before leaves it as it was, a crash after it is made good by
 //! [`recover`](fn@crate::tree::restore::recover), or the next restore. Nothing is opened through a symbolic link, on either side.
 //!
-//! Whoever changes the workspace meanwhile finds what he wrote in the live tree, or in the backup that the restore leaves.
+//! Whoever changes the workspace meanwhile finds what it wrote in the live tree, or in the backup that the restore leaves.
 
 use super::error::SlotError;
 use crate::fs::fd::c_name;

@@ -6,7 +6,7 @@ use stasis_model::tree::{Attribute, EntryPath};
 
 /// Is shown every entry of a tree that is cloned file by file, by several workers at once; nothing of one that is snapshotted.
 ///
-/// The source changes meanwhile: whoever takes his time here makes the clone a worse picture of one moment.
+/// The source changes meanwhile: whoever takes long here makes the clone a worse picture of one moment.
 pub trait CloneWitness: Sync {
     /// A file is in the clone.
     fn file(&self, path: EntryPath, file: &ClonedFile);

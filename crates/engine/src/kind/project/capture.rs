@@ -1,7 +1,7 @@
 //! Brings the state of a project to a moment that can be kept, without changing it.
 //!
 //! What is captured lies in a directory of ours in the state directory: databases as copies, servers as dumps, the other
-//! volumes as clones. They are grafted onto the live state, and everything else is read where it is, after the databases, so
+//! volumes as clones. They are laid over the live state, and everything else is read where it is, after the databases, so
 //! that a row that names a file was written before the file was looked for. So nothing in `current/` is left out.
 //!
 //! A tree that did not change must be the same tree again, so that it makes no new snapshot. Directories in which SQLite

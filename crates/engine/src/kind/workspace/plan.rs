@@ -12,7 +12,7 @@ use stasis_model::tree::EntryPath;
 use stasis_model::tree::diff::ChangeKind;
 use stasis_model::workspace::SlotMetadata;
 
-/// A model deletes no more files than this without having seen which.
+/// An agent deletes no more files than this without having seen which.
 const MOST_DELETED: u64 = 20;
 /// How many entries of a plan are shown.
 const SHOWN: usize = 100;
