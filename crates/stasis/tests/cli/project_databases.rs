@@ -237,6 +237,11 @@ fn a_server_is_saved_under_load_and_comes_back_after_everything_was_dropped() {
     assert!(bench(&["-i", "-q", "-s", "1"]).status().unwrap().success());
     let load = bench(&["-c", "2", "-T", "60", "-n"]).spawn().unwrap();
     let load = Writers(vec![load]);
+    // Without a transaction there are no books to compare.
+    crate::project::eventually(Duration::from_secs(30), "transactions", || {
+        let begun = server.ask("shop", "select count(*) > 9 from pgbench_history");
+        begun.trim() == "t"
+    });
     let under_load = run(&shop, &server, &["save"]);
     drop(load);
     let sums = || {
