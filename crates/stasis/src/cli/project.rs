@@ -127,10 +127,10 @@ impl ProjectArgs {
             ProjectCommand::Save(save) => return save.run(context, &which).await,
             ProjectCommand::Restore(restore) => return restore.run(context, &which).await,
             ProjectCommand::Start => {
-                show::services(context, &which.open(context).await?.start().await?)?
+                show::services(context, &which.open(context).await?.start().await?)?;
             }
             ProjectCommand::Stop => {
-                show::services(context, &which.open(context).await?.stop().await?)?
+                show::services(context, &which.open(context).await?.stop().await?)?;
             }
             ProjectCommand::Status => show::status(context, &which.look(context).await?).await?,
             ProjectCommand::List => show::list(context, &which.look(context).await?).await?,

@@ -141,7 +141,7 @@ impl RepoArgs {
                 show::snapshots(context, repo, name.as_ref()).await?;
             }
             RepoCommand::Ls { which, path } => {
-                show::ls(context, repo, which, path.as_ref()).await?
+                show::ls(context, repo, which, path.as_ref()).await?;
             }
             RepoCommand::Cat { which, path } => show::cat(context, repo, which, &path).await?,
             RepoCommand::Diff {

@@ -203,7 +203,7 @@ pub(super) async fn duplicate(
     dir: &Path,
     id: &ProjectId,
 ) -> anyhow::Result<()> {
-    let made = project.duplicate(snapshot, dir, id).await?;
+    let made = Box::pin(project.duplicate(snapshot, dir, id)).await?;
     context.output.result(&made, |made| {
         let dir = printable(&made.dir);
         format!(

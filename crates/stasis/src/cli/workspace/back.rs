@@ -562,7 +562,7 @@ mod tests {
         assert_eq!(
             restored_text(&result),
             "Restored the workspace to cp-3: 1 entry changed and 1 deleted (5 ms)\n\
-             WorkspaceUndoArgs with: stasis workspace undo u-4"
+             Undo with: stasis workspace undo u-4"
         );
         let busy = RestoredWorkspace {
             changed_meanwhile: vec!["log".to_owned()],
