@@ -223,14 +223,13 @@ pub fn clone_before(
     let from = open_source(source, settings.mounts)?;
     let (parent, name) = open_parent(source, target)?;
     let taken = snapshot::take(&from, &parent, &name, settings)?;
-    let (mut staging, report) = match taken {
-        Some(taken) => taken,
-        None => {
-            let staging = Staging::make(parent, &name);
-            let staging = staging.at("make a temporary directory for", target)?;
-            let report = build(&from, &staging, target, settings, witness)?;
-            (staging, report)
-        }
+    let (mut staging, report) = if let Some(taken) = taken {
+        taken
+    } else {
+        let staging = Staging::make(parent, &name);
+        let staging = staging.at("make a temporary directory for", target)?;
+        let report = build(&from, &staging, target, settings, witness)?;
+        (staging, report)
     };
 
     let durable = match witness {

@@ -157,7 +157,7 @@ impl Moves<'_> {
         stayed: &HashSet<usize>,
     ) -> Outcome<Option<SettledMoves>> {
         let (mut changed, mut not_permitted) = (Vec::new(), Vec::new());
-        let crowded = self.crowded().on("list", &EntryPath::root())?;
+        let crowded = self.crowded().on("list", EntryPath::root())?;
         let (mut back, mut dresses, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
         for (number, step) in journal.steps().enumerate() {
             match step {
