@@ -5,9 +5,10 @@ use crate::progress::Progress;
 use crate::tree::walk::{
     self, Visitor, WalkError, WalkReport, WalkSettings, WalkedDir, WalkedEntry,
 };
+use crate::worker_pool::{into_inner, lock};
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// How many directories deep sizes are told apart.
 const DEPTH: usize = 2;
@@ -36,8 +37,7 @@ pub fn survey(
         progress,
     };
     let walk = walk::walk(root, &counter, settings)?;
-    let sizes = counter.sizes.into_inner();
-    let sizes = sizes.unwrap_or_else(PoisonError::into_inner);
+    let sizes = into_inner(counter.sizes);
     let files = sizes.values().map(|(files, _)| files).sum();
     let bytes = sizes.values().map(|(_, bytes)| bytes).sum();
     let mut directories: Vec<(EntryPath, u64)> = sizes
@@ -71,7 +71,7 @@ impl Visitor for Counter<'_> {
         }
         self.progress.expect(files, bytes);
         let near = near_root(place.path);
-        let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sizes = lock(&self.sizes);
         let sum = sizes.entry(near).or_default();
         sum.0 += files;
         sum.1 = sum.1.saturating_add(bytes);

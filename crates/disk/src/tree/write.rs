@@ -24,6 +24,7 @@ pub use report::{TreeWriteError, WriteReport};
 use crate::fs::metadata::{self, Has, Rights};
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::progress::Progress;
+use crate::worker_pool::lock;
 use directories::{Directories, DirectoryState, Index, Later, ROOT, Waiting};
 use places::WritePlace;
 use report::WriteCounts;
@@ -34,7 +35,7 @@ use stasis_model::tree::{Attribute, EntryPath, Metadata, acl};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// What most files have in the end: no need to give it to them.
 const FILE_MODE: u32 = 0o644;
@@ -346,10 +347,6 @@ impl TreeWriter {
 fn named(path: &EntryPath) -> Result<(EntryPath, &[u8]), TreeWriteError> {
     path.split_last()
         .ok_or_else(|| TreeWriteError::Duplicate(path.clone()))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

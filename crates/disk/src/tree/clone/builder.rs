@@ -8,6 +8,7 @@ use crate::fs::root_dir::RootDir;
 use crate::tree::content::{self, CarryError, Filled};
 use crate::tree::database_set::SetWaitBudget;
 use crate::tree::walk::{Visitor, WalkError, WalkSkip, WalkedDir, WalkedEntry};
+use crate::worker_pool::{into_inner, lock};
 use databases::WaitingFile;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -18,8 +19,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::ffi::CStr;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, PoisonError};
 
 /// How often a file that changes while it is read is read again.
 const ATTEMPTS: usize = 3;
@@ -64,8 +65,7 @@ impl<'a> Builder<'a> {
     }
 
     pub(super) fn finish(self) -> CloneReport {
-        let report = self.report.into_inner();
-        let report = report.unwrap_or_else(PoisonError::into_inner);
+        let report = into_inner(self.report);
         let method = match (report.bytes_shared, report.bytes_copied) {
             (0, 1..) => Method::Copy,
             _ => Method::Reflink,
@@ -74,8 +74,7 @@ impl<'a> Builder<'a> {
     }
 
     fn add(&self, counts: &CloneReport) {
-        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
-        report.add(counts);
+        lock(&self.report).add(counts);
     }
 
     fn open(&self, path: &EntryPath) -> Result<OwnedFd, CloneError> {
@@ -203,11 +202,7 @@ impl<'a> Builder<'a> {
         let opened = at.place.open_file(found.name)?;
         let is_same = |(_, seen): &(OwnedFd, Seen)| seen.identity() == found.seen.identity();
         if !opened.as_ref().is_some_and(is_same) {
-            let mut strangers = self
-                .strangers
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            strangers.insert(at.place.child(found.name)?);
+            lock(&self.strangers).insert(at.place.child(found.name)?);
         }
         Ok(opened.map(|(file, seen)| CloneSource { file, seen }))
     }
@@ -336,12 +331,7 @@ impl<'a> Builder<'a> {
         to: &EntryPath,
         counts: &mut CloneReport,
     ) -> Result<(), CloneError> {
-        let strangers = self
-            .strangers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let is_stranger = strangers.contains(to);
-        drop(strangers);
+        let is_stranger = lock(&self.strangers).contains(to);
         let Some((directory, name)) = to.split_last().filter(|_| !is_stranger) else {
             return self.file(at, found, counts);
         };
@@ -374,8 +364,7 @@ impl Visitor for Builder<'_> {
             let mut access = attributes.user;
             access.retain(|one| acl::is_access(&one.name));
             if !access.is_empty() {
-                let mut all = self.access.lock().unwrap_or_else(PoisonError::into_inner);
-                all.insert(place.path.clone(), access);
+                lock(&self.access).insert(place.path.clone(), access);
             }
         }
         if attributes.others > 0 {
@@ -404,18 +393,12 @@ impl Visitor for Builder<'_> {
         }
         self.add(&counts);
         // Most directories have nothing but files, and are left next.
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((place.path.clone(), target));
+        *lock(&self.last) = Some((place.path.clone(), target));
         Ok(())
     }
 
     fn wants_again(&self, path: &EntryPath) -> bool {
-        self.takes_sets
-            && self
-                .aside
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .contains_key(path)
+        self.takes_sets && lock(&self.aside).contains_key(path)
     }
 
     fn again(&self, place: &WalkedDir<'_>) -> Result<(), CloneError> {
@@ -432,19 +415,12 @@ impl Visitor for Builder<'_> {
     }
 
     fn leave(&self, path: &EntryPath, seen: &Seen) -> Result<(), CloneError> {
-        let last = self
-            .last
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let last = lock(&self.last).take();
         let target = match last {
             Some((last, target)) if last == *path => target,
             _ => self.open(path)?,
         };
-        let access = {
-            let mut all = self.access.lock().unwrap_or_else(PoisonError::into_inner);
-            all.remove(path).unwrap_or_default()
-        };
+        let access = lock(&self.access).remove(path).unwrap_or_default();
         let plain = metadata::before_access(&seen.metadata(), &access);
         let given = metadata::give(&target, &plain, self.rights);
         let withheld: Withheld = given.on("set owner, mode and time of", path)?;

@@ -1,9 +1,10 @@
 //! What a restore in place touches, and what it leaves alone.
 
 use crate::fs::metadata::Seen;
+use crate::worker_pool::lock;
 use stasis_model::tree::{EntryPath, FileTime};
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// What a restore in place leaves alone: what was found right while it was staged, and its limits.
 #[derive(Default)]
@@ -61,19 +62,19 @@ impl std::fmt::Debug for RestoreScope {
 
 impl RestoreScope {
     pub(super) fn leave(&self, path: &EntryPath, seen: Option<&Seen>) {
-        let mut right = self.right.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut right = lock(&self.right);
         right.insert(key(path), seen.map(SeenState::from));
         if let (Some((above, _)), Some(_), false) =
             (path.split_last(), seen, self.is_excepted(path))
         {
-            let mut right_in = self.right_in.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut right_in = lock(&self.right_in);
             *right_in.entry(key(&above)).or_default() += 1;
         }
     }
 
     /// How many entries of a directory were right when they were seen.
     pub(super) fn right_in(&self, directory: &EntryPath) -> usize {
-        let right_in = self.right_in.lock().unwrap_or_else(PoisonError::into_inner);
+        let right_in = lock(&self.right_in);
         right_in.get(&key(directory)).copied().unwrap_or_default()
     }
 
@@ -105,7 +106,7 @@ impl RestoreScope {
 
     /// Whether an entry was right, and if so, whether it may have been changed since.
     pub(super) fn has(&self, path: &EntryPath, seen: Option<&Seen>) -> Option<Since> {
-        let right = self.right.lock().unwrap_or_else(PoisonError::into_inner);
+        let right = lock(&self.right);
         let witness = right.get(&key(path))?;
         Some(match (witness, seen) {
             (None, _) => Since::Unknown,

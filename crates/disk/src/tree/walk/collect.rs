@@ -3,10 +3,11 @@
 use super::{Visitor, WalkError, WalkReport, WalkSettings, WalkSkip, WalkedDir, WalkedEntry, walk};
 use crate::fs::metadata::{self, Attributes};
 use crate::fs::root_dir::RootDir;
+use crate::worker_pool::{into_inner, lock};
 use stasis_model::failure::AtPath;
 use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Reads everything beneath `root` with its user attributes, sorted by path; the root itself is not among it.
 pub fn list(
@@ -18,10 +19,7 @@ pub fn list(
     let CollectedTree {
         mut entries,
         mut directories,
-    } = collector
-        .0
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
+    } = into_inner(collector.0);
     entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
     for entry in &mut entries {
         if let Some(attributes) = directories.remove(&entry.path) {
@@ -47,7 +45,7 @@ impl Visitor for TreeCollector {
     fn enter(&self, place: &WalkedDir<'_>) -> Result<(), WalkError> {
         let Attributes { user, .. } = attributes(place.fd, place.path)?;
         if !user.is_empty() {
-            let mut collected = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut collected = lock(&self.0);
             collected.directories.insert(place.path.clone(), user);
         }
         Ok(())
@@ -75,7 +73,7 @@ impl Visitor for TreeCollector {
                 attributes: user,
             });
         }
-        let mut collected = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut collected = lock(&self.0);
         collected.entries.append(&mut read);
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! What a walk met, and what it left out.
 
 use super::WalkError;
+use crate::worker_pool::{into_inner, lock};
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// How many left-out entries are listed by name; the others are only counted.
 pub const LONGEST_LIST: usize = 1000;
@@ -192,7 +193,7 @@ pub(super) struct Notes(Mutex<WalkReport>);
 
 impl Notes {
     fn open(&self) -> MutexGuard<'_, WalkReport> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub(super) fn skip(
@@ -229,7 +230,7 @@ impl Notes {
     }
 
     pub(super) fn close(self) -> WalkReport {
-        let mut report = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut report = into_inner(self.0);
         report.vanished.sort();
         report.skipped.sort();
         report

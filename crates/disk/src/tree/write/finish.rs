@@ -2,9 +2,10 @@
 
 use super::directories::{DirectoryState, Index, ROOT, Waiting};
 use super::places::WritePlace;
-use super::{DIRECTORY_MODE, TreeWriteError, TreeWriter, WriteReport, lock, named};
+use super::{DIRECTORY_MODE, TreeWriteError, TreeWriter, WriteReport, named};
 use crate::fs::metadata::{self, Has, Rights};
 use crate::fs::root_dir;
+use crate::worker_pool::lock;
 use rustix::fs::{self, AtFlags, FileType, Mode};
 use rustix::io::Errno;
 use stasis_model::failure::AtPath;

@@ -1,8 +1,9 @@
 //! The directories that workers write in: the last one of each stays open, for entries come mostly sorted.
 
 use super::directories::{DirectoryState, Index, ROOT};
-use super::{TreeWriteError, TreeWriter, WORKERS, lock};
+use super::{TreeWriteError, TreeWriter, WORKERS};
 use crate::fs::fd::open_dir_in;
+use crate::worker_pool::lock;
 use rustix::fs::{self, Mode};
 use rustix::io::Errno;
 use stasis_model::failure::{AtPath, Failure};
@@ -63,7 +64,7 @@ impl TreeWriter {
         let on_the_way =
             |end: usize| EntryPath::parse(&way[..end]).expect("a path begins with one");
         let fd = self.target.directory(b"");
-        let mut fd = fd.on("open", &EntryPath::root())?;
+        let mut fd = fd.on("open", EntryPath::root())?;
         let (mut index, mut start) = (ROOT, 0);
         for name in path.components() {
             let end = start + name.len();

@@ -3,8 +3,9 @@
 use super::{At, Builder, CloneError, CloneReport, CloneSource, FileClone};
 use crate::fs::metadata::{self, Seen};
 use crate::tree::content::{self, CarryError, CarryLimit, Filled};
-use crate::tree::database_set::{self, Set, TakenSet};
+use crate::tree::database_set::{self, Set, SetMember, TakenSet};
 use crate::tree::walk::{WalkError, WalkSkip, WalkedEntry};
+use crate::worker_pool::lock;
 use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
 use stasis_model::failure::AtPath;
@@ -14,7 +15,6 @@ use stasis_model::workspace::SlotDatabase;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::PoisonError;
 
 /// A file that waits for the others of its directory.
 #[derive(Debug)]
@@ -31,6 +31,17 @@ struct MadeMember {
     mode: u32,
     /// What came across; nothing before the first attempt.
     filled: Option<Filled>,
+}
+
+impl MadeMember {
+    fn create(at: &At<'_>, database: &CStr, member: &SetMember) -> Result<Self, CloneError> {
+        let mode = member.seen.raw_mode & 0o777;
+        Ok(Self {
+            target: at.create(&named(database, member.suffix), mode)?,
+            mode,
+            filled: None,
+        })
+    }
 }
 
 /// A database, and the files of the clone that it was carried over to.
@@ -55,17 +66,15 @@ impl Builder<'_> {
 
     pub(super) fn put_aside(&self, at: &At<'_>, found: &WalkedEntry<'_>, is_database: bool) {
         let name = found.name.to_owned();
-        let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut aside = lock(&self.aside);
         let here = aside.entry(at.place.path.clone()).or_default();
         here.push(WaitingFile { name, is_database });
     }
 
     /// Clones what waits in a directory.
     pub(super) fn waiting(&self, at: &At<'_>, counts: &mut CloneReport) -> Result<(), CloneError> {
-        let aside = {
-            let mut all = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
-            all.remove(at.place.path).unwrap_or_default()
-        };
+        let aside = lock(&self.aside).remove(at.place.path);
+        let aside = aside.unwrap_or_default();
         let names = aside.iter().filter(|one| one.is_database);
         let names: HashSet<&[u8]> = names.map(|one| one.name.to_bytes()).collect();
         for one in &aside {
@@ -101,17 +110,8 @@ impl Builder<'_> {
         };
         let taken = database_set::take(&set, &mut |member, deadline| {
             if !made.contains_key(member.suffix) {
-                let mode = member.seen.raw_mode & 0o777;
-                let filled = None;
-                match at.create(&named(name, member.suffix), mode) {
-                    Ok(target) => made.insert(
-                        member.suffix,
-                        MadeMember {
-                            target,
-                            mode,
-                            filled,
-                        },
-                    ),
+                match MadeMember::create(at, name, member) {
+                    Ok(new) => made.insert(member.suffix, new),
                     Err(error) => {
                         failed = Some(error);
                         return Err(CarryError::Failed(Errno::IO));
