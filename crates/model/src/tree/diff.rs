@@ -61,7 +61,7 @@ impl<D: PartialEq> DigestedEntry<D> {
 
 /// Which of the two trees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DiffSide {
+pub enum TreeSide {
     /// The one that was.
     Old,
     /// The one that is.
@@ -154,7 +154,7 @@ impl ChangeKind {
 
 /// One difference between two trees.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum TreeChange<I> {
+pub enum EntryChange<I> {
     /// Only the new tree has it.
     Added(I),
     /// Only the old tree had it.
@@ -170,7 +170,7 @@ pub enum TreeChange<I> {
     },
 }
 
-impl<I: TreeItem> TreeChange<I> {
+impl<I: TreeItem> EntryChange<I> {
     /// Where.
     pub fn path(&self) -> &EntryPath {
         match self {
@@ -201,7 +201,7 @@ pub enum DiffError<E> {
     #[error("`{path}` of the {side:?} tree comes after an entry that it should come before")]
     Unsorted {
         /// Which stream.
-        side: DiffSide,
+        side: TreeSide,
         /// The entry that came too late.
         path: EntryPath,
     },
@@ -209,7 +209,7 @@ pub enum DiffError<E> {
     #[error("could not read the next entry of the {side:?} tree")]
     Unreadable {
         /// Which stream.
-        side: DiffSide,
+        side: TreeSide,
         /// What it said.
         source: E,
     },
@@ -240,7 +240,7 @@ pub fn diff_lists<'a, I: TreeItem>(
     old: &'a [I],
     new: &'a [I],
     mut compare: impl FnMut(&I, &I) -> Option<EntryDifference>,
-) -> Vec<TreeChange<&'a I>> {
+) -> Vec<EntryChange<&'a I>> {
     let sure = |items: &'a [I]| items.iter().map(Ok::<_, std::convert::Infallible>);
     let found = diff(sure(old), sure(new), |old, new| compare(old, new));
     found
@@ -265,8 +265,8 @@ where
     F: FnMut(&I, &I) -> Option<EntryDifference>,
 {
     TreeDiff {
-        old: SortedStream::new(old.into_iter(), DiffSide::Old),
-        new: SortedStream::new(new.into_iter(), DiffSide::New),
+        old: SortedStream::new(old.into_iter(), TreeSide::Old),
+        new: SortedStream::new(new.into_iter(), TreeSide::New),
         compare,
         has_failed: false,
     }
@@ -275,11 +275,11 @@ where
 struct SortedStream<S: Iterator> {
     items: Peekable<S>,
     last: Option<EntryPath>,
-    side: DiffSide,
+    side: TreeSide,
 }
 
 impl<I: TreeItem, E, S: Iterator<Item = Result<I, E>>> SortedStream<S> {
-    fn new(items: S, side: DiffSide) -> Self {
+    fn new(items: S, side: TreeSide) -> Self {
         let items = items.peekable();
         Self {
             items,
@@ -324,7 +324,7 @@ where
     B: Iterator<Item = Result<I, E>>,
     F: FnMut(&I, &I) -> Option<EntryDifference>,
 {
-    fn advance(&mut self) -> Result<Option<TreeChange<I>>, DiffError<E>> {
+    fn advance(&mut self) -> Result<Option<EntryChange<I>>, DiffError<E>> {
         loop {
             let order = match (self.old.path(), self.new.path()) {
                 (None, None) => return Ok(None),
@@ -333,15 +333,15 @@ where
                 (Some(old), Some(new)) => old.cmp(new),
             };
             match order {
-                Ordering::Less => return Ok(self.old.take()?.map(TreeChange::Removed)),
-                Ordering::Greater => return Ok(self.new.take()?.map(TreeChange::Added)),
+                Ordering::Less => return Ok(self.old.take()?.map(EntryChange::Removed)),
+                Ordering::Greater => return Ok(self.new.take()?.map(EntryChange::Added)),
                 Ordering::Equal => {}
             }
             let (Some(old), Some(new)) = (self.old.take()?, self.new.take()?) else {
                 return Ok(None);
             };
             if let Some(difference) = (self.compare)(&old, &new) {
-                return Ok(Some(TreeChange::Changed {
+                return Ok(Some(EntryChange::Changed {
                     old,
                     new,
                     difference,
@@ -358,7 +358,7 @@ where
     B: Iterator<Item = Result<I, E>>,
     F: FnMut(&I, &I) -> Option<EntryDifference>,
 {
-    type Item = Result<TreeChange<I>, DiffError<E>>;
+    type Item = Result<EntryChange<I>, DiffError<E>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.has_failed {

@@ -19,7 +19,7 @@ use stasis_model::digest::{ArchiveDigest, FileDigest, FileHasher};
 use stasis_model::id::Lineage;
 use stasis_model::invalid::Invalid;
 use stasis_model::snapshot_ref::SnapshotRef;
-use stasis_model::tree::diff::{ContentChange, EntryDifference, TreeChange, diff_lists};
+use stasis_model::tree::diff::{ContentChange, EntryChange, EntryDifference, diff_lists};
 use stasis_model::tree::{Entry, EntryKind, EntryPath};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -337,9 +337,9 @@ impl Compared {
         let (mut compared, mut passed_over) = (0, 0);
         for change in diff_lists(&before.entries, &after.entries, difference) {
             match change {
-                TreeChange::Removed(entry) => self.files.removed.push(one_sided(entry)),
-                TreeChange::Added(entry) => self.files.added.push(one_sided(entry)),
-                TreeChange::Changed {
+                EntryChange::Removed(entry) => self.files.removed.push(one_sided(entry)),
+                EntryChange::Added(entry) => self.files.added.push(one_sided(entry)),
+                EntryChange::Changed {
                     old,
                     new,
                     difference,

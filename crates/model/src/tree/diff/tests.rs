@@ -34,7 +34,7 @@ fn sure(
 fn changes(
     old: &[DigestedEntry<u8>],
     new: &[DigestedEntry<u8>],
-) -> Vec<TreeChange<DigestedEntry<u8>>> {
+) -> Vec<EntryChange<DigestedEntry<u8>>> {
     diff(sure(old), sure(new), DigestedEntry::difference)
         .map(Result::unwrap)
         .collect()
@@ -42,7 +42,7 @@ fn changes(
 
 fn difference(old: DigestedEntry<u8>, new: DigestedEntry<u8>) -> Option<EntryDifference> {
     match changes(&[old], &[new]).pop()? {
-        TreeChange::Changed { difference, .. } => Some(difference),
+        EntryChange::Changed { difference, .. } => Some(difference),
         other => panic!("{other:?}"),
     }
 }
@@ -106,7 +106,7 @@ fn a_stream_that_is_not_sorted_ends_the_diff() {
 
     assert!(found.next().unwrap().is_ok() && found.next().unwrap().is_ok());
     let late = DiffError::Unsorted {
-        side: DiffSide::New,
+        side: TreeSide::New,
         path: path("b"),
     };
     assert_eq!(found.next(), Some(Err(late)));
@@ -126,7 +126,7 @@ fn an_entry_that_cannot_be_read_ends_the_diff() {
 
     assert_eq!(found.len(), 2);
     let torn = DiffError::Unreadable {
-        side: DiffSide::Old,
+        side: TreeSide::Old,
         source: "torn",
     };
     assert_eq!(found[1], Err(torn));
@@ -171,7 +171,7 @@ fn the_first_that_applies_is_the_word_for_a_change() {
     ];
     assert_eq!(words, wanted.map(|(path, word)| (path.to_owned(), word)));
     let spelled = wanted.map(|(_, word)| serde_json::json!(word));
-    let kinds = found.iter().map(TreeChange::kind);
+    let kinds = found.iter().map(EntryChange::kind);
     let kinds: Vec<_> = kinds
         .map(|kind| serde_json::to_value(kind).unwrap())
         .collect();
@@ -214,9 +214,9 @@ proptest! {
         let mut made = by_path(&old);
         for change in &found {
             match change.clone() {
-                TreeChange::Added(item) => prop_assert!(made.insert(item.entry.path.clone(), item).is_none()),
-                TreeChange::Removed(item) => prop_assert_eq!(made.remove(&item.entry.path), Some(item)),
-                TreeChange::Changed { old, new, .. } => {
+                EntryChange::Added(item) => prop_assert!(made.insert(item.entry.path.clone(), item).is_none()),
+                EntryChange::Removed(item) => prop_assert_eq!(made.remove(&item.entry.path), Some(item)),
+                EntryChange::Changed { old, new, .. } => {
                     prop_assert_eq!(made.insert(new.entry.path.clone(), new), Some(old));
                 }
             }
@@ -231,10 +231,10 @@ proptest! {
 
     #[test]
     fn the_way_back_is_the_way_there_reversed(old in any_tree(), new in any_tree()) {
-        let back: Vec<TreeChange<DigestedEntry<u8>>> = changes(&new, &old).into_iter().map(|change| match change {
-            TreeChange::Added(item) => TreeChange::Removed(item),
-            TreeChange::Removed(item) => TreeChange::Added(item),
-            TreeChange::Changed { old, new, difference } => TreeChange::Changed { old: new, new: old, difference },
+        let back: Vec<EntryChange<DigestedEntry<u8>>> = changes(&new, &old).into_iter().map(|change| match change {
+            EntryChange::Added(item) => EntryChange::Removed(item),
+            EntryChange::Removed(item) => EntryChange::Added(item),
+            EntryChange::Changed { old, new, difference } => EntryChange::Changed { old: new, new: old, difference },
         }).collect();
 
         prop_assert_eq!(changes(&old, &new), back);
