@@ -35,7 +35,8 @@ fn places() -> BTreeSet<String> {
 fn named(line: &str) -> impl Iterator<Item = &str> {
     let is_path = |word: &&str| {
         let is_name = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
-        let is_place = word.contains('/') || word.ends_with(".rs");
+        let is_file = Path::new(word).extension().is_some_and(|end| end == "rs");
+        let is_place = word.contains('/') || is_file;
         is_place && !word.starts_with(['/', '.']) && word.chars().all(is_name)
     };
     line.split('`').skip(1).step_by(2).filter(is_path)
