@@ -89,7 +89,7 @@ pub struct RepoGcVerdict {
 }
 
 /// A judgement, put into words.
-struct JudgedSnapshots {
+struct RepoJudgement {
     verdicts: Vec<RepoGcVerdict>,
     going: Vec<SnapshotId>,
     clock_doubt: Option<String>,
@@ -167,7 +167,7 @@ impl DirRepo<'_> {
         row.ok_or_else(|| Error::LostManifest(id.clone()))
     }
 
-    fn judged(self, index: &SnapshotIndex, command: &RepoGc) -> JudgedSnapshots {
+    fn judged(self, index: &SnapshotIndex, command: &RepoGc) -> RepoJudgement {
         let snapshot =
             |(name, one): (&SubjectName, &stasis_model::format::manifest::Indexed)| Snapshot {
                 created: one.at_ms,
@@ -213,7 +213,7 @@ impl DirRepo<'_> {
                 because,
             });
         }
-        JudgedSnapshots {
+        RepoJudgement {
             going: judgement.going().map(|one| one.id.clone()).collect(),
             clock_doubt: judgement.clock.as_ref().map(ToString::to_string),
             verdicts,

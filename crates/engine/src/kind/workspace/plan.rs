@@ -18,11 +18,11 @@ const MOST_DELETED: u64 = 20;
 const SHOWN: usize = 100;
 
 /// A change of the live tree. A revert names one entry, and what belongs to it if that is a database: its WAL and its journals.
-pub(super) type WorkspacePlan<'a> = RestorePlan<TreeChange<'a>>;
+pub(super) type WorkspacePlan<'a> = RestorePlan<CheckpointChange<'a>>;
 
 /// What the live tree is, and what it becomes.
 #[derive(Clone, Debug)]
-pub(super) struct TreeChange<'a> {
+pub(super) struct CheckpointChange<'a> {
     pub(super) verb: ChangeVerb,
     /// What the tree, or an entry of it, becomes.
     pub(super) from: &'a SlotMetadata,
@@ -59,7 +59,7 @@ impl<'a> WorkspacePlan<'a> {
         is: Manifest,
         becomes: Manifest,
     ) -> Self {
-        Self::whole(TreeChange {
+        Self::whole(CheckpointChange {
             verb,
             from,
             is,
@@ -80,7 +80,7 @@ impl<'a> WorkspacePlan<'a> {
 
     /// How many entries stay what they are.
     pub(super) fn untouched(&self) -> u64 {
-        let TreeChange { is, becomes, .. } = &self.source;
+        let CheckpointChange { is, becomes, .. } = &self.source;
         let changed = is.diff(becomes).into_iter();
         let changed = changed.filter(|(_, change)| *change != ChangeKind::Added);
         (is.entries().len() - changed.count()) as u64
@@ -92,7 +92,7 @@ impl<'a> WorkspacePlan<'a> {
             return self;
         }
         let is_excepted = |path: &EntryPath| except.iter().any(|one| is_part_of(path, one));
-        let TreeChange { is, becomes, .. } = &self.source;
+        let CheckpointChange { is, becomes, .. } = &self.source;
         let stays = is.entries().iter().filter(|one| is_excepted(&one.path));
         let comes = becomes.entries().iter();
         let comes = comes.filter(|one| !is_excepted(&one.path));
@@ -107,7 +107,7 @@ impl<'a> WorkspacePlan<'a> {
 impl Workspace {
     /// What a change does, and a digest that stands for it.
     pub(super) fn described(&self, plan: &WorkspacePlan<'_>) -> ChangePlan {
-        let TreeChange {
+        let CheckpointChange {
             from, is, becomes, ..
         } = &plan.source;
         let changes = is.diff(becomes);

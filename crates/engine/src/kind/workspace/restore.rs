@@ -15,7 +15,7 @@
 
 use super::answers::{ForgottenUndo, RestoredWorkspace, RevertAction, RevertedPath};
 use super::commands::{RestoreWorkspace, RevertPath, RunMode};
-use super::plan::{ChangeVerb, TreeChange, WorkspacePlan};
+use super::plan::{ChangeVerb, CheckpointChange, WorkspacePlan};
 use super::room_for::RoomFor;
 use super::show::called;
 use super::{Actor, Workspace};
@@ -470,7 +470,7 @@ impl LiveRestore<'_> {
 
     fn change_tree(&self, undo: &SlotMetadata) -> Result<RestoreChanges, Error> {
         let (workspace, plan) = (self.workspace, self.plan);
-        let TreeChange { from, is, .. } = &plan.source;
+        let CheckpointChange { from, is, .. } = &plan.source;
         let label = workspace.pool().label_of(undo);
         let at = workspace.clock().now();
         let done = if from.origin == CheckpointOrigin::Undo {
@@ -511,7 +511,7 @@ impl LiveRestore<'_> {
     /// The files that were restored, or removed, as the session database has them.
     fn restored_rows(&self) -> Result<Vec<RestoredFile>, Error> {
         let root = self.workspace.root()?;
-        let TreeChange {
+        let CheckpointChange {
             from, is, becomes, ..
         } = &self.plan.source;
         let from = match from.origin {
