@@ -27,7 +27,7 @@ pub(super) fn decoded_bytes(what: &'static str, text: &str) -> Result<Vec<u8>, I
 
 /// The text that `text` stands for.
 pub(super) fn decoded(what: &'static str, text: &str) -> Result<String, Invalid> {
-    String::from_utf8(decoded_bytes(what, text)?).or_else(|_| Err(bad_percent(what)))
+    String::from_utf8(decoded_bytes(what, text)?).map_err(|_| bad_percent(what))
 }
 
 /// Spells bytes so that they pass through a URL unchanged.
