@@ -14,13 +14,13 @@
 use crate::failure::error_chain;
 use std::borrow::Cow;
 use std::error::Error;
+use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
 /// Why a value cannot be used: a sentence that names the value, and what is wrong with a part of it.
 ///
 /// Two are equal when they, and all their causes, say the same.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{message}")]
+#[derive(Clone, Debug)]
 pub struct Invalid {
     message: Cow<'static, str>,
     source: Option<Arc<dyn Error + Send + Sync>>,
@@ -40,6 +40,20 @@ impl Invalid {
     pub fn because(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
+    }
+}
+
+impl Display for Invalid {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// By hand: derived, the source would be the `Arc`, which is an error itself, and nobody could tell what is in it.
+impl Error for Invalid {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        let source = self.source.as_deref()?;
+        Some(source)
     }
 }
 
@@ -66,6 +80,17 @@ impl<T, E: Error + Send + Sync + 'static> InvalidPart<T> for Result<T, E> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io;
+
+    #[test]
+    fn the_cause_is_what_was_given_and_not_what_holds_it() {
+        let refused = Err::<(), _>(io::Error::from(io::ErrorKind::UnexpectedEof));
+        let invalid = refused.invalid("the bytes end").unwrap_err();
+
+        let cause = invalid.source().unwrap().downcast_ref::<io::Error>();
+
+        assert_eq!(cause.unwrap().kind(), io::ErrorKind::UnexpectedEof);
+    }
 
     #[test]
     fn the_causes_belong_to_what_is_said() {

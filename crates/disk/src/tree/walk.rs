@@ -89,7 +89,7 @@ pub enum WalkError {
         top: EntryPath,
     },
     /// The walk is strict, and something could not be read.
-    #[error("`{path}` {reason}, and everything was asked for")]
+    #[error("`{path}` would be skipped ({reason}), and everything was asked for")]
     Incomplete {
         /// What is missing.
         path: EntryPath,

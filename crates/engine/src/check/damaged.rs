@@ -419,7 +419,11 @@ fn whole_list(manifest: &SnapshotManifest) -> Result<DamageFound, Error> {
 
 /// The chunk that is missing or damaged, if that is what went wrong.
 fn damaged_chunk(error: &Error) -> Option<ChunkName> {
-    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    // Our own error says what a chunk's says, and passes it over among its causes.
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = match error {
+        Error::Chunk(error) => Some(error),
+        error => Some(error),
+    };
     while let Some(error) = cause {
         match error.downcast_ref::<ChunkError>() {
             Some(ChunkError::Absent(name) | ChunkError::Damaged { name, .. }) => {
@@ -455,4 +459,21 @@ pub(super) fn spoiled(
         }
     }
     Ok(spoiled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stasis_model::digest::ChunkDigest;
+    use stasis_model::protocol::gc::GcEpoch;
+
+    #[test]
+    fn the_chunk_that_stopped_a_restore_is_found_in_its_error() {
+        let name = ChunkName::new(ChunkDigest::of(b"bytes"), GcEpoch::FIRST);
+
+        let found = damaged_chunk(&Error::from(ChunkError::Absent(name)));
+
+        assert_eq!(found, Some(name));
+        assert_eq!(damaged_chunk(&Error::NoRepo("here".to_owned())), None);
+    }
 }

@@ -287,7 +287,7 @@ impl WorkspaceError {
             | Self::NothingToUndo
             | Self::NoUndo(_) => ErrorKind::NotFound,
             Self::NoSlot(_) | Self::UndosFull { .. } | Self::NoRoom(_) => ErrorKind::Limit,
-            Self::Busy(_) | Self::Watched(_) => ErrorKind::Conflict,
+            Self::Busy(_) | Self::Watched(_) | Self::Held { .. } => ErrorKind::Conflict,
             Self::NeedsConfirmation { .. }
             | Self::MovesGit { .. }
             | Self::NotYours(_)
@@ -311,7 +311,9 @@ fn slots(error: &SlotError) -> ErrorKind {
         SlotError::Empty(_) => ErrorKind::NotFound,
         SlotError::Replaced(_) => ErrorKind::Retry,
         SlotError::Unreadable { .. } | SlotError::Document(_) => ErrorKind::Corrupt,
-        SlotError::Pack(error) | SlotError::Unpack(error) => chunk_kind(error),
+        SlotError::Pack(error) | SlotError::Unpack(error) | SlotError::Chunks(error) => {
+            chunk_kind(error)
+        }
         SlotError::Place(error) => place_kind(error),
         SlotError::Cancelled => ErrorKind::Cancelled,
         SlotError::Failed(failure) => failure.kind(),

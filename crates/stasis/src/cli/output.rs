@@ -88,7 +88,7 @@ impl Output {
         let named = entries.iter().take(NAMED);
         for entry in named.clone() {
             let (path, why) = (printable(&entry.path), &entry.words);
-            // These are in the copy all the same.
+            // These are in the copy all the same, but for a file that was never read whole.
             let is_there = matches!(entry.reason, SkipReason::Changed | SkipReason::Inconsistent);
             let what = if is_there { "warning:" } else { "skipped" };
             self.say(&format!("{what} {path}: {why}"));

@@ -43,7 +43,7 @@ enum ProfileCommand {
     Run(run::ProfileRunArgs),
     /// Save the profile in a directory; its browser is closed first
     Save(save::ProfileSaveArgs),
-    /// Restore the newest snapshot of a profile into a directory
+    /// Restore the active snapshot of a profile into a directory
     Load(load::ProfileLoadArgs),
     /// Verify a snapshot: restore it to a temporary directory, check it, start a browser on it
     Verify(verify::ProfileVerifyArgs),

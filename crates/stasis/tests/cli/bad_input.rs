@@ -397,7 +397,11 @@ fn a_directory_that_is_not_there_is_said_in_one_line() {
     let session = Session::new();
     let (nope, other) = (session.home().join("nope"), session.home().join("other"));
     let (nope, other) = (nope.to_str().unwrap(), other.to_str().unwrap());
-    let cases: [&[&str]; 6] = [
+    let home = session.home().join("home");
+    std::fs::create_dir(&home).unwrap();
+    let home = home.to_str().unwrap();
+    let cases: [&[&str]; 7] = [
+        &["workspace", "init", home, "--system", nope],
         &["save", nope],
         &["project", "--project", nope, "init"],
         &["workspace", "init", nope],

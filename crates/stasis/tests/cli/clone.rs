@@ -204,6 +204,9 @@ fn what_may_not_be_read_is_reported_and_fails_a_strict_clone() {
         (&json!(1), &json!(3))
     );
     assert_eq!(refused.code, 8, "{}", refused.out);
+    let why = "would be skipped (permission denied), and everything was asked for";
+    let said = format!("{}{}", refused.out, refused.err);
+    assert!(said.contains(why), "{said}");
     assert!(
         !names(session.home())
             .iter()

@@ -393,6 +393,7 @@ fn gc_takes_what_was_deleted_and_with_a_policy_what_is_old() {
     );
     assert_eq!(on["objects_removed"], 0, "five newest and a pin: {on:#}");
     assert_eq!(fewer["objects_removed"], 6, "{fewer:#}");
+    assert!(fewer["lineages"][0]["spared"].is_array(), "{fewer:#}");
     let list = world.run(0, &["profile", "list", ALICE]);
     let left: Vec<&Value> = list["snapshots"]
         .as_array()

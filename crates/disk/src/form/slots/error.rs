@@ -59,7 +59,10 @@ pub enum SlotError {
     Replaced(Slot),
     /// The tree could not be stored in chunks.
     #[error("could not store the tree in chunks")]
-    Pack(#[from] ChunkError),
+    Pack(#[source] ChunkError),
+    /// The chunks of a checkpoint could not be read.
+    #[error("could not read the chunks of the checkpoint")]
+    Chunks(#[from] ChunkError),
     /// The tree could not be made from its chunks.
     #[error("could not make the tree from its chunks")]
     Unpack(#[source] ChunkError),

@@ -154,7 +154,7 @@ pub(super) fn pack(
         witness: packing.is_listed.then_some(&witness),
         databases: Some(&sets),
     };
-    let saved = save(&parts, &settings)?;
+    let saved = save(&parts, &settings).map_err(SlotError::Pack)?;
     let contents = into_inner(contents)?;
     let mut document = document_of(&saved, snapshot, at);
     document.excludes = walk.excludes;

@@ -6,6 +6,7 @@
 use super::*;
 use crate::fs::facilities::{self, Support};
 use rustix::fs::{CWD, Mode, RenameFlags, XattrFlags};
+use stasis_model::failure::ErrorKind;
 use stasis_model::tree::{Entry, FileTime};
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -215,7 +216,7 @@ fn what_cannot_be_cloned_is_refused_by_name() {
     ));
     assert!(matches!(
         refused(&home.path().join("no"), &target),
-        CloneError::Failed(failure) if failure.op() == OPEN_DIRECTORY
+        CloneError::Failed(failure) if failure.op() == OPEN_DIRECTORY && failure.kind() == ErrorKind::NotFound
     ));
     assert!(matches!(
         refused(&source, &home.path().join("no/where")),

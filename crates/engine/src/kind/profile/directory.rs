@@ -20,12 +20,12 @@ pub(super) fn open(dir: &Path) -> Result<RootDir, Error> {
 
 /// Which files of a profile are databases.
 pub(super) fn database_files(root: &RootDir, dir: &Path) -> Result<DatabaseFiles, Error> {
-    Ok(chrome::database_files(root).at(OPEN_DIRECTORY, dir)?)
+    Ok(chrome::database_files(root).at("read", dir)?)
 }
 
 /// What a profile says of itself.
 pub(super) fn facts(root: &RootDir, dir: &Path) -> Result<ProfileFacts, Error> {
-    Ok(chrome::facts(root).at(OPEN_DIRECTORY, dir)?)
+    Ok(chrome::facts(root).at("read", dir)?)
 }
 
 /// Whether a directory is a browser's, as far as its names tell, or is empty.

@@ -105,7 +105,7 @@ pub struct LineageCollected {
     /// Objects that were removed, or would be.
     pub removed: Vec<Removed>,
     /// What looks like garbage and was left alone.
-    #[serde(rename = "preserved")]
+    #[serde(rename = "spared")]
     pub preserved: Vec<PreservedObject>,
     /// How many marks of removed snapshots were dropped.
     pub marks_dropped: u64,

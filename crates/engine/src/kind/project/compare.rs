@@ -157,12 +157,12 @@ impl Project {
                 return gone.collect();
             }
             let place = capture.as_ref().map_or(&*dir, |one| &*one.root);
-            let mut live = RootDir::open(place, Mounts::Stay).at(OPEN_DIRECTORY, &dir)?;
+            let mut live = RootDir::open(place, Mounts::Stay).at(OPEN_DIRECTORY, place)?;
             for graft in capture.iter().flat_map(|one| &one.grafts) {
                 let opened = RootDir::open(&graft.directory, Mounts::Stay);
                 let opened = opened.and_then(|opened| opened.directory(b""));
                 let grafted = opened.and_then(|opened| live.with_overlay(graft.at.clone(), opened));
-                live = grafted.at(OPEN_DIRECTORY, &dir)?;
+                live = grafted.at(OPEN_DIRECTORY, &graft.directory)?;
             }
             let (entries, _) = walk::list(&live, &settings).map_err(ChunkError::from)?;
             let found = compare_live(&live, entries, listed);

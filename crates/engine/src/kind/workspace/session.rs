@@ -332,20 +332,21 @@ pub(super) fn init(init: &InitWorkspace, host: &HostEnv) -> Result<WorkspaceMade
     }
     let usual = usual(&directory, host);
     let session = match &init.session {
-        Some(session) => std::path::absolute(session).at(OPEN_DIRECTORY, asked)?,
+        Some(session) => std::path::absolute(session).at(OPEN_DIRECTORY, session)?,
         None => usual.clone(),
     };
     if resolved(&session).starts_with(&directory) {
         return refused("its session directory would be in it, and so in every checkpoint");
     }
     make_directory(&session)?;
-    let session = session.canonicalize().at(OPEN_DIRECTORY, asked)?;
+    let session = session.canonicalize().at(OPEN_DIRECTORY, &session)?;
     if session.starts_with(&directory) {
         return refused("its session directory would be in it, and so in every checkpoint");
     }
     let before = adopted(&session)?;
-    let system = init.system.as_ref().map(|system| system.canonicalize());
-    let system = system.transpose().at(OPEN_DIRECTORY, asked)?;
+    let system = init.system.as_ref();
+    let system = system.map(|system| system.canonicalize().at(OPEN_DIRECTORY, system));
+    let system = system.transpose()?;
     let own = SessionIdentity {
         workspace: directory,
         system: system.or_else(|| before?.system),
