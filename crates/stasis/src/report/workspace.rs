@@ -83,7 +83,9 @@ fn act_hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
         WorkspaceError::TooFew => {
             "name the checkpoints that become one, as in `stasis workspace compact cp-10 cp-11`"
         }
-        WorkspaceError::Busy(_) => "wait until it is done, and try again",
+        WorkspaceError::Busy(_) | WorkspaceError::Held { .. } => {
+            "wait until it is done, and try again"
+        }
         WorkspaceError::Lock(_) if kind == ErrorKind::Conflict => {
             "wait until it is done, and try again"
         }
