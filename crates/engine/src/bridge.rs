@@ -1,12 +1,17 @@
 //! The only place where blocking code enters the async world, or the other way round.
+//!
+//! Whatever crosses is boxed first: a runtime that is handed each kind of work by value is compiled for each of them,
+//! several times over.
 
+use std::any::Any;
 use std::future::Future;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 /// Runs `work` to its end on a small runtime of its own.
 pub fn run<T>(work: impl Future<Output = T>) -> io::Result<T> {
+    let work: Pin<Box<dyn Future<Output = T> + '_>> = Box::pin(work);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -20,8 +25,10 @@ pub fn run<T>(work: impl Future<Output = T>) -> io::Result<T> {
 /// Runs blocking `work` without keeping the async world from its own.
 #[expect(clippy::disallowed_methods, reason = "this file is the crossing")]
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    type Boxed = Box<dyn Any + Send>;
+    let work: Box<dyn FnOnce() -> Boxed + Send> = Box::new(|| Box::new(work()));
     match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
+        Ok(result) => *result.downcast().expect("it is what the work returned"),
         Err(gone) => std::panic::resume_unwind(gone.into_panic()),
     }
 }
@@ -47,6 +54,7 @@ impl Crossing {
     /// Waits for async work. Only for threads that may block.
     #[expect(clippy::disallowed_methods, reason = "this file is the crossing")]
     pub(crate) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        let work: Pin<Box<dyn Future<Output = T> + '_>> = Box::pin(work);
         self.0.block_on(work)
     }
 
@@ -55,6 +63,7 @@ impl Crossing {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> tokio::task::JoinHandle<T> {
+        let work: Pin<Box<dyn Future<Output = T> + Send>> = Box::pin(work);
         self.0.spawn(work)
     }
 }

@@ -121,6 +121,8 @@ async fn blocking<T: Send + 'static>(
     what: impl Display,
     work: impl FnOnce() -> Result<T, FileTrouble> + Send + 'static,
 ) -> Result<T, BucketError> {
+    // Boxed, so that the runtime is compiled for each kind of answer only, not for each use.
+    let work: Box<dyn FnOnce() -> Result<T, FileTrouble> + Send> = Box::new(work);
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done.map_err(|trouble| trouble.while_(doing, what)),
         Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
