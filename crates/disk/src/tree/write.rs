@@ -31,7 +31,7 @@ use report::WriteCounts;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::failure::AtPath;
-use stasis_model::tree::{Attribute, EntryPath, Metadata, acl};
+use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath, Metadata, acl};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -159,6 +159,18 @@ impl TreeWriter {
             places: std::array::from_fn(|_| Mutex::default()),
             counts: WriteCounts::default(),
         })
+    }
+
+    /// Takes an entry whose bytes are not in question; a file is begun with [`TreeWriter::file`].
+    pub fn entry(&self, entry: &Entry) -> Result<(), TreeWriteError> {
+        let (path, metadata) = (&entry.path, &entry.metadata);
+        match &entry.kind {
+            EntryKind::Directory => self.directory(path, metadata, &entry.attributes),
+            EntryKind::Symlink { target } => self.symlink(path, target, metadata),
+            EntryKind::HardLink { to } => self.hard_link(path, to),
+            EntryKind::Fifo => self.fifo(path, metadata),
+            _ => Err(Errno::INVAL).on("put back", path)?,
+        }
     }
 
     /// Makes a directory; its owner, permissions and time it gets in the end. The root may be announced too.

@@ -127,7 +127,7 @@ impl Archive {
         for directory in above.iter().rev() {
             let found = self.entry(directory, settings)?;
             if let Some(entry) = found.filter(|entry| entry.kind == EntryKind::Directory) {
-                make(sorter.writer, &entry)?;
+                sorter.writer.entry(&entry)?;
                 if entry.path.is_root() {
                     sorter.root = Some(entry.metadata);
                 }
@@ -338,7 +338,7 @@ impl FrameTask for ExtractBatch<'_> {
         let Self { writer, tar, steps } = self;
         for step in steps {
             match step {
-                ExtractStep::Entry(entry) => make(writer, &entry)?,
+                ExtractStep::Entry(entry) => writer.entry(&entry)?,
                 ExtractStep::File(entry, range) => {
                     let bytes = &tar.bytes()[range];
                     let file = writer.file(&entry.path, bytes.len() as u64)?;
@@ -355,22 +355,6 @@ impl FrameTask for ExtractBatch<'_> {
         }
         Ok(())
     }
-}
-
-fn make(writer: &TreeWriter, entry: &Entry) -> Result<(), ArchiveError> {
-    let Entry {
-        path,
-        kind,
-        metadata,
-        attributes,
-    } = entry;
-    match kind {
-        EntryKind::Directory => writer.directory(path, metadata, attributes)?,
-        EntryKind::Symlink { target } => writer.symlink(path, target, metadata)?,
-        EntryKind::HardLink { to } => writer.hard_link(path, to)?,
-        _ => writer.fifo(path, metadata)?,
-    }
-    Ok(())
 }
 
 /// Writes bytes at their place, leaving out stretches of zeros.

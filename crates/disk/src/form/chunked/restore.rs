@@ -140,23 +140,15 @@ fn announce(
         pieces: None,
     };
     match &entry.kind {
-        EntryKind::Directory => {
-            writer.directory(&entry.path, &entry.metadata, &entry.attributes)?;
-        }
-        EntryKind::Symlink { target } => writer.symlink(&entry.path, target, &entry.metadata)?,
-        EntryKind::Fifo => writer.fifo(&entry.path, &entry.metadata)?,
-        EntryKind::HardLink { to } => match borrowed.get(to) {
+        EntryKind::HardLink { to } if let Some(file) = borrowed.get(to) => {
             // The first of its names is not wanted, so that this one becomes the file.
-            Some(file) => {
-                let path = std::mem::take(&mut entry.path);
-                let mut file = file.clone();
-                file.entry.path = path;
-                rows.push(file.entry, &file.content.unwrap_or_else(no_content));
-            }
-            None => writer.hard_link(&entry.path, to)?,
-        },
+            let path = std::mem::take(&mut entry.path);
+            let mut file = file.clone();
+            file.entry.path = path;
+            rows.push(file.entry, &file.content.unwrap_or_else(no_content));
+        }
         EntryKind::File { .. } => rows.push(entry, &content.unwrap_or_else(no_content)),
-        _ => {}
+        _ => parts.writer.entry(&entry)?,
     }
     Ok(())
 }
