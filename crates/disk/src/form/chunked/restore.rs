@@ -132,7 +132,6 @@ fn announce(
     row: ListRow,
     rows: &mut RestoreRows,
 ) -> Result<(), ChunkError> {
-    let writer = parts.writer;
     let ListRow { mut entry, content } = row;
     let no_content = || FileContent {
         digest: stasis_model::digest::FileDigest::of(b""),
