@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 const MOST_DATABASES: usize = 4096;
 
 /// Lists of up to this many entries stand in the document itself.
-pub const INLINE_LIMIT: usize = 1000;
+pub const INLINE_LIMIT: usize = 32;
 
 /// The document `metadata.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
