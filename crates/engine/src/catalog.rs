@@ -148,19 +148,22 @@ impl DirRepo<'_> {
     pub(crate) async fn missing(self, root: &Root) -> Result<Error, Error> {
         let was_used = |index: &SnapshotIndex| *index != SnapshotIndex::empty();
         let index = root.index().await?;
-        Ok(match index.filter(|index| was_used(&index.value)) {
-            Some(_) => Error::LostRepo(self.root_name(root)),
-            None => Error::NoRepo(self.location.to_string()),
+        let is_used = index.is_some_and(|index| was_used(&index.value)) || root.has_pool().await?;
+        // Whoever makes the pool right now writes its document before any chunk.
+        Ok(if is_used && root.repo().await?.is_none() {
+            Error::LostRepo(self.root_name(root))
+        } else {
+            Error::NoRepo(self.location.to_string())
         })
     }
 
-    /// The index. A root has one from its first moment, so that one that is missing was lost; where no root is, nothing was
-    /// saved.
+    /// The index. A subject has one before its first snapshot, so that metadata without one have lost it, and so has a root
+    /// that shares its pool with nobody; where neither is, nothing was saved.
     pub(crate) async fn index(self, root: &Root) -> Result<SnapshotIndex, Error> {
         if let Some(found) = root.index().await? {
             return Ok(found.value);
         }
-        let has_root = root.repo().await?.is_some();
+        let has_root = root.layout().is_alone() && root.repo().await?.is_some();
         // Whoever makes the root right now writes the index first.
         match root.index().await? {
             Some(found) => Ok(found.value),
@@ -191,17 +194,22 @@ impl DirRepo<'_> {
         Ok(roots)
     }
 
-    /// The engine of the root whose index leads to one of these snapshots; this one, if none does.
+    /// The engine of the root that has one of these snapshots, be it published or not; this one, if none does.
     pub(crate) async fn holding(self, ids: &[SnapshotId]) -> Result<Engine, Error> {
+        let mut unpublished = None;
         for layout in self.roots().await? {
             let engine = self.rooted(layout);
-            let found = engine.dirs().root().index().await;
-            let index = found.ok().flatten().map(|found| found.value);
+            let root = engine.dirs().root();
+            let index = root.index().await.ok().flatten().map(|found| found.value);
             if index.is_some_and(|index| ids.iter().any(|id| index.find(id).is_some())) {
                 return Ok(engine);
             }
+            let listed = root.manifest_ids().await?;
+            if listed.iter().any(|id| ids.contains(id)) {
+                unpublished = Some(engine);
+            }
         }
-        Ok(self.engine.clone())
+        Ok(unpublished.unwrap_or_else(|| self.engine.clone()))
     }
 
     /// Finds the snapshot that is meant.

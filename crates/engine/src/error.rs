@@ -120,7 +120,7 @@ pub enum Error {
     )]
     LostIndex(String),
     /// Snapshots were saved, and what says how is not there.
-    #[error("`repo.json` of `{0}` is missing, though there is an index")]
+    #[error("`repo.json` of `{0}` is missing, though something was saved there")]
     LostRepo(String),
     /// A snapshot that something depends on cannot be read.
     #[error("snapshot `{snapshot}` cannot be read")]

@@ -116,7 +116,12 @@ impl DirRepo<'_> {
                     .await;
                 self.operations().known(IndexOperation::Gc, changed).await?;
             }
-            manifests_removed = self.tombstone_unpublished(&root).await?;
+            // Of all subjects of the pool: what a save of another one left may name chunks that are gone, and end the sweep.
+            let mut gone = 0;
+            for root in root.pool_roots().await? {
+                gone += self.tombstone_unpublished(&root).await?;
+            }
+            manifests_removed = gone;
             self.drop_tombstones(&root).await?;
             removed = self.sweep_chunks(&root).await?;
             self.leave_quarantine(&root).await?;

@@ -1,7 +1,7 @@
 //! Saves a tree into a repository.
 //!
 //! 1. read `gc.json`, then the index   2. read the tree and store what is new   3. put the manifest
-//! 4. read `gc.json` again and judge every name ([`SaveGuard`])   5. publish by one conditional write of the index
+//! 4. read `gc.json` again and judge every name (`SaveGuard`)   5. publish by one conditional write of the index
 //! 6. remember the tree
 //!
 //! *Always true:* the index leads only to manifests whose every chunk is durable. A crash before 5 leaves chunks, and a
@@ -11,6 +11,7 @@
 mod command;
 mod databases;
 mod describe;
+mod donors;
 mod gather;
 
 pub use command::{
@@ -20,42 +21,34 @@ pub(crate) use gather::{GatheredTree, ignores, matcher};
 pub use gather::{IGNORE_FILE, patterns_in};
 
 use crate::bridge;
-use crate::catalog::port::{ChunkFetcher, Storing};
+use crate::catalog::port::ChunkFetcher;
 use crate::catalog::references;
 use crate::error::Error;
 use crate::handle::DirRepo;
 use describe::{check_shrink, databases_of, lost_databases, measured_volumes, settle_volumes};
-use gather::{SaveBasis, gc_of};
-use stasis_disk::form::chunked::list::relocate;
+use gather::gc_of;
 use stasis_disk::form::chunked::save::Saved;
 use stasis_disk::fs::remove;
 use stasis_model::format::manifest::{Indexed, Publish, SnapshotManifest};
 use stasis_model::id::SnapshotId;
-use stasis_model::protocol::gc::{GaveUp, Names, Replacement, SaveAnswer, SaveGuard, SaveStep};
+use stasis_model::protocol::gc::{GaveUp, SaveAnswer, SaveStep};
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_store::documents::roots::Root;
 use stasis_store::layout::ChunkRoot;
 use stasis_store::location::StoreLocation;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a save begins again when a sweep takes what it was about to use.
 const ATTEMPTS: usize = 5;
+const OVERTAKEN: &str = "a sweep took chunks that it was about to use; run it again";
 
 /// A snapshot that only the index does not lead to yet.
 pub(crate) struct Ready {
     gathered: GatheredTree,
-    settled: SettledManifest,
+    /// What may be published.
+    manifest: SnapshotManifest,
     /// Databases that should be in it and are not.
     lost: Vec<LostDatabase>,
-}
-
-/// A manifest that may be published.
-struct SettledManifest {
-    manifest: SnapshotManifest,
-    /// Whether chunks had to be stored under other names than the save gave them.
-    has_moved: bool,
 }
 
 impl DirRepo<'_> {
@@ -100,11 +93,10 @@ impl DirRepo<'_> {
             &mut manifest.volume_manifests,
         );
         let lost = lost_databases(command, began, saved, &manifest, &gathered.damaged.paths())?;
-        let guard = gathered.guard.clone();
-        let settled = self.settle(guard, began, manifest, &saved.names).await?;
+        let manifest = self.settle(&gathered, manifest).await?;
         Ok(Ready {
             gathered,
-            settled,
+            manifest,
             lost,
         })
     }
@@ -113,12 +105,12 @@ impl DirRepo<'_> {
     pub(crate) async fn save_publish(self, ready: Ready) -> Result<RepoSaved, Error> {
         let Ready {
             mut gathered,
-            settled,
+            manifest,
             lost,
         } = ready;
         gathered.command.activates &= lost.is_empty() || gathered.command.force;
         let activates = gathered.command.activates && gathered.command.reason.is_explicit();
-        self.publish(&gathered, &settled.manifest).await?;
+        self.publish(&gathered, &manifest).await?;
         let chunks_healed = gathered.release_healed().await?;
         let chunks_damaged = gathered.storing.unhealed().len() as u64;
         let GatheredTree {
@@ -129,16 +121,16 @@ impl DirRepo<'_> {
         } = gathered;
         let elapsed_ms = self.elapsed_ms(started);
         let parent = began.equals.first().map(|(_, digest)| *digest);
-        let mut result = RepoSaved::new(&settled.manifest, parent, &saved.report, elapsed_ms);
+        let mut result = RepoSaved::new(&manifest, parent, &saved.report, elapsed_ms);
         result.chunks_healed = chunks_healed;
         result.is_latest = activates;
         result.lost_databases = lost;
-        self.collect_unpublished(&began.root, &settled.manifest)
+        self.collect_unpublished(&began.root, &manifest).await;
+        let snapshot = &manifest.snapshot_id;
+        self.remember_donor(&began.root, &began.repo, snapshot)
             .await;
         result.chunks_damaged = chunks_damaged;
-        if !settled.has_moved {
-            remember(saved, None).await;
-        }
+        remember(saved, None).await;
         Ok(result)
     }
 
@@ -220,71 +212,38 @@ impl DirRepo<'_> {
     /// Puts the manifest, and goes on until no sweep can hurt what it names.
     async fn settle(
         self,
-        mut guard: SaveGuard,
-        began: &SaveBasis,
+        gathered: &GatheredTree,
         manifest: SnapshotManifest,
-        names: &Names,
-    ) -> Result<SettledManifest, Error> {
+    ) -> Result<SnapshotManifest, Error> {
+        let (began, names) = (&gathered.began, &gathered.saved.names);
+        let mut guard = gathered.guard.clone();
         let root = &began.root;
-        let mut settled = SettledManifest {
-            manifest,
-            has_moved: false,
-        };
         let mut step = guard.next(SaveAnswer::Gathered(names.clone()));
         loop {
             let answer = match step {
                 SaveStep::PutManifest => {
-                    root.put_manifest(&settled.manifest).await?;
+                    root.put_manifest(&manifest).await?;
                     SaveAnswer::Stored
                 }
                 SaveStep::ReadGc => SaveAnswer::Gc(gc_of(root).await?),
                 SaveStep::CheckIndexed(asked) => {
                     let index = self.index(root).await?;
                     let found = references::named_by_indexed(root, &index, &asked).await;
-                    SaveAnswer::Indexed(found?)
+                    let mut found = found?;
+                    if let Some(donors) = &gathered.donors {
+                        found.append(&mut donors.still_live(&asked).await?);
+                    }
+                    SaveAnswer::Indexed(found)
                 }
-                SaveStep::StoreAnew(moves) => {
-                    self.store_anew(began, &mut settled, &moves).await?;
-                    SaveAnswer::Stored
-                }
-                SaveStep::Publish => return Ok(settled),
+                // Begun again, the save reads `gc.json` before it names anything, and stores what must be stored anew: its
+                // files, and the list that leads to them, whose chunks no replacement here would have judged.
+                SaveStep::StoreAnew(_) => return Err(Error::SaveGaveUp(OVERTAKEN)),
+                SaveStep::Publish => return Ok(manifest),
                 SaveStep::GiveUp(why) => return Err(Error::SaveGaveUp(words(why))),
                 SaveStep::Gather => SaveAnswer::Gathered(names.clone()),
             };
             step = guard.next(answer);
         }
-    }
-
-    /// Stores chunks under new names and rewrites the list, under a snapshot id that was never used.
-    async fn store_anew(
-        self,
-        began: &SaveBasis,
-        settled: &mut SettledManifest,
-        moves: &[Replacement],
-    ) -> Result<(), Error> {
-        let root = &began.root;
-        let batch = self.rng.op_id();
-        for one in moves {
-            let Some(bytes) = root.chunk(&one.from).await? else {
-                return Err(Error::SaveGaveUp(
-                    "a sweep took a chunk that it was about to use; run it again",
-                ));
-            };
-            root.stage_chunk(batch, &one.to, bytes).await?;
-        }
-        root.commit(batch).await?;
-        let list = references::list_of(&settled.manifest)?;
-        let guard = SaveGuard::after(gc_of(root).await?);
-        let storing = Arc::new(Storing::new(root.clone(), self.rng.op_id(), guard));
-        let (sink, source) = (storing.clone(), ChunkFetcher::new(root.clone()));
-        let map: BTreeMap<_, _> = moves.iter().map(|one| (one.from, one.to)).collect();
-        let level = began.repo.compression.level;
-        let list = bridge::blocking(move || relocate(&list, &map, &*sink, level, &source)).await?;
-        storing.finish().await?;
-        settled.has_moved = true;
-        settled.manifest.set_list(&list);
-        settled.manifest.snapshot_id = self.new_snapshot_id(root);
-        Ok(())
     }
 
     async fn publish(
@@ -342,3 +301,6 @@ fn words(why: GaveUp) -> &'static str {
         GaveUp::Outrun => "sweeps were faster again and again; run it again when they are over",
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -312,6 +312,7 @@ fn read_hint(error: &ReadError) -> Option<String> {
             "nothing was published over it and gc leaves it alone; put latest.json back from the bucket's versions or a copy"
                 .to_owned(),
         ),
+        ReadError::Foreign(_) => Some("use a newer build of stasis; nothing was removed".to_owned()),
         _ => Some("nothing was overwritten; look at the document, or restore it from the bucket's versions".to_owned()),
     }
 }

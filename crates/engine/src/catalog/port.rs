@@ -10,6 +10,7 @@ use stasis_model::protocol::gc::{ChunkName, GcEpoch, SaveGuard};
 use stasis_store::bucket::BucketError;
 use stasis_store::documents::roots::Root;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
@@ -55,15 +56,17 @@ impl ChunkSource for ChunkFetcher {
     }
 }
 
+/// Says under which name somebody else has some bytes, so that they need not be stored again.
+type Lend = dyn Fn(&ChunkDigest) -> Option<ChunkName> + Send + Sync;
+
 /// Stores the chunks of one save.
-#[derive(Debug)]
 pub(crate) struct Storing {
     root: Root,
     crossing: Crossing,
     batch: OpId,
     guard: SaveGuard,
     /// Names that were given out in this save.
-    placed: Mutex<HashSet<ChunkName>>,
+    given: Mutex<HashSet<ChunkName>>,
     /// Chunks that are known to be damaged: whoever has their bytes stores them again.
     damaged: HashSet<ChunkName>,
     /// Nothing was ever saved here, so that nothing need be looked for.
@@ -76,8 +79,16 @@ pub(crate) struct Storing {
     listed: Mutex<Option<HashSet<ChunkName>>>,
     /// Whether a chunk was found that another save may not have made durable yet.
     has_found: AtomicBool,
+    /// Where chunks may be borrowed.
+    lend: Option<Box<Lend>>,
     permits: Arc<Semaphore>,
     flights: Mutex<Vec<JoinHandle<Result<(), ChunkError>>>>,
+}
+
+impl fmt::Debug for Storing {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Storing({:?}, {})", self.root, self.batch)
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -92,13 +103,14 @@ impl Storing {
             crossing: Crossing::here(),
             batch,
             guard,
-            placed: Mutex::default(),
+            given: Mutex::default(),
             damaged: HashSet::new(),
             is_empty: false,
             is_near: false,
             looked: Mutex::default(),
             listed: Mutex::default(),
             has_found: AtomicBool::new(false),
+            lend: None,
             permits: Arc::new(Semaphore::new(IN_FLIGHT)),
             flights: Mutex::default(),
         }
@@ -121,6 +133,18 @@ impl Storing {
         self
     }
 
+    /// Says where chunks may be borrowed that are not known.
+    pub(crate) fn borrowing(mut self, lend: Option<Box<Lend>>) -> Self {
+        self.lend = lend;
+        self
+    }
+
+    /// The name under which somebody else has these bytes, if it is not condemned.
+    fn borrowed(&self, digest: ChunkDigest) -> Option<ChunkName> {
+        let lent = self.lend.as_ref()?(&digest)?;
+        (self.guard.place(digest, Some(lent)) == lent).then_some(lent)
+    }
+
     /// Chunks that are known to be damaged.
     pub(crate) fn damaged(&self) -> &HashSet<ChunkName> {
         &self.damaged
@@ -128,7 +152,7 @@ impl Storing {
 
     /// The chunks that were damaged and have been stored again.
     pub(crate) fn healed(&self) -> Vec<ChunkName> {
-        let (placed, found) = (lock(&self.placed), self.found_damaged());
+        let (placed, found) = (lock(&self.given), self.found_damaged());
         let all: HashSet<&ChunkName> = self.damaged.iter().chain(&found).collect();
         let healed = all.into_iter().filter(|name| placed.contains(*name));
         healed.copied().collect()
@@ -136,7 +160,7 @@ impl Storing {
 
     /// The chunks that were found damaged or missing meanwhile, and could not be stored again.
     pub(crate) fn unhealed(&self) -> BTreeSet<ChunkName> {
-        let placed = lock(&self.placed);
+        let placed = lock(&self.given);
         let found = self.found_damaged().into_iter();
         found.filter(|name| !placed.contains(name)).collect()
     }
@@ -167,7 +191,9 @@ impl Storing {
     }
 
     fn is_there(&self, name: &ChunkName) -> Result<bool, ChunkError> {
-        if !self.is_near && lock(&self.looked).len() >= ASKED_SINGLY {
+        // A pool that others share may have any number of chunks.
+        let is_listed = !self.is_near && self.root.layout().is_alone();
+        if is_listed && lock(&self.looked).len() >= ASKED_SINGLY {
             let mut listed = lock(&self.listed);
             if listed.is_none() {
                 let found = self.crossing.wait(self.root.chunks());
@@ -181,6 +207,32 @@ impl Storing {
         }
         let found = self.crossing.wait(self.root.has_chunk(name));
         moved(*name, found)
+    }
+
+    /// Gives a chunk its name, and says whether it has to be stored; what is known of it was named by a snapshot.
+    fn placed(
+        &self,
+        digest: ChunkDigest,
+        known: Option<ChunkName>,
+    ) -> Result<PlacedChunk, ChunkError> {
+        let name = self.guard.place(digest, known);
+        let is_damaged = self.damaged.contains(&name);
+        let is_first = lock(&self.given).insert(name);
+        let is_stored = if !is_first {
+            true
+        } else if is_damaged || self.is_empty {
+            false
+        } else {
+            // We have its bytes: what is missing or damaged is stored again. A chunk that no snapshot of ours has may be
+            // absent without being missed; if it lies there, it may not be durable yet.
+            let is_ours = known == Some(name);
+            let found =
+                (is_ours || self.is_there(&name)?) && self.look_at(&name, ChunkLook::Whole)?;
+            self.has_found
+                .fetch_or(found && !is_ours, Ordering::Relaxed);
+            found
+        };
+        Ok(PlacedChunk { name, is_stored })
     }
 
     /// Waits until everything that was put is durable.
@@ -202,7 +254,7 @@ impl Storing {
         if durable.is_ok() && self.has_found.load(Ordering::Relaxed) {
             durable = self.root.sync().await;
         }
-        let first = lock(&self.placed).iter().next().copied();
+        let first = lock(&self.given).iter().next().copied();
         let name = first.unwrap_or(ChunkName::new(ChunkDigest::of(b""), GcEpoch::FIRST));
         moved(name, durable)
     }
@@ -242,24 +294,7 @@ impl ChunkSink for Storing {
         digest: ChunkDigest,
         known: Option<ChunkName>,
     ) -> Result<PlacedChunk, ChunkError> {
-        let name = self.guard.place(digest, known);
-        let is_damaged = self.damaged.contains(&name);
-        let is_first = lock(&self.placed).insert(name);
-        let is_stored = if !is_first {
-            true
-        } else if is_damaged || self.is_empty {
-            false
-        } else {
-            // We have its bytes: what is missing or damaged is stored again. A chunk that no snapshot of ours has may be
-            // absent without being missed; if it lies there, it may not be durable yet.
-            let is_ours = known == Some(name);
-            let found =
-                (is_ours || self.is_there(&name)?) && self.look_at(&name, ChunkLook::Whole)?;
-            self.has_found
-                .fetch_or(found && !is_ours, Ordering::Relaxed);
-            found
-        };
-        Ok(PlacedChunk { name, is_stored })
+        self.placed(digest, known.or_else(|| self.borrowed(digest)))
     }
 
     fn place_list(
@@ -267,8 +302,9 @@ impl ChunkSink for Storing {
         digest: ChunkDigest,
         known: Option<ChunkName>,
     ) -> Result<PlacedChunk, ChunkError> {
-        let is_ours = lock(&self.placed).contains(&self.guard.place(digest, known));
-        let mut placed = self.place(digest, known)?;
+        // Nobody else has the list of this very tree, so that no donor is asked for one.
+        let is_ours = lock(&self.given).contains(&self.guard.place(digest, known));
+        let mut placed = self.placed(digest, known)?;
         // What is near was read when it was placed.
         if placed.is_stored && !is_ours && !self.is_near {
             let found = self.crossing.wait(self.root.chunk(&placed.name));
@@ -279,7 +315,7 @@ impl ChunkSink for Storing {
     }
 
     fn holds(&self, name: &ChunkName, look: ChunkLook) -> Result<bool, ChunkError> {
-        if lock(&self.placed).contains(name) {
+        if lock(&self.given).contains(name) {
             return Ok(true);
         }
         if self.damaged.contains(name) {

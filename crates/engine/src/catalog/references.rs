@@ -100,7 +100,7 @@ impl From<BucketError> for Unread {
     }
 }
 
-/// Which of `asked` the manifests of a root name, published or not, but for those that are `going`.
+/// Which of `asked` the manifests of a pool name, of all subjects, published or not, but for those that are `going`.
 ///
 /// A manifest that the index leads to and that is missing, or is not what the index says, is unreadable: what it names
 /// is not known. One that the index does not lead to and that is not there any more names nothing.
@@ -109,13 +109,17 @@ pub(crate) async fn named_by_all(
     going: &[SnapshotId],
     asked: &Names,
 ) -> Result<Names, Unread> {
-    let index = root.index().await?;
-    let index = index.map_or_else(SnapshotIndex::empty, |found| found.value);
-    let listed = root.manifest_ids().await?;
-    let indexed = index.snapshots().map(|(_, one)| one.id.clone());
-    let mut ids: BTreeSet<SnapshotId> = listed.into_iter().chain(indexed).collect();
-    ids.retain(|id| !going.contains(id));
-    named_by(root, &index, ids, asked).await
+    let mut named = Names::new();
+    for root in root.pool_roots().await? {
+        let index = root.index().await?;
+        let index = index.map_or_else(SnapshotIndex::empty, |found| found.value);
+        let listed = root.manifest_ids().await?;
+        let indexed = index.snapshots().map(|(_, one)| one.id.clone());
+        let mut ids: BTreeSet<SnapshotId> = listed.into_iter().chain(indexed).collect();
+        ids.retain(|id| !going.contains(id));
+        named.append(&mut named_by(&root, &index, ids, asked).await?);
+    }
+    Ok(named)
 }
 
 /// Which of `asked` the snapshots of an index name.

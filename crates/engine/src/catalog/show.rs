@@ -215,12 +215,15 @@ impl DirRepo<'_> {
         self.settings(&root).await?;
         let index = self.index(&root).await?;
         let mut used = References::default();
-        for id in root.manifest_ids().await? {
-            if index.tombstones.contains_key(&id) {
-                continue;
-            }
-            if let Some((manifest, _)) = root.manifest(&id).await? {
-                used = references::add_manifest(&root, manifest, used).await?;
+        for root in root.pool_roots().await? {
+            let index = self.index(&root).await?;
+            for id in root.manifest_ids().await? {
+                if index.tombstones.contains_key(&id) {
+                    continue;
+                }
+                if let Some((manifest, _)) = root.manifest(&id).await? {
+                    used = references::add_manifest(&root, manifest, used).await?;
+                }
             }
         }
         let chunks = root.chunks().await?;

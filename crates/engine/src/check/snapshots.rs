@@ -27,7 +27,8 @@ use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::list::{FileContent, StoredChunk};
 use stasis_store::documents::roots::Root;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use stasis_store::layout::Prefix;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 /// How many hurt files are named for one damaged thing.
@@ -37,7 +38,7 @@ const NAMED: usize = 100;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct RepoDamage {
-    /// The root it belongs to, as `projects/TENANT/PROJECT`; empty for a repository and for a project's own store.
+    /// The root it belongs to, as `subjects/TENANT/dir/NAME`; empty for a repository and for a project's own store.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub root: String,
     /// A document, a chunk, a snapshot's metadata or its list.
@@ -76,7 +77,7 @@ impl RepoDamage {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct CheckedRoot {
-    /// Where it lies in the store: `projects/TENANT/PROJECT`, or nothing for the store's own root.
+    /// Where it lies in the store: `subjects/TENANT/dir/NAME`, or nothing for the store's own root.
     pub root: String,
     /// Its snapshots.
     pub snapshots: u64,
@@ -120,6 +121,43 @@ struct Needs {
     spoiled: BTreeMap<ChunkName, SnapshotId>,
 }
 
+/// A check under way.
+struct Checking {
+    /// Where chunks are counted that are read; none when none is.
+    read_data: Option<Arc<Progress>>,
+    checked: RepoChecked,
+    pool: PoolSeen,
+}
+
+/// What was seen of a pool, which the next subject may share.
+#[derive(Default)]
+struct PoolSeen {
+    /// Which one.
+    chunks: Option<Prefix>,
+    /// The chunks in it, with their sizes.
+    stored: HashMap<ChunkName, u64>,
+    /// Those that a snapshot needs.
+    needed: HashSet<StoredChunk>,
+    /// What is wrong with those that were read and are not what they should be.
+    bad: BTreeMap<ChunkName, String>,
+}
+
+impl PoolSeen {
+    /// Looks at the pool of a root, unless the root before lies in it too.
+    async fn look(&mut self, root: &Root) -> Result<(), Error> {
+        let chunks = Some(root.layout().chunks());
+        if self.chunks != chunks {
+            let stored = root.chunks().await?.into_iter().collect();
+            *self = Self {
+                chunks,
+                stored,
+                ..Self::default()
+            };
+        }
+        Ok(())
+    }
+}
+
 impl DirRepo<'_> {
     /// Checks every root of the store, or the one that this engine is rooted in.
     pub async fn check(
@@ -128,18 +166,21 @@ impl DirRepo<'_> {
         progress: Arc<Progress>,
     ) -> Result<RepoChecked, Error> {
         let started = self.clock.uptime();
-        let mut checked = RepoChecked {
-            marked: true,
-            ..RepoChecked::default()
+        let mut checking = Checking {
+            read_data: read_data.then_some(progress),
+            checked: RepoChecked {
+                marked: true,
+                ..RepoChecked::default()
+            },
+            pool: PoolSeen::default(),
         };
         for layout in self.roots().await? {
             let name = layout.name().trim_end_matches('/').to_owned();
             let engine = self.rooted(layout);
-            let (snapshots, damaged) = (checked.snapshots, checked.damage.len());
-            let read_only = engine
-                .dirs()
-                .check_root(read_data, &progress, &mut checked)
-                .await?;
+            let before = &checking.checked;
+            let (snapshots, damaged) = (before.snapshots, before.damage.len());
+            let read_only = engine.dirs().check_root(&mut checking).await?;
+            let checked = &mut checking.checked;
             for one in &mut checked.damage[damaged..] {
                 one.root.clone_from(&name);
             }
@@ -150,19 +191,16 @@ impl DirRepo<'_> {
                 read_only,
             });
         }
+        let mut checked = checking.checked;
         checked.marked &= !checked.damage.is_empty();
         checked.elapsed_ms = self.elapsed_ms(started);
         Ok(checked)
     }
 
     /// Checks one root; says why it cannot be saved to, if only that is so.
-    async fn check_root(
-        self,
-        read_data: bool,
-        progress: &Arc<Progress>,
-        checked: &mut RepoChecked,
-    ) -> Result<Option<String>, Error> {
+    async fn check_root(self, checking: &mut Checking) -> Result<Option<String>, Error> {
         let root = self.root();
+        let checked = &mut checking.checked;
         let mut read_only = None;
         match self.settings(&root).await {
             Ok(repo) => read_only = repo.check_writable().err().map(|error| error_chain(&error)),
@@ -179,13 +217,11 @@ impl DirRepo<'_> {
             }
         };
         checked.damage.extend(lost_heads(&index));
-        let needs = self.needs(&root, &index).await?;
-        let bad = self
-            .bad_chunks(&root, &needs, read_data.then_some(progress), checked)
-            .await?;
         checked.snapshots += index.snapshots().count() as u64;
-        checked.chunks += needs.by_chunk.len() as u64;
-        self.tell_damage(&root, needs, bad, checked).await?;
+        let needs = self.needs(&root, &index).await?;
+        let bad = self.bad_chunks(&root, &needs, checking).await?;
+        self.tell_damage(&root, needs, bad, &mut checking.checked)
+            .await?;
         Ok(read_only)
     }
 
@@ -194,20 +230,26 @@ impl DirRepo<'_> {
         self,
         root: &Root,
         needs: &Needs,
-        read_data: Option<&Arc<Progress>>,
-        checked: &mut RepoChecked,
+        checking: &mut Checking,
     ) -> Result<BTreeMap<ChunkName, String>, Error> {
+        let Checking { checked, pool, .. } = checking;
+        pool.look(root).await?;
         let mut bad: BTreeMap<ChunkName, String> = BTreeMap::new();
-        let stored: HashMap<ChunkName, u64> = root.chunks().await?.into_iter().collect();
         let needed: BTreeSet<ChunkName> = needs.by_chunk.keys().map(|chunk| chunk.name).collect();
         for name in &needed {
-            match stored.get(name) {
+            match pool.stored.get(name) {
+                // One that was stored since the pool was listed is not missing.
+                None if root.has_chunk(name).await? => None,
                 None => bad.insert(*name, "is missing".to_owned()),
                 Some(size) if *size <= HEADER as u64 => bad.insert(*name, "is empty".to_owned()),
                 Some(_) => None,
             };
         }
-        let Some(progress) = read_data else {
+        // What another subject of the pool needs too was counted, and read, with that one.
+        let chunks = needs.by_chunk.keys().copied();
+        let new: Vec<StoredChunk> = chunks.filter(|chunk| pool.needed.insert(*chunk)).collect();
+        checked.chunks += new.len() as u64;
+        let Some(progress) = &checking.read_data else {
             for name in root.quarantined().await? {
                 if needed.contains(&name) {
                     let why = "was found damaged, and no save that has its bytes was made since";
@@ -216,16 +258,18 @@ impl DirRepo<'_> {
             }
             return Ok(bad);
         };
-        let there: Vec<(StoredChunk, u64)> = needs
-            .by_chunk
-            .keys()
-            .filter_map(|chunk| stored.get(&chunk.name).map(|size| (*chunk, *size)))
+        let there: Vec<(StoredChunk, u64)> = new
+            .into_iter()
+            .filter_map(|chunk| pool.stored.get(&chunk.name).map(|size| (chunk, *size)))
             .collect();
         let bytes = there.iter().map(|(_, size)| size).sum();
         checked.chunks_read += there.len() as u64;
         checked.bytes_read += bytes;
         progress.expect(there.len() as u64, bytes);
-        bad.extend(self.read_chunks(root, there, progress.clone()).await?);
+        let read = self.read_chunks(root, there, progress.clone()).await?;
+        pool.bad.extend(read);
+        let own = pool.bad.iter().filter(|(name, _)| needed.contains(*name));
+        bad.extend(own.map(|(name, why)| (*name, why.clone())));
         Ok(bad)
     }
 

@@ -2,6 +2,7 @@
 
 use super::command::{RepoSave, SaveOverlay, VolumeFacts};
 use super::databases::{DamagedDatabases, LiveDatabases};
+use super::donors::Donors;
 use crate::bridge;
 use crate::catalog::port::{ChunkFetcher, Storing};
 use crate::catalog::{OpenedSnapshot, ensure_writable};
@@ -11,11 +12,11 @@ use stasis_disk::form::chunked::list_cache::ListCacheKey;
 use stasis_disk::form::chunked::save::{self, Parent, SaveParts, SaveSettings, Saved};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::{self, WalkSettings};
-use stasis_model::digest::{StoreDigest, TreeDigest};
+use stasis_model::digest::{ChunkDigest, StoreDigest, TreeDigest};
 use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::{Consistency, DatabaseManifest, RepoDocument, SnapshotIndex};
 use stasis_model::id::SnapshotId;
-use stasis_model::protocol::gc::{GcState, SaveAnswer, SaveGuard};
+use stasis_model::protocol::gc::{GcEpoch, GcState, SaveAnswer, SaveGuard};
 use stasis_model::tree::EntryPath;
 use stasis_store::documents::roots::Root;
 use stasis_store::location::StoreLocation;
@@ -57,6 +58,8 @@ pub(crate) struct GatheredTree {
     pub(super) began: SaveBasis,
     pub(super) guard: SaveGuard,
     pub(super) storing: Arc<Storing>,
+    /// Who has lent chunks, if anybody may have.
+    pub(super) donors: Option<Arc<Donors>>,
     pub(super) saved: Saved,
     pub(super) damaged: DamagedDatabases,
     pub(super) started: Duration,
@@ -97,12 +100,20 @@ impl DirRepo<'_> {
         ensure_writable(&repo)?;
         let mut guard = SaveGuard::new();
         let _ = guard.next(SaveAnswer::Begin);
-        let _ = guard.next(SaveAnswer::Gc(gc_of(&root).await?));
+        let gc = gc_of(&root).await?;
+        // As long as nothing was swept, a chunk that anybody has is found by its name.
+        let may_borrow = gc.epoch != GcEpoch::FIRST && !root.layout().is_alone();
+        let _ = guard.next(SaveAnswer::Gc(gc));
         let began = SaveBasis {
             ignores,
             ..self.begin(root, repo, &command).await?
         };
-        let storing = self.storing(&began, &guard).await?;
+        let donors = may_borrow.then(|| {
+            let (engine, is_first) = (self.engine.clone(), began.parent.is_none());
+            let donors = Donors::new(engine, began.root.clone(), began.repo.clone(), is_first);
+            Arc::new(donors)
+        });
+        let storing = self.storing(&began, &guard, donors.clone()).await?;
         let live = self.live_databases(&command);
         let damaged = live.damaged.clone();
         let settings = self.save_settings(&command, &began).await;
@@ -122,6 +133,7 @@ impl DirRepo<'_> {
             began,
             guard,
             storing,
+            donors,
             saved,
             damaged,
             started,
@@ -182,8 +194,13 @@ impl DirRepo<'_> {
         })
     }
 
-    async fn storing(self, began: &SaveBasis, guard: &SaveGuard) -> Result<Arc<Storing>, Error> {
-        let is_empty = began.index.subjects.is_empty();
+    async fn storing(
+        self,
+        began: &SaveBasis,
+        guard: &SaveGuard,
+        donors: Option<Arc<Donors>>,
+    ) -> Result<Arc<Storing>, Error> {
+        let is_empty = began.root.layout().is_alone() && began.index.subjects.is_empty();
         let damaged = if is_empty {
             Vec::new()
         } else {
@@ -192,7 +209,11 @@ impl DirRepo<'_> {
         let batch = self.rng.op_id();
         let storing = Storing::new(began.root.clone(), batch, guard.clone());
         let is_near = !matches!(self.location, StoreLocation::S3(_));
-        Ok(Arc::new(storing.knowing(damaged, is_empty).near(is_near)))
+        let lend = donors.map(|donors| -> Box<dyn Fn(&ChunkDigest) -> _ + Send + Sync> {
+            Box::new(move |digest| donors.find(digest))
+        });
+        let storing = storing.knowing(damaged, is_empty).near(is_near);
+        Ok(Arc::new(storing.borrowing(lend)))
     }
 
     async fn save_settings(self, command: &RepoSave, began: &SaveBasis) -> SaveSettings {

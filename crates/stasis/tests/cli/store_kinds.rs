@@ -55,17 +55,24 @@ impl Stored {
         write(&self.tree(), path, bytes);
     }
 
-    /// Where the documents and chunks lie.
+    /// Where the index and the metadata of its snapshots lie.
     pub(crate) fn root(&self) -> PathBuf {
         match self.kind {
             Kind::Repository => self.session.object(""),
             Kind::Project => self.at("shop/state"),
             Kind::Everyday => {
-                let all = self.session.object("projects/default");
+                let all = self.session.object("subjects/default/dir");
                 let mut roots = names(&all).into_iter().map(|name| all.join(name));
-                let root = roots.find(|root| root.join("repo.json").exists());
-                root.expect("something was saved")
+                roots.next().expect("something was saved")
             }
+        }
+    }
+
+    /// Where the chunks lie, and what says how they are cut and swept.
+    pub(crate) fn pool(&self) -> PathBuf {
+        match self.kind {
+            Kind::Repository | Kind::Project => self.root(),
+            Kind::Everyday => self.session.object("pools/default"),
         }
     }
 
@@ -147,7 +154,7 @@ impl Stored {
 
     /// All stored chunks.
     pub(crate) fn chunks(&self) -> Vec<PathBuf> {
-        let all = self.root().join("chunks");
+        let all = self.pool().join("chunks");
         let directories = names(&all).into_iter().map(|name| all.join(name));
         let inner = |directory: PathBuf| {
             let names = names(&directory).into_iter();

@@ -107,13 +107,17 @@ const CASES: &[Case] = &[
     ("index cut", |v| cut(&v.root.join("index.json")), true),
     (
         "repo.json removed",
-        |v| remove(&v.root.join("repo.json")),
+        |v| remove(&v.stored.pool().join("repo.json")),
         true,
     ),
-    ("repo.json cut", |v| cut(&v.root.join("repo.json")), true),
+    (
+        "repo.json cut",
+        |v| cut(&v.stored.pool().join("repo.json")),
+        true,
+    ),
     (
         "garbage in gc.json",
-        |v| fs::write(v.root.join("gc.json"), "garbage").unwrap(),
+        |v| fs::write(v.stored.pool().join("gc.json"), "garbage").unwrap(),
         true,
     ),
     (

@@ -89,6 +89,9 @@ pub enum ReadError {
         #[source]
         source: BadDocument,
     },
+    /// It belongs to a kind of subject that this build does not know, so that what it needs is not known either.
+    #[error("this build does not know what `{0}` is: a newer one may have made it")]
+    Foreign(Key),
     /// There is no pointer, though there must have been one.
     #[error("`{key}` is missing, though {evidence}")]
     PointerLost {
@@ -136,7 +139,8 @@ impl Kinded for ReadError {
         match self {
             Self::Bucket(error) => Kinded::kind(error),
             Self::NoManifest(_) => ErrorKind::NotFound,
-            Self::UnfitManifest {
+            Self::Foreign(_)
+            | Self::UnfitManifest {
                 source: UnfitManifest::Feature(_),
                 ..
             } => ErrorKind::Invalid,

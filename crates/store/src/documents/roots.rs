@@ -1,10 +1,10 @@
-//! Chunked roots: the documents and chunks of one repository.
+//! Chunked roots: the documents of one subject, and the pool that its chunks lie in.
 //!
 //! Only moves bytes; what may be written when is decided by the model's rules and carried out by whoever calls.
 
 use crate::bucket::{Bucket, BucketError, BucketErrorKind, Listed, Swap, objects};
 use crate::documents::lineages::{ReadError, read};
-use crate::layout::{ChunkRoot, Key};
+use crate::layout::{ChunkRoot, Key, Prefix};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use stasis_model::digest::ManifestDigest;
@@ -12,7 +12,7 @@ use stasis_model::failure::{ErrorKind, Kinded};
 use stasis_model::format::chunk::HEADER;
 use stasis_model::format::document::{self, Document, Version, Versioned};
 use stasis_model::format::manifest::{IndexRefusal, RepoDocument, SnapshotIndex, SnapshotManifest};
-use stasis_model::id::{OpId, SnapshotId};
+use stasis_model::id::{OpId, SnapshotId, TenantId};
 use stasis_model::protocol::gc::{ChunkName, GcState, Names};
 use stasis_model::protocol::operation::{OperationFate, UnknownIndexWrite};
 use stasis_model::tree::chunking::CHUNK_MAX;
@@ -79,6 +79,12 @@ impl Root {
         Self { bucket, root }
     }
 
+    /// Another root in the same store.
+    #[must_use = "the root itself is not changed"]
+    pub fn beside(&self, root: ChunkRoot) -> Self {
+        Self::new(self.bucket.clone(), root)
+    }
+
     /// Where things lie.
     pub fn layout(&self) -> &ChunkRoot {
         &self.root
@@ -90,9 +96,9 @@ impl Root {
         Ok(found.map(|found| found.value))
     }
 
-    /// Makes the root; `Lost` when it is there already.
+    /// Makes the root; `Lost` when its pool is there already.
     ///
-    /// The index comes first: a root that has its `repo.json` and no index has lost it.
+    /// The index comes first: metadata without one, or a pool of its own without one, have lost it.
     pub async fn init(&self, repo: &RepoDocument) -> Result<Swap, BucketError> {
         let _ = self.swap_index(None, &SnapshotIndex::empty()).await?;
         if !self.bucket.exists(&self.root.index()).await? {
@@ -100,6 +106,28 @@ impl Root {
         }
         let body = document::render(repo).into();
         self.bucket.create(&self.root.repo_json(), body).await
+    }
+
+    /// Whether anything was ever stored in its pool, be it by another subject.
+    pub async fn has_pool(&self) -> Result<bool, BucketError> {
+        let some = self.bucket.list(&self.root.chunks(), None, 1).await?;
+        Ok(!some.is_empty() || self.bucket.exists(&self.root.gc()).await?)
+    }
+
+    /// Every root whose chunks lie in the same pool, this one among them.
+    ///
+    /// Whoever asks wants to know which chunks are needed. What cannot be understood is an error, therefore: a newer build
+    /// may keep snapshots of a kind that this one does not know.
+    pub async fn pool_roots(&self) -> Result<Vec<Self>, ReadError> {
+        if self.root.is_alone() {
+            return Ok(vec![self.clone()]);
+        }
+        let mut roots = subjects(&self.bucket, &self.root.pool_subjects()).await?;
+        if !roots.contains(&self.root) {
+            roots.push(self.root.clone());
+        }
+        let roots = roots.into_iter();
+        Ok(roots.map(|root| self.beside(root)).collect())
     }
 
     /// `gc.json`.
@@ -355,20 +383,45 @@ impl Root {
     }
 }
 
-/// Every root of a store: the one at its root, if there is one, and those of projects.
-pub async fn all(bucket: &Arc<dyn Bucket>) -> Result<Vec<ChunkRoot>, BucketError> {
+/// Every root of a store: the one at its root, if there is one, and those of subjects.
+pub async fn all(bucket: &Arc<dyn Bucket>) -> Result<Vec<ChunkRoot>, ReadError> {
     let mut roots = Vec::new();
     let own = ChunkRoot::repo();
     if bucket.exists(&own.repo_json()).await? || bucket.exists(&own.index()).await? {
         roots.push(own);
     }
-    for row in bucket
-        .list(&ChunkRoot::projects(), None, usize::MAX)
-        .await?
-    {
-        match ChunkRoot::project_of(&row.key) {
-            Some(root) if roots.last() != Some(&root) => roots.push(root),
-            _ => {}
+    roots.extend(subjects(bucket, &ChunkRoot::subjects()).await?);
+    Ok(roots)
+}
+
+/// The roots of the directories of a tenant, or of all; subjects of other kinds are passed over.
+pub async fn directories(
+    bucket: &Arc<dyn Bucket>,
+    tenant: Option<&TenantId>,
+) -> Result<Vec<ChunkRoot>, BucketError> {
+    let prefix = tenant.map_or_else(ChunkRoot::subjects, ChunkRoot::directories);
+    let mut listed = std::pin::pin!(objects(&**bucket, &prefix));
+    let mut roots = Vec::new();
+    while let Some(row) = listed.try_next().await? {
+        let root = ChunkRoot::subject_of(&row.key);
+        let new = root.filter(|root| roots.last() != Some(root));
+        roots.extend(new);
+    }
+    Ok(roots)
+}
+
+/// The roots of all subjects of which anything lies there.
+async fn subjects(bucket: &Arc<dyn Bucket>, all: &Prefix) -> Result<Vec<ChunkRoot>, ReadError> {
+    let listed = objects(&**bucket, all);
+    let mut listed = std::pin::pin!(listed);
+    let mut roots = Vec::new();
+    while let Some(row) = listed.try_next().await? {
+        let Some(root) = ChunkRoot::subject_of(&row.key) else {
+            return Err(ReadError::Foreign(row.key));
+        };
+        // In the order of keys, so that those of one subject follow one another.
+        if roots.last() != Some(&root) {
+            roots.push(root);
         }
     }
     Ok(roots)

@@ -6,10 +6,15 @@ use stasis_model::protocol::gc::ChunkName;
 use stasis_model::rng::Rng;
 use stasis_model::time::Timestamp;
 
-/// One chunked root: a repository, or what a kind of subject keeps its snapshots in.
+/// Where the snapshots of one subject lie: its own documents, and the pool that its chunks share with other subjects.
+///
+/// A directory's own state has both in one place, and so has a repository.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ChunkRoot {
-    prefix: String,
+    /// Where the index and the metadata of its snapshots lie.
+    subject: String,
+    /// Where the chunks lie, and what says how they are cut and swept.
+    pool: String,
     naming: Naming,
 }
 
@@ -18,15 +23,23 @@ pub struct ChunkRoot {
 enum Naming {
     /// By chance: `snapshots/<id>.json`
     Plain,
-    /// By an id that tells when they were made: `snapshots/<timestamp>-<id>/metadata.json`
+    /// By an id that tells when they were made, as the files of a subject among others: `snapshots/<id>.json`
     Dated,
+    /// The same, each with a directory of its own: `snapshots/<timestamp>-<id>/metadata.json`
+    State,
 }
+
+/// Everything that subjects keep.
+const SUBJECTS: &str = "subjects/";
+/// The kind of subject that a directory is, in keys.
+const DIR: &str = "dir";
 
 impl ChunkRoot {
     /// A repository, at the root of its store.
     pub fn repo() -> Self {
         Self {
-            prefix: String::new(),
+            subject: String::new(),
+            pool: String::new(),
             naming: Naming::Plain,
         }
     }
@@ -34,39 +47,71 @@ impl ChunkRoot {
     /// A project's own directory, at the root of its store.
     pub fn state() -> Self {
         Self {
-            prefix: String::new(),
-            naming: Naming::Dated,
+            naming: Naming::State,
+            ..Self::repo()
         }
     }
 
-    /// Whether each snapshot has a directory that its time is in the name of.
-    pub fn is_dated(&self) -> bool {
-        self.naming == Naming::Dated
+    /// Whether it has its chunks for itself.
+    pub fn is_alone(&self) -> bool {
+        self.naming != Naming::Dated
     }
 
-    /// A project among others.
+    /// Whether the ids of its snapshots tell when they were made.
+    pub fn is_dated(&self) -> bool {
+        self.naming != Naming::Plain
+    }
+
+    /// A directory among others, whose chunks lie in the pool of its tenant.
     pub fn project(tenant: &TenantId, project: &ProjectId) -> Self {
         Self {
-            prefix: format!("projects/{tenant}/{project}/"),
+            subject: format!("{SUBJECTS}{tenant}/{DIR}/{project}/"),
+            pool: format!("pools/{tenant}/"),
             naming: Naming::Dated,
         }
     }
 
-    /// Everything that projects keep.
-    pub fn projects() -> Prefix {
-        Prefix("projects/".to_owned())
+    /// Everything that subjects keep.
+    pub fn subjects() -> Prefix {
+        Prefix(SUBJECTS.to_owned())
     }
 
-    /// The root of the project that a key belongs to.
-    pub fn project_of(key: &Key) -> Option<Self> {
-        let mut parts = key.as_str().strip_prefix("projects/")?.splitn(3, '/');
-        let (tenant, project, _) = (parts.next()?, parts.next()?, parts.next()?);
-        Some(Self::project(&tenant.parse().ok()?, &project.parse().ok()?))
+    /// Everything that the directories of a tenant keep.
+    pub fn directories(tenant: &TenantId) -> Prefix {
+        Prefix(format!("{SUBJECTS}{tenant}/{DIR}/"))
+    }
+
+    /// Everything that the subjects keep whose chunks lie in the same pool.
+    pub fn pool_subjects(&self) -> Prefix {
+        match self.tenant() {
+            Some(tenant) => Prefix(format!("{SUBJECTS}{tenant}/")),
+            None => Prefix(self.subject.clone()),
+        }
+    }
+
+    fn tenant(&self) -> Option<&str> {
+        self.pool.strip_prefix("pools/")?.strip_suffix('/')
+    }
+
+    /// The directory among others that this is, and whose.
+    pub fn directory(&self) -> Option<(TenantId, ProjectId)> {
+        let inner = self.subject.strip_prefix(SUBJECTS)?.strip_suffix('/')?;
+        let (tenant, rest) = inner.split_once('/')?;
+        let (_, id) = rest.split_once('/').filter(|(kind, _)| *kind == DIR)?;
+        Some((tenant.parse().ok()?, id.parse().ok()?))
+    }
+
+    /// The root of the subject that a key belongs to.
+    pub fn subject_of(key: &Key) -> Option<Self> {
+        let mut parts = key.as_str().strip_prefix(SUBJECTS)?.splitn(4, '/');
+        let (tenant, kind) = (parts.next()?, parts.next()?);
+        let (id, _) = (parts.next()?, parts.next()?);
+        Self::named(&format!("{SUBJECTS}{tenant}/{kind}/{id}/"))
     }
 
     /// What it is called in records: where it lies in its store.
     pub fn name(&self) -> &str {
-        &self.prefix
+        &self.subject
     }
 
     /// The root that is called so; none when nothing can lie there.
@@ -74,46 +119,46 @@ impl ChunkRoot {
         if name.is_empty() {
             return Some(Self::repo());
         }
-        let inner = name.strip_prefix("projects/")?.strip_suffix('/')?;
-        let (tenant, project) = inner.split_once('/')?;
-        Some(Self::project(&tenant.parse().ok()?, &project.parse().ok()?))
+        let claimed = Self {
+            subject: name.to_owned(),
+            ..Self::repo()
+        };
+        let (tenant, id) = claimed.directory()?;
+        Some(Self::project(&tenant, &id))
     }
 
     /// An id for a snapshot that is made now, as its documents are called here.
     pub fn new_id(&self, at: Timestamp, rng: &dyn Rng) -> SnapshotId {
-        match self.naming {
-            Naming::Plain => rng
-                .op_id()
-                .to_string()
-                .parse()
-                .expect("an operation id is a name"),
-            Naming::Dated => {
-                let mut bytes = [0; 16];
-                rng.fill(&mut bytes);
-                SnapshotId::dated(at, bytes)
-            }
+        if !self.is_dated() {
+            let id = rng.op_id().to_string().parse();
+            return id.expect("an operation id is a name");
         }
+        let mut bytes = [0; 16];
+        rng.fill(&mut bytes);
+        SnapshotId::dated(at, bytes)
     }
 
     /// How bytes are cut and stored.
     pub fn repo_json(&self) -> Key {
-        Key(format!("{}repo.json", self.prefix))
+        Key(format!("{}repo.json", self.pool))
     }
 
     /// How far the sweep has come.
     pub fn gc(&self) -> Key {
-        Key(format!("{}gc.json", self.prefix))
+        Key(format!("{}gc.json", self.pool))
     }
 
     /// What leads to every snapshot.
     pub fn index(&self) -> Key {
-        Key(format!("{}index.json", self.prefix))
+        Key(format!("{}index.json", self.subject))
     }
 
-    /// A snapshot's metadata. Its id alone says how that is called, so that whoever opens a root finds what others saved there.
+    /// A snapshot's metadata. Where a store is not shared, its id alone says how that is called, so that whoever opens a
+    /// root finds what others saved there.
     pub fn manifest(&self, id: &SnapshotId) -> Key {
-        let prefix = &self.prefix;
-        Key(match id.moment() {
+        let prefix = &self.subject;
+        let moment = id.moment().filter(|_| self.is_alone());
+        Key(match moment {
             Some(at) => format!("{prefix}snapshots/{}-{id}/metadata.json", at.stamp()),
             None => format!("{prefix}snapshots/{id}.json"),
         })
@@ -121,7 +166,7 @@ impl ChunkRoot {
 
     /// All snapshots' metadata.
     pub fn manifests(&self) -> Prefix {
-        Prefix(format!("{}snapshots/", self.prefix))
+        Prefix(format!("{}snapshots/", self.subject))
     }
 
     /// The snapshot whose metadata this is, if it is one.
@@ -138,14 +183,14 @@ impl ChunkRoot {
     pub fn chunk(&self, name: &ChunkName) -> Key {
         Key(format!(
             "{}chunks/{}/{name}",
-            self.prefix,
+            self.pool,
             &name.digest().prefix()[..2]
         ))
     }
 
     /// All chunks.
     pub fn chunks(&self) -> Prefix {
-        Prefix(format!("{}chunks/", self.prefix))
+        Prefix(format!("{}chunks/", self.pool))
     }
 
     /// The chunk whose key this is, if it is one.
@@ -156,12 +201,12 @@ impl ChunkRoot {
 
     /// Where the damaged bytes of a chunk are kept.
     pub fn quarantined(&self, name: &ChunkName) -> Key {
-        Key(format!("{}quarantine/{name}", self.prefix))
+        Key(format!("{}quarantine/{name}", self.pool))
     }
 
     /// All damaged chunks.
     pub fn quarantine(&self) -> Prefix {
-        Prefix(format!("{}quarantine/", self.prefix))
+        Prefix(format!("{}quarantine/", self.pool))
     }
 }
 
@@ -189,24 +234,45 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_of_a_project_lies_in_a_directory_that_tells_when_it_was_made() {
-        let (tenant, project) = ("acme".parse().unwrap(), "shop".parse().unwrap());
-        let root = ChunkRoot::project(&tenant, &project);
+    fn directories_of_a_tenant_share_a_pool_and_nothing_else() {
+        let tenant = "acme".parse().unwrap();
+        let shop = ChunkRoot::project(&tenant, &"shop".parse().unwrap());
+        let blog = ChunkRoot::project(&tenant, &"blog".parse().unwrap());
+        let id = SnapshotId::dated(Timestamp::from_millis(1_794_706_425_123), [7; 16]);
+
+        let key = shop.manifest(&id);
+
+        let expected = format!("subjects/acme/dir/shop/snapshots/{id}.json");
+        assert_eq!(key.as_str(), expected);
+        assert_eq!(shop.manifest_id(&key), Some(id.clone()));
+        assert_eq!(blog.manifest_id(&key), None);
+        assert_eq!(role(&key), Role::Manifest);
+        assert_eq!(shop.gc(), blog.gc());
+        assert_eq!(shop.gc().as_str(), "pools/acme/gc.json");
+        assert_ne!(shop.index(), blog.index());
+        assert_eq!(ChunkRoot::subject_of(&key), Some(shop.clone()));
+        assert!(key.as_str().starts_with(blog.pool_subjects().as_str()));
+        assert_eq!(ChunkRoot::named(shop.name()), Some(shop.clone()));
+        assert_eq!(ChunkRoot::named("subjects/../dir/x/"), None);
+        assert_eq!(ChunkRoot::named("subjects/acme/future/x/"), None);
+    }
+
+    #[test]
+    fn a_snapshot_in_a_directory_s_own_state_has_a_directory_that_tells_when_it_was_made() {
+        let root = ChunkRoot::state();
         let id = SnapshotId::dated(Timestamp::from_millis(1_794_706_425_123), [7; 16]);
 
         let key = root.manifest(&id);
 
-        let expected = format!("projects/acme/shop/snapshots/20261115T013345Z-{id}/metadata.json");
+        let expected = format!("snapshots/20261115T013345Z-{id}/metadata.json");
         assert_eq!(key.as_str(), expected);
         assert_eq!(root.manifest_id(&key), Some(id.clone()));
         assert_eq!(role(&key), Role::Manifest);
-        let elsewhere = format!("projects/acme/shop/snapshots/20261115T013346Z-{id}/metadata.json");
+        let elsewhere = format!("snapshots/20261115T013346Z-{id}/metadata.json");
         assert_eq!(
             root.manifest_id(&Key::from_listing(&elsewhere).unwrap()),
             None
         );
-        assert_eq!(ChunkRoot::named(root.name()), Some(root.clone()));
-        assert_eq!(ChunkRoot::named("projects/../x/"), None);
         let undated: SnapshotId = "one-by-hand".parse().unwrap();
         assert_eq!(root.manifest_id(&root.manifest(&undated)), Some(undated));
     }

@@ -1,0 +1,271 @@
+//! Subjects that share a pool: what they have in common is stored once, and stays as long as one of them needs it.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests make the directories that they save"
+)]
+
+use super::*;
+use crate::catalog::SnapshotSelector;
+use crate::gc::RepoGc;
+use crate::open::{Engine, LocalDirs};
+use crate::restore::RepoRestore;
+use crate::system::{SystemClock, SystemRng};
+use stasis_model::format::manifest::RepoDocument;
+use stasis_model::id::SubjectName;
+use stasis_model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
+use stasis_model::time::Timestamp;
+use stasis_store::backend::memory::MemoryBucket;
+use stasis_store::bucket::Bucket;
+use stasis_store::layout::Key;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// A bucket, and hosts that save into the pool of one tenant.
+struct World {
+    home: TempDir,
+    bucket: Arc<MemoryBucket>,
+}
+
+/// One subject, as one host sees it.
+struct Saver {
+    engine: Engine,
+    name: SubjectName,
+    tree: PathBuf,
+}
+
+impl World {
+    fn new() -> Self {
+        let (home, bucket) = (tempfile::tempdir().unwrap(), Arc::new(MemoryBucket::new()));
+        Self { home, bucket }
+    }
+
+    async fn subject(&self, host: &str, name: &str) -> Saver {
+        let place = |what: &str| Some(self.home.path().join(host).join(what));
+        let local_dirs = LocalDirs {
+            cache: place("cache"),
+            state: place("state"),
+        };
+        let (clock, rng) = (Arc::new(SystemClock), Arc::new(SystemRng));
+        let bucket: Arc<dyn Bucket> = self.bucket.clone();
+        let engine = Engine::over(bucket, StoreLocation::Memory, local_dirs, clock, rng);
+        let layout = ChunkRoot::project(&"acme".parse().unwrap(), &name.parse().unwrap());
+        let engine = engine.rooted(layout);
+        let settings = RepoDocument::new(Timestamp::from_millis(1), engine.rng.op_id());
+        let _ = engine.dirs().root().init(&settings).await.unwrap();
+        let tree = self.home.path().join(host).join(name);
+        fs::create_dir_all(&tree).unwrap();
+        Saver {
+            engine,
+            name: name.parse().unwrap(),
+            tree,
+        }
+    }
+}
+
+/// So many bytes that nothing else has.
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    std::iter::repeat_with(&mut next)
+        .flatten()
+        .take(length)
+        .collect()
+}
+
+impl Saver {
+    fn write(&self, name: &str, bytes: &[u8]) -> &Self {
+        fs::write(self.tree.join(name), bytes).unwrap();
+        self
+    }
+
+    fn command(&self) -> RepoSave {
+        RepoSave::new(&self.tree, self.name.clone())
+    }
+
+    /// Saves the tree; says how many bytes were stored for that.
+    async fn save(&self) -> u64 {
+        let saved = self.engine.dirs().save(self.command()).await.unwrap();
+        saved.bytes_stored
+    }
+
+    /// Keeps only the newest snapshot, and sweeps the pool.
+    async fn gc(&self) -> Result<crate::gc::RepoCollected, Error> {
+        let keep = Repository {
+            keep_last: Some(1),
+            ..Repository::default()
+        };
+        let command = RepoGc {
+            policy: RetentionPolicy::Repository(keep),
+            name: None,
+            on_doubt: OnDoubt::RefuseAges,
+            dry_run: false,
+        };
+        self.engine.dirs().gc(command).await
+    }
+
+    /// Leaves garbage and sweeps it, so that an epoch ends.
+    async fn end_epoch(&self) {
+        let tree = |seed| self.write("passing", &noise(seed, 200_000));
+        tree(9001);
+        self.save().await;
+        tree(9002);
+        self.save().await;
+        let swept = self.gc().await.unwrap();
+        assert!(swept.chunks_removed > 0, "{swept:?}");
+    }
+
+    /// The newest snapshot, restored elsewhere, is the tree.
+    async fn restores(&self) {
+        let target = self.tree.with_extension("restored");
+        let _ = fs::remove_dir_all(&target);
+        let wanted = SnapshotSelector::new("latest");
+        let restored = self
+            .engine
+            .dirs()
+            .restore(RepoRestore::new(wanted, &target));
+        let _ = restored.await.unwrap();
+        assert_eq!(all(&self.tree), all(&target));
+    }
+
+    async fn is_sound(&self) {
+        let checked = self.engine.dirs().check(true, Arc::default()).await;
+        let checked = checked.unwrap();
+        assert!(checked.damage.is_empty(), "{:?}", checked.damage);
+    }
+}
+
+fn all(tree: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(tree).unwrap();
+    let read = |entry: std::io::Result<fs::DirEntry>| {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        (name, fs::read(entry.path()).unwrap())
+    };
+    entries.map(read).collect()
+}
+
+#[tokio::test]
+async fn what_two_subjects_have_in_common_is_stored_once() {
+    let world = World::new();
+    let (shop, blog) = (
+        world.subject("one", "shop").await,
+        world.subject("two", "blog").await,
+    );
+    shop.write("shared", &noise(1, 3 << 20)).save().await;
+
+    let stored = blog.write("shared", &noise(1, 3 << 20)).save().await;
+
+    assert!(stored < 8 << 10, "{stored}");
+    shop.restores().await;
+    blog.restores().await;
+    blog.is_sound().await;
+}
+
+#[tokio::test]
+async fn a_sweep_by_one_subject_leaves_what_another_one_needs() {
+    let world = World::new();
+    let (shop, blog) = (
+        world.subject("one", "shop").await,
+        world.subject("two", "blog").await,
+    );
+    shop.write("shared", &noise(1, 1 << 20)).save().await;
+    blog.write("own", &noise(2, 1 << 20))
+        .write("shared", &noise(1, 1 << 20))
+        .save()
+        .await;
+    shop.write("shared", &noise(3, 1 << 20)).save().await;
+
+    let swept = shop.gc().await.unwrap();
+
+    assert_eq!(swept.verdicts.iter().filter(|one| !one.kept).count(), 1);
+    blog.is_sound().await;
+    blog.restores().await;
+    shop.restores().await;
+}
+
+#[tokio::test]
+async fn after_a_sweep_a_new_subject_of_this_host_borrows_and_one_of_another_host_does_not() {
+    let world = World::new();
+    let shop = world.subject("one", "shop").await;
+    shop.write("large", &noise(1, 3 << 20)).save().await;
+    shop.end_epoch().await;
+    let here = world.subject("one", "copy").await;
+    let there = world.subject("two", "copy-elsewhere").await;
+
+    let borrowed = here.write("large", &noise(1, 3 << 20)).save().await;
+    let stored = there.write("large", &noise(1, 3 << 20)).save().await;
+
+    assert!(borrowed < 8 << 10, "{borrowed}");
+    assert!(stored > 3 << 20, "{stored}");
+    for saver in [&shop, &here, &there] {
+        saver.restores().await;
+    }
+}
+
+#[tokio::test]
+async fn a_donor_that_goes_while_a_save_is_under_way_is_not_relied_on() {
+    let world = World::new();
+    let shop = world.subject("one", "shop").await;
+    shop.write("large", &noise(1, 3 << 20)).save().await;
+    shop.end_epoch().await;
+    let copy = world.subject("one", "copy").await;
+    copy.write("large", &noise(1, 3 << 20));
+    let gathered = copy
+        .engine
+        .dirs()
+        .save_gather(copy.command())
+        .await
+        .unwrap();
+
+    fs::remove_file(shop.tree.join("large")).unwrap();
+    let mut without = shop.command();
+    without.allow_shrink = true;
+    let _ = shop.engine.dirs().save(without).await.unwrap();
+    assert!(shop.gc().await.unwrap().chunks_removed > 0);
+    let described = copy.engine.dirs().save_describe(gathered).await;
+
+    assert!(matches!(described, Err(Error::SaveGaveUp(_))));
+    copy.save().await;
+    copy.is_sound().await;
+    copy.restores().await;
+}
+
+#[tokio::test]
+async fn a_kind_of_subject_that_this_build_does_not_know_stops_a_sweep() {
+    let world = World::new();
+    let shop = world.subject("one", "shop").await;
+    shop.write("a", &noise(1, 1 << 20)).save().await;
+    shop.write("a", &noise(2, 1 << 20)).save().await;
+    let foreign = Key::from_listing("subjects/acme/future/x/index.json").unwrap();
+    world.bucket.put(&foreign, "{}".into()).await.unwrap();
+    let before = shop.engine.dirs().root().chunks().await.unwrap();
+
+    let refused = shop.gc().await;
+
+    let message = crate::error::error_chain(&refused.unwrap_err());
+    assert!(message.contains("subjects/acme/future/x"), "{message}");
+    let after = shop.engine.dirs().root().chunks().await.unwrap();
+    assert_eq!(before, after);
+}
+
+#[tokio::test]
+async fn a_subject_without_its_index_is_damaged_and_not_empty() {
+    let world = World::new();
+    let shop = world.subject("one", "shop").await;
+    shop.write("a", b"one").save().await;
+    let key = shop.engine.chunk_root.index();
+    world.bucket.delete(&key).await.unwrap();
+
+    let found = shop.engine.dirs().save(shop.command()).await;
+
+    assert!(matches!(found, Err(Error::LostIndex(_))), "{found:?}");
+}
