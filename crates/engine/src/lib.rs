@@ -72,6 +72,7 @@ pub mod restore;
 pub mod result;
 pub mod save;
 mod scratch;
+pub mod subjects;
 pub mod system;
 pub mod tenant;
 pub mod undo;

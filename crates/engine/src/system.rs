@@ -113,15 +113,20 @@ pub fn directory(variable: &str) -> Option<PathBuf> {
 /// How much of a directory's name is kept in an id.
 const LONGEST_NAME: usize = 48;
 
-/// The id of a directory on this host: its name, and what tells it from all others of that name.
-pub(crate) fn directory_id(dir: &Path) -> ProjectId {
-    let name = dir
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
+/// The name of a directory without what cannot be in an id, and short enough for one.
+pub(crate) fn name_for_id(dir: &Path) -> String {
+    let name = dir.file_name().map(std::ffi::OsStr::to_string_lossy);
     let fits = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
     let name: String = name.unwrap_or_default().chars().filter(fits).collect();
-    let name = name.trim_start_matches(['-', '_']);
-    let name = if name.is_empty() { "directory" } else { name };
+    match name.trim_start_matches(['-', '_']) {
+        "" => "directory".to_owned(),
+        name => name.chars().take(LONGEST_NAME).collect(),
+    }
+}
+
+/// The id of a directory on this host: its name, and what tells it from all others of that name.
+pub(crate) fn directory_id(dir: &Path) -> ProjectId {
+    let name = name_for_id(dir);
     let host = ["/etc/machine-id", "/proc/sys/kernel/hostname"]
         .iter()
         .find_map(|path| std::fs::read_to_string(path).ok())
@@ -133,7 +138,6 @@ pub(crate) fn directory_id(dir: &Path) -> ProjectId {
     ]
     .concat();
     let digest = StoreDigest::of(&identity).prefix();
-    let name: String = name.chars().take(LONGEST_NAME).collect();
     format!("{name}-{digest}")
         .parse()
         .expect("letters, digits and a digest are a name")

@@ -13,6 +13,7 @@ mod compare;
 mod dotenv;
 mod home;
 mod init;
+pub(crate) mod known;
 mod restore;
 mod save;
 mod services;
@@ -24,6 +25,7 @@ pub use crate::result::{Moment, ProjectSnapshot, ServiceHookRun};
 pub use compare::{ProjectDiff, TableDiff};
 pub use home::{Declared, FILE, Home};
 pub use init::{FindingKind, ProjectFinding, ProjectInit, ProjectMade, init};
+pub(crate) use known::KnownDirs;
 pub use restore::{KeptDatabase, ProjectRestore, ProjectRestored, SetAsideEntry};
 pub use save::{ProjectSave, ProjectSaved, ProjectStep, StepTaken};
 pub use services::{ServiceState, ServiceStatus};
@@ -34,9 +36,10 @@ pub use upgrade::{ProjectDuplicated, ProjectUpgraded};
 
 use crate::bridge;
 use crate::check;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::open::Engine;
 use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
+use stasis_model::failure::Failure;
 use stasis_model::format::manifest::{Indexed, SnapshotIndex};
 use stasis_model::id::{SnapshotId, SubjectName, TenantId};
 use stasis_model::snapshot_ref::{SnapshotRef, Unresolved};
@@ -109,6 +112,7 @@ impl Project {
 
     /// Makes the project ours alone, or says who is there.
     pub(crate) async fn exclusive(&self, doing: &'static str) -> Result<Option<LockFile>, Error> {
+        self.home.place()?;
         let Some(place) = self.own_place() else {
             return Ok(None);
         };
@@ -125,13 +129,18 @@ impl Project {
         }
     }
 
-    /// Makes the place for its snapshots, if it is not there yet.
+    /// Makes the place for its snapshots, if it is not there yet, and remembers which directory this is.
     pub(crate) async fn ensure_root(&self) -> Result<(), Error> {
+        self.remember().await?;
         let root = self.engine.dirs().root();
-        if root.repo().await?.is_some() {
+        let has_pool = root.repo().await?.is_some();
+        if has_pool && (root.layout().is_alone() || root.index().await?.is_some()) {
             return Ok(());
         }
-        if let lost @ Error::LostRepo(_) = self.engine.dirs().missing(&root).await? {
+        if has_pool {
+            // A subject that is new to its pool; one that has lost its index is told so, and gets no other.
+            self.engine.dirs().index(&root).await?;
+        } else if let lost @ Error::LostRepo(_) = self.engine.dirs().missing(&root).await? {
             return Err(lost);
         }
         self.engine.store().ensure_trusted().await?;
@@ -147,6 +156,28 @@ impl Project {
                 .map(|_| ())
                 .ok_or_else(|| Error::NoRepo(self.engine.location.to_string())),
         }
+    }
+}
+
+impl Project {
+    /// Remembers on this host that the directory is this subject, before anything is saved under its id: a save that was not
+    /// remembered would be followed by one of another subject.
+    async fn remember(&self) -> Result<(), Error> {
+        let state = self.engine.local_dirs.state.as_deref();
+        let Some(state) = state.filter(|_| !self.engine.chunk_root.is_alone()) else {
+            return Ok(());
+        };
+        let (known, id) = (KnownDirs::new(state), self.home.id.clone());
+        let dir = self.home.dir.clone();
+        let other = bridge::blocking(move || known.remember(&id, &dir)).await?;
+        // What its file says is what a declared one is, whatever it was before.
+        if let Some(other) = other.filter(|_| self.home.declared.is_none()) {
+            let said = format!("another process has just saved this directory as `dir:{other}`");
+            let hint = "nothing was saved; run it again";
+            let failure = Failure::of(ErrorKind::Retry, said);
+            return Err(failure.with_hint(hint).into());
+        }
+        Ok(())
     }
 }
 

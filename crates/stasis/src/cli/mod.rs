@@ -34,6 +34,7 @@ mod project;
 mod reference;
 mod repo;
 mod store;
+mod subjects;
 mod tenant;
 mod whole_machine;
 mod workspace;
@@ -97,6 +98,10 @@ enum CliCommand {
     Log(project::LogArgs),
     /// Show what differs between two snapshots of a directory, or between one and what is there now
     Diff(project::DiffArgs),
+    /// List everything that is saved in the store, and where it lies on this machine
+    List(subjects::ListArgs),
+    /// Make a directory of this machine a subject that is in the store already
+    Link(subjects::LinkArgs),
     /// Applications with their databases: save, restore, duplicate, upgrade
     Project(Box<project::ProjectArgs>),
     /// Checkpoints of a working tree: see what changed, go back, undo, fork
@@ -295,6 +300,8 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Restore(restore) => Box::pin(restore.run(&context)).await?,
         CliCommand::Log(log) => log.run(&context).await?,
         CliCommand::Diff(diff) => Box::pin(diff.run(&context)).await?,
+        CliCommand::List(list) => Box::pin(list.run(&context)).await?,
+        CliCommand::Link(link) => Box::pin(link.run(&context)).await?,
         CliCommand::Project(project) => Box::pin(project.run(&context)).await?,
         CliCommand::Workspace(workspace) => Box::pin(workspace.run(&context)).await?,
         CliCommand::Rewind(rewind) => rewind.run(&context).await?,

@@ -18,6 +18,7 @@ use stasis_engine::kind::project::{self, Home, Host};
 use stasis_engine::model::id::{Label, ProjectId, SnapshotId, TenantId};
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::open::StoreLocation;
+use stasis_engine::subjects::DIR_PREFIX;
 use stasis_engine::watchdog;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -197,13 +198,20 @@ impl ProjectSelector {
     }
 
     async fn opened(&self, context: &CliContext, create: bool) -> anyhow::Result<project::Project> {
+        let name = self.project.to_str();
+        if let Some(name) = name.filter(|name| name.starts_with(DIR_PREFIX)) {
+            let engine = context.engine().await?;
+            let home = engine.named_directory(&self.tenant, name).await?;
+            return Ok(engine.project(home, &self.tenant, host(context)?));
+        }
         // As with git, a command without a directory means the project that one stands in.
         let dir = if self.project == Path::new(".") {
             Home::above(&self.project)
         } else {
             self.project.clone()
         };
-        let home = Home::find(&dir).await?;
+        let state = context.environment.local_dirs.state.as_deref();
+        let home = Home::find(&dir, state).await?;
         let location = location(context, &home)?;
         let is_own = home.own_store().map(StoreLocation::File) == Some(location.clone());
         let engine = match context.engine_at(location.clone(), create).await {
@@ -211,13 +219,16 @@ impl ProjectSelector {
             Err(error) if is_own && is_absent(&error) => context.engine_at(location, true).await?,
             opened => opened?,
         };
-        let host = Host {
-            variables: context.environment.variables.clone(),
-            check: spawn()?,
-            watchdog: watchdog::HelperCommand::this_program(&["internal", "watchdog"]),
-        };
-        Ok(engine.project(home, &self.tenant, host))
+        Ok(engine.project(home, &self.tenant, host(context)?))
     }
+}
+
+fn host(context: &CliContext) -> anyhow::Result<Host> {
+    Ok(Host {
+        variables: context.environment.variables.clone(),
+        check: spawn()?,
+        watchdog: watchdog::HelperCommand::this_program(&["internal", "watchdog"]),
+    })
 }
 
 /// Whether a store is not there.

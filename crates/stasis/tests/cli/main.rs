@@ -49,6 +49,7 @@ mod session;
 mod store_kinds;
 mod store_matrix;
 mod store_repair;
+mod subjects;
 mod unknown;
 mod workspace;
 mod workspace_attributes;

@@ -133,7 +133,7 @@ impl Project {
         let opened = self.engine.dirs().open_snapshot(&root, &index, id).await?;
         let dir = match &self.home.declared {
             Some(declared) => declared.current(),
-            None => self.home.dir.clone(),
+            None => self.home.place()?.to_owned(),
         };
         let left_alone = if named.is_empty() {
             self.engine

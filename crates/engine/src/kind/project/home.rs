@@ -1,9 +1,10 @@
 //! What a directory is as a project.
 
+use super::known::{KnownDirs, minted};
 use crate::bridge;
-use crate::error::{Error, OPEN_DIRECTORY, ProjectError, refused};
+use crate::error::{Error, ErrorKind, OPEN_DIRECTORY, ProjectError, refused};
 use crate::system::directory_id;
-use stasis_model::failure::AtPath;
+use stasis_model::failure::{AtPath, Failure};
 use stasis_model::id::ProjectId;
 use stasis_model::project::{Layout, ProjectConfig};
 use std::io;
@@ -58,23 +59,23 @@ impl Declared {
 }
 
 impl Home {
-    /// Looks at a directory.
-    pub async fn find(dir: &Path) -> Result<Self, Error> {
-        let dir = dir.to_owned();
-        bridge::blocking(move || Self::look(&dir)).await
+    /// Looks at a directory. What this host remembers in its state directory says which subject a plain one is.
+    pub async fn find(dir: &Path, state: Option<&Path>) -> Result<Self, Error> {
+        let (dir, state) = (dir.to_owned(), state.map(Path::to_owned));
+        bridge::blocking(move || Self::look(&dir, state.as_deref())).await
     }
 
-    fn look(dir: &Path) -> Result<Self, Error> {
+    fn look(dir: &Path, host: Option<&Path>) -> Result<Self, Error> {
         let asked = dir;
         let dir = match dir.canonicalize() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::gone(dir),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::gone(dir, host),
             found => found.at(OPEN_DIRECTORY, asked)?,
         };
         if !dir.is_dir() {
             return Err(refused(OPEN_DIRECTORY, asked, io::ErrorKind::NotADirectory));
         }
         let Some(text) = read(&dir.join(FILE))? else {
-            let id = directory_id(&dir);
+            let id = plain_id(&dir, host)?;
             let declared = None;
             return Ok(Self { id, dir, declared });
         };
@@ -101,15 +102,46 @@ impl Home {
         })
     }
 
+    /// A directory that is known by its id, and lies at `place` on this host, if it does.
+    pub(crate) async fn named(
+        id: ProjectId,
+        place: Option<PathBuf>,
+        host: Option<&Path>,
+    ) -> Result<Self, Error> {
+        if let Some(place) = place {
+            let home = Self::find(&place, host).await?;
+            if home.id == id {
+                return Ok(home);
+            }
+        }
+        Ok(Self {
+            id,
+            dir: PathBuf::new(),
+            declared: None,
+        })
+    }
+
+    /// Where it lies, for whoever reads or writes it there; one that is on another host only has no such place.
+    pub fn place(&self) -> Result<&Path, Error> {
+        if self.dir.as_os_str().is_empty() {
+            let said = format!("`dir:{}` does not lie on this host", self.id);
+            let hint = "say where to restore it, with --to DIR; `stasis link DIR SUBJECT` makes a directory of this host that subject";
+            return Err(Failure::of(ErrorKind::NotFound, said)
+                .with_hint(hint)
+                .into());
+        }
+        Ok(&self.dir)
+    }
+
     /// A directory that is not there any more has the id that it had.
-    fn gone(dir: &Path) -> Result<Self, Error> {
+    fn gone(dir: &Path, host: Option<&Path>) -> Result<Self, Error> {
         let absolute = std::path::absolute(dir).at(OPEN_DIRECTORY, dir)?;
         let (Some(above), Some(name)) = (absolute.parent(), absolute.file_name()) else {
             return Err(refused(OPEN_DIRECTORY, dir, io::ErrorKind::NotFound));
         };
         let dir = above.canonicalize().at(OPEN_DIRECTORY, dir)?.join(name);
         Ok(Self {
-            id: directory_id(&dir),
+            id: plain_id(&dir, host)?,
             dir,
             declared: None,
         })
@@ -143,6 +175,16 @@ impl Home {
         let plain = || ProjectError::Plain(self.dir.clone());
         Ok(self.declared.as_ref().ok_or_else(plain)?)
     }
+}
+
+/// The id of a directory without a file: the one that it was saved under, else a new one. A host without a place for its state
+/// knows nothing but where it lies.
+pub(super) fn plain_id(dir: &Path, host: Option<&Path>) -> Result<ProjectId, Error> {
+    let Some(host) = host else {
+        return Ok(directory_id(dir));
+    };
+    let known = KnownDirs::new(host).recognise(dir)?;
+    Ok(known.unwrap_or_else(|| minted(dir)))
 }
 
 /// The text of the file; none when there is no such file.
@@ -188,9 +230,9 @@ mod tests {
         }
 
         let [first, again, second] = [
-            Home::find(&a).await.unwrap(),
-            Home::find(&a.join(".")).await.unwrap(),
-            Home::find(&b).await.unwrap(),
+            Home::find(&a, None).await.unwrap(),
+            Home::find(&a.join("."), None).await.unwrap(),
+            Home::find(&b, None).await.unwrap(),
         ];
 
         assert_eq!(first.id, again.id);
@@ -205,10 +247,10 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let dir = place.path().join("notes");
         std::fs::create_dir(&dir).unwrap();
-        let was = Home::find(&dir).await.unwrap();
+        let was = Home::find(&dir, None).await.unwrap();
         std::fs::remove_dir(&dir).unwrap();
 
-        let is = Home::find(&dir).await.unwrap();
+        let is = Home::find(&dir, None).await.unwrap();
 
         assert_eq!(is.id, was.id);
     }
@@ -219,7 +261,7 @@ mod tests {
         let text = "id = \"shop\"\nstate = \"./data/../state\"\n[volumes.main]\nconsistency = \"sqlite\"\n";
         std::fs::write(place.path().join(FILE), text).unwrap();
 
-        let home = Home::find(place.path()).await.unwrap();
+        let home = Home::find(place.path(), None).await.unwrap();
 
         assert_eq!(home.id.as_str(), "shop");
         let state = home.own_store().unwrap();
@@ -231,7 +273,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         std::fs::write(place.path().join(FILE), "id = \"shop\"\nstat = \"hush\"\n").unwrap();
 
-        let error = Home::find(place.path()).await.unwrap_err();
+        let error = Home::find(place.path(), None).await.unwrap_err();
 
         let words = crate::error::error_chain(&error);
         assert!(words.contains("stasis.toml"), "{words}");

@@ -6,9 +6,9 @@
 mod found;
 
 use super::FILE;
+use super::home::plain_id;
 use crate::bridge;
 use crate::error::{Error, OPEN_DIRECTORY, ProjectError};
-use crate::system::directory_id;
 use found::FoundState;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -16,7 +16,7 @@ use stasis_disk::fs::atomic_write;
 use stasis_model::failure::AtPath;
 use stasis_model::id::ProjectId;
 use stasis_model::project::Layout;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use found::{FindingKind, ProjectFinding};
 
@@ -29,6 +29,8 @@ pub struct ProjectInit {
     pub layout: Layout,
     /// Whether only to say what would be written.
     pub dry_run: bool,
+    /// Where this host remembers which directory is which subject.
+    pub state: Option<PathBuf>,
 }
 
 impl Default for ProjectInit {
@@ -37,6 +39,7 @@ impl Default for ProjectInit {
             id: None,
             layout: Layout::InPlace,
             dry_run: false,
+            state: None,
         }
     }
 }
@@ -65,7 +68,7 @@ pub async fn init(dir: &Path, command: ProjectInit) -> Result<ProjectMade, Error
             return Err(ProjectError::Exists(file).into());
         }
         let found = FoundState::look(&dir);
-        let known = directory_id(&dir);
+        let known = plain_id(&dir, command.state.as_deref())?;
         let (id, text) = match command.layout {
             Layout::InPlace => {
                 let id = command.id.unwrap_or_else(|| known.clone());
@@ -137,9 +140,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         application(place.path());
 
-        let was = Home::find(place.path()).await.unwrap();
+        let was = Home::find(place.path(), None).await.unwrap();
         let made = init(place.path(), ProjectInit::default()).await.unwrap();
-        let home = Home::find(place.path()).await.unwrap();
+        let home = Home::find(place.path(), None).await.unwrap();
         let again = init(place.path(), ProjectInit::default()).await;
 
         assert!(!made.text.contains("hush"), "{}", made.text);
@@ -164,7 +167,7 @@ mod tests {
     #[tokio::test]
     async fn an_id_of_the_users_does_not_hide_what_was_saved_before() {
         let place = tempfile::tempdir().unwrap();
-        let was = Home::find(place.path()).await.unwrap();
+        let was = Home::find(place.path(), None).await.unwrap();
         let command = ProjectInit {
             id: Some("shop".parse().unwrap()),
             ..ProjectInit::default()
@@ -172,7 +175,7 @@ mod tests {
 
         init(place.path(), command).await.unwrap();
 
-        let home = Home::find(place.path()).await.unwrap();
+        let home = Home::find(place.path(), None).await.unwrap();
         assert_eq!(home.id, was.id);
         let config = &home.declared.as_ref().unwrap().config;
         assert_eq!(config.id.as_str(), "shop");
@@ -190,7 +193,7 @@ mod tests {
 
         init(place.path(), command).await.unwrap();
 
-        let home = Home::find(place.path()).await.unwrap();
+        let home = Home::find(place.path(), None).await.unwrap();
         assert_eq!(home.id.as_str(), "shop");
         assert_eq!(home.own_store(), Some(home.dir.join("state")));
         assert!(place.path().join("state/current/volumes/shop").is_dir());

@@ -28,7 +28,7 @@ impl SaveArgs {
 /// `stasis restore`
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RestoreArgs {
-    /// The directory
+    /// The directory, or `dir:NAME` as `stasis list` shows it (on another machine: with --to)
     dir: PathBuf,
     /// `latest`, an id or the beginning of one, or a label
     #[arg(default_value = "latest")]
@@ -48,7 +48,7 @@ impl RestoreArgs {
 /// `stasis log`
 #[derive(Debug, Args)]
 pub(in crate::cli) struct LogArgs {
-    /// The directory
+    /// The directory, or `dir:NAME` as `stasis list` shows it
     dir: PathBuf,
 }
 
@@ -63,7 +63,7 @@ impl LogArgs {
 /// `stasis diff`
 #[derive(Debug, Args)]
 pub(in crate::cli) struct DiffArgs {
-    /// The directory
+    /// The directory, or `dir:NAME` as `stasis list` shows it
     dir: PathBuf,
     /// The older snapshot
     #[arg(default_value = "latest")]

@@ -60,6 +60,7 @@ impl ProjectInitArgs {
             id: self.id,
             layout: self.layout.into(),
             dry_run: is_dry,
+            state: context.environment.local_dirs.state.clone(),
         };
         let made = project::init(&which.project, command).await?;
         context.output.result(&made, |made| {

@@ -1,0 +1,167 @@
+//! A directory is one subject: after a move, on another machine, and beside others of its name.
+
+use crate::session::Session;
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+
+/// A directory that was saved once, on a host with a store of its own.
+fn saved(session: &Session, at: &str) -> PathBuf {
+    let dir = session.home().join(at);
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("plan.txt"), "buy milk").unwrap();
+    session.data(0, &["save", dir.to_str().unwrap()]);
+    dir
+}
+
+fn rows(session: &Session) -> Vec<Value> {
+    let listed = session.json(0, &["list"]);
+    listed["items"].as_array().unwrap().clone()
+}
+
+fn subject(session: &Session) -> String {
+    let rows = rows(session);
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    rows[0]["subject"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_directory_that_was_moved_goes_on_where_it_was() {
+    let session = Session::new();
+    let notes = saved(&session, "notes");
+    let name = subject(&session);
+    let moved = session.home().join("elsewhere/journal");
+    fs::create_dir_all(moved.parent().unwrap()).unwrap();
+    fs::rename(&notes, &moved).unwrap();
+
+    let place = moved.to_str().unwrap();
+    let log = session.json(0, &["log", place]);
+    assert_eq!(log.as_array().unwrap().len(), 1, "{log}");
+    fs::write(moved.join("plan.txt"), "buy bread").unwrap();
+    session.data(0, &["save", place]);
+
+    let rows = rows(&session);
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!(rows[0]["subject"], name.as_str());
+    assert_eq!(rows[0]["snapshots"], 2);
+    assert_eq!(
+        rows[0]["dir"],
+        fs::canonicalize(&moved).unwrap().to_str().unwrap()
+    );
+    let oldest = log[0]["snapshot_id"].as_str().unwrap();
+    session.data(0, &["restore", place, oldest]);
+    assert_eq!(
+        fs::read_to_string(moved.join("plan.txt")).unwrap(),
+        "buy milk"
+    );
+}
+
+#[test]
+fn another_machine_finds_restores_and_links_what_a_first_one_saved() {
+    let first = Session::new();
+    let _ = saved(&first, "notes");
+    let store = format!(
+        "file://{}",
+        first.home().join("data/stasis/store").display()
+    );
+    let second = Session::on(&store);
+    let row = rows(&second).remove(0);
+    assert!(row.get("dir").is_none(), "{row}");
+    let name = row["subject"].as_str().unwrap();
+
+    let nowhere = second.run(&["restore", "dir:notes"]);
+    let copy = second.home().join("copy");
+    let to = copy.to_str().unwrap();
+    second.data(0, &["restore", "dir:notes", "--to", to]);
+    let log = second.json(0, &["log", to]);
+    second.data(0, &["link", to, name]);
+    fs::write(copy.join("plan.txt"), "buy bread").unwrap();
+    second.data(0, &["save", to]);
+
+    assert_eq!(nowhere.code, 3, "{}", nowhere.err);
+    assert!(nowhere.err.contains("--to DIR"), "{}", nowhere.err);
+    assert_eq!(
+        log.as_array().unwrap().len(),
+        0,
+        "a copy is no subject by itself"
+    );
+    let row = rows(&first).remove(0);
+    assert_eq!(row["snapshots"], 2);
+    assert_eq!(row["subject"], name);
+    // The first host is told that somebody went on, and has the other's state when it asks.
+    let notes = first.home().join("notes");
+    first.data(0, &["restore", notes.to_str().unwrap()]);
+    assert_eq!(
+        fs::read_to_string(notes.join("plan.txt")).unwrap(),
+        "buy bread"
+    );
+}
+
+#[test]
+fn a_name_that_two_directories_have_is_not_guessed() {
+    let session = Session::new();
+    for at in ["a/notes", "b/notes"] {
+        let _ = saved(&session, at);
+    }
+
+    let several = session.run(&["log", "dir:notes"]);
+    let none = session.run(&["log", "dir:letters"]);
+
+    assert_eq!(several.code, 2, "{}", several.err);
+    for row in rows(&session) {
+        let name = row["subject"].as_str().unwrap();
+        assert!(several.err.contains(name), "{}", several.err);
+        session.data(0, &["log", name]);
+    }
+    assert_eq!(none.code, 3, "{}", none.err);
+    assert!(none.err.contains("stasis list"), "{}", none.err);
+}
+
+#[test]
+fn a_directory_is_linked_to_one_subject_only() {
+    let session = Session::new();
+    let notes = saved(&session, "notes");
+    let letters = saved(&session, "letters");
+
+    let refused = session.run(&["link", letters.to_str().unwrap(), "dir:notes"]);
+    let again = session.run(&["link", notes.to_str().unwrap(), "dir:notes"]);
+
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert!(refused.err.contains("dir:notes-"), "{}", refused.err);
+    assert_eq!(again.code, 0, "{}", again.err);
+}
+
+#[test]
+fn a_copy_of_a_directory_stores_next_to_nothing() {
+    let session = Session::new();
+    let notes = session.home().join("notes");
+    fs::create_dir_all(&notes).unwrap();
+    let bytes: Vec<u8> = (0..400_000u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(notes.join("large"), &bytes).unwrap();
+    session.data(0, &["save", notes.to_str().unwrap()]);
+    let copy = session.home().join("copy");
+    fs::create_dir_all(&copy).unwrap();
+    fs::write(copy.join("large"), &bytes).unwrap();
+
+    let saved = session.json(0, &["save", copy.to_str().unwrap()]);
+
+    let stored = saved["bytes_stored"].as_u64().unwrap();
+    assert!(stored < 4096, "{saved}");
+}
+
+#[test]
+fn an_index_that_cannot_be_read_is_listed_and_not_left_out() {
+    let session = Session::new();
+    let _ = saved(&session, "notes");
+    let name = subject(&session);
+    let id = name.strip_prefix("dir:").unwrap();
+    let index = session.object(&format!("subjects/default/dir/{id}/index.json"));
+    fs::write(index, "{").unwrap();
+
+    let listed = session.run(&["--json", "list"]);
+
+    assert_eq!(listed.code, 1, "{}", listed.err);
+    let listed: Value = serde_json::from_str(&listed.out).unwrap();
+    assert_eq!(listed["items"][0]["subject"], name.as_str());
+    assert!(listed["items"][0]["damage"][0].is_string(), "{listed}");
+}
