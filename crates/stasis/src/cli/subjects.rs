@@ -43,7 +43,7 @@ fn list_text(list: &SubjectList) -> String {
             row.snapshots.to_string(),
             row.newest.clone().unwrap_or_else(|| "never".to_owned()),
             row.bytes.to_string(),
-            damage.unwrap_or_else(|| place.to_string()),
+            damage.unwrap_or_else(|| place.clone()),
         ]
     };
     let head = ["SUBJECT", "TENANT", "SNAPSHOTS", "NEWEST", "BYTES", "HERE"];

@@ -158,7 +158,7 @@ impl Project {
             to: Some(target),
             ..ProjectRestore::new(snapshot.to_string())
         };
-        let _: ProjectRestored = self.restore(restore).await?;
+        let _: ProjectRestored = Box::pin(self.restore(restore)).await?;
         bridge::blocking(move || atomic_write::replace_public(&file, text.as_bytes())).await?;
         Ok(ProjectDuplicated {
             project: self.home.id.clone(),
