@@ -324,6 +324,7 @@ impl DirRepo<'_> {
                     id,
                     lease,
                     fence,
+                    foreign: false,
                     indexed,
                     tombstoned,
                 });
@@ -343,6 +344,7 @@ impl DirRepo<'_> {
                 id,
                 lease: manifest.lease_epoch,
                 fence,
+                foreign: false,
                 indexed,
                 tombstoned,
             });
@@ -414,6 +416,7 @@ impl DirRepo<'_> {
                             unread = Some(error.into());
                             GcAnswer::UnreadableManifest
                         }
+                        Err(Unread::Vanished) => GcAnswer::Vanished,
                         Err(Unread::Store(error)) => return Err(error),
                     }
                 }

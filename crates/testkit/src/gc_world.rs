@@ -1,13 +1,17 @@
-//! Saves and gc rounds over one small chunk store, with everything that can go wrong between them.
+//! Saves and gc rounds over one small pool of chunks, with everything that can go wrong between them.
 //!
-//! Two saves, two collectors and an environment take turns in every order. The decisions are those of
-//! [`stasis_model::protocol::gc`]; here are only the store, the index and the faults:
+//! Two saves, two collectors and an environment take turns in every order. The saves are of one subject or of two, each of
+//! which has an index and manifests of its own; the pool and its `gc.json` are shared, and a save may borrow names from its
+//! parent and from snapshots of the other subject. The decisions are those of [`stasis_model::protocol::gc`]; here are only
+//! the store, the indexes and the faults:
 //! - every PUT and DELETE that was ever sent may land again at any later time, as often as it likes;
 //! - a swap may be applied or not without anybody knowing of it, and land late while its version still holds;
-//! - a manifest may be unreadable; a snapshot may be forgotten and a subject taken over at any moment;
+//! - a manifest may be unreadable; a snapshot may be forgotten and a subject taken over at any moment, or deleted and made
+//!   again under another incarnation;
+//! - a collector looks at one subject after the other, and at the manifests of each in two pages ([`Survey`]);
 //! - an actor may stop anywhere. A crash is an actor that never moves again, and needs no move of its own.
 //!
-//! *Promised after every move:* every chunk named by a manifest that the index leads to exists, and so does the manifest,
+//! *Promised after every move:* every chunk named by a manifest that an index leads to exists, and so does the manifest,
 //! and no DELETE of either is under way; a save that said it is done was published; one that said it is not never was and never will be.
 
 mod collector;
@@ -23,15 +27,31 @@ use stasis_model::id::OpId;
 use stasis_model::protocol::gc::GcState;
 use std::fmt;
 use std::rc::Rc;
-use store::{Bits, Change, Index, OLD, ROUNDS, Store, names_of, ones};
+use store::{Bits, Change, Index, OLD, OLD_DONOR, Store, maker, manifests_of, names_of, ones};
 
 /// What there is before anything happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
     /// Chunk `a` lies around, named by no manifest.
     Orphan,
-    /// A snapshot in the index names chunk `a`.
+    /// A snapshot of subject 0 names chunk `a`.
     Snapshot,
+    /// A snapshot of subject 1 names chunk `a`.
+    Donor,
+    /// A snapshot of subject 0 names chunk `a`, one of subject 1 chunk `b`.
+    ParentAndDonor,
+}
+
+/// How a collector looks at all manifests before it deletes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Survey {
+    /// All at one moment.
+    AtOnce,
+    /// One subject after the other, each at one moment.
+    BySubject,
+    /// One subject after the other; of each the later manifests are listed, then the earlier ones, then all of them are
+    /// read with the index.
+    ByPage,
 }
 
 /// A mistake that the protocol must not make; each is a mutant, to show that the explorer would see it.
@@ -65,6 +85,34 @@ pub enum Bug {
     ManifestRewritten,
     /// The gc removes manifests that are not in the index, without tombstones.
     NoTombstone,
+    /// A manifest is removed before its snapshot is tombstoned.
+    ManifestFirst,
+    /// After the epoch moved, names of a donor count whether it is live or not.
+    DonorNotReadAgain,
+    /// A donor known from a cache counts without its index being read.
+    DonorFromCache,
+    /// The index of the donor is read before `gc.json`.
+    DonorReadFirst,
+    /// A save publishes into whatever incarnation it finds.
+    IncarnationIgnored,
+    /// A save of a deleted subject puts manifests of a new incarnation before an index carries it.
+    ManifestBeforeIndex,
+    /// The index of a deleted subject is removed, by a request that may land late.
+    IndexRemoved,
+    /// The gc of manifests reads the index before it lists them.
+    IndexReadFirst,
+    /// The gc takes a provisional manifest for one that nobody needs.
+    ProvisionalTaken,
+    /// Subject 1 is of another pool, and a save of subject 0 uses the names of its chunks.
+    NamesCopied,
+    /// The gc looks at the manifests of subject 1 only.
+    OneSubjectListed,
+    /// As designed: the gc deletes without reading `gc.json` after it looked at the manifests.
+    NotConfirmed,
+    /// As designed: a manifest that is gone when it is read names nothing.
+    VanishedIgnored,
+    /// The gc looks at listed manifests only, and not at what the index leads to.
+    IndexNotSurveyed,
 }
 
 /// What takes part, and how much may go wrong.
@@ -74,6 +122,14 @@ pub struct Config {
     pub start: Start,
     /// Which of the chunks `a` (1), `b` (2) and `c` (4) each save wants; 0 for no save.
     pub wants: [u8; 2],
+    /// Of which subject each save is.
+    pub subjects: [usize; 2],
+    /// Whether the first save also borrows from snapshots of the other subject.
+    pub borrows: bool,
+    /// Whether saves put a manifest when they have stored their first chunk.
+    pub provisional: bool,
+    /// How collectors look at manifests.
+    pub survey: Survey,
     /// How many collectors there are, at most two; each condemns once.
     pub collectors: u8,
     /// Whether collectors also remove manifests.
@@ -86,6 +142,12 @@ pub struct Config {
     pub forgets: u8,
     /// How many subjects may be taken over.
     pub takeovers: u8,
+    /// How often a subject may be deleted, and made again.
+    pub deletions: u8,
+    /// How often the tombstones of removed manifests may be dropped.
+    pub drops: u8,
+    /// How often manifests that no save can publish are removed by others than the collectors.
+    pub removals: u8,
     /// The mutant.
     pub bug: Option<Bug>,
 }
@@ -96,14 +158,47 @@ impl Default for Config {
         Self {
             start: Start::Orphan,
             wants: [0b01, 0b11],
+            subjects: [0, 1],
+            borrows: false,
+            provisional: false,
+            survey: Survey::AtOnce,
             collectors: 2,
             manifest_gc: false,
             silences: 0,
             unreadable: 0,
             forgets: 0,
             takeovers: 0,
+            deletions: 0,
+            drops: 0,
+            removals: 0,
             bug: None,
         }
+    }
+}
+
+impl Config {
+    /// Which subjects there are.
+    fn all_subjects(self) -> std::ops::Range<usize> {
+        let has_donor = matches!(self.start, Start::Donor | Start::ParentAndDonor);
+        let of_saves = (0..2).filter(|save| self.wants[*save] != 0);
+        let last = of_saves.map(|save| self.subjects[save]).max();
+        0..last.unwrap_or(0).max(usize::from(has_donor)) + 1
+    }
+
+    /// Of which subject a manifest is.
+    fn subject_of(self, manifest: u8) -> usize {
+        match maker(manifest) {
+            Some(save) => self.subjects[save],
+            None => usize::from(manifest == OLD_DONOR),
+        }
+    }
+
+    /// All manifests that a subject can have.
+    fn manifests_of(self, subject: usize) -> u16 {
+        let own = |manifest: &u8| self.subject_of(*manifest) == subject;
+        (0..=OLD_DONOR)
+            .filter(own)
+            .fold(0, |all, one| all | 1 << one)
     }
 }
 
@@ -153,21 +248,34 @@ impl<T: std::hash::Hash> Part<T> {
 /// A swap of `gc.json` that may still land.
 type LateGc = (Option<Version>, GcState);
 
+/// A swap of an index that may still land.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct LateIndex {
+    subject: usize,
+    expected: u8,
+    change: Change,
+}
+
 /// The whole of it.
 #[derive(Clone, Debug)]
 pub struct GcWorld {
     config: Config,
     store: Store,
-    index: Index,
+    indexes: [Index; 2],
+    /// What was ever published, whether an index still tells or not.
+    ever: u16,
     gc: Part<Option<Versioned<GcState>>>,
     saves: [Part<Saver>; 2],
     collectors: [Part<Collector>; 2],
     late_gc: Vec<Part<LateGc>>,
-    late_index: Vec<(u8, Change)>,
+    late_index: Vec<LateIndex>,
     silences: u8,
     unreadable: u8,
     forgets: u8,
     takeovers: u8,
+    deletions: u8,
+    drops: u8,
+    removals: u8,
     observations: Vec<&'static str>,
 }
 
@@ -176,26 +284,13 @@ type Moves = Vec<(Label, Result<GcWorld, String>)>;
 impl GcWorld {
     /// The state before anybody has moved.
     pub fn new(config: Config) -> Self {
-        let mut store = Store::default();
-        store.chunks.put(1);
-        let mut index = Index {
-            version: 1,
-            fences: [1, 1],
-            active: 0,
-            tombstones: 0,
-            ever: 0,
-        };
-        if config.start == Start::Snapshot {
-            store.contents[usize::from(OLD)] = 1;
-            store.manifests.put(1 << OLD);
-            index.apply(Change::Publish(OLD));
-        }
-        Self {
+        let mut world = Self {
             config,
-            store,
-            index,
+            store: Store::default(),
+            indexes: [Index::NEW; 2],
+            ever: 0,
             gc: Part::new(None),
-            saves: [0, 1].map(|save| Part::new(Saver::new(config.wants[save]))),
+            saves: [0, 1].map(|save| Part::new(Saver::new(save, config))),
             collectors: [0, 1].map(|n| Part::new(Collector::new(n, config))),
             late_gc: Vec::new(),
             late_index: Vec::new(),
@@ -203,17 +298,39 @@ impl GcWorld {
             unreadable: config.unreadable,
             forgets: config.forgets,
             takeovers: config.takeovers,
+            deletions: config.deletions,
+            drops: config.drops,
+            removals: config.removals,
             observations: Vec::new(),
+        };
+        match config.start {
+            Start::Orphan => world.store.chunks.put(1),
+            Start::Snapshot => world.begin_with(OLD, 1),
+            Start::Donor => world.begin_with(OLD_DONOR, 1),
+            Start::ParentAndDonor => {
+                world.begin_with(OLD, 1);
+                world.begin_with(OLD_DONOR, 1 << store::BIRTHS);
+            }
         }
+        world
+    }
+
+    fn begin_with(&mut self, manifest: u8, names: Bits) {
+        self.store.chunks.put(names);
+        self.store.contents[usize::from(manifest)] = names;
+        self.store.manifests.put(1 << manifest);
+        let index = &mut self.indexes[self.config.subject_of(manifest)];
+        index.apply(Change::Publish(manifest));
+        self.ever |= 1 << manifest;
     }
 
     fn has_bug(&self, bug: Bug) -> bool {
         self.config.bug == Some(bug)
     }
 
-    /// The chunks named by manifests that the index leads to.
-    fn indexed(&self) -> Bits {
-        self.store.named_by(self.index.active)
+    /// The chunks named by manifests that the index of a subject leads to.
+    fn indexed(&self, subject: usize) -> Bits {
+        self.store.named_by(self.indexes[subject].active)
     }
 
     fn gc_state(&self) -> GcState {
@@ -237,14 +354,34 @@ impl GcWorld {
         true
     }
 
-    /// Swaps the index if the version still holds.
-    fn swap_index(&mut self, expected: u8, change: Change) -> bool {
-        let holds = self.index.version == expected;
+    /// Swaps the index of a subject if the version still holds.
+    fn swap_index(&mut self, subject: usize, expected: u8, change: Change) -> bool {
+        let holds = self.indexes[subject].version == expected;
         if holds {
-            self.index.apply(change);
-            self.late_index.clear();
+            self.indexes[subject].apply(change);
+            if let Change::Publish(manifest) | Change::Found(manifest) = change {
+                self.ever |= 1 << manifest;
+            }
+            self.late_index.retain(|late| late.subject != subject);
         }
         holds
+    }
+
+    /// Swaps the index of a subject, whatever its version.
+    fn change_index(&mut self, subject: usize, change: Change) {
+        self.swap_index(subject, self.indexes[subject].version, change);
+    }
+
+    /// A swap of an index that nobody has an answer to may land while its version holds.
+    fn leave_index_swap(&mut self, subject: usize, expected: u8, change: Change) {
+        let late = LateIndex {
+            subject,
+            expected,
+            change,
+        };
+        if self.indexes[subject].version == expected && !self.late_index.contains(&late) {
+            self.late_index.push(late);
+        }
     }
 
     fn add(moves: &mut Moves, label: Label, after: Self) {
@@ -253,10 +390,11 @@ impl GcWorld {
     }
 
     fn broken_promise(&self) -> Option<String> {
-        if self.index.active & !self.store.manifests.certain() != 0 {
-            return Some("the index leads to a manifest that does not exist".to_owned());
+        let active = self.indexes[0].active | self.indexes[1].active;
+        if active & !self.store.manifests.certain() != 0 {
+            return Some("an index leads to a manifest that does not exist".to_owned());
         }
-        let dangling = self.indexed() & !self.store.chunks.certain();
+        let dangling = self.store.named_by(active) & !self.store.chunks.certain();
         if dangling != 0 {
             let names = names_of(dangling);
             return Some(format!(
@@ -267,12 +405,12 @@ impl GcWorld {
     }
 
     fn untruth(&self, save: usize) -> Option<String> {
-        let own = 0b11_1111 << (save * usize::from(ROUNDS));
+        let own = manifests_of(save);
         match self.saves[save].get().end() {
-            Some(End::Done(manifest)) if self.index.ever & 1 << manifest == 0 => {
+            Some(End::Done(manifest)) if self.ever & 1 << manifest == 0 => {
                 Some("a save said it was done and is not published".to_owned())
             }
-            Some(End::Refused) if self.index.ever & own != 0 => {
+            Some(End::Refused) if self.ever & own != 0 => {
                 Some("a save said it was refused and is published".to_owned())
             }
             _ => None,
@@ -311,37 +449,109 @@ impl GcWorld {
                 Self::add(moves, label("lands a swap of gc.json"), after);
             }
         }
-        for (expected, change) in &self.late_index {
+        for late in &self.late_index {
             let mut after = self.calm();
-            if after.swap_index(*expected, *change) {
+            if after.swap_index(late.subject, late.expected, late.change) {
                 Self::add(moves, label("lands a swap of the index"), after);
             }
         }
     }
 
     fn acts(&self, moves: &mut Moves) {
-        let label = |what, names| Label {
-            who: Who::Environment,
-            what,
-            names,
-        };
+        for subject in self.config.all_subjects() {
+            self.acts_on(subject, moves);
+        }
+    }
+
+    fn act(&self, moves: &mut Moves, act: impl FnOnce(&mut Self) -> (&'static str, Bits)) {
+        let mut after = self.calm();
+        let (what, names) = act(&mut after);
+        let who = Who::Environment;
+        Self::add(moves, Label { who, what, names }, after);
+    }
+
+    /// What users do to a subject.
+    fn acts_on(&self, subject: usize, moves: &mut Moves) {
+        let index = self.indexes[subject];
         if self.forgets > 0 {
-            for manifest in ones(self.index.active) {
-                let mut after = self.calm();
-                after.forgets -= 1;
-                after.swap_index(self.index.version, Change::Tombstone(1 << manifest));
-                let names = self.store.contents[usize::from(manifest)];
-                Self::add(moves, label("forgets a snapshot of", names), after);
+            for manifest in ones(index.active) {
+                self.act(moves, |after| after.forget(subject, manifest));
             }
         }
-        if self.takeovers > 0 {
-            for subject in 0..2 {
-                let mut after = self.calm();
+        if self.takeovers > 0 && !index.deleted {
+            self.act(moves, |after| {
                 after.takeovers -= 1;
-                after.swap_index(self.index.version, Change::TakeOver(subject));
-                Self::add(moves, label("takes over a subject", 0), after);
-            }
+                after.change_index(subject, Change::TakeOver);
+                ("takes over a subject", 0)
+            });
         }
+        if self.deletions > 0 && !index.deleted {
+            self.act(moves, |after| {
+                after.deletions -= 1;
+                after.change_index(subject, Change::Delete);
+                ("deletes a subject", 0)
+            });
+        }
+        if index.deleted && !self.has_bug(Bug::ManifestBeforeIndex) {
+            self.act(moves, |after| {
+                after.change_index(subject, Change::MakeAgain);
+                after.observations.push("a subject was made again");
+                ("makes a subject again", 0)
+            });
+        }
+        let dead = self.dead(subject) & self.store.manifests.certain();
+        if self.removals > 0 && dead != 0 {
+            self.act(moves, |after| {
+                after.removals -= 1;
+                after.store.manifests.delete(dead);
+                after.observations.push("a manifest was removed");
+                ("removes the manifests that no save can publish", 0)
+            });
+        }
+        let removed = index.tombstones & self.store.manifests.deleted();
+        if self.drops > 0 && removed != 0 {
+            self.act(moves, |after| {
+                after.drops -= 1;
+                after.change_index(subject, Change::DropTombstones(removed));
+                after.observations.push("tombstones were dropped");
+                ("drops the tombstones of removed manifests", 0)
+            });
+        }
+        if self.has_bug(Bug::IndexRemoved) && index.lease.incarnation > 0 && index.active != 0 {
+            // Sent while the first incarnation was marked as deleted, and late.
+            let label = Label {
+                who: Who::Environment,
+                what: "lands a DELETE of the index",
+                names: 0,
+            };
+            let lost = "published snapshots are gone that nobody forgot";
+            moves.push((label, Err(lost.to_owned())));
+        }
+    }
+
+    /// The manifests of a subject that are neither in its index nor can be published any more.
+    fn dead(&self, subject: usize) -> u16 {
+        let index = self.indexes[subject];
+        let is_dead = |manifest: &u8| {
+            let made = self.store.lease_of(*manifest);
+            index.tombstones & 1 << manifest != 0
+                || index.deleted
+                || made.incarnation != index.lease.incarnation
+                || made.fence < index.lease.fence
+        };
+        let own = self.config.manifests_of(subject) & !index.active;
+        ones(own).filter(is_dead).fold(0, |all, one| all | 1 << one)
+    }
+
+    fn forget(&mut self, subject: usize, manifest: u8) -> (&'static str, Bits) {
+        self.forgets -= 1;
+        let names = self.store.contents[usize::from(manifest)];
+        if self.has_bug(Bug::ManifestFirst) {
+            self.store.manifests.delete(1 << manifest);
+            return ("removes the manifest of a snapshot to forget", names);
+        }
+        self.change_index(subject, Change::Tombstone(1 << manifest));
+        ("forgets a snapshot of", names)
     }
 
     /// A copy in which nothing has been seen yet.
@@ -364,11 +574,20 @@ impl World for GcWorld {
             self.collectors[0].0.0,
             self.collectors[1].0.0,
         ];
-        let budgets = [self.silences, self.unreadable, self.forgets, self.takeovers];
+        let budgets = [
+            self.silences,
+            self.unreadable,
+            self.forgets,
+            self.takeovers,
+            self.deletions,
+            self.drops,
+            self.removals,
+        ];
         let late_gc = self.late_gc.iter().fold(0, |all, late| all ^ late.0.0);
         fingerprint::of(&(
             &self.store,
-            &self.index,
+            &self.indexes,
+            self.ever,
             parts,
             budgets,
             late_gc,

@@ -14,6 +14,9 @@ use stasis_store::documents::lineages::ReadError;
 use stasis_store::documents::roots::Root;
 use std::collections::{BTreeSet, HashSet};
 
+/// How often all manifests of a subject are looked at again because one of them was removed meanwhile.
+const LOOKS: usize = 5;
+
 /// Gathers the names that lists lead to; what two lists share is read once.
 #[derive(Debug, Default)]
 pub(crate) struct References {
@@ -66,6 +69,8 @@ pub(crate) enum Unread {
     Store(Error),
     /// A manifest is there and cannot be understood.
     Manifest(SnapshotId, Error),
+    /// Manifests were removed again and again while they were looked at.
+    Vanished,
 }
 
 impl Unread {
@@ -84,6 +89,9 @@ impl From<Unread> for Error {
         match error {
             Unread::Store(error) => error,
             Unread::Manifest(id, error) => Self::damaged(&id, error),
+            Unread::Vanished => Self::SweepGaveUp(
+                "snapshots were removed again and again while they were looked at; run it again",
+            ),
         }
     }
 }
@@ -103,7 +111,9 @@ impl From<BucketError> for Unread {
 /// Which of `asked` the manifests of a pool name, of all subjects, published or not, but for those that are `going`.
 ///
 /// A manifest that the index leads to and that is missing, or is not what the index says, is unreadable: what it names
-/// is not known. One that the index does not lead to and that is not there any more names nothing.
+/// is not known. Looking takes time (ADR 55): the index is read after the manifests were listed, because a snapshot may
+/// be published and the provisional manifest before it removed in between; and if one that was listed is gone, all of it
+/// is looked at again.
 pub(crate) async fn named_by_all(
     root: &Root,
     going: &[SnapshotId],
@@ -111,15 +121,36 @@ pub(crate) async fn named_by_all(
 ) -> Result<Names, Unread> {
     let mut named = Names::new();
     for root in root.pool_roots().await? {
+        named.append(&mut named_by_subject(&root, going, asked).await?);
+    }
+    Ok(named)
+}
+
+async fn named_by_subject(
+    root: &Root,
+    going: &[SnapshotId],
+    asked: &Names,
+) -> Result<Names, Unread> {
+    for _ in 0..LOOKS {
+        let listed = root.manifest_ids().await?;
         let index = root.index().await?;
         let index = index.map_or_else(SnapshotIndex::empty, |found| found.value);
-        let listed = root.manifest_ids().await?;
         let indexed = index.snapshots().map(|(_, one)| one.id.clone());
         let mut ids: BTreeSet<SnapshotId> = listed.into_iter().chain(indexed).collect();
         ids.retain(|id| !going.contains(id));
-        named.append(&mut named_by(&root, &index, ids, asked).await?);
+        match named_by(root, &index, ids, asked).await? {
+            Looked::All(names) => return Ok(names),
+            Looked::Without(_) => {}
+        }
     }
-    Ok(named)
+    Err(Unread::Vanished)
+}
+
+/// What the manifests name that were to be read.
+enum Looked {
+    All(Names),
+    /// Some of them were removed meanwhile.
+    Without(Names),
 }
 
 /// Which of `asked` the snapshots of an index name.
@@ -129,7 +160,10 @@ pub(crate) async fn named_by_indexed(
     asked: &Names,
 ) -> Result<Names, Unread> {
     let ids = index.snapshots().map(|(_, one)| one.id.clone()).collect();
-    named_by(root, index, ids, asked).await
+    match named_by(root, index, ids, asked).await? {
+        // What is gone proves nothing, and need not.
+        Looked::All(names) | Looked::Without(names) => Ok(names),
+    }
 }
 
 async fn named_by(
@@ -137,14 +171,18 @@ async fn named_by(
     index: &SnapshotIndex,
     ids: BTreeSet<SnapshotId>,
     asked: &Names,
-) -> Result<Names, Unread> {
+) -> Result<Looked, Unread> {
     let mut references = References::default();
+    let mut has_vanished = false;
     for id in ids {
         let indexed = index.find(&id).map(|(_, one)| one.manifest_sha256);
         let found = root.manifest(&id).await;
         let found = found.map_err(|error| Unread::of(&id, error.into()))?;
         let is_it = match (&found, indexed) {
-            (None, None) => continue,
+            (None, None) => {
+                has_vanished = true;
+                continue;
+            }
             (Some((_, digest)), Some(indexed)) => *digest == indexed,
             (found, _) => found.is_some(),
         };
@@ -152,17 +190,20 @@ async fn named_by(
             if still_leads_to(root, &id).await? {
                 return Err(Unread::Manifest(id.clone(), Error::LostManifest(id)));
             }
+            has_vanished = true;
             continue;
         };
         references = add_manifest(root, manifest, references)
             .await
             .map_err(|error| Unread::of(&id, error))?;
     }
-    Ok(asked
-        .iter()
-        .filter(|name| references.names.contains(*name))
-        .copied()
-        .collect())
+    let is_named = |name: &&ChunkName| references.names.contains(*name);
+    let names = asked.iter().filter(is_named).copied().collect();
+    Ok(if has_vanished {
+        Looked::Without(names)
+    } else {
+        Looked::All(names)
+    })
 }
 
 /// Whether the index leads to a snapshot now: one that was forgotten and tombstoned meanwhile is not missed.

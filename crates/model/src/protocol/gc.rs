@@ -1,34 +1,46 @@
 //! How chunks that no snapshot needs are removed, beside running saves and without trusting any clock.
 //!
-//! Every `chunks/` has one conditionally written document, `gc.json` ([`GcState`]): an epoch, and the names condemned in
-//! it. A chunk's name carries the epoch it was born in ([`ChunkName`]).
+//! The subjects of a tenant share a pool of chunks; each has an index and manifests of its own. The pool has one
+//! conditionally written document, `gc.json` ([`GcState`]): an epoch, and the names condemned in it. A chunk's name carries
+//! the epoch it was born in ([`ChunkName`]). A *donor* is a snapshot that a save takes names from: its parent, or one of
+//! another subject of the pool.
 //!
 //! ```text
 //! save                                              gc, one round
 //! 1. read gc.json                                   1. read gc.json; a list is in? go to 5 with that list
-//! 2. read the index; reuse names it leads to,       2. list the chunks
-//!    else put `digest.epoch` (+1 if condemned)      3. ask every manifest which of them it names
-//! 3. put a manifest, under a name never used        4. swap the condemned list in
-//! 4. read gc.json again, and judge each name        5. ask every manifest again; keep what they name
-//!    condemned ─▶ store anew, back to 3             6. delete the rest
-//!    epoch moved ─▶ does the index still lead       7. swap the list out, epoch + 1
-//!    to it? no: store anew, back to 3; yes: 4
+//! 2. read the index, and those of donors; reuse     2. list the chunks
+//!    names that live donors have,                   3. ask every manifest which of them it names
+//!    else put `digest.epoch` (+1 if condemned)      4. swap the condemned list in
+//! 3. put a manifest, under a name never used        5. ask every manifest again, subject by subject: list them,
+//! 4. read gc.json again, and judge each name           read the index, read what either has; keep what they name
+//!    condemned ─▶ store anew, back to 3             6. read gc.json: is the list still in? no: done
+//!    epoch moved ─▶ is a donor that has it live     7. delete the rest
+//!    in its index? no: store anew, back to 3;       8. swap the list out, epoch + 1
+//!    yes: 4
 //! 5. swap the index, at any later time
 //! ```
+//!
+//! A long save goes through 3 and 4 now and then with what it has stored so far, and then goes on with 2: its manifest is
+//! provisional, and what it proved stays proved.
 //!
 //! *Always true:*
 //! - A DELETE of a name is only ever sent after the name was condemned, in an epoch not before its birth; each epoch
 //!   has at most one list. So a name not condemned now and born now (or later) was never deleted.
-//! - A name in a manifest that the index leads to was never deleted, not even by a request still under way: its save
+//! - A name in a manifest that an index leads to was never deleted, not even by a request still under way: its save
 //!   saw, after its manifest could be listed, that the name was not condemned, and every list that came later leaves it out.
 //! - What passed once passes for good, as long as the manifest stays; so a save repeats only for what it stored last.
-//! - A manifest is written once and never rewritten, and goes only after it was tombstoned in the index, which needs its
-//!   lease to be behind the fence ([`manifests`]): a live save's manifest protects what it names.
+//! - A manifest is written once and never rewritten. It goes only when its save cannot publish it any more: tombstoned, which
+//!   needs its lease to be behind the fence, or of another incarnation than its index's ([`manifests`]). A live save's
+//!   manifest protects what it names.
+//! - A round deletes only what it found unnamed while its list was in, from the first look at a manifest to the last. Looking
+//!   is not one moment: a snapshot may be forked into a subject that was looked at already and be forgotten in one that
+//!   was not. If the list stays in all the while, such a fork either meets the list or finds its donor gone.
+//! - Names never pass from one pool to another: neither pool's gc would know of the other's manifests.
 //!
 //! Nothing rests on a chunk *existing* when looked at: a PUT that lands late can bring a deleted name back, and a slow
 //! round may be about to delete a name that another one kept. Any request may land late or twice, then.
 //!
-//! *Crash points.* A save that dies leaves garbage: chunks that the next round takes, and a manifest that protects its
+//! *Crash points.* A save that dies leaves garbage: chunks that the next round takes, and manifests that protect their
 //! chunks until the next owner of the subject raises the fence. A round that dies before 4 leaves nothing; after 4 it
 //! leaves its list in, which costs saves that meet it a second copy of the condemned chunks and which the next round
 //! finishes. Two rounds at once work on the same list: the second one loses a swap, reads, and finds it done.
@@ -63,7 +75,7 @@ pub enum ChunkStatus {
     Doubtful,
 }
 
-/// Judges one name that a save learned of in epoch `since` (by the index, or by storing it) after reading `now`.
+/// Judges one name that a save learned of in epoch `since` (from a live donor, or by storing it) after reading `now`.
 pub fn judge(name: &ChunkName, since: GcEpoch, now: &GcState) -> ChunkStatus {
     if now.condemns(name) {
         ChunkStatus::Condemned
@@ -84,7 +96,7 @@ pub enum PublishVerdict {
     StoreAnew(Names),
     /// An epoch went by.
     CheckIndexed {
-        /// Safe only if a manifest in the index, read from now on, names them too; else to be stored anew.
+        /// Safe only if a donor has them that is live in its index, read from now on; else to be stored anew.
         doubtful: Names,
         /// To be stored anew in any case.
         condemned: Names,
@@ -111,9 +123,9 @@ pub fn before_publish(since: GcEpoch, now: &GcState, names: &Names) -> PublishVe
     }
 }
 
-/// The name under which a save uses a chunk: the one that a manifest in the index has for it, or one born now.
+/// The name under which a save uses a chunk: the one that a live donor has for it, or one born now.
 ///
-/// `indexed` must come from an index that was read after `gc`. A name born now may exist already, put there by another
+/// `indexed` must come from a snapshot in an index that was read after `gc`. A name born now may exist already, put there by another
 /// save or by one that died; then its bytes need not be sent again.
 pub fn place(digest: ChunkDigest, indexed: Option<ChunkName>, gc: &GcState) -> ChunkName {
     match indexed.filter(|name| name.digest() == digest && !gc.condemns(name)) {

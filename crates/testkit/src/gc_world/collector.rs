@@ -1,8 +1,10 @@
 //! A collector: the model's manifest gc and rounds, carried out step by step against the store.
 
-use super::store::{Bits, Change, bits_of, id_of, maker, manifest_of, names_of, ones};
-use super::{Bug, Config, GcWorld, Label, Moves, Part, Who};
-use stasis_model::format::document::Version;
+use super::store::{
+    Bits, Change, Index, OLD, ROUNDS, bits_of, id_of, manifest_of, names_of, ones, subsets,
+};
+use super::{Bug, Config, GcWorld, Label, Moves, Part, Survey, Who};
+use stasis_model::format::document::{Version, Versioned};
 use stasis_model::id::{Epoch, OpId};
 use stasis_model::protocol::gc::manifests::{
     ListedManifest, ManifestGc, ManifestGcAnswer, ManifestGcStep, Manifests,
@@ -12,7 +14,8 @@ use stasis_model::protocol::gc::{GcAnswer, GcRound, GcState, GcStep};
 /// What a collector is doing.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Task {
-    CollectManifests(ManifestGc, ManifestGcStep),
+    /// Of one subject, then of the next.
+    CollectManifests(ManifestGc, ManifestGcStep, usize),
     Round(GcRound, GcStep),
     Over,
 }
@@ -26,7 +29,22 @@ pub(super) struct Collector {
     left: Bits,
     /// Whether chunks were listed and the manifests not asked yet.
     marking: bool,
+    look: Look,
     rounds: u8,
+    /// Under the bugs by which something read earlier counts.
+    stale_gc: Option<Versioned<GcState>>,
+    stale_index: Option<Index>,
+}
+
+/// How far a look at all manifests has come.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+struct Look {
+    subject: usize,
+    /// How many pages of the subject were listed; its index is the third.
+    pages: u8,
+    listed: u16,
+    /// Which of the names asked for stand in manifests of the subjects before.
+    named: Bits,
 }
 
 impl Collector {
@@ -36,22 +54,25 @@ impl Collector {
             task: Task::Over,
             left: 0,
             marking: false,
+            look: Look::default(),
             rounds: 0,
+            stale_gc: None,
+            stale_index: None,
         };
         if number < config.collectors {
-            collector.begin(config.manifest_gc);
+            if config.manifest_gc {
+                collector.begin_manifests(0);
+            } else {
+                collector.begin_round();
+            }
         }
         collector
     }
 
-    fn begin(&mut self, manifest_gc: bool) {
-        if manifest_gc {
-            let mut manifest_gc = ManifestGc::new();
-            let step = manifest_gc.next(ManifestGcAnswer::Begin);
-            self.task = Task::CollectManifests(manifest_gc, step);
-        } else {
-            self.begin_round();
-        }
+    fn begin_manifests(&mut self, subject: usize) {
+        let mut manifest_gc = ManifestGc::new();
+        let step = manifest_gc.next(ManifestGcAnswer::Begin);
+        self.task = Task::CollectManifests(manifest_gc, step, subject);
     }
 
     fn begin_round(&mut self) {
@@ -78,14 +99,16 @@ impl Collector {
         }
     }
 
-    fn receive_manifest_gc(&mut self, answer: ManifestGcAnswer) {
-        if let Task::CollectManifests(manifest_gc, step) = &mut self.task {
-            *step = manifest_gc.next(answer);
-        }
-        if let Task::CollectManifests(_, ManifestGcStep::Done(_) | ManifestGcStep::Unreachable) =
-            &self.task
-        {
-            self.begin_round();
+    fn receive_manifest_gc(&mut self, config: Config, answer: ManifestGcAnswer) {
+        let Task::CollectManifests(manifest_gc, step, subject) = &mut self.task else {
+            return;
+        };
+        *step = manifest_gc.next(answer);
+        if let ManifestGcStep::Done(_) | ManifestGcStep::Unreachable = step {
+            match *subject + 1 {
+                next if config.all_subjects().contains(&next) => self.begin_manifests(next),
+                _ => self.begin_round(),
+            }
         }
     }
 
@@ -95,7 +118,10 @@ impl Collector {
             task: Task::Over,
             left: 0,
             marking: false,
+            look: Look::default(),
             rounds: 0,
+            stale_gc: None,
+            stale_index: None,
         };
     }
 }
@@ -104,24 +130,43 @@ impl GcWorld {
     pub(super) fn collector_moves(&self, n: usize, moves: &mut Moves) {
         match &self.collectors[n].get().task {
             Task::Over => {}
-            Task::CollectManifests(_, step) => self.manifest_gc_moves(n, step, moves),
+            Task::CollectManifests(_, step, subject) => {
+                self.manifest_gc_moves(n, step, *subject, moves);
+            }
             Task::Round(_, step) => self.round_moves(n, step, moves),
         }
     }
 
-    fn manifest_gc_moves(&self, n: usize, step: &ManifestGcStep, moves: &mut Moves) {
-        if *step == ManifestGcStep::Survey {
-            for found in self.store.manifests.looks() {
-                self.collector_move(n, moves, |world, collector| world.survey(collector, found));
+    fn manifest_gc_moves(
+        &self,
+        n: usize,
+        step: &ManifestGcStep,
+        subject: usize,
+        moves: &mut Moves,
+    ) {
+        let is_early = self.has_bug(Bug::IndexReadFirst)
+            && self.collectors[n].get().stale_index.is_none()
+            && *step == ManifestGcStep::Survey;
+        if is_early {
+            self.collector_move(n, moves, |world, collector| {
+                collector.stale_index = Some(world.indexes[subject]);
+                ("reads the index first", 0)
+            });
+        } else if *step == ManifestGcStep::Survey {
+            let own = self.config.manifests_of(subject);
+            for found in self.store.manifests.looks_at(own) {
+                self.collector_move(n, moves, |world, collector| {
+                    world.survey(collector, subject, found)
+                });
             }
         } else {
             self.collector_move(n, moves, |world, collector| {
-                world.tombstone_unpublished(collector, step)
+                world.tombstone_unpublished(collector, subject, step)
             });
         }
         if self.silences > 0 {
             self.collector_move(n, moves, |world, collector| {
-                world.collect_manifests_unanswered(collector, step)
+                world.collect_manifests_unanswered(collector, subject, step)
             });
         }
     }
@@ -139,17 +184,7 @@ impl GcWorld {
             }
             GcStep::FindReferenced(names) => {
                 let names = bits_of(names);
-                let manifests = self.store.manifests.looks();
-                let mut answers: Vec<Bits> = manifests
-                    .map(|found| names & self.store.named_by(found))
-                    .collect();
-                answers.sort_unstable();
-                answers.dedup();
-                for found in answers {
-                    self.collector_move(n, moves, |world, collector| {
-                        world.find(collector, names, found)
-                    });
-                }
+                self.look_moves(n, names, moves);
                 if self.unreadable > 0 {
                     self.unreadable_moves(n, names, moves);
                 }
@@ -173,6 +208,91 @@ impl GcWorld {
         after.collectors[n] = Part::new(collector);
         let who = Who::Collector(n);
         Self::add(moves, Label { who, what, names }, after);
+    }
+
+    /// Looks at the next manifests.
+    fn look_moves(&self, n: usize, names: Bits, moves: &mut Moves) {
+        let collector = self.collectors[n].get();
+        let is_blind = self.has_bug(Bug::NamesCopied) || self.has_bug(Bug::OneSubjectListed);
+        let subject = if is_blind { 1 } else { collector.look.subject };
+        // What marking misses costs work and no chunk, so that it is not looked at more finely than by subject.
+        match self.config.survey {
+            Survey::AtOnce if is_blind => {
+                let own = self.config.manifests_of(subject);
+                self.find_moves(n, names, own, moves);
+            }
+            Survey::AtOnce => self.find_moves(n, names, u16::MAX, moves),
+            Survey::ByPage if !collector.marking => self.page_moves(n, names, subject, moves),
+            Survey::BySubject | Survey::ByPage => {
+                let own = self.config.manifests_of(subject);
+                self.find_moves(n, names, own, moves);
+            }
+        }
+    }
+
+    /// Looks at some manifests at one moment.
+    fn find_moves(&self, n: usize, names: Bits, manifests: u16, moves: &mut Moves) {
+        let looks = self.store.manifests.looks_at(manifests);
+        let mut answers: Vec<Bits> = looks
+            .map(|found| names & self.store.named_by(found))
+            .collect();
+        answers.sort_unstable();
+        answers.dedup();
+        for found in answers {
+            self.collector_move(n, moves, |world, collector| {
+                world.find(collector, names, found)
+            });
+        }
+    }
+
+    /// Lists the manifests of a subject in two pages, the first ones of each save last, and then reads them.
+    fn page_moves(&self, n: usize, names: Bits, subject: usize, moves: &mut Moves) {
+        let look = self.collectors[n].get().look;
+        let own = self.config.manifests_of(subject);
+        let first = 1 | 1 << ROUNDS | 0b11 << OLD;
+        if look.pages < 2 {
+            let page = if look.pages == 0 {
+                own & !first
+            } else {
+                own & first
+            };
+            for found in self.store.manifests.looks_at(page) {
+                self.collector_move(n, moves, |_, collector| {
+                    collector.look.pages += 1;
+                    collector.look.listed |= found;
+                    ("lists a page of manifests", 0)
+                });
+            }
+            return;
+        }
+        if look.pages == 2 && !self.has_bug(Bug::IndexNotSurveyed) {
+            self.collector_move(n, moves, |world, collector| {
+                collector.look.pages += 1;
+                collector.look.listed |= world.indexes[subject].active;
+                ("reads the index", 0)
+            });
+            return;
+        }
+        let wanted = look.listed;
+        let open = wanted & self.store.manifests.open();
+        for gone in subsets(open) {
+            let found = names & self.store.named_by(wanted & !gone);
+            if gone == 0 || self.has_bug(Bug::VanishedIgnored) {
+                self.collector_move(n, moves, |world, collector| {
+                    world.find(collector, names, found)
+                });
+            }
+        }
+        if open != 0 && !self.has_bug(Bug::VanishedIgnored) {
+            self.collector_move(n, moves, |world, collector| {
+                collector.look.pages = 0;
+                collector.look.listed = 0;
+                world
+                    .observations
+                    .push("a manifest vanished while it was looked at");
+                ("finds a listed manifest gone", 0)
+            });
+        }
     }
 
     /// Does the next thing of a round that has one outcome, and gets the answer.
@@ -200,6 +320,12 @@ impl GcWorld {
 
     fn collector_reads(&mut self, collector: &mut Collector) -> (&'static str, Bits) {
         let opening = matches!(&collector.task, Task::Round(round, _) if round.is_opening());
+        let confirming = matches!(&collector.task, Task::Round(round, _) if round.is_confirming());
+        if confirming && (self.has_bug(Bug::NotConfirmed) || self.has_bug(Bug::AgeGrace)) {
+            let stale = collector.stale_gc.take();
+            collector.receive(GcAnswer::Gc(stale));
+            return ("does not read gc.json again", 0);
+        }
         let gc = self.gc_state();
         if opening && gc.is_collecting() {
             if self.has_bug(Bug::ListForgotten) {
@@ -210,12 +336,25 @@ impl GcWorld {
                 .push("a gc round found a list that was left");
         }
         collector.receive(GcAnswer::Gc(self.gc.get().clone()));
+        self.keep_stale(collector);
+        if confirming && !matches!(&collector.task, Task::Round(_, GcStep::Delete(_))) {
+            self.observations
+                .push("a gc round found its epoch over before it deleted");
+        }
         match &collector.task {
             Task::Round(_, step @ GcStep::Write { .. }) if self.config.silences == 0 => {
                 // As for the index: reading just before winning is all there is to try.
                 self.collect(collector, &step.clone())
             }
             _ => ("reads gc.json", 0),
+        }
+    }
+
+    /// Under the bug by which the list is taken to be in still, as it was when the manifests were to be looked at.
+    fn keep_stale(&self, collector: &mut Collector) {
+        let looks = matches!(&collector.task, Task::Round(_, GcStep::FindReferenced(_)));
+        if looks && self.has_bug(Bug::NotConfirmed) {
+            collector.stale_gc.clone_from(self.gc.get());
         }
     }
 
@@ -226,18 +365,32 @@ impl GcWorld {
         names: Bits,
         found: Bits,
     ) -> (&'static str, Bits) {
-        let mut reported = found;
+        let mut reported = collector.look.named | found;
+        let is_blind = self.has_bug(Bug::NamesCopied) || self.has_bug(Bug::OneSubjectListed);
+        let next = collector.look.subject + 1;
+        if self.config.survey != Survey::AtOnce
+            && !is_blind
+            && self.config.all_subjects().contains(&next)
+        {
+            collector.look = Look {
+                subject: next,
+                named: reported,
+                ..Look::default()
+            };
+            return ("looks at a subject whose manifests name", found);
+        }
         if !collector.marking {
             if self.has_bug(Bug::NoSecondListing) {
                 reported = 0;
             } else if self.has_bug(Bug::AgeGrace) {
                 reported = names & !1;
-            } else if found & !self.indexed() != 0 {
+            } else if reported & !(self.indexed(0) | self.indexed(1)) != 0 {
                 self.observations
                     .push("a gc round kept what an unpublished manifest names");
             }
         }
         collector.marking = false;
+        collector.look = Look::default();
         collector.receive(GcAnswer::Referenced(names_of(reported)));
         ("finds manifests that name", reported)
     }
@@ -253,6 +406,8 @@ impl GcWorld {
             gc.epoch = self.gc_state().epoch;
         }
         if condemned != 0 && self.has_bug(Bug::AgeGrace) {
+            let version = Version::new(gc.generation.to_string());
+            collector.stale_gc = Some(Versioned { value: gc, version });
             collector.receive(GcAnswer::Won);
             return ("condemns nothing, but means", condemned);
         }
@@ -271,6 +426,7 @@ impl GcWorld {
             self.observations.push("a gc round lost a swap of gc.json");
         }
         collector.receive(if won { GcAnswer::Won } else { GcAnswer::Lost });
+        self.keep_stale(collector);
         match (won, condemned) {
             (true, 0) => ("ends the epoch", 0),
             (true, _) => ("condemns", condemned),
@@ -314,6 +470,7 @@ impl GcWorld {
             self.collector_move(n, moves, |world, collector| {
                 world.unreadable -= 1;
                 collector.marking = false;
+                collector.look = Look::default();
                 if ignored {
                     let others = names_of(names & readable);
                     collector.receive(GcAnswer::Referenced(others));
@@ -332,6 +489,7 @@ impl GcWorld {
     fn tombstone_unpublished(
         &mut self,
         collector: &mut Collector,
+        subject: usize,
         step: &ManifestGcStep,
     ) -> (&'static str, Bits) {
         match step {
@@ -341,20 +499,20 @@ impl GcWorld {
             } => {
                 let behind = Change::Tombstone(manifest_bits(manifests));
                 let answer = match version_number(expected) {
-                    version if self.swap_index(version, behind) => {
+                    version if self.swap_index(subject, version, behind) => {
                         self.observations
                             .push("a manifest behind the fence was tombstoned");
                         ManifestGcAnswer::Won
                     }
                     _ => ManifestGcAnswer::Lost,
                 };
-                collector.receive_manifest_gc(answer);
+                collector.receive_manifest_gc(self.config, answer);
                 ("tombstones manifests", 0)
             }
             ManifestGcStep::Remove(manifests) => {
                 self.store.manifests.delete(manifest_bits(manifests));
                 self.observations.push("a manifest was removed");
-                collector.receive_manifest_gc(ManifestGcAnswer::Removed);
+                collector.receive_manifest_gc(self.config, ManifestGcAnswer::Removed);
                 ("removes manifests", 0)
             }
             _ => unreachable!("a step with many outcomes, or none"),
@@ -365,6 +523,7 @@ impl GcWorld {
     fn collect_manifests_unanswered(
         &mut self,
         collector: &mut Collector,
+        subject: usize,
         step: &ManifestGcStep,
     ) -> (&'static str, Bits) {
         self.silences -= 1;
@@ -373,37 +532,54 @@ impl GcWorld {
                 expected,
                 manifests,
             } => {
-                let late = Change::Tombstone(manifest_bits(manifests));
-                let version = version_number(expected);
-                if version == self.index.version && !self.late_index.contains(&(version, late)) {
-                    self.late_index.push((version, late));
-                }
+                let behind = Change::Tombstone(manifest_bits(manifests));
+                self.leave_index_swap(subject, version_number(expected), behind);
             }
             ManifestGcStep::Remove(manifests) => {
                 self.store.manifests.delete(manifest_bits(manifests));
             }
             _ => {}
         }
-        collector.receive_manifest_gc(ManifestGcAnswer::Silence);
+        collector.receive_manifest_gc(self.config, ManifestGcAnswer::Silence);
         ("gets no answer", 0)
     }
 
-    fn survey(&mut self, collector: &mut Collector, found: u16) -> (&'static str, Bits) {
+    fn survey(
+        &mut self,
+        collector: &mut Collector,
+        subject: usize,
+        found: u16,
+    ) -> (&'static str, Bits) {
+        let stale = collector.stale_index.take();
+        let index = stale.unwrap_or(self.indexes[subject]);
         if self.has_bug(Bug::NoTombstone) {
-            self.store.manifests.delete(found & !self.index.active);
+            self.store.manifests.delete(found & !index.active);
         }
+        if self.has_bug(Bug::ProvisionalTaken) {
+            self.store.manifests.delete(found & self.store.provisional);
+        }
+        let mut foreign = 0;
         let listed = ones(found).map(|manifest| {
-            let (subject, lease) = maker(manifest);
+            let made = self.store.lease_of(manifest);
+            let is_foreign = index.deleted || made.incarnation != index.lease.incarnation;
+            foreign |= u16::from(is_foreign) << manifest;
             ListedManifest {
                 id: id_of(manifest),
-                lease: Epoch(lease.into()),
-                fence: Some(Epoch(self.index.fences[subject].into())),
-                indexed: self.index.active & 1 << manifest != 0,
-                tombstoned: self.index.tombstones & 1 << manifest != 0,
+                lease: Epoch(made.fence.into()),
+                fence: Some(Epoch(index.lease.fence.into())),
+                foreign: is_foreign,
+                indexed: index.active & 1 << manifest != 0,
+                tombstoned: index.tombstones & 1 << manifest != 0,
             }
         });
-        let version = Version::new(self.index.version.to_string());
-        collector.receive_manifest_gc(ManifestGcAnswer::Surveyed(version, listed.collect()));
+        let listed = listed.collect();
+        if foreign != 0 {
+            self.observations
+                .push("a manifest of another incarnation was found");
+        }
+        let version = Version::new(index.version.to_string());
+        let answer = ManifestGcAnswer::Surveyed(version, listed);
+        collector.receive_manifest_gc(self.config, answer);
         ("lists manifests and reads the index", 0)
     }
 }

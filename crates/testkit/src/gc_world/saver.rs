@@ -1,10 +1,10 @@
 //! A save: the model's guard, carried out step by step against the store, and then the swap of the index.
 
-use super::store::{Bits, Change, DIGESTS, ROUNDS, any_birth, bits_of, digest_of, names_of};
-use super::store::{bit_of, plain};
-use super::{Bug, GcWorld, Label, Moves, Part, Who};
+use super::store::{Bits, Change, DIGESTS, OLD_DONOR, ROUNDS, any_birth, bit_of, bits_of};
+use super::store::{digest_of, first_manifest, maker, manifests_of, names_of, plain};
+use super::{Bug, Config, GcWorld, Label, Moves, Part, Who};
 use stasis_model::id::{Generation, OpId};
-use stasis_model::protocol::gc::{Names, SaveAnswer, SaveGuard, SaveStep};
+use stasis_model::protocol::gc::{GcState, Names, SaveAnswer, SaveGuard, SaveStep};
 
 /// How a save ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -13,21 +13,35 @@ pub(super) enum End {
     Done(u8),
     /// Not published, for good.
     Refused,
+    /// Its swap has no answer, and what could tell was replaced by another incarnation.
+    Unknown,
 }
 
 /// What a save does next.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Task {
     ReadGc,
-    /// Read the index and choose names.
-    Choose,
-    /// Put these chunks, then give this answer.
-    Put(Bits, SaveAnswer),
+    /// Read the index of its subject.
+    ReadParent,
+    /// Read the index of the other subject, after knowing the parent's names.
+    ReadDonor,
+    /// Put these chunks, which is the last of gathering or of storing anew.
+    Put(Bits, PutFor),
     PutManifest,
+    /// Read the index of its subject again.
     CheckIndexed(Bits),
+    /// Read that of the other subject again; these were found in its own.
+    CheckDonor(Bits, Bits),
     ReadIndex,
     SwapIndex(u8),
     End(End),
+}
+
+/// What chunks are put for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum PutFor {
+    Gathering,
+    StoringAnew,
 }
 
 /// One save.
@@ -37,22 +51,46 @@ pub(super) struct Saver {
     task: Task,
     wants: u8,
     names: Bits,
+    /// What its parent has, between the reads of two indexes.
+    parent: Bits,
+    /// What the donor has, under the bugs by which it is not asked when it should be.
+    lent: Option<Bits>,
+    /// Chunks to put once a provisional manifest is safe.
+    rest: Bits,
+    wants_provisional: bool,
+    /// Whether a swap of the index has no answer.
+    is_unsure: bool,
     /// How many manifests were put.
     manifests: u8,
 }
 
 impl Saver {
-    pub(super) fn new(wants: u8) -> Self {
-        let mut guard = SaveGuard::new();
-        let task = match guard.next(SaveAnswer::Begin) {
-            SaveStep::ReadGc if wants != 0 => Task::ReadGc,
-            _ => Task::End(End::Refused),
-        };
+    pub(super) fn new(save: usize, config: Config) -> Self {
+        let wants = config.wants[save];
+        let mut saver = Self::over(End::Refused);
+        saver.wants = wants;
+        saver.wants_provisional = config.provisional;
+        if wants != 0 && saver.guard.next(SaveAnswer::Begin) == SaveStep::ReadGc {
+            saver.task = match config.bug {
+                Some(Bug::DonorReadFirst) if save == 0 => Task::ReadDonor,
+                _ => Task::ReadGc,
+            };
+        }
+        saver
+    }
+
+    /// One that has ended, and forgets what no longer matters, so that more states are the same.
+    fn over(end: End) -> Self {
         Self {
-            guard,
-            task,
-            wants,
+            guard: SaveGuard::new(),
+            task: Task::End(end),
+            wants: 0,
             names: 0,
+            parent: 0,
+            lent: None,
+            rest: 0,
+            wants_provisional: false,
+            is_unsure: false,
             manifests: 0,
         }
     }
@@ -68,31 +106,31 @@ impl Saver {
         let step = self.guard.next(answer);
         self.task = match step {
             SaveStep::ReadGc => Task::ReadGc,
-            SaveStep::Gather => Task::Choose,
+            SaveStep::Gather if self.rest != 0 => {
+                Task::Put(std::mem::take(&mut self.rest), PutFor::Gathering)
+            }
+            SaveStep::Gather => Task::ReadParent,
             SaveStep::PutManifest => Task::PutManifest,
             SaveStep::CheckIndexed(names) => Task::CheckIndexed(bits_of(&names)),
             SaveStep::StoreAnew(chunks) => {
                 let from: Names = chunks.iter().map(|chunk| chunk.from).collect();
                 let to: Names = chunks.iter().map(|chunk| chunk.to).collect();
                 self.names = self.names & !bits_of(&from) | bits_of(&to);
-                Task::Put(bits_of(&to), SaveAnswer::Stored)
+                Task::Put(bits_of(&to), PutFor::StoringAnew)
             }
             SaveStep::Publish => {
                 // What was proved is proved: only which manifest it was matters from here.
                 self.guard = SaveGuard::new();
                 self.names = 0;
+                self.lent = None;
                 Task::ReadIndex
             }
             SaveStep::GiveUp(_) => Task::End(End::Refused),
         };
     }
 
-    /// Forgets what no longer matters, so that more states are the same.
     fn finish(&mut self, end: End) {
-        *self = Self {
-            task: Task::End(end),
-            ..Self::new(0)
-        };
+        *self = Self::over(end);
     }
 }
 
@@ -150,7 +188,11 @@ impl GcWorld {
     fn carry_out(&mut self, n: usize, saver: &mut Saver) -> (&'static str, Bits) {
         match saver.task.clone() {
             Task::ReadGc => {
-                let mut gc = self.gc_state();
+                let mut gc = match self.config.bug {
+                    // That of its own pool, where nothing ever happens.
+                    Some(Bug::NamesCopied) => GcState::empty(),
+                    _ => self.gc_state(),
+                };
                 // The guard asks neither who wrote it nor when, so that two states need not be told apart.
                 (gc.op_id, gc.generation) = (OpId::default(), Generation::default());
                 if self.has_bug(Bug::EpochIgnored) && saver.manifests > 0 {
@@ -162,63 +204,140 @@ impl GcWorld {
                 }
                 ("reads gc.json", 0)
             }
-            Task::Choose => {
-                self.choose(saver);
-                ("reads the index and will use", saver.names)
-            }
-            Task::Put(names, answer) => self.put(names, answer, saver),
+            Task::ReadParent => self.read_parent(n, saver),
+            Task::ReadDonor => self.read_donor(n, saver),
+            Task::Put(names, why) => self.put(names, why, saver),
             Task::PutManifest => {
                 self.put_manifest(n, saver);
                 ("puts its manifest of", saver.names)
             }
-            Task::CheckIndexed(names) => {
-                let found = names & self.indexed();
+            Task::CheckIndexed(names) => self.check_indexed(n, names, saver),
+            Task::CheckDonor(names, own) => {
+                let found = names & self.indexed(other(self.config.subjects[n]));
                 if found != 0 {
-                    self.observations
-                        .push("a save found names in the index again");
+                    self.observations.push("a save found its donor live again");
                 }
-                saver.receive(SaveAnswer::Indexed(names_of(found)));
-                ("looks whether the index names", names)
+                saver.receive(SaveAnswer::Indexed(names_of(own | found)));
+                ("looks whether the donor is live that has", names)
             }
             Task::ReadIndex => self.read_index(n, saver),
-            Task::SwapIndex(version) => {
-                let manifest = last_manifest(n, saver);
-                if self.swap_index(version, Change::Publish(manifest)) {
-                    if self.has_bug(Bug::ManifestRewritten) {
-                        self.follow(manifest);
-                    }
-                    saver.finish(End::Done(manifest));
-                    ("publishes", self.store.contents[usize::from(manifest)])
-                } else {
-                    self.observations.push("a save lost a swap of the index");
-                    saver.task = Task::ReadIndex;
-                    ("loses the swap of the index", 0)
-                }
-            }
+            Task::SwapIndex(version) => self.publish(n, version, saver),
             Task::End(_) => unreachable!("a save that ended does not move"),
         }
     }
 
-    fn choose(&mut self, saver: &mut Saver) {
-        let indexed = self.indexed();
+    fn publish(&mut self, n: usize, version: u8, saver: &mut Saver) -> (&'static str, Bits) {
+        let manifest = last_manifest(n, saver);
+        let change = self.publication(n, manifest);
+        if self.swap_index(self.config.subjects[n], version, change) {
+            if self.has_bug(Bug::ManifestRewritten) {
+                self.follow(manifest);
+            }
+            saver.finish(End::Done(manifest));
+            ("publishes", self.store.contents[usize::from(manifest)])
+        } else {
+            self.observations.push("a save lost a swap of the index");
+            saver.task = Task::ReadIndex;
+            ("loses the swap of the index", 0)
+        }
+    }
+
+    fn publication(&self, n: usize, manifest: u8) -> Change {
+        if self.indexes[self.config.subjects[n]].deleted {
+            // Under the bug by which the index carries an incarnation only when something is published in it.
+            Change::Found(manifest)
+        } else {
+            Change::Publish(manifest)
+        }
+    }
+
+    /// Learns under which lease it works, and what its subject has.
+    fn read_parent(&mut self, n: usize, saver: &mut Saver) -> (&'static str, Bits) {
+        let subject = self.config.subjects[n];
+        let index = self.indexes[subject];
+        let mut lease = index.lease;
+        if index.deleted {
+            if !self.has_bug(Bug::ManifestBeforeIndex) {
+                saver.finish(End::Refused);
+                return ("finds its subject deleted", 0);
+            }
+            (lease.incarnation, lease.fence) = (lease.incarnation + 1, 1);
+        }
+        self.store.made[n] = lease;
+        saver.parent = self.indexed(subject);
+        if !self.config.borrows || n != 0 {
+            self.choose(saver, 0);
+        } else if let Some(lent) = saver.lent.take() {
+            self.choose(saver, lent);
+        } else if self.has_bug(Bug::DonorFromCache) {
+            self.choose(saver, self.store.contents[usize::from(OLD_DONOR)]);
+        } else {
+            saver.task = Task::ReadDonor;
+        }
+        ("reads the index and will use", saver.names)
+    }
+
+    /// Learns what the other subject has that is live.
+    fn read_donor(&mut self, n: usize, saver: &mut Saver) -> (&'static str, Bits) {
+        let lent = self.indexed(other(self.config.subjects[n]));
+        if self.has_bug(Bug::DonorReadFirst) {
+            saver.lent = Some(lent);
+            saver.task = Task::ReadGc;
+            return ("reads the index of the donor first", 0);
+        }
+        self.choose(saver, lent);
+        if self.has_bug(Bug::DonorNotReadAgain) {
+            saver.lent = Some(lent);
+        }
+        ("reads the index of the donor and will use", saver.names)
+    }
+
+    /// Reads the index of its subject again, and will read that of the donor if it still needs to.
+    fn check_indexed(&mut self, n: usize, names: Bits, saver: &mut Saver) -> (&'static str, Bits) {
+        let subject = self.config.subjects[n];
+        let found = names & self.indexed(subject);
+        if found != 0 {
+            self.observations
+                .push("a save found names in the index again");
+        }
+        let rest = names & !found;
+        if let Some(lent) = saver.lent.filter(|_| self.has_bug(Bug::DonorNotReadAgain)) {
+            let believed = names_of(found | rest & lent);
+            saver.receive(SaveAnswer::Indexed(believed));
+        } else if rest != 0 && self.config.borrows && n == 0 {
+            saver.task = Task::CheckDonor(rest, found);
+        } else {
+            saver.receive(SaveAnswer::Indexed(names_of(found)));
+        }
+        ("looks whether the index names", names)
+    }
+
+    /// Chooses names: the parent's, else the donor's, else new ones.
+    fn choose(&mut self, saver: &mut Saver, lent: Bits) {
+        let parent = std::mem::take(&mut saver.parent);
         let mut fresh = 0;
         for digest in (0..DIGESTS).filter(|digest| saver.wants & 1 << digest != 0) {
-            let known = names_of(indexed & any_birth(digest)).pop_first();
-            let mut name = bit_of(&saver.guard.place(digest_of(digest), known));
+            let known = |names: Bits| names_of(names & any_birth(digest)).pop_first();
+            let indexed = known(parent).or_else(|| known(lent));
+            let mut name = bit_of(&saver.guard.place(digest_of(digest), indexed));
             if self.has_bug(Bug::PlainNames) {
                 name = self.plain_unless_condemned(name);
             }
-            if name & indexed == 0 {
+            if name & (parent | lent) == 0 {
                 fresh |= name;
-            } else {
+            } else if name & parent != 0 {
                 self.observations.push("a save used a name from the index");
+            } else {
+                self.observations
+                    .push("a save borrowed a name from a donor");
             }
             saver.names |= name;
         }
-        let answer = SaveAnswer::Gathered(names_of(saver.names));
-        saver.task = Task::Put(fresh, answer);
         if fresh == 0 {
-            self.put(fresh, SaveAnswer::Gathered(names_of(saver.names)), saver);
+            self.observations.push("a save borrowed all its names");
+            saver.receive(SaveAnswer::Gathered(names_of(saver.names)));
+        } else {
+            saver.task = Task::Put(fresh, PutFor::Gathering);
         }
     }
 
@@ -229,20 +348,29 @@ impl GcWorld {
     }
 
     /// Stores one of the chunks, unless it is there for certain.
-    fn put(&mut self, names: Bits, answer: SaveAnswer, saver: &mut Saver) -> (&'static str, Bits) {
+    fn put(&mut self, names: Bits, why: PutFor, saver: &mut Saver) -> (&'static str, Bits) {
         let stored = self.stored_as(lowest(names));
         let there = self.store.chunks.certain() & stored == stored;
         self.store.chunks.put(stored);
-        if there && stored != 0 {
+        if there {
             self.observations
                 .push("a save used a chunk that lay around");
         }
-        if answer == SaveAnswer::Stored {
-            self.observations.push("a save stored a chunk anew");
-        }
-        match names & !lowest(names) {
-            0 => saver.receive(answer),
-            rest => saver.task = Task::Put(rest, answer),
+        match (names & !lowest(names), why) {
+            (0, PutFor::StoringAnew) => {
+                self.observations.push("a save stored a chunk anew");
+                saver.receive(SaveAnswer::Stored);
+            }
+            (0, PutFor::Gathering) => {
+                saver.receive(SaveAnswer::Gathered(names_of(saver.names)));
+            }
+            (rest, PutFor::Gathering) if saver.wants_provisional => {
+                saver.wants_provisional = false;
+                saver.rest = rest;
+                let so_far = names_of(saver.names & !rest);
+                saver.receive(SaveAnswer::GatheredSoFar(so_far));
+            }
+            (rest, why) => saver.task = Task::Put(rest, why),
         }
         let what = if there { "finds chunk" } else { "puts chunk" };
         (what, stored)
@@ -255,10 +383,14 @@ impl GcWorld {
         );
         saver.manifests += 1;
         let manifest = last_manifest(n, saver);
-        self.store.contents[usize::from(manifest)] = self.stored_as(saver.names);
+        self.store.contents[usize::from(manifest)] = self.stored_as(saver.names & !saver.rest);
+        if saver.rest != 0 {
+            self.store.provisional |= 1 << manifest;
+            self.observations.push("a save put a provisional manifest");
+        }
         self.land_manifest(manifest);
         saver.receive(SaveAnswer::Stored);
-        if self.has_bug(Bug::NoSecondRead) {
+        if self.has_bug(Bug::NoSecondRead) && saver.rest == 0 {
             saver.task = Task::ReadIndex;
         }
     }
@@ -277,28 +409,44 @@ impl GcWorld {
     /// Under the bug by which a manifest's name is used again, the index leads to whatever landed there last.
     fn follow(&mut self, manifest: u8) {
         let own = own_manifests(manifest);
-        if self.index.active & own != 0 {
-            self.index.active &= !own;
-            self.index.active |= self.store.manifests.certain() & own;
+        let index = &mut self.indexes[self.config.subject_of(manifest)];
+        if index.active & own != 0 {
+            index.active &= !own;
+            index.active |= self.store.manifests.certain() & own;
         }
     }
 
     fn read_index(&mut self, n: usize, saver: &mut Saver) -> (&'static str, Bits) {
         let manifest = last_manifest(n, saver);
         let one = 1 << manifest;
-        if self.index.ever & one != 0 {
+        let index = self.indexes[self.config.subjects[n]];
+        let made = self.store.made[n];
+        let mut is_other_life = index.deleted || index.lease.incarnation != made.incarnation;
+        if self.has_bug(Bug::IncarnationIgnored) {
+            is_other_life = index.deleted;
+        } else if self.has_bug(Bug::ManifestBeforeIndex) {
+            let next = index.lease.incarnation + u8::from(index.deleted);
+            is_other_life = next != made.incarnation;
+        }
+        if index.recent & one != 0 {
             self.observations.push("a save found its own swap applied");
             saver.finish(End::Done(manifest));
             ("finds itself published", 0)
-        } else if self.index.fences[n] > 1 {
+        } else if is_other_life {
+            self.observations
+                .push("a save was refused by another incarnation");
+            let is_lost = saver.is_unsure && index.lease.incarnation != made.incarnation;
+            saver.finish(if is_lost { End::Unknown } else { End::Refused });
+            ("finds its subject deleted", 0)
+        } else if index.lease.fence != made.fence && !index.deleted {
             self.observations.push("a save was fenced");
             saver.finish(End::Refused);
             ("finds its lease lost", 0)
-        } else if self.index.tombstones & one != 0 {
+        } else if index.tombstones & one != 0 {
             saver.finish(End::Refused);
             ("finds its manifest tombstoned", 0)
         } else {
-            saver.task = Task::SwapIndex(self.index.version);
+            saver.task = Task::SwapIndex(index.version);
             if self.config.silences == 0 {
                 // A swap that is lost is tried again, so that reading just before winning is all there is to try.
                 return self.carry_out(n, saver);
@@ -312,11 +460,10 @@ impl GcWorld {
         self.silences -= 1;
         match &saver.task {
             Task::SwapIndex(version) => {
-                let publish = (*version, Change::Publish(last_manifest(n, saver)));
-                if *version == self.index.version && !self.late_index.contains(&publish) {
-                    self.late_index.push(publish);
-                }
+                let change = self.publication(n, last_manifest(n, saver));
+                self.leave_index_swap(self.config.subjects[n], *version, change);
                 saver.task = Task::ReadIndex;
+                saver.is_unsure = true;
                 return ("gets no answer about its swap of the index", 0);
             }
             Task::Put(names, _) => {
@@ -325,7 +472,7 @@ impl GcWorld {
             }
             Task::PutManifest => {
                 let manifest = first_manifest(n) + saver.manifests;
-                self.store.contents[usize::from(manifest)] = saver.names;
+                self.store.contents[usize::from(manifest)] = saver.names & !saver.rest;
                 self.store.manifests.put_unanswered(1 << manifest);
             }
             _ => {}
@@ -343,11 +490,12 @@ fn last_manifest(n: usize, saver: &Saver) -> u8 {
     first_manifest(n) + saver.manifests - 1
 }
 
-fn first_manifest(n: usize) -> u8 {
-    if n == 0 { 0 } else { ROUNDS }
+/// The subject that a save borrows from.
+fn other(subject: usize) -> usize {
+    1 - subject
 }
 
 /// All manifests that the same save can have put.
 fn own_manifests(manifest: u8) -> u16 {
-    0b11_1111 << (manifest / ROUNDS * ROUNDS)
+    maker(manifest).map_or(0, manifests_of)
 }

@@ -1,4 +1,4 @@
-//! What lies in the store: chunks, manifests, the index, and the requests that may still land.
+//! What lies in the store: chunks, manifests, the indexes, and the requests that may still land.
 //!
 //! Sets are bits. Every PUT and DELETE that was ever sent may land at any later time, and again as often as it likes:
 //! that covers lost answers, duplicates and delay at once. So whether a thing that was both put and deleted is there is
@@ -16,10 +16,11 @@ pub(super) const DIGESTS: u16 = 3;
 /// Two rounds can condemn, so names are born in epochs 0 to 3 at most.
 pub(super) const BIRTHS: u16 = 4;
 /// How many manifests one save may write.
-pub(super) const ROUNDS: u8 = 6;
-/// The manifest that was there before.
+pub(super) const ROUNDS: u8 = 7;
+/// The manifests that were there before: one of each subject.
 pub(super) const OLD: u8 = 2 * ROUNDS;
-const MANIFESTS: usize = OLD as usize + 1;
+pub(super) const OLD_DONOR: u8 = OLD + 1;
+const MANIFESTS: usize = OLD_DONOR as usize + 1;
 
 static NAMES: LazyLock<Vec<ChunkName>> = LazyLock::new(|| {
     let mut names = Vec::new();
@@ -80,9 +81,30 @@ pub(super) fn manifest_of(id: &SnapshotId) -> u8 {
     u8::try_from(at.expect("only our manifests are named")).expect("few manifests")
 }
 
+/// The first manifest that a save can put.
+pub(super) fn first_manifest(save: usize) -> u8 {
+    if save == 0 { 0 } else { ROUNDS }
+}
+
+/// All manifests that a save can put.
+pub(super) fn manifests_of(save: usize) -> u16 {
+    0b111_1111 << first_manifest(save)
+}
+
+/// The save that put a manifest; `None` for those that were there before.
+pub(super) fn maker(manifest: u8) -> Option<usize> {
+    (manifest < OLD).then(|| usize::from(manifest / ROUNDS))
+}
+
 /// Every subset.
 pub(super) fn subsets(bits: u16) -> impl Iterator<Item = u16> {
-    (0..=bits).filter(move |subset| subset & !bits == 0)
+    let mut next = Some(0_u16);
+    std::iter::from_fn(move || {
+        let subset = next?;
+        let after = subset.wrapping_sub(bits) & bits;
+        next = (after != 0).then_some(after);
+        Some(subset)
+    })
 }
 
 /// Things of one kind, and the requests that were sent about them.
@@ -126,10 +148,20 @@ impl Shelf {
         self.puts & !self.certain
     }
 
+    /// What somebody has decided to delete.
+    pub(super) fn deleted(self) -> u16 {
+        self.deletes
+    }
+
     /// Everything that may be found by looking once.
     pub(super) fn looks(self) -> impl Iterator<Item = u16> + use<> {
-        let certain = self.certain;
-        subsets(self.open()).map(move |found| certain | found)
+        self.looks_at(u16::MAX)
+    }
+
+    /// Everything that may be found by looking once at some of them.
+    pub(super) fn looks_at(self, things: u16) -> impl Iterator<Item = u16> + use<> {
+        let certain = self.certain & things;
+        subsets(self.open() & things).map(move |found| certain | found)
     }
 }
 
@@ -140,6 +172,10 @@ pub(super) struct Store {
     pub manifests: Shelf,
     /// What each manifest names; 0 if it was never sent.
     pub contents: [Bits; MANIFESTS],
+    /// Under what each save makes its manifests, as those say.
+    pub made: [Lease; 2],
+    /// Manifests of saves that had not gathered everything.
+    pub provisional: u16,
 }
 
 impl Store {
@@ -147,49 +183,92 @@ impl Store {
     pub(super) fn named_by(&self, manifests: u16) -> Bits {
         ones(manifests).fold(0, |all, at| all | self.contents[usize::from(at)])
     }
+
+    /// Under what a manifest was made; those that were there before by an owner before the first.
+    pub(super) fn lease_of(&self, manifest: u8) -> Lease {
+        maker(manifest).map_or_else(Lease::default, |save| self.made[save])
+    }
 }
 
-/// The index: one conditionally written cell.
+/// Under what a save works: the life of its subject, and the fence of its index.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) struct Lease {
+    pub incarnation: u8,
+    pub fence: u8,
+}
+
+/// The index of a subject: one conditionally written cell.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Index {
     pub version: u8,
-    /// Of each save's subject; a save's lease has epoch 1.
-    pub fences: [u8; 2],
+    pub lease: Lease,
+    pub deleted: bool,
     pub active: u16,
     pub tombstones: u16,
-    /// What was ever published, as `recent` tells.
-    pub ever: u16,
+    /// What was published in this incarnation, as `recent` tells.
+    pub recent: u16,
 }
 
-/// One conditional write of the index.
+/// One conditional write of an index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Change {
     Publish(u8),
+    /// The same of a save that makes the subject again with it.
+    Found(u8),
     Tombstone(u16),
-    TakeOver(u8),
+    DropTombstones(u16),
+    TakeOver,
+    Delete,
+    MakeAgain,
 }
 
 impl Index {
+    pub(super) const NEW: Self = Self {
+        version: 1,
+        lease: Lease {
+            incarnation: 0,
+            fence: 1,
+        },
+        deleted: false,
+        active: 0,
+        tombstones: 0,
+        recent: 0,
+    };
+
     pub(super) fn apply(&mut self, change: Change) {
         self.version += 1;
         match change {
             Change::Publish(manifest) => {
                 self.active |= 1 << manifest;
-                self.ever |= 1 << manifest;
+                self.recent |= 1 << manifest;
+                self.lease.fence += 1;
+            }
+            Change::Found(manifest) => {
+                self.begin_again();
+                self.apply(Change::Publish(manifest));
             }
             Change::Tombstone(manifests) => {
                 self.active &= !manifests;
                 self.tombstones |= manifests;
             }
-            Change::TakeOver(subject) => self.fences[usize::from(subject)] += 1,
+            Change::DropTombstones(manifests) => self.tombstones &= !manifests,
+            Change::TakeOver => self.lease.fence += 1,
+            Change::Delete => {
+                self.active = 0;
+                self.deleted = true;
+            }
+            Change::MakeAgain => self.begin_again(),
         }
     }
-}
 
-/// Whose lease a manifest was made under; the old manifest's subject is the first save's, one owner earlier.
-pub(super) fn maker(manifest: u8) -> (usize, u8) {
-    match manifest {
-        OLD => (0, 0),
-        _ => (usize::from(manifest / ROUNDS), 1),
+    fn begin_again(&mut self) {
+        *self = Self {
+            version: self.version,
+            lease: Lease {
+                incarnation: self.lease.incarnation + 1,
+                fence: Self::NEW.lease.fence,
+            },
+            ..Self::NEW
+        };
     }
 }

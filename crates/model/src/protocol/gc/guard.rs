@@ -1,6 +1,8 @@
 //! The save's side: which names it may use, and when its manifest may be published. No I/O.
 
-use super::{ATTEMPTS, ChunkName, GcState, Names, PublishVerdict, before_publish, newborn, place};
+use super::{
+    ATTEMPTS, ChunkName, GcEpoch, GcState, Names, PublishVerdict, before_publish, newborn, place,
+};
 use crate::digest::ChunkDigest;
 
 /// How often a save stores chunks anew before it gives up; every time a gc round must have overtaken it.
@@ -15,9 +17,11 @@ pub enum SaveAnswer {
     Gc(GcState),
     /// Every chunk is stored, under these names.
     Gathered(Names),
+    /// Some chunks are stored, under these names, and the save wants them safe before it goes on.
+    GatheredSoFar(Names),
     /// What was to be stored is stored.
     Stored,
-    /// Which of the names asked for stand in a manifest that the index leads to.
+    /// Which of the names asked for stand in a donor that is live.
     Indexed(Names),
     /// No answer, or one that settles nothing, in spite of retries.
     Silence,
@@ -29,11 +33,13 @@ pub enum SaveAnswer {
 pub enum SaveStep {
     /// Read `gc.json`.
     ReadGc,
-    /// Read the index, then store every chunk under the name that [`SaveGuard::place`] gives it.
+    /// Read the index and those of donors, then store every chunk under the name that [`SaveGuard::place`] gives it. After
+    /// a provisional manifest: go on where it was left, under the same guard.
     Gather,
-    /// Put the manifest under a name that was never used, and go on only when it is acknowledged.
+    /// Put a manifest of the names gathered, under a name that was never used, and go on only when it is acknowledged.
     PutManifest,
-    /// Read the index now, and say which of these names a manifest in it names.
+    /// Read the index of every subject that these names were borrowed from now, and say which of them stand in a snapshot
+    /// that it leads to: one request for each donor.
     CheckIndexed(Names),
     /// Store the same bytes under new names and use those in the manifest from now on.
     StoreAnew(Vec<Replacement>),
@@ -77,9 +83,17 @@ enum SaveStage {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SaveGuard {
     stage: SaveStage,
-    /// As read last; every unproved name was learned of after it.
+    /// As read last.
     gc: GcState,
+    /// When the first name was gathered. Names are gathered while a provisional manifest is put and judged, so that none
+    /// of them was learned of later than this, whatever was read since.
+    opened: GcEpoch,
+    /// When the unproved names were learned of, at the earliest.
+    since: GcEpoch,
     unproved: Names,
+    /// Safe because a provisional manifest names them.
+    proved: Names,
+    is_final: bool,
     attempts_left: u8,
     rounds_left: u8,
 }
@@ -96,7 +110,11 @@ impl SaveGuard {
         Self {
             stage: SaveStage::Opening,
             gc: GcState::empty(),
+            opened: GcEpoch::FIRST,
+            since: GcEpoch::FIRST,
             unproved: Names::new(),
+            proved: Names::new(),
+            is_final: false,
             attempts_left: ATTEMPTS,
             rounds_left: ROUNDS,
         }
@@ -106,12 +124,14 @@ impl SaveGuard {
     pub fn after(gc: GcState) -> Self {
         Self {
             stage: SaveStage::Gathering,
+            opened: gc.epoch,
             gc,
             ..Self::new()
         }
     }
 
-    /// The name for a chunk while gathering; `indexed` is the one that a manifest in the index has for it.
+    /// The name for a chunk while gathering; `indexed` is the one that a donor has for it, live in an index that was read
+    /// after `gc.json`.
     pub fn place(&self, digest: ChunkDigest, indexed: Option<ChunkName>) -> ChunkName {
         place(digest, indexed, &self.gc)
     }
@@ -121,13 +141,12 @@ impl SaveGuard {
         let stage = match (&self.stage, answer) {
             (_, SaveAnswer::Begin) => SaveStage::Opening,
             (SaveStage::Opening, SaveAnswer::Gc(gc)) => {
+                self.opened = gc.epoch;
                 self.gc = gc;
                 SaveStage::Gathering
             }
-            (SaveStage::Gathering, SaveAnswer::Gathered(names)) => {
-                self.unproved = names;
-                SaveStage::Writing
-            }
+            (SaveStage::Gathering, SaveAnswer::Gathered(names)) => self.write(&names, true),
+            (SaveStage::Gathering, SaveAnswer::GatheredSoFar(names)) => self.write(&names, false),
             (SaveStage::Writing, SaveAnswer::Stored) => SaveStage::Judging,
             (SaveStage::Judging, SaveAnswer::Gc(gc)) => self.judge(gc),
             (SaveStage::Checking { condemned }, SaveAnswer::Indexed(named)) => {
@@ -144,11 +163,25 @@ impl SaveGuard {
         self.enter(stage)
     }
 
+    /// What a provisional manifest has made safe stays so: it is there until this save can publish no more.
+    fn write(&mut self, names: &Names, is_final: bool) -> SaveStage {
+        self.unproved = names - &self.proved;
+        self.since = self.opened;
+        self.is_final = is_final;
+        self.rounds_left = ROUNDS;
+        if !is_final {
+            self.proved.extend(names);
+        }
+        SaveStage::Writing
+    }
+
     fn judge(&mut self, now: GcState) -> SaveStage {
-        let verdict = before_publish(self.gc.epoch, &now, &self.unproved);
+        let verdict = before_publish(self.since, &now, &self.unproved);
+        self.since = now.epoch;
         self.gc = now;
         self.unproved = Names::new();
         match verdict {
+            PublishVerdict::Publish if !self.is_final => SaveStage::Gathering,
             PublishVerdict::Publish => SaveStage::Over(None),
             PublishVerdict::StoreAnew(condemned) => self.replace(&condemned),
             PublishVerdict::CheckIndexed {
@@ -173,7 +206,12 @@ impl SaveGuard {
             from,
             to: newborn(from.digest(), &self.gc),
         };
-        SaveStage::Replacing(names.iter().map(replacement).collect())
+        let moves: Vec<_> = names.iter().map(replacement).collect();
+        if !self.is_final {
+            self.proved = &self.proved - names;
+            self.proved.extend(moves.iter().map(|chunk| chunk.to));
+        }
+        SaveStage::Replacing(moves)
     }
 
     fn enter(&mut self, stage: SaveStage) -> SaveStep {

@@ -6,6 +6,13 @@
 //! tombstoned manifest again. A live save's manifest is not tombstoned: only a lease behind the fence is, and a fence
 //! never goes back, so that the save which holds such a lease could not publish any more. A crash anywhere leaves
 //! manifests that the next round finds again, as does a PUT of a removed manifest that lands late.
+//!
+//! A provisional manifest has the lease of its save and is judged like any other: what goes by itself is that of a save
+//! that is over, because publishing raises the fence.
+//!
+//! A manifest of another incarnation than its index's, or beneath an index that is marked as deleted, needs no tombstone:
+//! the index is one, since an incarnation never comes back. Two things make that true. The index carries an incarnation
+//! *before* the first manifest of it is put, and it is read *after* the manifests were listed.
 
 use super::ATTEMPTS;
 use crate::format::document::Version;
@@ -24,6 +31,8 @@ pub struct ListedManifest {
     pub lease: Epoch,
     /// The fence of its subject; `None` if the index knows no such subject.
     pub fence: Option<Epoch>,
+    /// Whether it was made under another incarnation of its subject than the index has, or the index is marked as deleted.
+    pub foreign: bool,
     /// Whether the index leads to it.
     pub indexed: bool,
     /// Whether the index says that it was forgotten or tombstoned.
@@ -41,6 +50,8 @@ pub enum ManifestFate {
     Behind,
     /// To be removed: it is tombstoned.
     Tombstoned,
+    /// To be removed: its subject was deleted, and what was made again under its name is another one.
+    Foreign,
 }
 
 /// Judges one manifest.
@@ -49,6 +60,8 @@ pub fn judge(manifest: &ListedManifest) -> ManifestFate {
         ManifestFate::Indexed
     } else if manifest.tombstoned {
         ManifestFate::Tombstoned
+    } else if manifest.foreign {
+        ManifestFate::Foreign
     } else if manifest.fence.is_some_and(|fence| manifest.lease < fence) {
         ManifestFate::Behind
     } else {
@@ -147,14 +160,16 @@ fn after_survey(expected: Version, manifests: &[ListedManifest]) -> ManifestGcSt
         let fits = manifests.iter().filter(|one| judge(one) == fate);
         fits.map(|one| one.id.clone()).collect()
     };
-    let (behind, tombstoned) = (of(ManifestFate::Behind), of(ManifestFate::Tombstoned));
+    let behind = of(ManifestFate::Behind);
+    let mut dead = of(ManifestFate::Tombstoned);
+    dead.append(&mut of(ManifestFate::Foreign));
     if !behind.is_empty() {
         ManifestGcStep::Tombstone {
             expected,
             manifests: behind,
         }
-    } else if !tombstoned.is_empty() {
-        ManifestGcStep::Remove(tombstoned)
+    } else if !dead.is_empty() {
+        ManifestGcStep::Remove(dead)
     } else {
         ManifestGcStep::Done(Manifests::new())
     }

@@ -18,6 +18,8 @@ pub enum GcAnswer {
     Listed(Names),
     /// Which of the names asked for stand in any manifest.
     Referenced(Names),
+    /// A manifest that was listed is not there any more, so that the one that took its place may have been missed.
+    Vanished,
     /// A manifest is there but cannot be read or understood.
     UnreadableManifest,
     /// None of the names is there any more, and no deletion is unanswered.
@@ -38,9 +40,10 @@ pub enum GcStep {
     ReadGc,
     /// List stored chunks.
     ListChunks,
-    /// List the manifests now, all of them, published or not; read each; say which of these names they name.
+    /// Say which of these names stand in the manifests of any subject of the pool. For each subject, one after the other:
+    /// list its manifests, published or not; then read its index; then read every manifest that either has.
     ///
-    /// One that disappears between the list and the read was tombstoned, and names nothing.
+    /// One that is gone when it is read makes the subject be looked at again from its start, or is [`GcAnswer::Vanished`].
     FindReferenced(Names),
     /// Write `gc.json`: create it, or replace exactly the version named.
     Write {
@@ -89,6 +92,8 @@ enum RoundStage {
     Marking(Names),
     Condemning(Box<GcState>),
     Sparing,
+    /// Reading whether the list was in all the while that the manifests were looked at.
+    Confirming(Names),
     Deleting(Names),
     /// Reading whether the epoch is still ours to end.
     Settling,
@@ -126,6 +131,11 @@ impl GcRound {
         self.stage == RoundStage::Opening
     }
 
+    /// Whether the manifests were looked at and nothing was deleted yet.
+    pub fn is_confirming(&self) -> bool {
+        matches!(self.stage, RoundStage::Confirming(_))
+    }
+
     /// Whether the list is one that another process left.
     pub fn is_resumed(&self) -> bool {
         self.report.resumed
@@ -155,7 +165,15 @@ impl GcRound {
             (RoundStage::Sparing, GcAnswer::Referenced(named)) => {
                 self.report.deleted = unreferenced(self.gc.condemned(), &named);
                 self.report.preserved = self.gc.condemned() - &self.report.deleted;
-                RoundStage::Deleting(self.report.deleted.clone())
+                if self.report.deleted.is_empty() {
+                    RoundStage::Settling
+                } else {
+                    RoundStage::Confirming(self.report.deleted.clone())
+                }
+            }
+            (RoundStage::Confirming(names), GcAnswer::Gc(found)) => {
+                let names = names.clone();
+                self.confirm(found, names)
             }
             (RoundStage::Deleting(_), GcAnswer::Deleted) => RoundStage::Settling,
             (RoundStage::Settling, GcAnswer::Gc(found)) => self.settle(found),
@@ -196,6 +214,20 @@ impl GcRound {
         RoundStage::Condemning(Box::new(self.gc.condemn(self.op_id, names)))
     }
 
+    /// Deletes, unless another process has ended the epoch: a save may have used these names since, borrowed from a
+    /// snapshot that was still there when that process looked and was forgotten when we did.
+    fn confirm(&mut self, found: Option<Versioned<GcState>>, names: Names) -> RoundStage {
+        let epoch = self.gc.epoch;
+        self.take(found);
+        if self.gc.epoch == epoch && self.gc.is_collecting() {
+            RoundStage::Deleting(names)
+        } else {
+            self.report.deleted = Names::new();
+            self.report.preserved = Names::new();
+            RoundStage::Over(Ok(()))
+        }
+    }
+
     /// Ends the epoch, unless another process has.
     fn settle(&mut self, found: Option<Versioned<GcState>>) -> RoundStage {
         let epoch = self.gc.epoch;
@@ -222,7 +254,9 @@ impl GcRound {
 
     fn step(&self) -> GcStep {
         match &self.stage {
-            RoundStage::Opening | RoundStage::Settling => GcStep::ReadGc,
+            RoundStage::Opening | RoundStage::Confirming(_) | RoundStage::Settling => {
+                GcStep::ReadGc
+            }
             RoundStage::Listing => GcStep::ListChunks,
             RoundStage::Marking(listed) => GcStep::FindReferenced(listed.clone()),
             RoundStage::Sparing => GcStep::FindReferenced(self.gc.condemned().clone()),

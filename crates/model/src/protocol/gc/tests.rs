@@ -259,6 +259,53 @@ fn a_save_keeps_doubtful_names_only_if_the_index_has_them() {
     assert_eq!(guard.next(SaveAnswer::Gc(gc(2, []))), SaveStep::Publish);
 }
 
+/// A save in epoch 0 that has put a provisional manifest of `so_far`.
+fn provisional<const N: usize>(so_far: [ChunkName; N]) -> SaveGuard {
+    let mut guard = SaveGuard::new();
+    let _ = guard.next(SaveAnswer::Begin);
+    let _ = guard.next(SaveAnswer::Gc(gc(0, [])));
+    let step = guard.next(SaveAnswer::GatheredSoFar(names(so_far)));
+    assert_eq!(step, SaveStep::PutManifest);
+    assert_eq!(guard.next(SaveAnswer::Stored), SaveStep::ReadGc);
+    guard
+}
+
+#[test]
+fn what_a_provisional_manifest_proved_is_not_judged_again() {
+    let (a, b) = (chunk("a", 0), chunk("b", 0));
+    let mut guard = provisional([a]);
+
+    assert_eq!(guard.next(SaveAnswer::Gc(gc(0, []))), SaveStep::Gather);
+    let _ = guard.next(SaveAnswer::Gathered(names([a, b])));
+    let _ = guard.next(SaveAnswer::Stored);
+    let step = guard.next(SaveAnswer::Gc(gc(1, [])));
+
+    assert_eq!(step, SaveStep::CheckIndexed(names([b])));
+}
+
+#[test]
+fn names_gathered_beside_a_provisional_manifest_are_as_old_as_the_save() {
+    let (a, b) = (chunk("a", 0), chunk("b", 0));
+    let mut guard = provisional([a]);
+
+    let step = guard.next(SaveAnswer::Gc(gc(1, [])));
+    assert_eq!(step, SaveStep::CheckIndexed(names([a])));
+    let step = guard.next(SaveAnswer::Indexed(Names::new()));
+    let to = chunk("a", 1);
+    assert_eq!(step, SaveStep::StoreAnew(vec![Replacement { from: a, to }]));
+    let _ = (
+        guard.next(SaveAnswer::Stored),
+        guard.next(SaveAnswer::Stored),
+    );
+    assert_eq!(guard.next(SaveAnswer::Gc(gc(1, []))), SaveStep::Gather);
+    let _ = guard.next(SaveAnswer::Gathered(names([to, b])));
+    let _ = guard.next(SaveAnswer::Stored);
+
+    // `b` may have been chosen before the epoch moved, though `gc.json` was read since.
+    let step = guard.next(SaveAnswer::Gc(gc(1, [])));
+    assert_eq!(step, SaveStep::CheckIndexed(names([b])));
+}
+
 #[test]
 fn a_save_gives_up_when_the_store_stays_silent() {
     let mut guard = judging([chunk("a", 0)]);
@@ -312,6 +359,8 @@ fn a_round_asks_the_manifests_again_before_it_deletes() {
     let step = round.next(GcAnswer::Won);
     assert_eq!(step, GcStep::FindReferenced(names([a, b])));
     let step = round.next(GcAnswer::Referenced(names([b])));
+    assert_eq!(step, GcStep::ReadGc);
+    let step = round.next(read(list.clone()));
     assert_eq!(step, GcStep::Delete(names([a])));
     assert_eq!(round.next(GcAnswer::Deleted), GcStep::ReadGc);
     let finish = round.next(read(list.clone()));
@@ -335,6 +384,7 @@ fn a_round_that_finds_a_list_finishes_it_first() {
     let step = round.next(read(gc(0, [a])));
     assert_eq!(step, GcStep::FindReferenced(names([a])));
     let _ = round.next(GcAnswer::Referenced(Names::new()));
+    let _ = round.next(read(gc(0, [a])));
     let _ = round.next(GcAnswer::Deleted);
     let done = round.next(read(gc(1, [])));
 
@@ -342,6 +392,35 @@ fn a_round_that_finds_a_list_finishes_it_first() {
         panic!("somebody else ended the epoch")
     };
     assert!(report.resumed);
+}
+
+#[test]
+fn a_round_whose_epoch_ended_while_it_looked_at_manifests_deletes_nothing() {
+    let (a, b) = (chunk("a", 0), chunk("b", 1));
+    for now in [gc(1, []), gc(1, [b])] {
+        let mut round = GcRound::new(op(3));
+        let _ = round.next(GcAnswer::Begin);
+        let _ = round.next(read(gc(0, [a])));
+        let _ = round.next(GcAnswer::Referenced(Names::new()));
+
+        let GcStep::Done(report) = round.next(read(now)) else {
+            panic!("the round is over")
+        };
+
+        assert_eq!(report.deleted, Names::new());
+    }
+}
+
+#[test]
+fn a_manifest_that_vanishes_makes_a_round_look_again() {
+    let a = chunk("a", 0);
+    let mut round = GcRound::new(op(3));
+    let _ = round.next(GcAnswer::Begin);
+    let _ = round.next(read(gc(0, [a])));
+
+    let again = round.next(GcAnswer::Vanished);
+
+    assert_eq!(again, GcStep::FindReferenced(names([a])));
 }
 
 #[test]
@@ -393,6 +472,7 @@ fn listed(id: &str, lease: u64) -> ListedManifest {
         id: id.parse().unwrap(),
         lease: Epoch(lease),
         fence: Some(Epoch(2)),
+        foreign: false,
         indexed: false,
         tombstoned: false,
     }
@@ -410,6 +490,12 @@ fn only_a_manifest_behind_the_fence_is_tombstoned() {
         ..behind.clone()
     };
 
+    let foreign = ListedManifest {
+        foreign: true,
+        ..live.clone()
+    };
+
+    assert_eq!(manifests::judge(&foreign), ManifestFate::Foreign);
     assert_eq!(manifests::judge(&behind), ManifestFate::Behind);
     assert_eq!(manifests::judge(&live), ManifestFate::MayBePublished);
     assert_eq!(manifests::judge(&indexed), ManifestFate::Indexed);
