@@ -168,10 +168,10 @@ impl Engine {
         let is_called = |id: &&ProjectId| {
             // What was minted ends in digits of chance; a name that somebody chose is only itself.
             let parts = id.as_str().rsplit_once('-');
-            let is_chance = |digits: &str| {
+            let is_random = |digits: &str| {
                 digits.len() == known::DIGITS && digits.bytes().all(|one| one.is_ascii_hexdigit())
             };
-            parts.is_some_and(|(known_as, digits)| known_as == name && is_chance(digits))
+            parts.is_some_and(|(known_as, digits)| known_as == name && is_random(digits))
         };
         let exact = ids.iter().find(|id| id.as_str() == name);
         let fits: Vec<&ProjectId> = match exact {

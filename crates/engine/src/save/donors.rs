@@ -27,7 +27,7 @@ const REMEMBERED: usize = 16;
 /// How many of other subjects are asked.
 const ASKED: usize = 4;
 /// How many chunks a changed tree may have before donors are read for it.
-const PATIENCE: u64 = 8;
+const ASK_AFTER: u64 = 8;
 /// No such record is longer.
 const LONGEST: u64 = 64 << 10;
 
@@ -54,7 +54,7 @@ pub(crate) struct Donors {
     repo: RepoDocument,
     crossing: Crossing,
     /// How many chunks this save stores itself before anybody is asked: reading donors costs requests too.
-    patience: AtomicU64,
+    left_unasked: AtomicU64,
     donated: OnceLock<DonatedChunks>,
 }
 
@@ -66,7 +66,7 @@ impl Donors {
             root,
             repo,
             crossing: Crossing::here(),
-            patience: AtomicU64::new(if is_first { 0 } else { PATIENCE }),
+            left_unasked: AtomicU64::new(if is_first { 0 } else { ASK_AFTER }),
             donated: OnceLock::new(),
         }
     }
@@ -75,7 +75,7 @@ impl Donors {
     pub(super) fn find(&self, digest: &ChunkDigest) -> Option<ChunkName> {
         let less = |left: u64| left.checked_sub(1);
         let waits = self
-            .patience
+            .left_unasked
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         if waits.is_ok() {
             return None;

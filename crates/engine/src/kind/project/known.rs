@@ -179,8 +179,8 @@ fn recognised<'k>(known: &'k [KnownDir], dir: &Path) -> Option<&'k KnownDir> {
 
 /// An id for a directory that was never saved from this host.
 pub(crate) fn minted(dir: &Path) -> ProjectId {
-    let chance = SystemRng.op_id().to_string();
-    let digits = chance.chars().filter(char::is_ascii_hexdigit).rev();
+    let random = SystemRng.op_id().to_string();
+    let digits = random.chars().filter(char::is_ascii_hexdigit).rev();
     let digits: String = digits.take(DIGITS).collect();
     let id = format!("{}-{digits}", name_for_id(dir));
     id.parse().expect("letters, digits and a dash are a name")
