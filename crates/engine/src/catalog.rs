@@ -8,7 +8,7 @@ pub(crate) use port::ChunkFetcher;
 pub(crate) use show::no_entry;
 pub use show::{ListedEntry, RepoSnapshotRow, RepoStats};
 
-use crate::error::{Error, error_chain};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::DirRepo;
 use crate::open::Engine;
 use schemars::JsonSchema;
@@ -16,15 +16,21 @@ use serde::Serialize;
 use stasis_disk::tree::restore::KeepIf;
 use stasis_disk::tree::walk;
 use stasis_model::digest::TreeDigest;
-use stasis_model::format::manifest::{FileList, RepoDocument, SnapshotIndex, SnapshotManifest};
+use stasis_model::failure::Failure;
+use stasis_model::format::manifest::{
+    FileList, IndexRefusal, RepoDocument, SnapshotIndex, SnapshotManifest,
+};
 use stasis_model::id::{SnapshotId, SubjectName};
 use stasis_model::invalid::Invalid;
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::snapshot_ref::{SnapshotRef, Unresolved};
 use stasis_model::tree::Attribute;
 use stasis_store::bucket::Swap;
-use stasis_store::documents::roots::Root;
+use stasis_store::documents::roots::{ChangeError, Root};
 use stasis_store::layout::ChunkRoot;
+
+/// How often a subject's index is begun while others begin or delete it too.
+const BEGINNINGS: usize = 20;
 
 /// A repository that was made.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -106,10 +112,66 @@ impl OpenedSnapshot {
     }
 }
 
+/// A snapshot that was found, and where.
+pub(crate) struct FoundSnapshot {
+    pub(crate) root: Root,
+    pub(crate) index: SnapshotIndex,
+    pub(crate) id: SnapshotId,
+}
+
+/// What a subject is called: by its id, or as the one whose own state a store is.
+pub(crate) fn name_of(root: &Root) -> SubjectName {
+    let id = root.layout().directory().map(|(_, id)| id.to_string());
+    let name = id.as_deref().unwrap_or("state").parse();
+    name.expect("the names of directories and of subjects follow one rule")
+}
+
 impl DirRepo<'_> {
-    /// The repository at the root of the store, or wherever this engine is rooted.
+    /// The subject that this engine is about, or the pool of all of them.
     pub(crate) fn root(self) -> Root {
         Root::new(self.bucket.clone(), self.chunk_root.clone())
+    }
+
+    /// The subject that is called so; where the engine is about one subject only, that one.
+    pub(crate) fn root_of(self, name: &SubjectName) -> Root {
+        let id = name.as_str().parse();
+        let id = id.expect("the names of directories and of subjects follow one rule");
+        let root = self.root();
+        if root.layout().is_pool() {
+            root.beside(root.layout().beside(&id))
+        } else {
+            root
+        }
+    }
+
+    /// Every subject that this engine is about, or the one of them that is called so, with its index.
+    pub(crate) async fn subjects_here(
+        self,
+        name: Option<&SubjectName>,
+    ) -> Result<Vec<(Root, SnapshotIndex)>, Error> {
+        let root = self.root();
+        let roots = match name {
+            Some(name) => vec![self.root_of(name)],
+            None if root.layout().is_pool() => root.pool_roots().await?,
+            None => vec![root],
+        };
+        let repo = self.settings(&self.root()).await?;
+        let mut subjects = Vec::new();
+        for root in roots {
+            let index = self.believed_index(&root, &repo).await?;
+            subjects.push((root, index));
+        }
+        Ok(subjects)
+    }
+
+    /// Finds the snapshot that is meant, among all subjects that this engine is about.
+    pub(crate) async fn find(self, wanted: &SnapshotSelector) -> Result<FoundSnapshot, Error> {
+        let subjects = self.subjects_here(wanted.name.as_ref()).await?;
+        let id = self.resolve(&subjects, wanted)?;
+        let mut subjects = subjects.into_iter();
+        let found = subjects.find(|(_, index)| index.find(&id).is_some());
+        let (root, index) = found.ok_or_else(|| Error::LostManifest(id.clone()))?;
+        Ok(FoundSnapshot { root, index, id })
     }
 
     /// Makes a repository in the store.
@@ -146,15 +208,35 @@ impl DirRepo<'_> {
 
     /// Why there is no `repo.json`: because nobody made a root here, or because it was lost.
     pub(crate) async fn missing(self, root: &Root) -> Result<Error, Error> {
-        let was_used = |index: &SnapshotIndex| *index != SnapshotIndex::empty();
-        let index = root.index().await?;
+        let index = if root.layout().is_pool() {
+            None
+        } else {
+            root.index().await?
+        };
+        let was_used = |index: &SnapshotIndex| !index.snapshots.is_empty();
         let is_used = index.is_some_and(|index| was_used(&index.value)) || root.has_pool().await?;
         // Whoever makes the pool right now writes its document before any chunk.
-        Ok(if is_used && root.repo().await?.is_none() {
-            Error::LostRepo(self.root_name(root))
-        } else {
-            Error::NoRepo(self.location.to_string())
-        })
+        if is_used && root.repo().await?.is_none() {
+            return Ok(Error::LostRepo(self.root_name(root)));
+        }
+        self.ensure_edition().await?;
+        Ok(Error::NoRepo(self.location.to_string()))
+    }
+
+    /// Refuses a store with snapshots of the first edition: they must not look as if there were none.
+    pub(crate) async fn ensure_edition(self) -> Result<(), Error> {
+        let first = ChunkRoot::first_edition();
+        if self.bucket.list(&first, None, 1).await?.is_empty() {
+            return Ok(());
+        }
+        let store = &self.location;
+        let said = format!(
+            "`{store}` has snapshots of the first edition of Stasis, which this one does not read"
+        );
+        let hint =
+            "restore them with the version that made them, and save into another store (--store)";
+        let failure = Failure::of(ErrorKind::Invalid, said);
+        Err(failure.with_hint(hint).into())
     }
 
     /// The index. A subject has one before its first snapshot, so that metadata without one have lost it, and so has a root
@@ -174,6 +256,20 @@ impl DirRepo<'_> {
         }
     }
 
+    /// The index, unless this host has seen a later one.
+    pub(crate) async fn believed_index(
+        self,
+        root: &Root,
+        repo: &RepoDocument,
+    ) -> Result<SnapshotIndex, Error> {
+        let memory = self.memory_of_index(root).await;
+        let index = self.index(root).await?;
+        match memory.index_went_back(repo, &index).await {
+            Some(error) => Err(error),
+            None => Ok(index),
+        }
+    }
+
     /// What people call a root: where it lies in which store.
     pub(crate) fn root_name(self, root: &Root) -> String {
         match root.layout().name() {
@@ -182,20 +278,51 @@ impl DirRepo<'_> {
         }
     }
 
+    /// The index of a subject that is about to be saved: one that has none yet, or was deleted, begins.
+    pub(crate) async fn living_index(
+        self,
+        root: &Root,
+        repo: &RepoDocument,
+    ) -> Result<SnapshotIndex, Error> {
+        let mut memory = Some(self.memory_of_index(root).await);
+        for _ in 0..BEGINNINGS {
+            let (index, version) = match root.index().await? {
+                Some(found) => (found.value, Some(found.version)),
+                None => (self.index(root).await?, None),
+            };
+            if let Some(memory) = memory.take()
+                && let Some(error) = memory.index_went_back(repo, &index).await
+            {
+                return Err(error);
+            }
+            if index.is_alive() {
+                return Ok(index);
+            }
+            let begun = index.begun(self.rng.op_id());
+            if let Swap::Won(_) = root.swap_index(version.as_ref(), &begun).await? {
+                return Ok(begun);
+            }
+        }
+        Err(ChangeError::Contended.into())
+    }
+
     /// The roots that this engine is about: its own, or all of a store that it was opened on as a whole.
     pub(crate) async fn roots(self) -> Result<Vec<ChunkRoot>, Error> {
-        if self.chunk_root != ChunkRoot::repo() {
+        if !self.chunk_root.is_pool() {
             return Ok(vec![self.chunk_root.clone()]);
         }
         let roots = stasis_store::documents::roots::all(&self.bucket).await?;
         if roots.is_empty() {
-            return Err(Error::NoRepo(self.location.to_string()));
+            self.settings(&self.root()).await?;
         }
         Ok(roots)
     }
 
-    /// The engine of the root that has one of these snapshots, be it published or not; this one, if none does.
+    /// The engine of the subject that has one of these snapshots, be it published or not.
     pub(crate) async fn holding(self, ids: &[SnapshotId]) -> Result<Engine, Error> {
+        if !self.chunk_root.is_pool() {
+            return Ok(self.engine.clone());
+        }
         let mut unpublished = None;
         for layout in self.roots().await? {
             let engine = self.rooted(layout);
@@ -209,13 +336,17 @@ impl DirRepo<'_> {
                 unpublished = Some(engine);
             }
         }
-        Ok(unpublished.unwrap_or_else(|| self.engine.clone()))
+        let absent = || {
+            let id = ids.first().cloned().map(IndexRefusal::Absent);
+            ChangeError::from(id.unwrap_or(IndexRefusal::OtherLife))
+        };
+        Ok(unpublished.ok_or_else(absent)?)
     }
 
     /// Finds the snapshot that is meant.
-    pub(crate) fn resolve(
+    fn resolve(
         self,
-        index: &SnapshotIndex,
+        subjects: &[(Root, SnapshotIndex)],
         wanted: &SnapshotSelector,
     ) -> Result<SnapshotId, Error> {
         let none = || Error::NoSuchSnapshot {
@@ -225,7 +356,13 @@ impl DirRepo<'_> {
             },
             repo: self.location.to_string(),
         };
-        match index.resolve(wanted.name.as_ref(), &wanted.snapshot) {
+        let indexes = || subjects.iter().map(|(_, index)| index);
+        let all = indexes().flat_map(|index| &index.snapshots);
+        let latest = || {
+            let each = indexes().filter_map(SnapshotIndex::latest);
+            each.max_by_key(|one| one.at_ms)
+        };
+        match wanted.snapshot.resolve(all, latest) {
             Ok(one) => Ok(one.id.clone()),
             Err(Unresolved::Absent | Unresolved::NoLatest) => Err(none()),
             Err(Unresolved::Ambiguous(fits)) => Err(Error::Ambiguous {
@@ -238,17 +375,16 @@ impl DirRepo<'_> {
     /// Makes `latest` of a subject mean `chosen`, unless another one than `seen` was chosen meanwhile.
     pub(crate) async fn adopt(
         self,
-        name: &SubjectName,
+        root: &Root,
         chosen: Option<&SnapshotId>,
         seen: Option<&SnapshotId>,
     ) -> Result<(), Error> {
         let op_id = self.rng.op_id();
-        let changed = self
-            .root()
-            .change(op_id, |index| index.adopt(name, chosen, seen, op_id))
+        let changed = root
+            .change(op_id, |index| index.adopt(chosen, seen, op_id))
             .await;
         self.operations()
-            .known(IndexOperation::Restore, changed)
+            .known(IndexOperation::Restore, root, changed)
             .await?;
         Ok(())
     }
@@ -261,7 +397,7 @@ impl DirRepo<'_> {
         id: &SnapshotId,
     ) -> Result<OpenedSnapshot, Error> {
         let gone = || Error::LostManifest(id.clone());
-        let (_, row) = index.find(id).ok_or_else(gone)?;
+        let row = index.find(id).ok_or_else(gone)?;
         let (manifest, digest) = root.manifest(id).await?.ok_or_else(gone)?;
         if digest != row.manifest_sha256 {
             return Err(gone());

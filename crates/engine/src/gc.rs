@@ -5,7 +5,7 @@
 //! 3. sweep chunks, round by round, until nothing is left to take ([`GcRound`])
 
 use crate::catalog::references::{self, Unread};
-use crate::catalog::{RepoSnapshotRow, ensure_writable};
+use crate::catalog::{RepoSnapshotRow, ensure_writable, name_of};
 use crate::error::Error;
 use crate::handle::DirRepo;
 use schemars::JsonSchema;
@@ -103,18 +103,20 @@ impl DirRepo<'_> {
         self.store().ensure_trusted().await?;
         let root = self.root();
         ensure_writable(&self.settings(&root).await?)?;
-        let judged = self.judged(&self.index(&root).await?, &command);
+        let subjects = self.subjects_here(command.name.as_ref()).await?;
+        let judged = self.judged(&subjects, &command);
         let (manifests_removed, removed);
         if command.dry_run {
             manifests_removed = 0;
             removed = self.would_remove(&root, &judged.going).await?;
         } else {
-            if !judged.going.is_empty() {
-                let (op_id, now) = (self.rng.op_id(), self.lineages.now());
-                let changed = root
-                    .change(op_id, |index| index.forget(&judged.going, now, op_id))
-                    .await;
-                self.operations().known(IndexOperation::Gc, changed).await?;
+            for (root, index) in &subjects {
+                let going = judged.going.iter();
+                let going: Vec<_> = going.filter(|id| index.find(id).is_some()).collect();
+                let going: Vec<SnapshotId> = going.into_iter().cloned().collect();
+                if !going.is_empty() {
+                    self.forget_of(root, &going, IndexOperation::Gc).await?;
+                }
             }
             // Of all subjects of the pool: what a save of another one left may name chunks that are gone, and end the sweep.
             let mut gone = 0;
@@ -122,7 +124,9 @@ impl DirRepo<'_> {
                 gone += self.tombstone_unpublished(&root).await?;
             }
             manifests_removed = gone;
-            self.drop_tombstones(&root).await?;
+            for (root, _) in &subjects {
+                self.drop_tombstones(root).await?;
+            }
             removed = self.sweep_chunks(&root).await?;
             self.leave_quarantine(&root).await?;
         }
@@ -138,59 +142,70 @@ impl DirRepo<'_> {
         })
     }
 
-    /// Forgets snapshots, all of them or none.
+    /// Forgets snapshots of one subject, all of them or none.
     pub async fn forget(self, ids: &[SnapshotId]) -> Result<RepoForgotten, Error> {
         self.store().ensure_trusted().await?;
-        let root = self.root();
-        ensure_writable(&self.settings(&root).await?)?;
-        let (op_id, now) = (self.rng.op_id(), self.lineages.now());
-        let changed = root
-            .change(op_id, |index| index.forget(ids, now, op_id))
-            .await;
-        self.operations()
-            .known(IndexOperation::Forget, changed)
-            .await?;
+        ensure_writable(&self.settings(&self.root()).await?)?;
+        let engine = self.holding(ids).await?;
+        let root = engine.dirs().root();
+        let forget = IndexOperation::Forget;
+        engine.dirs().forget_of(&root, ids, forget).await?;
         Ok(RepoForgotten {
             forgotten: ids.to_vec(),
         })
     }
 
+    async fn forget_of(
+        self,
+        root: &Root,
+        ids: &[SnapshotId],
+        operation: IndexOperation,
+    ) -> Result<(), Error> {
+        let (op_id, now) = (self.rng.op_id(), self.lineages.now());
+        let changed = root
+            .change(op_id, |index| index.forget(ids, now, op_id))
+            .await;
+        self.operations().known(operation, root, changed).await?;
+        Ok(())
+    }
+
     /// Keeps a snapshot whatever a policy says, or no longer.
     pub async fn pin(self, id: &SnapshotId, pinned: bool) -> Result<RepoSnapshotRow, Error> {
         self.store().ensure_trusted().await?;
-        let root = self.root();
-        ensure_writable(&self.settings(&root).await?)?;
-        let op_id = self.rng.op_id();
+        ensure_writable(&self.settings(&self.root()).await?)?;
+        let engine = self.holding(std::slice::from_ref(id)).await?;
+        let (root, op_id) = (engine.dirs().root(), self.rng.op_id());
         let changed = root
             .change(op_id, |index| index.pin(id, pinned, op_id))
             .await;
         self.operations()
-            .known(IndexOperation::Pin, changed)
+            .known(IndexOperation::Pin, &root, changed)
             .await?;
-        let rows = self.snapshots(None).await?;
+        let rows = engine.dirs().snapshots(None).await?;
         let row = rows.into_iter().find(|row| row.snapshot_id == *id);
         row.ok_or_else(|| Error::LostManifest(id.clone()))
     }
 
-    fn judged(self, index: &SnapshotIndex, command: &RepoGc) -> RepoJudgement {
-        let snapshot =
-            |(name, one): (&SubjectName, &stasis_model::format::manifest::Indexed)| Snapshot {
-                created: one.at_ms,
-                id: one.id.clone(),
-                group: name.as_str().parse().unwrap_or_else(|_| Label::nobody()),
-                bytes: one.bytes,
-                origin: SnapshotOrigin::Auto,
-                active: index.subject(name).active.as_ref() == Some(&one.id),
-                pinned: one.pinned,
-                verified: false,
-                rolled_back_at: None,
-            };
-        let is_judged = |name: &SubjectName| command.name.as_ref().is_none_or(|only| only == name);
-        let all: Vec<Snapshot> = index
-            .snapshots()
-            .filter(|(name, _)| is_judged(name))
-            .map(snapshot)
-            .collect();
+    fn judged(self, subjects: &[(Root, SnapshotIndex)], command: &RepoGc) -> RepoJudgement {
+        let mut names = HashMap::new();
+        let mut all: Vec<Snapshot> = Vec::new();
+        for (root, index) in subjects {
+            let name = name_of(root);
+            for one in &index.snapshots {
+                names.insert(one.id.clone(), name.clone());
+                all.push(Snapshot {
+                    created: one.at_ms,
+                    id: one.id.clone(),
+                    group: name.as_str().parse().unwrap_or_else(|_| Label::nobody()),
+                    bytes: one.bytes,
+                    origin: SnapshotOrigin::Auto,
+                    active: index.is_active(&one.id),
+                    pinned: one.pinned,
+                    verified: false,
+                    rolled_back_at: None,
+                });
+            }
+        }
         let store = self.bucket.clock_offset_ms().map(|_| self.lineages.now());
         let clocks = Clocks {
             local: self.clock.now(),
@@ -208,12 +223,9 @@ impl DirRepo<'_> {
                     .map(ToString::to_string)
                     .collect(),
             };
-            let name = index
-                .find(&verdict.snapshot.id)
-                .map(|(name, _)| name.clone());
             verdicts.push(RepoGcVerdict {
                 snapshot_id: verdict.snapshot.id.clone(),
-                name: name.unwrap_or_else(|| "default".parse().expect("it is a name")),
+                name: names[&verdict.snapshot.id].clone(),
                 kept: verdict.is_kept(),
                 because,
             });
@@ -300,7 +312,9 @@ impl DirRepo<'_> {
                 Ok(index.without_tombstones(before, &listed, op_id))
             })
             .await;
-        self.operations().known(IndexOperation::Gc, changed).await?;
+        self.operations()
+            .known(IndexOperation::Gc, root, changed)
+            .await?;
         Ok(())
     }
 
@@ -335,16 +349,13 @@ impl DirRepo<'_> {
             let Some((manifest, _)) = found else {
                 continue;
             };
-            let fence = index
-                .value
-                .subjects
-                .get(&manifest.name)
-                .map(|subject| subject.fence.epoch);
+            let is_of_this_life =
+                index.value.is_alive() && manifest.incarnation == index.value.incarnation;
             listed.push(ListedManifest {
                 id,
                 lease: manifest.lease_epoch,
-                fence,
-                foreign: false,
+                fence: Some(index.value.fence.epoch),
+                foreign: !is_of_this_life,
                 indexed,
                 tombstoned,
             });

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::handle::Leases;
 use crate::operation::COURTESY;
+use crate::seen::Memory;
 use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -138,11 +139,19 @@ impl Leases<'_> {
     pub async fn acquire(self, cmd: Acquire) -> Result<Acquired, Error> {
         self.store().ensure_trusted().await?;
         let ttl = self.ttl(&cmd.lineage, cmd.ttl).await?;
+        let memory = self.memory_of_pointer(&cmd.lineage).await;
         let result = self
             .lineages
             .acquire(&cmd.lineage, cmd.holder.clone(), ttl)
             .await;
         let lease = self.operations().settled(result).await?;
+        if let Some(error) = self.found_earlier(&lease, memory).await {
+            // What we wrote is our fence only; whoever accepts that it went back goes on from there.
+            if let Err(error) = self.release_lease(&lease).await {
+                tracing::warn!(%error, "the lease was not given back");
+            }
+            return Err(error);
+        }
         let mut warnings = self.clock_warnings();
         if matches!(self.location, StoreLocation::Memory) {
             warnings.push(Warning::Ephemeral);
@@ -176,6 +185,18 @@ impl Leases<'_> {
             warnings,
             lease,
         })
+    }
+
+    /// Why the pointer that a new owner found is not to be believed, if this host has seen a later one.
+    async fn found_earlier(self, lease: &Lease, memory: Memory) -> Option<Error> {
+        let pointer = lease.last_pointer()?;
+        // Owning has written it once.
+        let found = Generation(pointer.generation.0.saturating_sub(1));
+        if let Some(error) = memory.pointer_went_back(found).await {
+            return Some(error);
+        }
+        self.note_pointer(&lease.lineage, &pointer).await;
+        None
     }
 
     /// What was asked for, else what the tenant's policy says.

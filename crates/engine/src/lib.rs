@@ -68,10 +68,14 @@ pub mod open;
 pub mod operation;
 pub mod probe;
 pub mod reap;
+pub mod repair;
 pub mod restore;
 pub mod result;
+#[cfg(test)]
+mod rigged;
 pub mod save;
 mod scratch;
+mod seen;
 pub mod subjects;
 pub mod system;
 pub mod tenant;

@@ -6,6 +6,7 @@ use crate::warning::{self, Warning};
 use stasis_disk::crypt::TenantKey;
 use stasis_disk::fs::atomic_write::read_bounded;
 use stasis_model::failure::AtPath;
+use stasis_model::id::TenantId;
 use stasis_model::rng::Rng;
 use stasis_model::time::Clock;
 use stasis_store::backend::file::FileBucket;
@@ -142,7 +143,7 @@ impl Engine {
             location,
             local_dirs,
             trusted,
-            chunk_root: ChunkRoot::repo(),
+            chunk_root: ChunkRoot::pool(&default_tenant()),
             tenant_key: None,
         }
     }
@@ -154,6 +155,14 @@ impl Engine {
             chunk_root,
             ..self.clone()
         }
+    }
+
+    /// The same engine, about the directory whose own state this store is, if it is one; else about all subjects of its pool.
+    pub async fn at_root(self) -> Result<Self, Error> {
+        let own = ChunkRoot::state();
+        let is_own =
+            self.bucket.exists(&own.repo_json()).await? || self.bucket.exists(&own.index()).await?;
+        Ok(if is_own { self.rooted(own) } else { self })
     }
 
     /// The same engine for a tenant that has a key.
@@ -185,6 +194,11 @@ impl Engine {
             .into_iter()
             .collect()
     }
+}
+
+/// The tenant of whoever names none.
+pub(crate) fn default_tenant() -> TenantId {
+    "default".parse().expect("a constant that is a name")
 }
 
 /// Joins the location with the usual variables and files: the location wins, then variables, then files.

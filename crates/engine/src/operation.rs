@@ -16,7 +16,7 @@ use stasis_model::protocol::operation::{
 };
 use stasis_store::documents::lineages::{LineageError, ReadError};
 use stasis_store::documents::operations;
-use stasis_store::documents::roots::ChangeError;
+use stasis_store::documents::roots::{ChangeError, Root};
 use stasis_store::layout::ChunkRoot;
 use std::io;
 use std::path::PathBuf;
@@ -57,13 +57,14 @@ impl Operations<'_> {
     pub(crate) async fn known(
         self,
         change: IndexOperation,
+        root: &Root,
         result: Result<SnapshotIndex, ChangeError>,
     ) -> Result<SnapshotIndex, Error> {
         match result {
             Err(ChangeError::Unknown { op_id, doubt }) => {
                 let mut record = UnsettledChange::new(op_id, change, doubt, self.lineages.now());
                 record.store = self.location.to_string();
-                self.chunk_root.name().clone_into(&mut record.root);
+                root.layout().name().clone_into(&mut record.root);
                 let mut event = self.unknown();
                 event.op_id = Some(op_id);
                 let record = Box::new(record);
@@ -72,7 +73,11 @@ impl Operations<'_> {
                 Box::pin(self.keep(&OperationRecord::Index(record.clone()), &log, event)).await;
                 Err(Error::UnknownChange(record))
             }
-            settled => Ok(settled?),
+            settled => {
+                let index = settled?;
+                self.note_index(root, &index).await;
+                Ok(index)
+            }
         }
     }
 

@@ -4,6 +4,8 @@
 //! 4. read `gc.json` again and judge every name (`SaveGuard`)   5. publish by one conditional write of the index
 //! 6. remember the tree
 //!
+//! A subject that has no index yet, or whose index says that it was deleted, begins with an empty one before any of that.
+//!
 //! *Always true:* the index leads only to manifests whose every chunk is durable. A crash before 5 leaves chunks, and a
 //! manifest nobody leads to, for the sweep; after 5 the snapshot exists, heard or not. No lease is taken: of two saves under one
 //! name that began alike, the index lets one publish and tells the other that it diverged.
@@ -34,7 +36,6 @@ use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::{GaveUp, SaveAnswer, SaveStep};
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_store::documents::roots::Root;
-use stasis_store::layout::ChunkRoot;
 use stasis_store::location::StoreLocation;
 use std::time::Duration;
 
@@ -139,10 +140,10 @@ impl DirRepo<'_> {
     async fn collect_unpublished(self, root: &Root, published: &SnapshotManifest) {
         // A listing costs a directory here, and a request elsewhere: there gc does it.
         let is_here = matches!(self.location, StoreLocation::File(_));
-        if !is_here || !self.chunk_root.is_dated() {
+        if !is_here {
             return;
         }
-        self.remove_empty().await;
+        self.remove_empty(root).await;
         let (Ok(ids), Ok(index)) = (root.manifest_ids().await, self.index(root).await) else {
             return;
         };
@@ -152,7 +153,8 @@ impl DirRepo<'_> {
             }
             let is_dead = match root.manifest(&id).await {
                 Ok(Some((found, _))) => {
-                    found.name == published.name && found.lease_epoch <= published.lease_epoch
+                    found.incarnation == published.incarnation
+                        && found.lease_epoch <= published.lease_epoch
                 }
                 _ => false,
             };
@@ -164,14 +166,14 @@ impl DirRepo<'_> {
 
     /// Removes directories of snapshots in which a killed save had not even put a document. Only in a project's own state
     /// directory: there its lock says that nobody else is about to put one.
-    async fn remove_empty(self) {
+    async fn remove_empty(self, root: &Root) {
         let StoreLocation::File(store) = &self.location else {
             return;
         };
-        if self.chunk_root != ChunkRoot::state() {
+        if !root.layout().is_alone() {
             return;
         }
-        let place = store.join(self.chunk_root.manifests().to_string());
+        let place = store.join(root.layout().manifests().to_string());
         bridge::blocking(move || remove::empty_directories(&place)).await;
     }
 
@@ -256,19 +258,10 @@ impl DirRepo<'_> {
             &stasis_model::format::document::render(manifest),
         );
         let publish = Publish {
-            subject: manifest.name.clone(),
+            incarnation: manifest.incarnation,
             lease: manifest.lease_epoch,
             base: manifest.parent_snapshot_id.clone(),
-            snapshot: Indexed {
-                id: manifest.snapshot_id.clone(),
-                manifest_sha256,
-                at_ms: manifest.timestamp_ms,
-                bytes: manifest.totals.bytes,
-                entries: manifest.totals.entries(),
-                pinned: false,
-                reason: manifest.reason,
-                labels: manifest.labels.clone(),
-            },
+            snapshot: Indexed::new(manifest, manifest_sha256),
             activates: command.activates && command.reason.is_explicit(),
         };
         let op_id = manifest.op_id;
@@ -277,7 +270,7 @@ impl DirRepo<'_> {
             .change(op_id, |index| index.publish(&publish, op_id))
             .await;
         self.operations()
-            .known(IndexOperation::Save, changed)
+            .known(IndexOperation::Save, &began.root, changed)
             .await?;
         tracing::info!(snapshot = %manifest.snapshot_id, bytes = manifest.totals.bytes, "published");
         Ok(())

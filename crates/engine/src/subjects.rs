@@ -81,7 +81,7 @@ impl Engine {
         let places = self.places().await?;
         let mut items = Vec::new();
         for (root, owner, id) in self.directories(tenant).await? {
-            items.push(self.directory_row(root, owner, &id, &places).await?);
+            items.extend(self.directory_row(root, owner, &id, &places).await?);
         }
         for row in self.profiles().list(tenant).await?.profiles {
             let newest = row.flipped_at_ms;
@@ -97,6 +97,9 @@ impl Engine {
                 damage: row.damage,
             });
         }
+        if items.is_empty() {
+            self.dirs().ensure_edition().await?;
+        }
         items.sort_by(|one, other| {
             let key = |row: &SubjectRow| (row.tenant.clone(), row.subject.clone());
             key(one).cmp(&key(other))
@@ -104,13 +107,14 @@ impl Engine {
         Ok(SubjectList { items })
     }
 
+    /// What is known of a directory; nothing of one that was deleted.
     async fn directory_row(
         &self,
         root: ChunkRoot,
         tenant: TenantId,
         id: &ProjectId,
         places: &BTreeMap<ProjectId, PathBuf>,
-    ) -> Result<SubjectRow, Error> {
+    ) -> Result<Option<SubjectRow>, Error> {
         let root = Root::new(self.bucket.clone(), root);
         let mut row = SubjectRow {
             subject: format!("{DIR_PREFIX}{id}"),
@@ -124,10 +128,11 @@ impl Engine {
             damage: Vec::new(),
         };
         match self.dirs().index(&root).await {
+            Ok(index) if index.deleted_at_ms.is_some() => return Ok(None),
             Ok(index) => {
-                row.snapshots = index.snapshots().count() as u64;
-                let newest = index.snapshots().max_by_key(|(_, one)| one.at_ms);
-                if let Some((_, one)) = newest {
+                row.snapshots = index.snapshots.len() as u64;
+                let newest = index.snapshots.iter().max_by_key(|one| one.at_ms);
+                if let Some(one) = newest {
                     row.newest = Some(one.at_ms.to_string());
                     row.newest_ms = Some(one.at_ms.millis());
                     row.bytes = one.bytes;
@@ -136,7 +141,7 @@ impl Engine {
             Err(error) if is_damage(&error) => row.damage.push(error_chain(&error)),
             Err(error) => return Err(error),
         }
-        Ok(row)
+        Ok(Some(row))
     }
 
     /// The directories that are subjects of the store.

@@ -115,6 +115,10 @@ digest! {
     ChunkDigest
 }
 digest! {
+    /// SHA-256 of a list of condemned names.
+    CondemnedDigest
+}
+digest! {
     /// SHA-256 of a store's address, to name what this host caches of it.
     StoreDigest
 }

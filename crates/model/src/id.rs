@@ -351,6 +351,21 @@ impl FromStr for OpId {
     }
 }
 
+/// One life of a subject, from when it is made until it is deleted: named by the operation that began it, so that no two are alike.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(transparent)]
+pub struct Incarnation(OpId);
+
+impl Incarnation {
+    /// The life that an operation begins.
+    pub fn new(begun_by: OpId) -> Self {
+        Self(begun_by)
+    }
+}
+
 macro_rules! counter {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -381,6 +396,15 @@ counter! {
     /// Counts the writes of one document, so that its bytes never repeat.
     Generation
 }
+impl Generation {
+    /// Where a document goes on that was made anew, when at least `writes` were made to the one that is lost: so far away that none
+    /// of its generations is counted twice, and nobody takes a write that was applied for one that never happened.
+    #[must_use = "counters are values; this one is not changed in place"]
+    pub fn far_after(writes: u64) -> Self {
+        Self(writes.saturating_add(1 << 32))
+    }
+}
+
 counter! {
     /// Counts the owners of one lineage; never decreases.
     Epoch

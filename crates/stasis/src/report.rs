@@ -309,11 +309,14 @@ fn read_hint(error: &ReadError) -> Option<String> {
     match error {
         ReadError::Bucket(error) => bucket_hint(error.kind),
         ReadError::PointerLost { .. } => Some(
-            "nothing was published over it and gc leaves it alone; put latest.json back from the bucket's versions or a copy"
+            "nothing was published over it and gc leaves it alone; `stasis repair profile:TENANT/PROFILE@MAJOR` makes latest.json anew"
                 .to_owned(),
         ),
         ReadError::Foreign(_) => Some("use a newer build of stasis; nothing was removed".to_owned()),
-        _ => Some("nothing was overwritten; look at the document, or restore it from the bucket's versions".to_owned()),
+        error if error.is_of_another_build() => Some(
+            "use the version of Stasis that wrote it, or another store (--store); nothing was changed".to_owned(),
+        ),
+        _ => Some("nothing was overwritten; `stasis repair SUBJECT` makes indexes and pointers anew from the snapshots".to_owned()),
     }
 }
 

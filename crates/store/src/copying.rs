@@ -137,27 +137,24 @@ fn remembers(value: &Value, op_id: &Value) -> bool {
 
 /// Whether every snapshot that one index leads to is known to the other: still there, or forgotten there.
 fn holds_all(there: &Value, here: &Value) -> bool {
-    let (Some(before), Some(_)) = (there["subjects"].as_object(), here["subjects"].as_object())
+    let (Some(before), Some(kept)) = (there["snapshots"].as_array(), here["snapshots"].as_array())
     else {
         return false;
     };
-    before.iter().all(|(name, subject)| {
-        let snapshots = |value: &Value| value["snapshots"].as_array().cloned().unwrap_or_default();
-        let kept = snapshots(&here["subjects"][name]);
-        let is_kept = |id: &Value| kept.iter().any(|one| one["id"] == *id);
-        let is_forgotten = |id: &Value| {
-            id.as_str()
-                .is_some_and(|id| !here["tombstones"][id].is_null())
-        };
-        snapshots(subject)
-            .iter()
-            .all(|one| is_kept(&one["id"]) || is_forgotten(&one["id"]))
-    })
+    let is_kept = |id: &Value| kept.iter().any(|one| one["id"] == *id);
+    let is_forgotten = |id: &Value| {
+        id.as_str()
+            .is_some_and(|id| !here["tombstones"][id].is_null())
+    };
+    before
+        .iter()
+        .all(|one| is_kept(&one["id"]) || is_forgotten(&one["id"]))
 }
 
 /// Whether one `gc.json` is another's past: no round is under way, and no later one was finished.
 fn is_swept(there: &Value, here: &Value) -> bool {
-    let is_idle = there["condemned"].as_array().is_some_and(Vec::is_empty);
+    let is_gc = there["epoch"].is_u64() && here["epoch"].is_u64();
+    let is_idle = is_gc && there["condemned_sha256"].is_null();
     is_idle && there["epoch"].as_u64() <= here["epoch"].as_u64()
 }
 

@@ -7,4 +7,5 @@ pub mod operations;
 pub mod pointers;
 pub mod policies;
 pub mod profiles;
+pub mod repair;
 pub mod roots;

@@ -203,6 +203,7 @@ pub fn role(key: &Key) -> Role {
     match key.file_name() {
         "lock.json" => Role::Private,
         _ if path.starts_with("meta/") => Role::Private,
+        _ if path.starts_with("damaged/") => Role::Content,
         "latest.json" | "index.json" | "gc.json" | "policy.json" | "repo.json" => Role::Pointer,
         _ if is_manifest => Role::Manifest,
         _ => Role::Content,
@@ -232,6 +233,11 @@ pub fn policy(tenant: &TenantId) -> Key {
 /// The record of an operation whose outcome was unknown.
 pub fn operation(id: OpId) -> Key {
     Key(format!("operations/{id}.json"))
+}
+
+/// Where a damaged document is kept that an operation made anew.
+pub fn set_aside(operation: OpId, document: &Key) -> Key {
+    Key(format!("damaged/{operation}/{document}"))
 }
 
 /// What the last probe of this store found.

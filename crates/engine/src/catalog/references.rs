@@ -135,7 +135,7 @@ async fn named_by_subject(
         let listed = root.manifest_ids().await?;
         let index = root.index().await?;
         let index = index.map_or_else(SnapshotIndex::empty, |found| found.value);
-        let indexed = index.snapshots().map(|(_, one)| one.id.clone());
+        let indexed = index.snapshots.iter().map(|one| one.id.clone());
         let mut ids: BTreeSet<SnapshotId> = listed.into_iter().chain(indexed).collect();
         ids.retain(|id| !going.contains(id));
         match named_by(root, &index, ids, asked).await? {
@@ -159,7 +159,7 @@ pub(crate) async fn named_by_indexed(
     index: &SnapshotIndex,
     asked: &Names,
 ) -> Result<Names, Unread> {
-    let ids = index.snapshots().map(|(_, one)| one.id.clone()).collect();
+    let ids = index.snapshots.iter().map(|one| one.id.clone()).collect();
     match named_by(root, index, ids, asked).await? {
         // What is gone proves nothing, and need not.
         Looked::All(names) | Looked::Without(names) => Ok(names),
@@ -175,7 +175,7 @@ async fn named_by(
     let mut references = References::default();
     let mut has_vanished = false;
     for id in ids {
-        let indexed = index.find(&id).map(|(_, one)| one.manifest_sha256);
+        let indexed = index.find(&id).map(|one| one.manifest_sha256);
         let found = root.manifest(&id).await;
         let found = found.map_err(|error| Unread::of(&id, error.into()))?;
         let is_it = match (&found, indexed) {

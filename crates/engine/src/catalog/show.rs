@@ -2,7 +2,7 @@
 
 use super::port::ChunkFetcher;
 use super::references::{self, References};
-use super::{OpenedSnapshot, SnapshotSelector};
+use super::{FoundSnapshot, OpenedSnapshot, SnapshotSelector, name_of};
 use crate::bridge;
 use crate::error::Error;
 use crate::handle::DirRepo;
@@ -12,6 +12,7 @@ use serde::Serialize;
 use stasis_disk::form::chunked::list::ListReader;
 use stasis_disk::form::chunked::{ChunkSource, cut_out, fetch};
 use stasis_model::digest::FileDigest;
+use stasis_model::format::manifest::Indexed;
 use stasis_model::id::{SnapshotId, SubjectName};
 use stasis_model::tree::list::{Extent, ListRow};
 use stasis_model::tree::{EntryKind, EntryPath};
@@ -120,24 +121,20 @@ impl DirRepo<'_> {
         self,
         name: Option<&SubjectName>,
     ) -> Result<Vec<RepoSnapshotRow>, Error> {
-        let root = self.root();
-        self.settings(&root).await?;
-        let index = self.index(&root).await?;
-        let wanted = index
-            .snapshots()
-            .filter(|(found, _)| name.is_none_or(|name| name == *found));
-        let mut rows: Vec<RepoSnapshotRow> = wanted
-            .map(|(name, one)| RepoSnapshotRow {
+        let mut rows = Vec::new();
+        for (root, index) in self.subjects_here(name).await? {
+            let row = |one: &Indexed| RepoSnapshotRow {
                 snapshot_id: one.id.clone(),
-                name: name.clone(),
+                name: name_of(&root),
                 timestamp: one.at_ms.to_string(),
                 timestamp_ms: one.at_ms.millis(),
                 entries: one.entries,
                 bytes: one.bytes,
-                active: index.subject(name).active.as_ref() == Some(&one.id),
+                active: index.is_active(&one.id),
                 pinned: one.pinned,
-            })
-            .collect();
+            };
+            rows.extend(index.snapshots.iter().map(row));
+        }
         rows.sort_by_key(|row| row.timestamp_ms);
         Ok(rows)
     }
@@ -146,10 +143,7 @@ impl DirRepo<'_> {
         self,
         wanted: &SnapshotSelector,
     ) -> Result<(OpenedSnapshot, ChunkFetcher), Error> {
-        let root = self.root();
-        self.settings(&root).await?;
-        let index = self.index(&root).await?;
-        let id = self.resolve(&index, wanted)?;
+        let FoundSnapshot { root, index, id } = self.find(wanted).await?;
         let opened = self.open_snapshot(&root, &index, &id).await?;
         Ok((opened, ChunkFetcher::new(root)))
     }
@@ -213,10 +207,12 @@ impl DirRepo<'_> {
     pub async fn stats(self) -> Result<RepoStats, Error> {
         let root = self.root();
         self.settings(&root).await?;
-        let index = self.index(&root).await?;
         let mut used = References::default();
+        let (mut snapshots, mut bytes) = (0, 0);
         for root in root.pool_roots().await? {
             let index = self.index(&root).await?;
+            snapshots += index.snapshots.len() as u64;
+            bytes += index.snapshots.iter().map(|one| one.bytes).sum::<u64>();
             for id in root.manifest_ids().await? {
                 if index.tombstones.contains_key(&id) {
                     continue;
@@ -234,8 +230,8 @@ impl DirRepo<'_> {
         let (chunks_unused, bytes_unused) = unused.fold((0, 0), size);
         let (count, bytes_stored) = chunks.iter().fold((0, 0), size);
         Ok(RepoStats {
-            snapshots: index.snapshots().count() as u64,
-            bytes: index.snapshots().map(|(_, one)| one.bytes).sum(),
+            snapshots,
+            bytes,
             chunks: count,
             bytes_stored,
             chunks_unused,

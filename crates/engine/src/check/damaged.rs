@@ -14,7 +14,7 @@
 
 use crate::bridge;
 use crate::catalog::references::{self, is_damage};
-use crate::catalog::{ChunkFetcher, ensure_writable};
+use crate::catalog::{ChunkFetcher, ensure_writable, name_of};
 use crate::error::{Error, error_chain};
 use crate::handle::DirRepo;
 use crate::warning::Warning;
@@ -103,14 +103,13 @@ impl DirRepo<'_> {
             plan.chunks.extend(proof.chunks);
             plan.forgotten.push(DamagedSnapshot {
                 snapshot_id: id.clone(),
-                name: index.find(id).map(|(name, _)| name.clone()),
+                name: index.find(id).map(|_| name_of(&root)),
                 why: proof.why,
             });
         }
-        plan.foresee(&index);
-        for (name, newest) in &plan.newest {
-            let has_changed = index.subject(name).active != *newest;
-            if let Some(newest) = newest.as_ref().filter(|_| has_changed) {
+        plan.foresee(&root, &index);
+        for newest in plan.newest.values().flatten() {
+            if !index.is_active(newest) {
                 self.ensure_readable(&root, &index, newest).await?;
             }
         }
@@ -141,11 +140,11 @@ impl DirRepo<'_> {
 
     /// What letting go of a whole name means. Nothing is changed.
     pub async fn plan_retire(self, name: &SubjectName) -> Result<RepoLetGo, Error> {
-        let root = self.root();
+        let root = self.root_of(name);
         self.settings(&root).await?;
         let index = self.index(&root).await?;
         let mut plan = RepoLetGo::nothing();
-        for one in &index.subject(name).snapshots {
+        for one in &index.snapshots {
             if one.pinned {
                 return Err(ChangeError::from(IndexRefusal::Pinned(one.id.clone())).into());
             }
@@ -161,37 +160,57 @@ impl DirRepo<'_> {
                 repo: self.location.to_string(),
             });
         }
-        plan.foresee(&index);
+        plan.newest.insert(name.clone(), None);
         Ok(plan)
     }
 
-    /// Lets all snapshots of a name go, unless one of them is pinned.
+    /// Deletes a subject with all its snapshots, unless one of them is pinned. What is saved under its name later is another one.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %name))]
     pub async fn retire(self, name: &SubjectName, actor: &Label) -> Result<RepoLetGo, Error> {
         self.store().ensure_trusted().await?;
-        let root = self.root();
+        let root = self.root_of(name);
         ensure_writable(&self.settings(&root).await?)?;
         let plan = self.plan_retire(name).await?;
         let event = self
             .events()
             .event(EventKind::ForgetAll, Severity::Warning, actor);
-        self.forget_all(&root, plan, (IndexOperation::ForgetAll, event))
-            .await
+        let (op_id, now) = (self.rng.op_id(), self.lineages.now());
+        let going: BTreeSet<_> = plan.forgotten.iter().map(|one| &one.snapshot_id).collect();
+        let changed = root
+            .change(op_id, |index| {
+                // What was saved since somebody looked is not deleted unseen.
+                match index.snapshots.iter().find(|one| !going.contains(&one.id)) {
+                    Some(new) => Err(IndexRefusal::Diverged {
+                        active: new.id.to_string(),
+                    }),
+                    None => index.delete(now, op_id),
+                }
+            })
+            .await;
+        self.operations()
+            .known(IndexOperation::ForgetAll, &root, changed)
+            .await?;
+        Ok(self.logged(plan, op_id, event).await)
     }
 
     /// Changes the index as foreseen, and writes the event down.
     async fn forget_all(
         self,
         root: &Root,
-        mut plan: RepoLetGo,
-        (change, mut event): (IndexOperation, AuditEvent),
+        plan: RepoLetGo,
+        (change, event): (IndexOperation, AuditEvent),
     ) -> Result<RepoLetGo, Error> {
         let (op_id, now) = (self.rng.op_id(), self.lineages.now());
         let back = plan.step_back();
         let changed = root
             .change(op_id, |index| index.step_back(&back, now, op_id))
             .await;
-        self.operations().known(change, changed).await?;
+        self.operations().known(change, root, changed).await?;
+        Ok(self.logged(plan, op_id, event).await)
+    }
+
+    /// Writes down what was let go.
+    async fn logged(self, mut plan: RepoLetGo, op_id: OpId, mut event: AuditEvent) -> RepoLetGo {
         event.op_id = Some(op_id);
         let went = serde_json::to_value(&plan.forgotten).unwrap_or_default();
         let newest = serde_json::to_value(&plan.newest).unwrap_or_default();
@@ -199,7 +218,7 @@ impl DirRepo<'_> {
         plan.warnings
             .extend(self.events().record(&log(), event).await);
         plan.op_id = Some(op_id);
-        Ok(plan)
+        plan
     }
 
     /// What is to become the newest of a chain must be one that saves can go on from.
@@ -227,7 +246,7 @@ impl DirRepo<'_> {
         id: &SnapshotId,
     ) -> Result<Option<DamageProof>, Error> {
         let found = match index.find(id) {
-            Some((_, indexed)) => published(root, indexed).await?,
+            Some(indexed) => published(root, indexed).await?,
             None => unpublished(root, index, id).await?,
         };
         let list = match found {
@@ -332,21 +351,13 @@ impl RepoLetGo {
         }
     }
 
-    /// Finds what `latest` will mean for every name that loses something.
-    fn foresee(&mut self, index: &SnapshotIndex) {
-        let names: BTreeSet<_> = self
-            .forgotten
-            .iter()
-            .filter_map(|one| one.name.clone())
-            .collect();
-        for name in names {
-            let gone: Vec<SnapshotId> = self
-                .forgotten
-                .iter()
-                .map(|one| one.snapshot_id.clone())
-                .collect();
-            let left = index.subject(&name).active_without(&gone);
-            self.newest.insert(name, left);
+    /// Finds what `latest` will mean if a subject loses something.
+    fn foresee(&mut self, root: &Root, index: &SnapshotIndex) {
+        let gone = self.forgotten.iter().filter(|one| one.name.is_some());
+        let gone: Vec<SnapshotId> = gone.map(|one| one.snapshot_id.clone()).collect();
+        if !gone.is_empty() {
+            let left = index.active_without(&gone);
+            self.newest.insert(name_of(root), left);
         }
     }
 
@@ -359,7 +370,7 @@ impl RepoLetGo {
         };
         StepBack {
             gone: ids(published),
-            newest: self.newest.clone(),
+            newest: self.newest.values().flatten().next().cloned(),
             unpublished: ids(unpublished),
         }
     }

@@ -22,7 +22,7 @@ use stasis_disk::form::chunked::{ChunkError, ChunkSource};
 use stasis_disk::progress::Progress;
 use stasis_disk::worker_pool::{self, WorkerPool};
 use stasis_model::format::chunk::HEADER;
-use stasis_model::format::manifest::{FileList, SnapshotIndex};
+use stasis_model::format::manifest::{FileList, RepoDocument, SnapshotIndex};
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::list::{FileContent, StoredChunk};
@@ -134,6 +134,10 @@ struct Checking {
 struct PoolSeen {
     /// Which one.
     chunks: Option<Prefix>,
+    /// What it says of itself.
+    repo: Option<RepoDocument>,
+    /// Why it cannot be saved to, if only that is so.
+    read_only: Option<String>,
     /// The chunks in it, with their sizes.
     stored: HashMap<ChunkName, u64>,
     /// Those that a snapshot needs.
@@ -143,18 +147,19 @@ struct PoolSeen {
 }
 
 impl PoolSeen {
-    /// Looks at the pool of a root, unless the root before lies in it too.
-    async fn look(&mut self, root: &Root) -> Result<(), Error> {
+    /// Looks at the pool of a root, unless the root before lies in it too; says whether it was not known.
+    async fn look(&mut self, root: &Root) -> Result<bool, Error> {
         let chunks = Some(root.layout().chunks());
-        if self.chunks != chunks {
-            let stored = root.chunks().await?.into_iter().collect();
-            *self = Self {
-                chunks,
-                stored,
-                ..Self::default()
-            };
+        if self.chunks == chunks {
+            return Ok(false);
         }
-        Ok(())
+        let stored = root.chunks().await?.into_iter().collect();
+        *self = Self {
+            chunks,
+            stored,
+            ..Self::default()
+        };
+        Ok(true)
     }
 }
 
@@ -200,15 +205,23 @@ impl DirRepo<'_> {
     /// Checks one root; says why it cannot be saved to, if only that is so.
     async fn check_root(self, checking: &mut Checking) -> Result<Option<String>, Error> {
         let root = self.root();
+        let is_new = checking.pool.look(&root).await?;
         let checked = &mut checking.checked;
-        let mut read_only = None;
-        match self.settings(&root).await {
-            Ok(repo) => read_only = repo.check_writable().err().map(|error| error_chain(&error)),
-            Err(error) => document("repo.json", error, checked)?,
+        if is_new {
+            match self.settings(&root).await {
+                Ok(repo) => {
+                    let unfit = repo.check_writable().err();
+                    checking.pool.read_only = unfit.map(|error| error_chain(&error));
+                    checking.pool.repo = Some(repo);
+                }
+                Err(error) => document("repo.json", error, checked)?,
+            }
+            if let Err(error) = root.gc().await {
+                document("gc.json", error.into(), checked)?;
+            }
         }
-        if let Err(error) = root.gc().await {
-            document("gc.json", error.into(), checked)?;
-        }
+        let read_only = checking.pool.read_only.clone();
+        let memory = self.memory_of_index(&root).await;
         let index = match self.index(&root).await {
             Ok(index) => index,
             Err(error) => {
@@ -216,8 +229,14 @@ impl DirRepo<'_> {
                 return Ok(read_only);
             }
         };
-        checked.damage.extend(lost_heads(&index));
-        checked.snapshots += index.snapshots().count() as u64;
+        if let Some(repo) = &checking.pool.repo
+            && let Some(error) = memory.index_went_back(repo, &index).await
+        {
+            let why = error_chain(&error);
+            checked.damage.push(RepoDamage::new("index.json", why));
+        }
+        checked.damage.extend(lost_head(&index));
+        checked.snapshots += index.snapshots.len() as u64;
         let needs = self.needs(&root, &index).await?;
         let bad = self.bad_chunks(&root, &needs, checking).await?;
         self.tell_damage(&root, needs, bad, &mut checking.checked)
@@ -233,7 +252,6 @@ impl DirRepo<'_> {
         checking: &mut Checking,
     ) -> Result<BTreeMap<ChunkName, String>, Error> {
         let Checking { checked, pool, .. } = checking;
-        pool.look(root).await?;
         let mut bad: BTreeMap<ChunkName, String> = BTreeMap::new();
         let needed: BTreeSet<ChunkName> = needs.by_chunk.keys().map(|chunk| chunk.name).collect();
         for name in &needed {
@@ -276,7 +294,7 @@ impl DirRepo<'_> {
     /// Reads every snapshot's metadata and list, as a restore does.
     async fn needs(self, root: &Root, index: &SnapshotIndex) -> Result<Needs, Error> {
         let mut needs = Needs::default();
-        let ids: Vec<SnapshotId> = index.snapshots().map(|(_, one)| one.id.clone()).collect();
+        let ids: Vec<SnapshotId> = index.snapshots.iter().map(|one| one.id.clone()).collect();
         for id in ids {
             let opened = match self.open_snapshot(root, index, &id).await {
                 Ok(opened) => opened,
@@ -419,20 +437,14 @@ fn document(name: &str, error: Error, checked: &mut RepoChecked) -> Result<(), E
     Ok(())
 }
 
-/// Chains whose newest snapshot is not among their snapshots: the next save would not find its parent.
-fn lost_heads(index: &SnapshotIndex) -> Vec<RepoDamage> {
-    let is_lost = |id: &SnapshotId| index.find(id).is_none();
-    let heads = index.subjects.iter();
-    let lost = heads.filter_map(|(name, subject)| {
-        let active = subject.active.as_ref().filter(|id| is_lost(id))?;
-        Some((name, active))
-    });
-    lost.map(|(name, id)| {
-        let why =
-            format!("says that the newest snapshot of `{name}` is `{id}`, and does not list it");
-        RepoDamage::new("index.json", why)
-    })
-    .collect()
+/// An active snapshot that is not among the snapshots: the next save would not find its parent.
+fn lost_head(index: &SnapshotIndex) -> Option<RepoDamage> {
+    let id = index
+        .active
+        .as_ref()
+        .filter(|id| index.find(id).is_none())?;
+    let why = format!("says that the newest snapshot is `{id}`, and does not list it");
+    Some(RepoDamage::new("index.json", why))
 }
 
 /// The chunks that a list itself lies in.

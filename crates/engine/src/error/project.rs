@@ -203,16 +203,6 @@ pub enum ProjectError {
         /// Which databases, a few of them.
         databases: Vec<String>,
     },
-    /// The project is another one.
-    #[error("snapshot `{snapshot}` is of the project `{found}`, not of `{project}`")]
-    OtherProject {
-        /// Which snapshot.
-        snapshot: SnapshotId,
-        /// Whose it is.
-        found: String,
-        /// Whose it should be.
-        project: ProjectId,
-    },
     /// There is a file already.
     #[error("`{}` is there already", .0.display())]
     Exists(PathBuf),
@@ -245,8 +235,7 @@ impl ProjectError {
             | Self::ServerData { .. }
             | Self::Mounted(_)
             | Self::Url { .. }
-            | Self::NoVariable { .. }
-            | Self::OtherProject { .. } => ErrorKind::Invalid,
+            | Self::NoVariable { .. } => ErrorKind::Invalid,
             Self::Hook(_) | Self::Start(_) | Self::Stop(_) | Self::Unhealthy(_) => {
                 ErrorKind::Failed
             }

@@ -40,7 +40,7 @@ use crate::error::{Error, ErrorKind};
 use crate::open::Engine;
 use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_model::failure::Failure;
-use stasis_model::format::manifest::{Indexed, SnapshotIndex};
+use stasis_model::format::manifest::{RepoDocument, SnapshotIndex};
 use stasis_model::id::{SnapshotId, SubjectName, TenantId};
 use stasis_model::snapshot_ref::{SnapshotRef, Unresolved};
 use stasis_quiesce::watchdog;
@@ -95,7 +95,7 @@ impl Project {
         &self.home
     }
 
-    /// The name of its chain of snapshots.
+    /// What it is called as a subject.
     pub(crate) fn name(&self) -> SubjectName {
         let name = self.home.id.as_str().parse();
         name.expect("the names of projects and of chains follow one rule")
@@ -133,21 +133,14 @@ impl Project {
     pub(crate) async fn ensure_root(&self) -> Result<(), Error> {
         self.remember().await?;
         let root = self.engine.dirs().root();
-        let has_pool = root.repo().await?.is_some();
-        if has_pool && (root.layout().is_alone() || root.index().await?.is_some()) {
+        if root.repo().await?.is_some() {
             return Ok(());
         }
-        if has_pool {
-            // A subject that is new to its pool; one that has lost its index is told so, and gets no other.
-            self.engine.dirs().index(&root).await?;
-        } else if let lost @ Error::LostRepo(_) = self.engine.dirs().missing(&root).await? {
+        if let lost @ Error::LostRepo(_) = self.engine.dirs().missing(&root).await? {
             return Err(lost);
         }
         self.engine.store().ensure_trusted().await?;
-        let settings = stasis_model::format::manifest::RepoDocument::new(
-            self.engine.lineages.now(),
-            self.engine.rng.op_id(),
-        );
+        let settings = RepoDocument::new(self.engine.lineages.now(), self.engine.rng.op_id());
         match root.init(&settings).await? {
             Swap::Won(_) | Swap::Lost => Ok(()),
             Swap::Unknown => root
@@ -206,35 +199,40 @@ async fn or_cancelled<T>(
 impl Project {
     /// The index of its snapshots; empty before the first save.
     async fn index(&self) -> Result<SnapshotIndex, Error> {
-        self.engine.dirs().index(&self.engine.dirs().root()).await
-    }
-
-    /// Its snapshots, the oldest first.
-    fn own<'i>(&self, index: &'i SnapshotIndex) -> Vec<&'i Indexed> {
-        let name = self.name();
-        let own = index.snapshots().filter(|(of, _)| **of == name);
-        own.map(|(_, one)| one).collect()
+        let host = self.engine.local_dirs.state.as_deref();
+        self.home.ensure_known(host).await?;
+        let (dirs, root) = (self.engine.dirs(), self.engine.dirs().root());
+        let index = match root.repo().await? {
+            Some(repo) => {
+                repo.check_readable().map_err(Error::UnfitRepo)?;
+                dirs.believed_index(&root, &repo).await?
+            }
+            // Nothing was saved here yet, or what says how is lost.
+            None => dirs.index(&root).await?,
+        };
+        if let Some(at) = index.deleted_at_ms {
+            let said = format!("`dir:{}` was deleted at {at}", self.home.id);
+            let failure = Failure::of(ErrorKind::NotFound, said);
+            return Err(failure.with_hint("the next save begins it anew").into());
+        }
+        Ok(index)
     }
 
     /// Finds the snapshot that a user means: see [`SnapshotIndex::resolve`].
     fn resolve(&self, index: &SnapshotIndex, wanted: &SnapshotRef) -> Result<SnapshotId, Error> {
         let project = self.home.id.clone();
-        match index.resolve(Some(&self.name()), wanted) {
+        match index.resolve(wanted) {
             Ok(one) => Ok(one.id.clone()),
             Err(Unresolved::Ambiguous(fits)) => Err(Error::Ambiguous {
                 wanted: wanted.to_string(),
                 count: fits.len(),
             }),
             Err(Unresolved::NoLatest) => {
-                let own = self.own(index).into_iter().rev();
-                let snapshots = own.map(|one| self.row(index, one)).collect();
+                let snapshots = snapshots::rows(index).rev().collect();
                 Err(ProjectError::NoLatest { project, snapshots }.into())
             }
             Err(Unresolved::Absent) => {
                 let wanted = wanted.to_string();
-                if !wanted.is_empty() {
-                    self.ensure_no_other(index, &wanted)?;
-                }
                 Err(ProjectError::NoSnapshot { project, wanted }.into())
             }
         }
@@ -255,19 +253,6 @@ impl Project {
         match stored.into_iter().find(is_lost) {
             Some(id) => Err(Error::LostManifest(id)),
             None => found,
-        }
-    }
-
-    /// A snapshot of another project is named as such, and not as missing.
-    fn ensure_no_other(&self, index: &SnapshotIndex, wanted: &str) -> Result<(), ProjectError> {
-        let mut others = index.snapshots();
-        match others.find(|(_, one)| one.id.as_str().starts_with(wanted)) {
-            Some((name, one)) => Err(ProjectError::OtherProject {
-                snapshot: one.id.clone(),
-                found: name.to_string(),
-                project: self.home.id.clone(),
-            }),
-            None => Ok(()),
         }
     }
 }

@@ -3,7 +3,9 @@
 
 use super::{InPlaceChanges, Placement, RestoreKind, RestorePlan, carry_out, is_named};
 use crate::bridge;
-use crate::catalog::{ChunkFetcher, OpenedSnapshot, Readable, SnapshotSelector, no_entry};
+use crate::catalog::{
+    ChunkFetcher, FoundSnapshot, OpenedSnapshot, Readable, SnapshotSelector, name_of, no_entry,
+};
 use crate::error::{Error, PlaceError, error_chain};
 use crate::handle::DirRepo;
 use crate::result::PlacedAs;
@@ -21,7 +23,7 @@ use stasis_disk::tree::restore::{
 };
 use stasis_disk::tree::write::{WriteReport, WriteSettings};
 use stasis_model::digest::TreeDigest;
-use stasis_model::format::manifest::{FileList, SaveReason, SnapshotIndex, SnapshotManifest};
+use stasis_model::format::manifest::{SaveReason, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::{SnapshotId, SubjectName};
 use stasis_model::tree::EntryPath;
 use stasis_store::documents::roots::Root;
@@ -162,10 +164,9 @@ impl DirectoryRestore<'_> {
 
     /// Makes `latest` mean what a whole restore in place chose. The tree is what it should be, whatever becomes of that.
     async fn adopt(&self) {
-        let manifest = self.manifest();
-        let seen = self.index.subject(&manifest.name).active;
-        let (name, chosen) = (&manifest.name, Some(&manifest.snapshot_id));
-        if let Err(error) = self.repo.adopt(name, chosen, seen.as_ref()).await {
+        let chosen = Some(&self.manifest().snapshot_id);
+        let seen = self.index.active.as_ref();
+        if let Err(error) = self.repo.adopt(&self.root, chosen, seen).await {
             tracing::warn!(
                 error = error_chain(&error),
                 "the restored tree is in place, but `latest` does not mean it"
@@ -181,15 +182,15 @@ impl RestoreKind for DirectoryRestore<'_> {
     type Restored = RepoRestored;
 
     async fn guard(&mut self) -> Result<(), Error> {
-        let OpenedSnapshot { manifest, list } = &self.plan.source.opened;
         let (target, except) = (&self.command.target, &self.plan.except);
+        let opened = &self.plan.source.opened;
         self.repo
-            .ensure_known(target, except, &manifest.snapshot_id, list)
+            .ensure_known(&self.root, opened, target, except)
             .await
     }
 
     async fn keep(&mut self) -> Result<Option<BeforeRestore>, Error> {
-        let name = &self.manifest().name;
+        let name = name_of(&self.root);
         self.repo.save_before(&self.command, name).await
     }
 
@@ -236,11 +237,9 @@ impl DirRepo<'_> {
     pub async fn restore(self, command: RepoRestore) -> Result<RepoRestored, Error> {
         let started = self.clock.uptime();
         let store = self.store_in(&command).await?;
-        let root = self.root();
-        self.settings(&root).await?;
-        let index = self.index(&root).await?;
-        let id = self.resolve(&index, &command.wanted)?;
-        let plan = self.plan_restore(&command, store, &index, &id).await?;
+        let found = self.find(&command.wanted).await?;
+        let plan = self.plan_restore(&command, store, &found).await?;
+        let FoundSnapshot { root, index, .. } = found;
         let restored = carry_out(DirectoryRestore {
             repo: self,
             root,
@@ -263,9 +262,10 @@ impl DirRepo<'_> {
     ) -> Result<StagedSnapshot, Error> {
         let store = self.store_in(&command).await?;
         let root = self.root();
-        let index = self.index(&root).await?;
-        let plan = self.plan_restore(&command, store, &index, id).await?;
-        self.staged(&root, command, Arc::new(plan)).await
+        let (index, id) = (self.index(&root).await?, id.clone());
+        let found = FoundSnapshot { root, index, id };
+        let plan = self.plan_restore(&command, store, &found).await?;
+        self.staged(&found.root, command, Arc::new(plan)).await
     }
 
     /// Reads what a restore needs to know of its snapshot.
@@ -273,16 +273,13 @@ impl DirRepo<'_> {
         self,
         command: &RepoRestore,
         store: Option<EntryPath>,
-        index: &SnapshotIndex,
-        id: &SnapshotId,
+        found: &FoundSnapshot,
     ) -> Result<RestorePlan<SnapshotSource>, Error> {
-        let opened = self.open_snapshot(&self.root(), index, id).await?;
+        let FoundSnapshot { root, index, id } = found;
+        let opened = self.open_snapshot(root, index, id).await?;
         // What saves leave out by now no snapshot since then has, so that nothing else could bring it back.
         let patterns = match command.placement {
-            Placement::InPlace => {
-                let name = &opened.manifest.name;
-                self.patterns_now(index, name, &command.target).await?
-            }
+            Placement::InPlace => self.patterns_now(root, index, &command.target).await?,
             _ => Vec::new(),
         };
         let source = SnapshotSource {
@@ -300,16 +297,16 @@ impl DirRepo<'_> {
     /// Refuses to leave something alone that is neither there nor in the snapshot: somebody meant something else.
     pub(crate) async fn ensure_known(
         self,
+        root: &Root,
+        opened: &OpenedSnapshot,
         live: &Path,
         except: &[EntryPath],
-        id: &SnapshotId,
-        list: &FileList,
     ) -> Result<(), Error> {
         if except.is_empty() {
             return Ok(());
         }
-        let (live, list, asked) = (live.to_owned(), list.clone(), except.to_vec());
-        let source = ChunkFetcher::new(self.root());
+        let (live, list, asked) = (live.to_owned(), opened.list.clone(), except.to_vec());
+        let source = ChunkFetcher::new(root.clone());
         let unknown = bridge::blocking(move || {
             let is_absent = |path: &EntryPath| {
                 let path = live.join(OsStr::from_bytes(path.as_bytes()));
@@ -326,7 +323,7 @@ impl DirRepo<'_> {
             Ok::<_, Error>(absent.into_iter().next())
         });
         match unknown.await? {
-            Some(path) => Err(no_entry("entry", &path, id)),
+            Some(path) => Err(no_entry("entry", &path, &opened.manifest.snapshot_id)),
             None => Ok(()),
         }
     }
@@ -350,13 +347,13 @@ impl DirRepo<'_> {
     /// Patterns of what the next save of a subject would leave out.
     pub(crate) async fn patterns_now(
         self,
+        root: &Root,
         index: &SnapshotIndex,
-        name: &SubjectName,
         dir: &Path,
     ) -> Result<Vec<String>, Error> {
         let mut patterns = ignores(dir).await?;
-        if let Some(id) = index.subject(name).active
-            && let Ok(opened) = self.open_snapshot(&self.root(), index, &id).await
+        if let Some(id) = &index.active
+            && let Ok(opened) = self.open_snapshot(root, index, id).await
         {
             patterns.extend(opened.manifest.excludes);
         }
@@ -381,20 +378,16 @@ impl DirRepo<'_> {
         Ok(within)
     }
 
-    /// Saves what a restore in place is about to change, under a name of its own.
+    /// Saves what a restore in place is about to change. It joins the subject's snapshots, and `latest` stays what it is.
     async fn save_before(
         self,
         command: &RepoRestore,
-        name: &SubjectName,
+        name: SubjectName,
     ) -> Result<Option<BeforeRestore>, Error> {
         let is_asked = command.placement == Placement::InPlace && command.save_before;
         if !is_asked || !has_entries(&command.target).await {
             return Ok(None);
         }
-        let short: String = name.as_str().chars().take(40).collect();
-        let name: SubjectName = format!("{short}.before-restore")
-            .parse()
-            .unwrap_or_else(|_| name.clone());
         let saved = self
             .save(RepoSave {
                 reason: SaveReason::BeforeRestore,

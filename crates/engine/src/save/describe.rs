@@ -34,13 +34,14 @@ impl DirRepo<'_> {
     ) -> SnapshotManifest {
         let (op_id, mut now) = (self.rng.op_id(), self.lineages.now());
         let id = began.snapshot.clone();
-        let subject = began.index.subject(&command.name);
-        if let Some(last) = subject.snapshots.last() {
+        let index = &began.index;
+        if let Some(last) = index.snapshots.last() {
             now = after(last.at_ms, now);
         }
         let mut manifest = SnapshotManifest::new(command.name.clone(), id, op_id, now);
-        manifest.parent_snapshot_id = subject.active;
-        manifest.lease_epoch = subject.fence.epoch;
+        manifest.parent_snapshot_id.clone_from(&index.active);
+        manifest.incarnation = index.incarnation;
+        manifest.lease_epoch = index.fence.epoch;
         manifest.reason = command.reason;
         manifest.labels = command.labels.clone();
         manifest.excludes.clone_from(&began.excludes);
@@ -90,8 +91,7 @@ pub(super) fn check_shrink(
     began: &SaveBasis,
     saved: &Saved,
 ) -> Result<(), Error> {
-    let active = began.index.subject(&command.name).active;
-    let before = active.and_then(|id| began.index.find(&id).map(|(_, one)| one.entries));
+    let before = began.index.latest().map(|one| one.entries);
     let (before, entries) = (before.unwrap_or_default(), saved.totals.entries());
     if command.allow_shrink || !shrink::is_suspicious(before, entries) {
         return Ok(());

@@ -119,10 +119,7 @@ async fn live_root(pool: &Root, donor: &Donor) -> Result<Option<(Root, ManifestD
         Err(error) if !is_damage(&error) => return Err(error),
         index => index.ok().flatten(),
     };
-    let row = index.and_then(|index| {
-        let (_, row) = index.value.find(&donor.snapshot)?;
-        Some(row.manifest_sha256)
-    });
+    let row = index.and_then(|index| Some(index.value.find(&donor.snapshot)?.manifest_sha256));
     Ok(row.map(|digest| (root, digest)))
 }
 

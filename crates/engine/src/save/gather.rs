@@ -15,10 +15,11 @@ use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_model::digest::{ChunkDigest, StoreDigest, TreeDigest};
 use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::{Consistency, DatabaseManifest, RepoDocument, SnapshotIndex};
-use stasis_model::id::SnapshotId;
+use stasis_model::id::{Epoch, SnapshotId};
 use stasis_model::protocol::gc::{GcEpoch, GcState, SaveAnswer, SaveGuard};
 use stasis_model::tree::EntryPath;
 use stasis_store::documents::roots::Root;
+use stasis_store::layout::ChunkRoot;
 use stasis_store::location::StoreLocation;
 use std::collections::BTreeMap;
 use std::io;
@@ -95,7 +96,7 @@ impl DirRepo<'_> {
         self.store().ensure_trusted().await?;
         let source = open_source(&command).await?;
         let ignores = ignores(&command.source).await?;
-        let root = self.root();
+        let root = self.root_of(&command.name);
         let repo = self.settings(&root).await?;
         ensure_writable(&repo)?;
         let mut guard = SaveGuard::new();
@@ -146,12 +147,11 @@ impl DirRepo<'_> {
         repo: RepoDocument,
         command: &RepoSave,
     ) -> Result<SaveBasis, Error> {
-        let index = self.index(&root).await?;
-        let subject = index.subject(&command.name);
+        let index = self.living_index(&root, &repo).await?;
         let (mut parent, mut equals) = (None, Vec::new());
         let mut parent_databases = BTreeMap::new();
         let (mut excludes, mut patterns_before) = (Vec::new(), None);
-        if let Some(id) = &subject.active {
+        if let Some(id) = &index.active {
             let opened = match self.open_snapshot(&root, &index, id).await {
                 Ok(opened) => opened,
                 Err(error) => return Err(Box::pin(self.blame(&root, Some(id), error)).await),
@@ -166,8 +166,8 @@ impl DirRepo<'_> {
             parent = Some(parent_of(opened));
         }
         // An explicit save must end with what `latest` means; an automatic one is content with any snapshot of the tree.
-        let newest = subject.snapshots.last().map(|one| one.id.clone());
-        let newest = newest.filter(|id| subject.active.as_ref() != Some(id));
+        let newest = index.snapshots.last().map(|one| one.id.clone());
+        let newest = newest.filter(|id| !index.is_active(id));
         if let Some(id) = newest.filter(|_| !command.reason.is_explicit())
             && let Ok(opened) = self.open_snapshot(&root, &index, &id).await
         {
@@ -178,7 +178,7 @@ impl DirRepo<'_> {
             }
         }
         let excludes = joined(excludes, &command.excludes);
-        let snapshot = self.new_snapshot_id(&root);
+        let snapshot = ChunkRoot::new_id(self.lineages.now(), &*self.rng);
         Ok(SaveBasis {
             root,
             repo,
@@ -200,7 +200,8 @@ impl DirRepo<'_> {
         guard: &SaveGuard,
         donors: Option<Arc<Donors>>,
     ) -> Result<Arc<Storing>, Error> {
-        let is_empty = began.root.layout().is_alone() && began.index.subjects.is_empty();
+        let is_empty =
+            began.root.layout().is_alone() && began.index.fence.epoch == Epoch::default();
         let damaged = if is_empty {
             Vec::new()
         } else {
@@ -283,10 +284,6 @@ impl DirRepo<'_> {
             })
         })
         .await
-    }
-
-    pub(super) fn new_snapshot_id(self, root: &Root) -> SnapshotId {
-        root.layout().new_id(self.lineages.now(), &*self.rng)
     }
 }
 

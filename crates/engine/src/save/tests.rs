@@ -10,14 +10,17 @@ use crate::catalog::SnapshotSelector;
 use crate::gc::RepoGc;
 use crate::open::{Engine, LocalDirs};
 use crate::restore::RepoRestore;
+use crate::rigged::Rigged;
 use crate::system::{SystemClock, SystemRng};
-use stasis_model::format::manifest::RepoDocument;
-use stasis_model::id::SubjectName;
+use stasis_model::format::document;
+use stasis_model::format::manifest::{IndexRefusal, RepoDocument, SnapshotIndex};
+use stasis_model::id::{Label, SubjectName};
 use stasis_model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
 use stasis_model::time::Timestamp;
 use stasis_store::backend::memory::MemoryBucket;
 use stasis_store::bucket::Bucket;
-use stasis_store::layout::Key;
+use stasis_store::documents::roots::ChangeError;
+use stasis_store::layout::{ChunkRoot, Key};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,13 +47,16 @@ impl World {
     }
 
     async fn subject(&self, host: &str, name: &str) -> Saver {
+        self.subject_in(self.bucket.clone(), host, name).await
+    }
+
+    async fn subject_in(&self, bucket: Arc<dyn Bucket>, host: &str, name: &str) -> Saver {
         let place = |what: &str| Some(self.home.path().join(host).join(what));
         let local_dirs = LocalDirs {
             cache: place("cache"),
             state: place("state"),
         };
         let (clock, rng) = (Arc::new(SystemClock), Arc::new(SystemRng));
-        let bucket: Arc<dyn Bucket> = self.bucket.clone();
         let engine = Engine::over(bucket, StoreLocation::Memory, local_dirs, clock, rng);
         let layout = ChunkRoot::project(&"acme".parse().unwrap(), &name.parse().unwrap());
         let engine = engine.rooted(layout);
@@ -268,4 +274,107 @@ async fn a_subject_without_its_index_is_damaged_and_not_empty() {
     let found = shop.engine.dirs().save(shop.command()).await;
 
     assert!(matches!(found, Err(Error::LostIndex(_))), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_save_that_began_in_another_life_of_its_subject_is_not_published() {
+    let world = World::new();
+    let shop = world.subject("one", "shop").await;
+    shop.write("a", b"one").save().await;
+    shop.write("a", b"stalled");
+    let dirs = shop.engine.dirs();
+    let gathered = dirs.save_gather(shop.command()).await.unwrap();
+    let stalled = dirs.save_describe(gathered).await.unwrap();
+
+    dirs.retire(&shop.name, &Label::nobody()).await.unwrap();
+    let deleted = dirs.index(&dirs.root()).await.unwrap();
+    shop.write("a", b"anew").save().await;
+    let late = dirs.save_publish(stalled).await;
+
+    assert!(deleted.snapshots.is_empty() && deleted.deleted_at_ms.is_some());
+    let refused = matches!(
+        late,
+        Err(Error::Index(ChangeError::Refused(IndexRefusal::OtherLife)))
+    );
+    assert!(refused, "{:?}", late.err());
+    let swept = shop.gc().await.unwrap();
+    assert_eq!(swept.manifests_removed, 2, "those of the first life go");
+    let left = dirs.root().manifest_ids().await.unwrap();
+    assert_eq!(left.len(), 1);
+    shop.is_sound().await;
+    shop.restores().await;
+}
+
+/// What a first save, a changed one and an unchanged one ask of a store in which so many other subjects lie.
+async fn asked_beside(others: usize) -> [Vec<String>; 3] {
+    let world = World::new();
+    let bucket = Arc::new(Rigged::default());
+    let index = SnapshotIndex::empty().begun(stasis_model::id::OpId::default());
+    let body = bytes::Bytes::from(document::render(&index));
+    for number in 0..others {
+        let key = format!("subjects/acme/dir/other-{number}/index.json");
+        let key = Key::from_listing(&key).unwrap();
+        bucket.inner.put(&key, body.clone()).await.unwrap();
+    }
+    let shop = world.subject_in(bucket.clone(), "one", "shop").await;
+    let requests = || {
+        let mut all = bucket.requests();
+        // The names of chunks and manifests are not always the same.
+        for request in &mut all {
+            let verb = request.split(' ').next().unwrap_or_default().to_owned();
+            if request.contains("sha256") || request.contains('-') {
+                *request = verb;
+            }
+        }
+        all.sort();
+        all
+    };
+    requests();
+    shop.write("a", &noise(1, 100_000)).save().await;
+    let first = requests();
+    shop.write("a", &noise(2, 100_000)).save().await;
+    let changed = requests();
+    shop.save().await;
+    [first, changed, requests()]
+}
+
+#[tokio::test]
+async fn what_a_save_asks_does_not_grow_with_the_number_of_subjects() {
+    let few = asked_beside(10).await;
+    let many = asked_beside(10_000).await;
+
+    assert_eq!(few, many);
+    let [first, changed, unchanged] = few.map(|asked| asked.len());
+    assert!(
+        first <= 16 && changed <= 12 && unchanged <= 12,
+        "{first} {changed} {unchanged}"
+    );
+}
+
+#[tokio::test]
+async fn an_unchanged_save_stores_next_to_nothing_whatever_the_size_of_the_tree() {
+    let world = World::new();
+    let shop = world.subject("one", "shop").await;
+    for number in 0..1500 {
+        shop.write(&format!("{number}"), &number_text(number));
+    }
+    shop.save().await;
+    let stored = async || {
+        let subjects = ChunkRoot::subjects();
+        let all = world.bucket.list(&subjects, None, usize::MAX);
+        let pool = ChunkRoot::pool(&"acme".parse().unwrap()).chunks();
+        let chunks = world.bucket.list(&pool, None, usize::MAX);
+        let rows = [all.await.unwrap(), chunks.await.unwrap()].concat();
+        rows.iter().map(|row| row.size).sum::<u64>()
+    };
+    let before = stored().await;
+
+    shop.save().await;
+
+    let grown = stored().await - before;
+    assert!((1..2048).contains(&grown), "{grown}");
+}
+
+fn number_text(number: u32) -> Vec<u8> {
+    format!("file {number}").into_bytes()
 }

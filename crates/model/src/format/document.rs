@@ -17,6 +17,8 @@ pub trait Document: Serialize + DeserializeOwned {
     const VERSION: u64 = 1;
     /// The largest that is read or written.
     const LIMIT: usize = SIZE_LIMIT;
+    /// A field that only documents of the first edition have.
+    const FIRST_EDITION: Option<&'static str> = None;
 }
 
 /// Why bytes are not a document we may use.
@@ -52,6 +54,14 @@ pub enum BadDocument {
         /// The version we know.
         known: u64,
     },
+    /// It is of the first edition, whose formats nobody reads any more.
+    #[error(
+        "{name} was written by the first edition of Stasis, whose snapshots this one does not read"
+    )]
+    FirstEdition {
+        /// Which document.
+        name: &'static str,
+    },
     /// Fields are missing or contradict each other.
     #[error("{name} does not say what such a document must say")]
     Invalid {
@@ -81,7 +91,16 @@ pub fn parse<D: Document>(bytes: &[u8]) -> Result<D, BadDocument> {
         let (found, known) = (envelope.version, D::VERSION);
         return Err(BadDocument::Version { name, found, known });
     }
-    serde_json::from_slice(bytes).map_err(|source| BadDocument::Invalid { name, source })
+    let parsed = serde_json::from_slice(bytes);
+    parsed.map_err(|source| match D::FIRST_EDITION {
+        Some(field) if has_field(bytes, field) => BadDocument::FirstEdition { name },
+        _ => BadDocument::Invalid { name, source },
+    })
+}
+
+fn has_field(bytes: &[u8], field: &str) -> bool {
+    let parsed = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(bytes);
+    parsed.is_ok_and(|document| document.contains_key(field))
 }
 
 /// Renders a document for users and programs alike.

@@ -40,6 +40,10 @@ pub enum EventKind {
     OutcomeUnknown,
     /// An operator forgot snapshots of a repository that cannot be read any more.
     ForgetDamaged,
+    /// An operator had damaged documents made anew.
+    Repaired,
+    /// An operator accepted that a store went back to an earlier state.
+    RollbackAccepted,
     /// An operator forgot all snapshots of a name in a repository.
     #[serde(rename = "retire")]
     ForgetAll,

@@ -139,6 +139,25 @@ impl Lock {
         }
     }
 
+    /// A lock that nobody holds, where the one that there was is damaged: whoever held it finds out when it renews.
+    #[must_use = "a lock that was made anew is not in place yet"]
+    pub fn made_anew(fence: Fence, write_id: OpId, now: Timestamp) -> Self {
+        let nobody = Holder {
+            run_id: Label::nobody(),
+            host: Label::nobody(),
+            host_run_id: Label::nobody(),
+        };
+        Self {
+            write_id,
+            generation: Generation::far_after(fence.epoch.0),
+            state: LockState::Forced,
+            reason: "it was damaged, and made anew"
+                .parse()
+                .expect("a constant that is a label"),
+            ..Self::first(nobody, fence, now, now)
+        }
+    }
+
     /// The same document, taken over by another holder; unknown fields stay.
     #[must_use = "the lock is not changed in place"]
     pub fn taken_by(

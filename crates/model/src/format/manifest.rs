@@ -12,9 +12,7 @@ mod snapshot;
 mod volume;
 
 pub use database::{DatabaseManifest, StoredAs};
-pub use index::{
-    IndexRefusal, Indexed, Publish, SnapshotIndex, StepBack, Subject, SubjectFence, Tombstone,
-};
+pub use index::{IndexRefusal, Indexed, Publish, SnapshotIndex, StepBack, SubjectFence, Tombstone};
 pub use profile::{
     Ancestor, CRASHED, CapturedBy, CapturedIn, CookieStore, ENCRYPTED, EndingRecord, Geo, Mode,
     NewProfileManifest, ProfileManifest, UnfitManifest,

@@ -6,7 +6,7 @@
 use crate::digest::{ArchiveDigest, ManifestDigest};
 use crate::format::document::Document;
 use crate::format::lease::Fence;
-use crate::id::{Generation, OpId};
+use crate::id::{Epoch, Generation, OpId};
 use crate::invalid::Invalid;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,8 @@ pub enum PointerAct {
     Check,
     /// The marks of snapshots of which nothing is left were dropped.
     Forget,
+    /// The document was lost, and an operator made it anew from the manifests.
+    Repair,
 }
 
 /// One recorded operation.
@@ -159,6 +161,25 @@ impl Pointer {
             published_from_prefix: String::new(),
             extra: Map::new(),
         }
+    }
+
+    /// A pointer to a snapshot, where the one that there was is lost; no owner before it may publish.
+    ///
+    /// `epoch` is the highest that anything tells of. What only the lost pointer knew is gone: pins, tombstones, rollbacks.
+    #[must_use = "a rebuilt pointer is not in place yet"]
+    pub fn rebuilt(to: Option<Active>, epoch: Epoch, op_id: OpId, now: Timestamp) -> Self {
+        let mut lost = Self::empty();
+        lost.generation = Generation::far_after(epoch.0);
+        let about = to.as_ref().map(|to| to.archive);
+        let mut next = lost.successor(op_id, PointerAct::Repair, about, now);
+        next.fence = Fence {
+            epoch: epoch.next(),
+            op_id,
+        };
+        if let Some(to) = to {
+            next.point_at(to, now);
+        }
+        next
     }
 
     /// The identity of the active snapshot.

@@ -1,7 +1,7 @@
 //! How chunks that no snapshot needs are removed, beside running saves and without trusting any clock.
 //!
 //! The subjects of a tenant share a pool of chunks; each has an index and manifests of its own. The pool has one
-//! conditionally written document, `gc.json` ([`GcState`]): an epoch, and the names condemned in it. A chunk's name carries
+//! conditionally written document, `gc.json` ([`GcState`]): an epoch, and which names are condemned in it. A chunk's name carries
 //! the epoch it was born in ([`ChunkName`]). A *donor* is a snapshot that a save takes names from: its parent, or one of
 //! another subject of the pool.
 //!
@@ -53,7 +53,7 @@ mod state;
 pub use crate::chunk_name::{ChunkName, GcEpoch};
 pub use guard::{GaveUp, Replacement, SaveAnswer, SaveGuard, SaveStep};
 pub use round::{Abort, GcAnswer, GcReport, GcRound, GcStep};
-pub use state::{CONDEMNED_LIMIT, GcState};
+pub use state::{CONDEMNED_BYTES, CONDEMNED_LIMIT, GcDocument, GcState};
 
 use crate::digest::ChunkDigest;
 use std::collections::BTreeSet;

@@ -102,6 +102,10 @@ enum CliCommand {
     List(subjects::ListArgs),
     /// Make a directory of this machine a subject that is in the store already
     Link(subjects::LinkArgs),
+    /// Make damaged or lost documents of a subject anew, from its snapshots
+    ///
+    /// The damaged bytes are kept in the store. Pins, later labels and tombstones that only a lost index knew are gone.
+    Repair(subjects::RepairArgs),
     /// Applications with their databases: save, restore, duplicate, upgrade
     Project(Box<project::ProjectArgs>),
     /// Checkpoints of a working tree: see what changed, go back, undo, fork
@@ -184,7 +188,7 @@ impl CliContext {
                 config::store(store, &self.environment, &self.config)?
             }
         };
-        self.engine_at(location, create).await
+        Ok(self.engine_at(location, create).await?.at_root().await?)
     }
 
     async fn engine_at(&self, location: StoreLocation, create: bool) -> anyhow::Result<Engine> {
@@ -302,6 +306,7 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Diff(diff) => Box::pin(diff.run(&context)).await?,
         CliCommand::List(list) => Box::pin(list.run(&context)).await?,
         CliCommand::Link(link) => Box::pin(link.run(&context)).await?,
+        CliCommand::Repair(repair) => Box::pin(repair.run(&context)).await?,
         CliCommand::Project(project) => Box::pin(project.run(&context)).await?,
         CliCommand::Workspace(workspace) => Box::pin(workspace.run(&context)).await?,
         CliCommand::Rewind(rewind) => rewind.run(&context).await?,

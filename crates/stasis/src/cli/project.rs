@@ -173,6 +173,11 @@ impl ProjectArgs {
     }
 }
 
+/// The directory that is named by its path or as `dir:NAME`, with a store that must be there.
+pub(super) async fn named(context: &CliContext, dir: &Path) -> anyhow::Result<project::Project> {
+    ProjectSelector::of(dir).look(context).await
+}
+
 impl ProjectSelector {
     fn of(dir: &Path) -> Self {
         Self {

@@ -1,12 +1,19 @@
-//! `stasis list` and `stasis link`: what a store holds, and which directory of this host is what
+//! `stasis list`, `link` and `repair`: what a store holds, which directory of this host is what, and what became damaged
 
-use super::CliContext;
-use super::output::{printable, table};
+use super::output::{plural, printable, table};
+use super::{CliContext, project};
 use crate::report::Exit;
+use anyhow::bail;
 use clap::Args;
-use stasis_engine::model::id::TenantId;
+use stasis_engine::kind::project::Project;
+use stasis_engine::model::id::{Label, Lineage, ProfileRef, TenantId};
+use stasis_engine::open::Engine;
+use stasis_engine::repair::{AcceptedRollback, Repair};
 use stasis_engine::subjects::{SubjectList, SubjectRow};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// How a profile is told from a path where a subject is named.
+const PROFILE_PREFIX: &str = "profile:";
 
 /// `stasis list`
 #[derive(Debug, Args)]
@@ -74,4 +81,117 @@ impl LinkArgs {
         })?;
         Ok(Exit::Done)
     }
+}
+
+/// `stasis repair`
+#[derive(Debug, Args)]
+pub(super) struct RepairArgs {
+    /// A directory, `dir:NAME`, or `profile:TENANT/PROFILE@MAJOR`
+    #[arg(required_unless_present = "all")]
+    subject: Option<String>,
+    /// Really do it; without, it only says what would be done
+    #[arg(long, conflicts_with = "accept_rollback")]
+    confirm: bool,
+    /// Go on from a store that went back to an earlier state, as one does that was restored from a backup
+    #[arg(long)]
+    accept_rollback: bool,
+    /// Every subject of the store
+    #[arg(long, requires = "accept_rollback", conflicts_with = "subject")]
+    all: bool,
+}
+
+/// What a command repairs.
+enum Repaired {
+    Directory(Box<Project>),
+    Profile(Box<Engine>, Lineage),
+}
+
+impl RepairArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
+        let actor: Label = "operator".parse()?;
+        let Some(subject) = &self.subject else {
+            let engine = context.engine().await?;
+            let accepted = engine.accept_rollback_of_all(&actor).await?;
+            context.output.result(&accepted, accepted_text)?;
+            return Ok(Exit::Done);
+        };
+        let repaired = repaired(context, subject).await?;
+        if self.accept_rollback {
+            let accepted = match &repaired {
+                Repaired::Directory(project) => project.accept_rollback(&actor).await?,
+                Repaired::Profile(engine, lineage) => {
+                    engine.profiles().accept_rollback(lineage, &actor).await?
+                }
+            };
+            context.output.result(&accepted, accepted_text)?;
+            return Ok(Exit::Done);
+        }
+        let repair = match (&repaired, self.confirm) {
+            (Repaired::Directory(project), true) => project.repair(&actor).await?,
+            (Repaired::Directory(project), false) => project.plan_repair().await?,
+            (Repaired::Profile(engine, lineage), true) => {
+                engine.profiles().repair(lineage, &actor).await?
+            }
+            (Repaired::Profile(engine, lineage), false) => {
+                engine.profiles().plan_repair(lineage).await?
+            }
+        };
+        context.output.warn(&repair.warnings);
+        if !self.confirm && !repair.documents.is_empty() {
+            context.output.say(&repair_text(&repair));
+            bail!("nothing was changed: say --confirm to make these documents anew");
+        }
+        context.output.result(&repair, repair_text)?;
+        Ok(Exit::Done)
+    }
+}
+
+async fn repaired(context: &CliContext, subject: &str) -> anyhow::Result<Repaired> {
+    let Some(profile) = subject.strip_prefix(PROFILE_PREFIX) else {
+        let project = project::named(context, Path::new(subject)).await?;
+        return Ok(Repaired::Directory(Box::new(project)));
+    };
+    let engine = context.engine().await?;
+    let profile: ProfileRef = profile.parse()?;
+    let lineage = engine.profiles().one_lineage(&profile).await?;
+    Ok(Repaired::Profile(Box::new(engine), lineage))
+}
+
+fn accepted_text(accepted: &AcceptedRollback) -> String {
+    match &accepted.subjects[..] {
+        [] => "nothing to accept: this host has seen no later state".to_owned(),
+        subjects => format!("goes on from what the store has: {}", subjects.join(", ")),
+    }
+}
+
+fn repair_text(repair: &Repair) -> String {
+    if repair.documents.is_empty() {
+        return format!(
+            "nothing to repair: every document of {} can be read",
+            repair.subject
+        );
+    }
+    let (make, lead, leave) = match repair.op_id {
+        Some(_) => ("made", "leads", "left"),
+        None => ("would make", "would lead", "would leave"),
+    };
+    let documents = repair.documents.iter().map(|one| {
+        let kept = one.kept.as_ref();
+        let kept = kept.map(|kept| format!("; what was there is kept in {kept}"));
+        let why = printable(&one.why);
+        format!(
+            "{make} {} anew ({why}){}",
+            one.document,
+            kept.unwrap_or_default()
+        )
+    });
+    let mut lines: Vec<String> = documents.collect();
+    if repair.latest.is_some() || !repair.snapshots.is_empty() {
+        let latest = repair.latest.as_deref().unwrap_or("none");
+        let count = plural(repair.snapshots.len() as u64, "snapshot");
+        lines.push(format!("it {lead} to {count}; latest is {latest}"));
+    }
+    let left = repair.left_out.iter();
+    lines.extend(left.map(|one| format!("{leave} out {}: {}", one.snapshot, printable(&one.why))));
+    lines.join("\n")
 }

@@ -69,7 +69,6 @@ pub(super) fn hint(error: &ProjectError) -> Option<String> {
         ProjectError::NotDuplicable { .. } => {
             "restore a snapshot elsewhere with `stasis project restore SNAPSHOT --to DIR`, and write a stasis.toml for it"
         }
-        ProjectError::OtherProject { .. } => "`stasis project list` shows those of this one",
         _ => return None,
     };
     Some(text.to_owned())

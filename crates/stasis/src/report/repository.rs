@@ -41,9 +41,11 @@ pub(super) fn hint(error: &Error) -> Option<String> {
             ));
         }
         Error::LostIndex(_) => {
-            "bring `index.json` back from a copy of the store: an empty store has one too, so it was lost or removed"
+            "`stasis repair SUBJECT` makes `index.json` anew from the snapshots (SUBJECT: the directory, or `dir:NAME`)"
         }
-        Error::LostRepo(_) => "bring `repo.json` back from a copy of the store",
+        Error::LostRepo(_) => {
+            "`stasis repair SUBJECT` makes `repo.json` anew (SUBJECT: the directory, or `dir:NAME`)"
+        }
         Error::LostManifest(_) | Error::WrongTree(_) => {
             "`stasis repo check` shows what is damaged; older snapshots may be whole"
         }

@@ -38,6 +38,7 @@ mod project_latest;
 mod project_restore;
 mod read_only;
 mod reference;
+mod repair;
 mod repo;
 mod repo_beside;
 mod repo_crash;

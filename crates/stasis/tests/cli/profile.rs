@@ -632,6 +632,77 @@ fn a_flipped_byte_in_the_pointer_stops_writers_and_never_reads_as_no_snapshot() 
 }
 
 #[test]
+fn a_pointer_or_a_lock_that_is_damaged_or_lost_is_made_anew() {
+    for (name, is_lost) in [
+        ("latest.json", false),
+        ("latest.json", true),
+        ("lock.json", false),
+    ] {
+        let session = Session::new();
+        let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+        save(&session, 0, &dir, &[]);
+        fs::write(dir.join("Default/more"), "more").unwrap();
+        let second = save(&session, 0, &dir, &[]);
+        let document = object(&session, name);
+        let spoilt = b"{\"version\": 1, \"act".to_vec();
+        fs::write(&document, &spoilt).unwrap();
+        if is_lost {
+            fs::remove_file(&document).unwrap();
+        }
+        let repair = ["repair", "profile:acme/alice@131"];
+
+        fs::write(dir.join("Default/more"), "yet more").unwrap();
+        let stopped = save(&session, 9, &dir, &[]);
+        let planned = session.run(&repair);
+        let repaired = session.json(0, &[&repair[..], &["--confirm"]].concat());
+        let again = session.json(0, &[&repair[..], &["--confirm"]].concat());
+
+        assert_eq!(stopped["error"]["kind"], "corrupt", "{name} {stopped}");
+        assert_ne!(planned.code, 0);
+        assert!(planned.err.contains("would make"), "{}", planned.err);
+        let made = repaired["documents"].as_array().unwrap();
+        assert_eq!(made.len(), 1, "{name} {repaired}");
+        assert_eq!(again["documents"].as_array().unwrap().len(), 0, "{again}");
+        if !is_lost {
+            let kept = session.object(made[0]["kept"].as_str().unwrap());
+            assert_eq!(fs::read(kept).unwrap(), spoilt);
+        }
+        assert_eq!(load(&session, 0, &there, &[])["outcome"], "success");
+        let found = fs::read_to_string(there.join("Default/more")).unwrap();
+        assert_eq!(found, "more", "{second}");
+        fs::write(there.join("Default/more"), "on").unwrap();
+        let third = save(&session, 0, &there, &[]);
+        assert_eq!(third["outcome"], "captured", "{third}");
+    }
+}
+
+#[test]
+fn a_profile_that_went_back_is_neither_loaded_nor_saved_until_somebody_accepts_it() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    save(&session, 0, &dir, &[]);
+    let pointer = object(&session, "latest.json");
+    let earlier = fs::read(&pointer).unwrap();
+    fs::write(dir.join("Default/more"), "more").unwrap();
+    save(&session, 0, &dir, &[]);
+    fs::write(&pointer, &earlier).unwrap();
+
+    let loaded = load(&session, 9, &there, &[]);
+    let saved = save(&session, 9, &dir, &[]);
+    let repair = ["repair", "profile:acme/alice@131", "--accept-rollback"];
+    let accepted = session.json(0, &repair);
+    let again = load(&session, 0, &there, &[]);
+
+    for refused in [loaded, saved] {
+        let hint = refused["error"]["hint"].as_str().unwrap();
+        assert!(hint.contains("--accept-rollback"), "{refused}");
+    }
+    assert_eq!(accepted["subjects"].as_array().unwrap().len(), 1);
+    assert_eq!(again["outcome"], "success");
+    assert!(!there.join("Default/more").exists());
+}
+
+#[test]
 fn a_lost_pointer_is_damage_and_never_no_snapshot_yet() {
     let session = Session::new();
     let (dir, there) = (profile(&session, "p"), session.home().join("there"));
@@ -687,6 +758,7 @@ fn a_first_owner_that_died_before_its_pointer_leaves_a_profile_that_can_begin() 
     assert!(!token.is_empty());
     // What the death between the two writes of owning leaves: the lock, and nothing else.
     fs::remove_file(object(&session, "latest.json")).unwrap();
+    fs::remove_dir_all(session.home().join("state/stasis/seen")).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1200));
 
     let loaded = load(&session, 0, &session.home().join("there"), &[]);

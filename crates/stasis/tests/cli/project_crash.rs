@@ -36,7 +36,12 @@ impl Stage {
         if act == Act::Gc {
             shop.save();
         }
-        copy(shop.session.home(), &["shop", "cache"], "", "kept-");
+        copy(
+            shop.session.home(),
+            &["shop", "cache", "state"],
+            "",
+            "kept-",
+        );
         Self { shop, act, first }
     }
 
@@ -55,7 +60,12 @@ impl crash_points::Stage for Stage {
     }
 
     fn reset(&self) {
-        copy(self.shop.session.home(), &["shop", "cache"], "kept-", "");
+        copy(
+            self.shop.session.home(),
+            &["shop", "cache", "state"],
+            "kept-",
+            "",
+        );
     }
 
     fn assert_done(&self) {

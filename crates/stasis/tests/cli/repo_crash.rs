@@ -98,7 +98,7 @@ impl Stage {
         let old = show(&target);
         copy(
             world.session.home(),
-            &["data", "cache", "place"],
+            &["data", "cache", "state", "place"],
             "",
             "kept-",
         );
@@ -114,7 +114,7 @@ impl Stage {
     fn reset(&self) {
         copy(
             self.world.session.home(),
-            &["data", "cache", "place"],
+            &["data", "cache", "state", "place"],
             "kept-",
             "",
         );
@@ -439,7 +439,8 @@ pub(crate) fn run_without(world: &World, words: &[&str], calls: &str) -> Said {
     let plain = world.session.command(words);
     let mut command = Command::new("strace");
     command.args(["-f", "-qq", "-o", "/dev/null"]);
-    for place in [store.clone(), store.join(".stasis/tmp")] {
+    let index = world.object("index.json").parent().unwrap().to_owned();
+    for place in [index, store.join(".stasis/tmp")] {
         let place = place.to_str().unwrap().trim_end_matches('/').to_owned();
         command.args(["-P", &place]);
     }

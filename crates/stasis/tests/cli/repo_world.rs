@@ -39,9 +39,14 @@ impl World {
         self.path("tree")
     }
 
-    /// Where the default store keeps `key`.
+    /// Where the default store keeps what is saved without a name, and its pool.
     pub(crate) fn object(&self, key: &str) -> PathBuf {
-        self.session.object(key)
+        let place = match key.split('/').next() {
+            Some("chunks" | "repo.json" | "gc.json" | "quarantine") => "pools/default/",
+            Some("index.json" | "snapshots") => "subjects/default/dir/default/",
+            _ => "",
+        };
+        self.session.object(&format!("{place}{key}"))
     }
 
     pub(crate) fn write(&self, path: &str, bytes: &[u8]) {

@@ -58,9 +58,8 @@ impl Stored {
     /// Where the index and the metadata of its snapshots lie.
     pub(crate) fn root(&self) -> PathBuf {
         match self.kind {
-            Kind::Repository => self.session.object(""),
             Kind::Project => self.at("shop/state"),
-            Kind::Everyday => {
+            Kind::Repository | Kind::Everyday => {
                 let all = self.session.object("subjects/default/dir");
                 let mut roots = names(&all).into_iter().map(|name| all.join(name));
                 roots.next().expect("something was saved")
@@ -71,8 +70,8 @@ impl Stored {
     /// Where the chunks lie, and what says how they are cut and swept.
     pub(crate) fn pool(&self) -> PathBuf {
         match self.kind {
-            Kind::Repository | Kind::Project => self.root(),
-            Kind::Everyday => self.session.object("pools/default"),
+            Kind::Project => self.root(),
+            Kind::Repository | Kind::Everyday => self.session.object("pools/default"),
         }
     }
 

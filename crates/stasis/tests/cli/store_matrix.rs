@@ -54,11 +54,9 @@ impl Victim {
         fs::write(self.manifest(), bytes).unwrap();
         let index = self.root.join("index.json");
         let mut text: Value = serde_json::from_slice(&fs::read(&index).unwrap()).unwrap();
-        for subject in text["subjects"].as_object_mut().unwrap().values_mut() {
-            for one in subject["snapshots"].as_array_mut().unwrap() {
-                if one["id"] == self.ids[1].as_str() {
-                    one["manifest_sha256"] = digest.clone();
-                }
+        for one in text["snapshots"].as_array_mut().unwrap() {
+            if one["id"] == self.ids[1].as_str() {
+                one["manifest_sha256"] = digest.clone();
             }
         }
         fs::write(index, serde_json::to_vec(&text).unwrap()).unwrap();

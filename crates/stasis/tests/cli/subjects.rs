@@ -73,18 +73,17 @@ fn another_machine_finds_restores_and_links_what_a_first_one_saved() {
     let copy = second.home().join("copy");
     let to = copy.to_str().unwrap();
     second.data(0, &["restore", "dir:notes", "--to", to]);
-    let log = second.json(0, &["log", to]);
+    let copied = second.run(&["log", to]);
     second.data(0, &["link", to, name]);
+    let log = second.json(0, &["log", to]);
     fs::write(copy.join("plan.txt"), "buy bread").unwrap();
     second.data(0, &["save", to]);
 
     assert_eq!(nowhere.code, 3, "{}", nowhere.err);
     assert!(nowhere.err.contains("--to DIR"), "{}", nowhere.err);
-    assert_eq!(
-        log.as_array().unwrap().len(),
-        0,
-        "a copy is no subject by itself"
-    );
+    assert_eq!(copied.code, 3, "a copy is no subject by itself");
+    assert!(copied.err.contains("stasis link"), "{}", copied.err);
+    assert_eq!(log.as_array().unwrap().len(), 1, "{log}");
     let row = rows(&first).remove(0);
     assert_eq!(row["snapshots"], 2);
     assert_eq!(row["subject"], name);

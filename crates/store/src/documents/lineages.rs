@@ -143,6 +143,10 @@ impl Kinded for ReadError {
             | Self::UnfitManifest {
                 source: UnfitManifest::Feature(_),
                 ..
+            }
+            | Self::Document {
+                source: BadDocument::FirstEdition { .. },
+                ..
             } => ErrorKind::Invalid,
             _ => ErrorKind::Corrupt,
         }
@@ -194,7 +198,10 @@ impl ReadError {
         let Self::Document { source, .. } = self else {
             return false;
         };
-        matches!(source, BadDocument::Version { .. })
+        matches!(
+            source,
+            BadDocument::Version { .. } | BadDocument::FirstEdition { .. }
+        )
     }
 }
 
@@ -307,6 +314,10 @@ impl Lineages {
     /// The lineages in `bucket`.
     pub fn new(bucket: Arc<dyn Bucket>, clock: Arc<dyn Clock>, rng: Arc<dyn Rng>) -> Self {
         Self { bucket, clock, rng }
+    }
+
+    pub(crate) fn bucket(&self) -> &dyn Bucket {
+        &*self.bucket
     }
 
     /// A fresh operation id.

@@ -72,6 +72,13 @@ pub struct StoredSnapshots {
     pub orphans: Vec<(Key, u64)>,
 }
 
+impl StoredSnapshots {
+    /// Whether nothing at all is there.
+    pub fn is_nothing(&self) -> bool {
+        self.snapshots.is_empty() && self.unfit.is_empty() && self.orphans.is_empty()
+    }
+}
+
 /// All snapshots of one lineage.
 #[derive(Clone, Copy, Debug)]
 pub struct LineageSnapshots<'a> {

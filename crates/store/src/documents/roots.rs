@@ -7,13 +7,13 @@ use crate::documents::lineages::{ReadError, read};
 use crate::layout::{ChunkRoot, Key, Prefix};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use stasis_model::digest::ManifestDigest;
+use stasis_model::digest::{CondemnedDigest, ManifestDigest};
 use stasis_model::failure::{ErrorKind, Kinded};
 use stasis_model::format::chunk::HEADER;
-use stasis_model::format::document::{self, Document, Version, Versioned};
+use stasis_model::format::document::{self, BadDocument, Document, Version, Versioned};
 use stasis_model::format::manifest::{IndexRefusal, RepoDocument, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::{OpId, SnapshotId, TenantId};
-use stasis_model::protocol::gc::{ChunkName, GcState, Names};
+use stasis_model::protocol::gc::{CONDEMNED_BYTES, ChunkName, GcDocument, GcEpoch, GcState, Names};
 use stasis_model::protocol::operation::{OperationFate, UnknownIndexWrite};
 use stasis_model::tree::chunking::CHUNK_MAX;
 use std::sync::Arc;
@@ -96,13 +96,16 @@ impl Root {
         Ok(found.map(|found| found.value))
     }
 
-    /// Makes the root; `Lost` when its pool is there already.
+    /// Makes the pool; `Lost` when it is there already.
     ///
-    /// The index comes first: metadata without one, or a pool of its own without one, have lost it.
+    /// Where a subject has it for itself the index comes first: such a pool without one has lost it.
     pub async fn init(&self, repo: &RepoDocument) -> Result<Swap, BucketError> {
-        let _ = self.swap_index(None, &SnapshotIndex::empty()).await?;
-        if !self.bucket.exists(&self.root.index()).await? {
-            return Ok(Swap::Unknown);
+        if self.root.is_alone() {
+            let begun = SnapshotIndex::empty().begun(repo.op_id);
+            let _ = self.swap_index(None, &begun).await?;
+            if !self.bucket.exists(&self.root.index()).await? {
+                return Ok(Swap::Unknown);
+            }
         }
         let body = document::render(repo).into();
         self.bucket.create(&self.root.repo_json(), body).await
@@ -114,7 +117,7 @@ impl Root {
         Ok(!some.is_empty() || self.bucket.exists(&self.root.gc()).await?)
     }
 
-    /// Every root whose chunks lie in the same pool, this one among them.
+    /// Every root of which anything is stored and whose chunks lie in the same pool.
     ///
     /// Whoever asks wants to know which chunks are needed. What cannot be understood is an error, therefore: a newer build
     /// may keep snapshots of a kind that this one does not know.
@@ -122,26 +125,85 @@ impl Root {
         if self.root.is_alone() {
             return Ok(vec![self.clone()]);
         }
-        let mut roots = subjects(&self.bucket, &self.root.pool_subjects()).await?;
-        if !roots.contains(&self.root) {
-            roots.push(self.root.clone());
-        }
+        let roots = subjects(&self.bucket, &self.root.pool_subjects()).await?;
         let roots = roots.into_iter();
         Ok(roots.map(|root| self.beside(root)).collect())
     }
 
-    /// `gc.json`.
+    /// `gc.json`, with the names that it condemns.
     pub async fn gc(&self) -> Result<Option<Versioned<GcState>>, ReadError> {
-        read(&*self.bucket, &self.root.gc()).await
+        let key = self.root.gc();
+        let mut seen = None;
+        loop {
+            let Some(found) = read::<GcDocument>(&*self.bucket, &key).await? else {
+                return Ok(None);
+            };
+            let (document, version) = (found.value, found.version);
+            let list = match document.condemned_sha256 {
+                None => Some(Bytes::new()),
+                Some(digest) => self.condemned(document.epoch, digest).await?,
+            };
+            let Some(list) = list else {
+                // Removed by whoever finished the round since then; if not, it is lost.
+                if seen.as_ref() == Some(&version) {
+                    return damaged_gc(&key, "the list of names that it condemns is missing");
+                }
+                seen = Some(version);
+                continue;
+            };
+            return match GcState::read(document, &list) {
+                Ok(value) => Ok(Some(Versioned { value, version })),
+                Err(why) => damaged_gc(&key, &why.to_string()),
+            };
+        }
     }
 
-    /// Writes `gc.json`: creates it, or replaces exactly the version named.
+    /// A list of condemned names; none when there is none of that digest.
+    async fn condemned(
+        &self,
+        epoch: GcEpoch,
+        digest: CondemnedDigest,
+    ) -> Result<Option<Bytes>, BucketError> {
+        let key = self.root.condemned(epoch, digest);
+        let found = self.bucket.get(&key, CONDEMNED_BYTES as u64).await?;
+        let found = found.map(|found| found.body);
+        Ok(found.filter(|body| CondemnedDigest::of(body) == digest))
+    }
+
+    /// Writes `gc.json`: creates it, or replaces exactly the version named. The list that it names is put before it.
     pub async fn write_gc(
         &self,
         expected: Option<&Version>,
         gc: &GcState,
     ) -> Result<Swap, BucketError> {
-        self.write(&self.root.gc(), expected, gc).await
+        let document = gc.document();
+        if let Some(digest) = document.condemned_sha256 {
+            let key = self.root.condemned(gc.epoch, digest);
+            self.bucket.put(&key, gc.list().into()).await?;
+        }
+        let swap = self.write(&self.root.gc(), expected, &document).await?;
+        if matches!(swap, Swap::Won(_)) && !gc.is_collecting() {
+            self.remove_lists(gc.epoch).await;
+        }
+        Ok(swap)
+    }
+
+    /// Removes lists of epochs that are over: nobody asks for them again. What cannot be removed, the next round removes.
+    async fn remove_lists(&self, epoch: GcEpoch) {
+        let lists = self.root.condemned_lists();
+        let rows = match self.bucket.list(&lists, None, usize::MAX).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                tracing::info!(%error, "lists of condemned names were not removed");
+                return;
+            }
+        };
+        for row in rows {
+            let is_over = ChunkRoot::condemned_epoch(&row.key).is_some_and(|one| one < epoch);
+            if is_over && let Err(error) = self.bucket.delete(&row.key).await {
+                tracing::info!(%error, "a list of condemned names was not removed");
+            }
+        }
     }
 
     /// `index.json`.
@@ -383,10 +445,19 @@ impl Root {
     }
 }
 
-/// Every root of a store: the one at its root, if there is one, and those of subjects.
+fn damaged_gc<T>(key: &Key, why: &str) -> Result<T, ReadError> {
+    use serde::de::Error as _;
+    let source = BadDocument::Invalid {
+        name: GcDocument::NAME,
+        source: serde_json::Error::custom(why),
+    };
+    ReadError::of_document(key, Err(source))
+}
+
+/// Every root of a store: a directory's own state, if it is one, and those of subjects.
 pub async fn all(bucket: &Arc<dyn Bucket>) -> Result<Vec<ChunkRoot>, ReadError> {
     let mut roots = Vec::new();
-    let own = ChunkRoot::repo();
+    let own = ChunkRoot::state();
     if bucket.exists(&own.repo_json()).await? || bucket.exists(&own.index()).await? {
         roots.push(own);
     }

@@ -1,32 +1,21 @@
 //! Where the documents and chunks of one chunked root lie.
 
 use super::{Key, Prefix};
+use stasis_model::digest::CondemnedDigest;
 use stasis_model::id::{ProjectId, SnapshotId, TenantId};
-use stasis_model::protocol::gc::ChunkName;
+use stasis_model::protocol::gc::{ChunkName, GcEpoch};
 use stasis_model::rng::Rng;
 use stasis_model::time::Timestamp;
 
 /// Where the snapshots of one subject lie: its own documents, and the pool that its chunks share with other subjects.
 ///
-/// A directory's own state has both in one place, and so has a repository.
+/// A directory's own state has both in one place.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ChunkRoot {
-    /// Where the index and the metadata of its snapshots lie.
-    subject: String,
+    /// Where the index and the metadata of its snapshots lie; none for a pool, which is no subject.
+    subject: Option<String>,
     /// Where the chunks lie, and what says how they are cut and swept.
     pool: String,
-    naming: Naming,
-}
-
-/// How new snapshots are called.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Naming {
-    /// By chance: `snapshots/<id>.json`
-    Plain,
-    /// By an id that tells when they were made, as the files of a subject among others: `snapshots/<id>.json`
-    Dated,
-    /// The same, each with a directory of its own: `snapshots/<timestamp>-<id>/metadata.json`
-    State,
 }
 
 /// Everything that subjects keep.
@@ -35,45 +24,60 @@ const SUBJECTS: &str = "subjects/";
 const DIR: &str = "dir";
 
 impl ChunkRoot {
-    /// A repository, at the root of its store.
-    pub fn repo() -> Self {
+    /// The pool of a tenant, with all subjects whose chunks lie in it.
+    pub fn pool(tenant: &TenantId) -> Self {
         Self {
-            subject: String::new(),
-            pool: String::new(),
-            naming: Naming::Plain,
+            subject: None,
+            pool: format!("pools/{tenant}/"),
         }
     }
 
     /// A project's own directory, at the root of its store.
     pub fn state() -> Self {
         Self {
-            naming: Naming::State,
-            ..Self::repo()
+            subject: Some(String::new()),
+            pool: String::new(),
         }
     }
 
     /// Whether it has its chunks for itself.
     pub fn is_alone(&self) -> bool {
-        self.naming != Naming::Dated
+        self.pool.is_empty()
     }
 
-    /// Whether the ids of its snapshots tell when they were made.
-    pub fn is_dated(&self) -> bool {
-        self.naming != Naming::Plain
+    /// Whether this is a pool, and no subject.
+    pub fn is_pool(&self) -> bool {
+        self.subject.is_none()
     }
 
     /// A directory among others, whose chunks lie in the pool of its tenant.
     pub fn project(tenant: &TenantId, project: &ProjectId) -> Self {
         Self {
-            subject: format!("{SUBJECTS}{tenant}/{DIR}/{project}/"),
-            pool: format!("pools/{tenant}/"),
-            naming: Naming::Dated,
+            subject: Some(format!("{SUBJECTS}{tenant}/{DIR}/{project}/")),
+            ..Self::pool(tenant)
+        }
+    }
+
+    /// A directory among others in the same pool; of a directory's own state, that itself.
+    #[must_use = "the root itself is not changed"]
+    pub fn beside(&self, id: &ProjectId) -> Self {
+        match self.tenant() {
+            Some(tenant) => Self {
+                subject: Some(format!("{SUBJECTS}{tenant}/{DIR}/{id}/")),
+                ..self.clone()
+            },
+            None => self.clone(),
         }
     }
 
     /// Everything that subjects keep.
     pub fn subjects() -> Prefix {
         Prefix(SUBJECTS.to_owned())
+    }
+
+    /// Where the first edition kept what subjects keep by now.
+    pub fn first_edition() -> Prefix {
+        Prefix("projects/".to_owned())
     }
 
     /// Everything that the directories of a tenant keep.
@@ -85,7 +89,7 @@ impl ChunkRoot {
     pub fn pool_subjects(&self) -> Prefix {
         match self.tenant() {
             Some(tenant) => Prefix(format!("{SUBJECTS}{tenant}/")),
-            None => Prefix(self.subject.clone()),
+            None => Prefix(String::new()),
         }
     }
 
@@ -93,9 +97,16 @@ impl ChunkRoot {
         self.pool.strip_prefix("pools/")?.strip_suffix('/')
     }
 
+    /// Where a subject's own documents lie.
+    fn subject(&self) -> &str {
+        let subject = self.subject.as_deref();
+        subject.expect("whoever asks for documents of a subject names one")
+    }
+
     /// The directory among others that this is, and whose.
     pub fn directory(&self) -> Option<(TenantId, ProjectId)> {
-        let inner = self.subject.strip_prefix(SUBJECTS)?.strip_suffix('/')?;
+        let inner = self.subject.as_deref()?;
+        let inner = inner.strip_prefix(SUBJECTS)?.strip_suffix('/')?;
         let (tenant, rest) = inner.split_once('/')?;
         let (_, id) = rest.split_once('/').filter(|(kind, _)| *kind == DIR)?;
         Some((tenant.parse().ok()?, id.parse().ok()?))
@@ -111,28 +122,24 @@ impl ChunkRoot {
 
     /// What it is called in records: where it lies in its store.
     pub fn name(&self) -> &str {
-        &self.subject
+        self.subject.as_deref().unwrap_or(&self.pool)
     }
 
-    /// The root that is called so; none when nothing can lie there.
+    /// The root of a subject that is called so; none when nothing can lie there.
     pub fn named(name: &str) -> Option<Self> {
         if name.is_empty() {
-            return Some(Self::repo());
+            return Some(Self::state());
         }
         let claimed = Self {
-            subject: name.to_owned(),
-            ..Self::repo()
+            subject: Some(name.to_owned()),
+            ..Self::state()
         };
         let (tenant, id) = claimed.directory()?;
         Some(Self::project(&tenant, &id))
     }
 
-    /// An id for a snapshot that is made now, as its documents are called here.
-    pub fn new_id(&self, at: Timestamp, rng: &dyn Rng) -> SnapshotId {
-        if !self.is_dated() {
-            let id = rng.op_id().to_string().parse();
-            return id.expect("an operation id is a name");
-        }
+    /// An id for a snapshot that is made now.
+    pub fn new_id(at: Timestamp, rng: &dyn Rng) -> SnapshotId {
         let mut bytes = [0; 16];
         rng.fill(&mut bytes);
         SnapshotId::dated(at, bytes)
@@ -148,15 +155,36 @@ impl ChunkRoot {
         Key(format!("{}gc.json", self.pool))
     }
 
+    /// The names that a round of this epoch may be deleting.
+    pub fn condemned(&self, epoch: GcEpoch, list: CondemnedDigest) -> Key {
+        Key(format!(
+            "{}condemned/{:08x}-{list}",
+            self.pool,
+            epoch.number()
+        ))
+    }
+
+    /// All such lists.
+    pub fn condemned_lists(&self) -> Prefix {
+        Prefix(format!("{}condemned/", self.pool))
+    }
+
+    /// The epoch of such a list.
+    pub fn condemned_epoch(key: &Key) -> Option<GcEpoch> {
+        let (epoch, _) = key.file_name().split_once('-')?;
+        let number = u32::from_str_radix(epoch, 16).ok()?;
+        Some(GcEpoch::from_number(number))
+    }
+
     /// What leads to every snapshot.
     pub fn index(&self) -> Key {
-        Key(format!("{}index.json", self.subject))
+        Key(format!("{}index.json", self.subject()))
     }
 
     /// A snapshot's metadata. Where a store is not shared, its id alone says how that is called, so that whoever opens a
     /// root finds what others saved there.
     pub fn manifest(&self, id: &SnapshotId) -> Key {
-        let prefix = &self.subject;
+        let prefix = self.subject();
         let moment = id.moment().filter(|_| self.is_alone());
         Key(match moment {
             Some(at) => format!("{prefix}snapshots/{}-{id}/metadata.json", at.stamp()),
@@ -166,7 +194,7 @@ impl ChunkRoot {
 
     /// All snapshots' metadata.
     pub fn manifests(&self) -> Prefix {
-        Prefix(format!("{}snapshots/", self.subject))
+        Prefix(format!("{}snapshots/", self.subject()))
     }
 
     /// The snapshot whose metadata this is, if it is one.
@@ -216,8 +244,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repository_lies_at_the_root_of_its_store() {
-        let root = ChunkRoot::repo();
+    fn a_chunk_is_found_by_its_name_only_where_that_says_it_lies() {
+        let root = ChunkRoot::state();
         let name: ChunkName = format!("sha256:{}.0000000a", "ab".repeat(32))
             .parse()
             .unwrap();
@@ -253,6 +281,9 @@ mod tests {
         assert_eq!(ChunkRoot::subject_of(&key), Some(shop.clone()));
         assert!(key.as_str().starts_with(blog.pool_subjects().as_str()));
         assert_eq!(ChunkRoot::named(shop.name()), Some(shop.clone()));
+        let pool = ChunkRoot::pool(&tenant);
+        assert_eq!(pool.beside(&"shop".parse().unwrap()), shop);
+        assert_eq!((pool.gc(), pool.is_pool()), (shop.gc(), true));
         assert_eq!(ChunkRoot::named("subjects/../dir/x/"), None);
         assert_eq!(ChunkRoot::named("subjects/acme/future/x/"), None);
     }

@@ -115,8 +115,7 @@ fn repository(generation: u64, ids: &[&str]) -> Bytes {
         .iter()
         .map(|id| serde_json::json!({ "id": id }))
         .collect();
-    let subjects = serde_json::json!({ "default": { "snapshots": snapshots } });
-    let value = serde_json::json!({ "generation": generation, "op_id": generation, "subjects": subjects, "recent": [] });
+    let value = serde_json::json!({ "generation": generation, "op_id": generation, "snapshots": snapshots, "recent": [] });
     value.to_string().into()
 }
 

@@ -316,8 +316,12 @@ impl Profiles<'_> {
             .lineages
             .publish_leased(lease, saved.op_id, capture.base, to)
             .await;
-        let Err(refused) = self.operations().settled(published).await else {
-            return Ok(());
+        let refused = match self.operations().settled(published).await {
+            Ok(moved) => {
+                self.note_pointer(&lease.lineage, &moved.pointer).await;
+                return Ok(());
+            }
+            Err(refused) => refused,
         };
         let Some(Refusal::Diverged { active, .. }) = refusal(&refused) else {
             return Err(refused);

@@ -71,8 +71,17 @@ impl Profiles<'_> {
     pub async fn load(self, load: ProfileLoad) -> Result<ProfileLoaded, Error> {
         self.recover().await;
         nobody_uses(&load.dir).await?;
+        let memory = self.memory_of_pointer(&load.lineage).await;
         let active = match self.lineages.pointer(&load.lineage).await {
-            Ok(pointer) => Ok(pointer.and_then(|pointer| pointer.value.active)),
+            Ok(pointer) => {
+                let pointer = pointer.map(|found| found.value);
+                let generation = pointer.as_ref().map(|pointer| pointer.generation);
+                let generation = generation.unwrap_or_default();
+                if let Some(error) = memory.pointer_went_back(generation).await {
+                    return Err(error);
+                }
+                Ok(pointer.and_then(|pointer| pointer.active))
+            }
             Err(error) => Err(pointer_failure(error.into())),
         };
         self.load_active(&load, active).await

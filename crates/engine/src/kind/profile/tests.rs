@@ -10,7 +10,6 @@ mod keys;
 mod orphans;
 mod publish;
 mod requests;
-mod rigged;
 mod swept;
 
 use super::capture::{BrowserState, Capture, ProfileSaved};
@@ -20,7 +19,7 @@ use crate::check::Spawn;
 use crate::error::Error;
 use crate::lease::ForceUnlock;
 use crate::open::{Engine, LocalDirs, StoreLocation};
-use rigged::Rigged;
+use crate::rigged::{self, Rigged};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::Holder;
 use stasis_model::format::manifest::{CapturedIn, Mode};

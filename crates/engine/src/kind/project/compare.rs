@@ -136,10 +136,7 @@ impl Project {
             None => self.home.place()?.to_owned(),
         };
         let left_alone = if named.is_empty() {
-            self.engine
-                .dirs()
-                .patterns_now(&index, &self.name(), &dir)
-                .await?
+            self.engine.dirs().patterns_now(&root, &index, &dir).await?
         } else {
             // Whoever names an entry wants it, whatever saves do.
             Vec::new()

@@ -25,6 +25,8 @@ pub struct Home {
     pub dir: PathBuf,
     /// What its file says; none for a plain directory.
     pub declared: Option<Declared>,
+    /// Whether its id is one that was there before: a plain directory that this host never saved has a new one.
+    is_known: bool,
 }
 
 /// What a project's file says.
@@ -75,9 +77,7 @@ impl Home {
             return Err(refused(OPEN_DIRECTORY, asked, io::ErrorKind::NotADirectory));
         }
         let Some(text) = read(&dir.join(FILE))? else {
-            let id = plain_id(&dir, host)?;
-            let declared = None;
-            return Ok(Self { id, dir, declared });
+            return Self::plain(dir, host);
         };
         let config = parse(&dir.join(FILE), &text)?;
         let id = config.subject.clone().unwrap_or_else(|| config.id.clone());
@@ -99,6 +99,22 @@ impl Home {
                 root,
             }),
             dir,
+            is_known: true,
+        })
+    }
+
+    /// A directory without a file: what it was saved as, else a new one. A host without a place for its state knows nothing but
+    /// where it lies.
+    fn plain(dir: PathBuf, host: Option<&Path>) -> Result<Self, Error> {
+        let known = match host {
+            Some(host) => KnownDirs::new(host).recognise(&dir)?,
+            None => Some(directory_id(&dir)),
+        };
+        Ok(Self {
+            is_known: known.is_some(),
+            id: known.unwrap_or_else(|| minted(&dir)),
+            dir,
+            declared: None,
         })
     }
 
@@ -118,7 +134,27 @@ impl Home {
             id,
             dir: PathBuf::new(),
             declared: None,
+            is_known: true,
         })
+    }
+
+    /// Refuses to look for snapshots of a directory that this host never saved: none would be found, whatever the store has.
+    pub(super) async fn ensure_known(&self, host: Option<&Path>) -> Result<(), Error> {
+        let Some(host) = host.filter(|_| !self.is_known) else {
+            return Ok(());
+        };
+        // It may have been saved since somebody looked.
+        let (known, dir) = (KnownDirs::new(host), self.dir.clone());
+        if bridge::blocking(move || known.recognise(&dir)).await? == Some(self.id.clone()) {
+            return Ok(());
+        }
+        let dir = self.dir.display();
+        let said = format!("`{dir}` was never saved from this host");
+        let hint = format!(
+            "`stasis save {dir}` makes its first snapshot; if it is a copy of what `stasis list` shows, `stasis link {dir} dir:NAME` joins it"
+        );
+        let failure = Failure::of(ErrorKind::NotFound, said);
+        Err(failure.with_hint(hint).into())
     }
 
     /// Where it lies, for whoever reads or writes it there; one that is on another host only has no such place.
@@ -139,12 +175,10 @@ impl Home {
         let (Some(above), Some(name)) = (absolute.parent(), absolute.file_name()) else {
             return Err(refused(OPEN_DIRECTORY, dir, io::ErrorKind::NotFound));
         };
-        let dir = above.canonicalize().at(OPEN_DIRECTORY, dir)?.join(name);
-        Ok(Self {
-            id: plain_id(&dir, host)?,
-            dir,
-            declared: None,
-        })
+        Self::plain(
+            above.canonicalize().at(OPEN_DIRECTORY, dir)?.join(name),
+            host,
+        )
     }
 
     /// The directory of the project that `dir` lies in: the nearest one above with a file, else `dir` itself.
@@ -177,14 +211,9 @@ impl Home {
     }
 }
 
-/// The id of a directory without a file: the one that it was saved under, else a new one. A host without a place for its state
-/// knows nothing but where it lies.
+/// The id of a directory without a file.
 pub(super) fn plain_id(dir: &Path, host: Option<&Path>) -> Result<ProjectId, Error> {
-    let Some(host) = host else {
-        return Ok(directory_id(dir));
-    };
-    let known = KnownDirs::new(host).recognise(dir)?;
-    Ok(known.unwrap_or_else(|| minted(dir)))
+    Ok(Home::plain(dir.to_owned(), host)?.id)
 }
 
 /// The text of the file; none when there is no such file.

@@ -40,11 +40,11 @@ impl Project {
     #[tracing::instrument(skip_all, err(level = "info"), fields(project = %self.home.id, wanted = %command.wanted))]
     pub async fn restore(&self, command: ProjectRestore) -> Result<ProjectRestored, Error> {
         if command.is_elsewhere() {
-            return self.restore_locked(command).await;
+            return Box::pin(self.restore_locked(command)).await;
         }
         let _lock = self.exclusive("restore").await?;
         self.start_what_was_left().await?;
-        self.restore_locked(command).await
+        Box::pin(self.restore_locked(command)).await
     }
 
     /// Restores the project, which is ours alone if anything of it is touched.
@@ -57,7 +57,7 @@ impl Project {
         let id = self.find(&index, &command.wanted).await?;
         let plan = self.plan_restore(&command, &index, &id).await?;
         let mut result = self.about(&command, &plan);
-        result.seen = index.subject(&self.name()).active;
+        result.seen.clone_from(&index.active);
         if command.dry_run {
             let changes = self.would_change(&plan).await?;
             let changes = self.may_change(changes).await;
@@ -306,8 +306,8 @@ impl Project {
         seen: Option<&SnapshotId>,
         result: &mut ProjectRestored,
     ) {
-        let name = self.name();
-        let adopted = self.engine.dirs().adopt(&name, chosen, seen).await;
+        let root = self.engine.dirs().root();
+        let adopted = self.engine.dirs().adopt(&root, chosen, seen).await;
         if let Err(error) = adopted {
             result.warnings.push(Warning::NotAdopted {
                 reason: error_chain(&error),

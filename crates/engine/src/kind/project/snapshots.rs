@@ -4,6 +4,7 @@ use super::{KeptDatabase, Project, ServiceState};
 use crate::bridge;
 use crate::error::{Error, OPEN_DIRECTORY};
 use crate::gc::{RepoCollected, RepoForgotten, RepoGc};
+use crate::repair::{AcceptedRollback, Repair};
 use crate::restore::RepoRestore;
 use crate::result::ProjectSnapshot;
 use schemars::JsonSchema;
@@ -72,25 +73,7 @@ impl Project {
     /// Its snapshots, the oldest first.
     pub async fn list(&self) -> Result<Vec<ProjectSnapshot>, Error> {
         let index = self.index().await?;
-        Ok(self
-            .own(&index)
-            .iter()
-            .map(|one| self.row(&index, one))
-            .collect())
-    }
-
-    pub(super) fn row(&self, index: &SnapshotIndex, one: &Indexed) -> ProjectSnapshot {
-        ProjectSnapshot {
-            snapshot_id: one.id.clone(),
-            timestamp: one.at_ms.to_string(),
-            timestamp_ms: one.at_ms.millis(),
-            reason: one.reason,
-            entries: one.entries,
-            bytes: one.bytes,
-            active: index.subject(&self.name()).active.as_ref() == Some(&one.id),
-            pinned: one.pinned,
-            labels: one.labels.clone(),
-        }
+        Ok(rows(&index).collect())
     }
 
     /// What it is and does now.
@@ -120,8 +103,8 @@ impl Project {
         let root = self.engine.dirs().root();
         let opened = self.engine.dirs().open_snapshot(&root, &index, &id).await?;
         let lost = || Error::LostManifest(id.clone());
-        let (_, indexed) = index.find(&id).ok_or_else(lost)?;
-        Ok((self.row(&index, indexed), opened.manifest))
+        let indexed = index.find(&id).ok_or_else(lost)?;
+        Ok((row(&index, indexed), opened.manifest))
     }
 
     /// Keeps a snapshot whatever a policy says, or no longer.
@@ -145,14 +128,14 @@ impl Project {
             .await;
         self.engine
             .operations()
-            .known(IndexOperation::Label, changed)
+            .known(IndexOperation::Label, &root, changed)
             .await?;
         self.one(&id).await
     }
 
     async fn one(&self, id: &SnapshotId) -> Result<ProjectSnapshot, Error> {
         let index = self.index().await?;
-        let found = index.find(id).map(|(_, one)| self.row(&index, one));
+        let found = index.find(id).map(|one| row(&index, one));
         found.ok_or_else(|| Error::LostManifest(id.clone()))
     }
 
@@ -199,6 +182,25 @@ impl Project {
         })
     }
 
+    /// What of its documents must be made anew. Nothing is changed.
+    pub async fn plan_repair(&self) -> Result<Repair, Error> {
+        let host = self.engine.local_dirs.state.as_deref();
+        self.home.ensure_known(host).await?;
+        self.engine.dirs().plan_repair().await
+    }
+
+    /// Makes its documents anew that are damaged or lost.
+    pub async fn repair(&self, actor: &Label) -> Result<Repair, Error> {
+        let host = self.engine.local_dirs.state.as_deref();
+        self.home.ensure_known(host).await?;
+        self.engine.dirs().repair(actor).await
+    }
+
+    /// Believes its index again, although this host has seen a later one.
+    pub async fn accept_rollback(&self, actor: &Label) -> Result<AcceptedRollback, Error> {
+        self.engine.dirs().accept_rollback(actor).await
+    }
+
     /// Lets snapshots go that are more than are kept, and removes what nothing needs any more.
     ///
     /// Databases that restores left on servers go too, once they are old.
@@ -212,7 +214,7 @@ impl Project {
         });
         let collect = RepoGc {
             policy,
-            name: Some(self.name()),
+            name: None,
             on_doubt: OnDoubt::RefuseAges,
             dry_run,
         };
@@ -228,5 +230,24 @@ impl Project {
             collected,
             databases_kept,
         })
+    }
+}
+
+/// The snapshots of an index, the oldest first.
+pub(super) fn rows(index: &SnapshotIndex) -> impl DoubleEndedIterator<Item = ProjectSnapshot> {
+    index.snapshots.iter().map(|one| row(index, one))
+}
+
+fn row(index: &SnapshotIndex, one: &Indexed) -> ProjectSnapshot {
+    ProjectSnapshot {
+        snapshot_id: one.id.clone(),
+        timestamp: one.at_ms.to_string(),
+        timestamp_ms: one.at_ms.millis(),
+        reason: one.reason,
+        entries: one.entries,
+        bytes: one.bytes,
+        active: index.is_active(&one.id),
+        pinned: one.pinned,
+        labels: one.labels.clone(),
     }
 }

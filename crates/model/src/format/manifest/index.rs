@@ -1,21 +1,24 @@
-//! `index.json`: what leads to every snapshot of a chunked root, and the rules to change it.
+//! `index.json`: what leads to every snapshot of one subject, and the rules to change it.
 //!
-//! A save reads a subject's fence and its active snapshot before it begins, and publishes only if neither has moved:
-//! publishing raises the fence, so that of two saves that began alike one learns that it diverged, and so that a
-//! manifest whose lease is behind the fence can never be published any more ([`crate::protocol::gc::manifests`]).
+//! A save reads the fence and the active snapshot before it begins, and publishes only if neither has moved: publishing
+//! raises the fence, so that of two saves that began alike one learns that it diverged, and so that a manifest whose lease is
+//! behind the fence can never be published any more ([`crate::protocol::gc::manifests`]).
 //!
-//! `latest` has one meaning: the active snapshot of a chain. A save that a user asked for makes its snapshot active, and so
-//! does a restore of the whole subject ([`SnapshotIndex::adopt`]). Automatic and safety snapshots join the chain without moving it
+//! `latest` has one meaning: the active snapshot. A save that a user asked for makes its snapshot active, and so does a restore of
+//! the whole subject ([`SnapshotIndex::adopt`]). Automatic and safety snapshots join the chain without moving it
 //! ([`Publish::activates`]); they raise the fence like any other.
 //!
-//! A chain goes back only by [`SnapshotIndex::step_back`], which an operator asks for. It raises the fence too, so that no save that
-//! began before it publishes after it. A chain that has lost all its snapshots stays in the index with its fence: were that
-//! to begin anew, a manifest of its first life could be published in its second.
+//! The chain goes back only by [`SnapshotIndex::step_back`], which an operator asks for. It raises the fence too, so that no save that
+//! began before it publishes after it. A chain that has lost all its snapshots keeps its fence: were that to begin anew, a
+//! manifest of its first life could be published in its second.
+//!
+//! A subject that is deleted keeps its index, marked ([`SnapshotIndex::delete`]); what is saved under its name later is another
+//! subject, with an incarnation of its own ([`SnapshotIndex::begun`]). Nothing of one incarnation is published into another.
 
-use super::snapshot::SaveReason;
+use super::snapshot::{SaveReason, SnapshotManifest};
 use crate::digest::ManifestDigest;
 use crate::format::document::Document;
-use crate::id::{Epoch, Generation, Label, OpId, SnapshotId, SubjectName};
+use crate::id::{Epoch, Generation, Incarnation, Label, OpId, SnapshotId};
 use crate::snapshot_ref::{Candidate, SnapshotRef, Unresolved};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -35,8 +38,18 @@ pub struct SnapshotIndex {
     pub generation: Generation,
     /// The operation that wrote these bytes.
     pub op_id: OpId,
-    /// Every chain of snapshots, by name.
-    pub subjects: BTreeMap<SubjectName, Subject>,
+    /// Which life of the subject this is.
+    pub incarnation: Incarnation,
+    /// Since when the subject is deleted, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_at_ms: Option<Timestamp>,
+    /// What a publish must find unmoved.
+    pub fence: SubjectFence,
+    /// What `latest` means: what the last explicit save made, or the last whole restore chose. None before the first.
+    #[serde(default)]
+    pub active: Option<SnapshotId>,
+    /// All snapshots that are kept, oldest first.
+    pub snapshots: Vec<Indexed>,
     /// Snapshots that were forgotten or never published: the index leads to none of them, ever again.
     #[serde(default)]
     pub tombstones: BTreeMap<SnapshotId, Tombstone>,
@@ -50,21 +63,7 @@ pub struct SnapshotIndex {
 impl Document for SnapshotIndex {
     const NAME: &'static str = "index.json";
     const LIMIT: usize = 8 << 20;
-}
-
-/// One chain of snapshots.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Subject {
-    /// What a publish must find unmoved.
-    pub fence: SubjectFence,
-    /// What `latest` means: what the last explicit save made, or the last whole restore chose. None before the first.
-    #[serde(default)]
-    pub active: Option<SnapshotId>,
-    /// All snapshots that are kept, oldest first.
-    pub snapshots: Vec<Indexed>,
-    #[serde(flatten)]
-    extra: Map<String, Value>,
+    const FIRST_EDITION: Option<&'static str> = Some("subjects");
 }
 
 /// Who may publish next.
@@ -96,9 +95,29 @@ pub struct Indexed {
     /// What the save was made for.
     #[serde(default)]
     pub reason: SaveReason,
+    /// The save that made it: found here, it proves that the save was applied, however long ago.
+    #[serde(default)]
+    pub op_id: OpId,
     /// Words of the user's; they may change, while what its document says stays.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, Label>,
+}
+
+impl Indexed {
+    /// The row that leads to a manifest, as its save has it.
+    pub fn new(manifest: &SnapshotManifest, manifest_sha256: ManifestDigest) -> Self {
+        Self {
+            id: manifest.snapshot_id.clone(),
+            manifest_sha256,
+            at_ms: manifest.timestamp_ms,
+            bytes: manifest.totals.bytes,
+            entries: manifest.totals.entries(),
+            pinned: false,
+            reason: manifest.reason,
+            op_id: manifest.op_id,
+            labels: manifest.labels.clone(),
+        }
+    }
 }
 
 /// Why a snapshot is gone.
@@ -111,8 +130,8 @@ pub struct Tombstone {
 /// What a save wants to publish.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Publish {
-    /// In which chain.
-    pub subject: SubjectName,
+    /// The life of the subject that the save began in.
+    pub incarnation: Incarnation,
     /// The fence's epoch as the save found it.
     pub lease: Epoch,
     /// The active snapshot as the save found it.
@@ -128,8 +147,8 @@ pub struct Publish {
 pub struct StepBack {
     /// Which snapshots.
     pub gone: Vec<SnapshotId>,
-    /// What must be the active snapshot of each chain that loses some; `None` when no explicit one is left of it.
-    pub newest: BTreeMap<SubjectName, Option<SnapshotId>>,
+    /// What must be the active snapshot afterwards; `None` when no explicit one is left.
+    pub newest: Option<SnapshotId>,
     /// Manifests that the index does not lead to, and shall never lead to.
     pub unpublished: Vec<SnapshotId>,
 }
@@ -139,21 +158,22 @@ pub struct StepBack {
 #[non_exhaustive]
 pub enum IndexRefusal {
     /// Another save was published meanwhile.
-    #[error("`{subject}` was saved by somebody else meanwhile: its newest snapshot is `{active}`")]
+    #[error("it was saved by somebody else meanwhile: its newest snapshot is `{active}`")]
     Diverged {
-        /// Which chain.
-        subject: SubjectName,
-        /// Its newest snapshot now.
+        /// The newest snapshot now.
         active: String,
     },
+    /// The subject was deleted, or is another one by now.
+    #[error("it was deleted meanwhile, or its index was made anew")]
+    OtherLife,
     /// It was forgotten or given up.
     #[error("snapshot `{0}` is gone")]
     Gone(SnapshotId),
     /// There is none of that name.
     #[error("there is no snapshot `{0}`")]
     Absent(SnapshotId),
-    /// The newest of its chain stays.
-    #[error("snapshot `{0}` is the newest of its chain and is kept")]
+    /// The newest stays.
+    #[error("snapshot `{0}` is the newest one and is kept")]
     Active(SnapshotId),
     /// It is pinned.
     #[error("snapshot `{0}` is pinned")]
@@ -177,7 +197,98 @@ impl Candidate for &Indexed {
     }
 }
 
-impl Subject {
+impl SnapshotIndex {
+    /// What holds where there is no index: nothing can be published into it.
+    pub fn empty() -> Self {
+        Self {
+            version: Self::VERSION,
+            generation: Generation::default(),
+            op_id: OpId::default(),
+            incarnation: Incarnation::default(),
+            deleted_at_ms: None,
+            fence: SubjectFence::default(),
+            active: None,
+            snapshots: Vec::new(),
+            tombstones: BTreeMap::new(),
+            recent: Vec::new(),
+            extra: Map::new(),
+        }
+    }
+
+    /// Whether snapshots can be published into it.
+    pub fn is_alive(&self) -> bool {
+        self.incarnation != Incarnation::default() && self.deleted_at_ms.is_none()
+    }
+
+    /// The index of a subject that begins, or begins again after it was deleted: the operation names its incarnation.
+    ///
+    /// It must be in place before the first manifest is put: a manifest of another incarnation than its index's may go.
+    #[must_use = "the index is not changed in place"]
+    pub fn begun(&self, op_id: OpId) -> Self {
+        let mut next = self.successor(op_id);
+        next.incarnation = Incarnation::new(op_id);
+        next.deleted_at_ms = None;
+        next
+    }
+
+    /// The index of a subject that is no more. Refused while one of its snapshots is pinned.
+    pub fn delete(&self, at_ms: Timestamp, op_id: OpId) -> Result<Self, IndexRefusal> {
+        if let Some(pinned) = self.snapshots.iter().find(|one| one.pinned) {
+            return Err(IndexRefusal::Pinned(pinned.id.clone()));
+        }
+        let mut next = self.successor(op_id);
+        let gone = next.snapshots.drain(..);
+        let gone = gone.map(|one| (one.id, Tombstone { at_ms }));
+        next.tombstones.extend(gone);
+        next.active = None;
+        next.deleted_at_ms = Some(at_ms);
+        next.raise_fence(op_id);
+        Ok(next)
+    }
+
+    /// An index that leads to these manifests, where the one that did is lost.
+    ///
+    /// It begins another life, so that no save that knew the lost one publishes here; the manifests are kept because the index
+    /// leads to them. They are in the order in which their saves began. `latest` is what the last of them says: itself if a
+    /// user asked for it, else what it derives from. What only the lost index knew is gone: pins, later labels, tombstones.
+    #[must_use = "a rebuilt index is not in place yet"]
+    pub fn rebuilt(mut manifests: Vec<(SnapshotManifest, ManifestDigest)>, op_id: OpId) -> Self {
+        manifests.sort_by_key(|(one, _)| (one.lease_epoch, one.timestamp_ms));
+        let rows = manifests
+            .iter()
+            .map(|(one, digest)| Indexed::new(one, *digest));
+        let last_lease = manifests.last().map(|(last, _)| last.lease_epoch);
+        let mut index = Self {
+            snapshots: rows.collect(),
+            ..Self::empty()
+        };
+        let last = manifests.last().map(|(last, _)| last);
+        let says = last.and_then(|last| {
+            if last.reason.is_explicit() && !last.is_part {
+                Some(last.snapshot_id.clone())
+            } else {
+                last.parent_snapshot_id.clone()
+            }
+        });
+        index.active = says.filter(|id| index.find(id).is_some());
+        index.active = index.active_without(&[]);
+        // Every publish counted as a write, and raised the fence.
+        let epoch = last_lease.unwrap_or_default().next();
+        index.generation = Generation::far_after(epoch.0);
+        index.fence = SubjectFence { epoch, op_id };
+        index.raise_fence(op_id);
+        index.begun(op_id)
+    }
+
+    /// The same index with an active snapshot that is among its snapshots.
+    #[must_use = "the index is not changed in place"]
+    pub fn with_a_head(&self, op_id: OpId) -> Self {
+        let mut next = self.successor(op_id);
+        next.active = self.active_without(&[]);
+        next.raise_fence(op_id);
+        next
+    }
+
     /// What is active once some snapshots are gone: what is active now, else the newest explicit one that is left.
     pub fn active_without(&self, gone: &[SnapshotId]) -> Option<SnapshotId> {
         let left = || self.snapshots.iter().filter(|one| !gone.contains(&one.id));
@@ -185,42 +296,34 @@ impl Subject {
         let explicit = || left().rfind(|one| one.reason.is_explicit());
         active.or_else(explicit).map(|one| one.id.clone())
     }
-}
 
-impl SnapshotIndex {
-    /// What holds before the first save.
-    pub fn empty() -> Self {
-        Self {
-            version: Self::VERSION,
-            generation: Generation::default(),
-            op_id: OpId::default(),
-            subjects: BTreeMap::new(),
-            tombstones: BTreeMap::new(),
-            recent: Vec::new(),
-            extra: Map::new(),
+    /// One snapshot.
+    pub fn find(&self, id: &SnapshotId) -> Option<&Indexed> {
+        self.snapshots.iter().find(|one| one.id == *id)
+    }
+
+    /// Whether a snapshot is what `latest` means.
+    pub fn is_active(&self, id: &SnapshotId) -> bool {
+        self.active.as_ref() == Some(id)
+    }
+
+    fn raise_fence(&mut self, op_id: OpId) {
+        self.fence = SubjectFence {
+            epoch: self.fence.epoch.next(),
+            op_id,
+        };
+    }
+
+    fn diverged(&self) -> IndexRefusal {
+        let active = self.active.as_ref();
+        IndexRefusal::Diverged {
+            active: active.map_or_else(|| "none".to_owned(), ToString::to_string),
         }
     }
 
-    /// A chain; one that was never saved is empty.
-    pub fn subject(&self, name: &SubjectName) -> Subject {
-        self.subjects.get(name).cloned().unwrap_or_default()
-    }
-
-    /// All snapshots with their chains, oldest first within a chain.
-    pub fn snapshots(&self) -> impl Iterator<Item = (&SubjectName, &Indexed)> {
-        self.subjects
-            .iter()
-            .flat_map(|(name, subject)| subject.snapshots.iter().map(move |one| (name, one)))
-    }
-
-    /// One snapshot and its chain.
-    pub fn find(&self, id: &SnapshotId) -> Option<(&SubjectName, &Indexed)> {
-        self.snapshots().find(|(_, one)| one.id == *id)
-    }
-
-    /// Whether the operation wrote the index, as far back as it records them.
+    /// Whether the operation wrote the index, as far back as it records them; of saves, as long as it leads to their snapshots.
     pub fn remembers(&self, op_id: OpId) -> bool {
-        self.recent.contains(&op_id)
+        self.recent.contains(&op_id) || self.snapshots.iter().any(|one| one.op_id == op_id)
     }
 
     /// Whether it records who wrote this generation and all later ones.
@@ -240,26 +343,21 @@ impl SnapshotIndex {
 
     /// The index with a new snapshot at the end of its chain.
     pub fn publish(&self, publish: &Publish, op_id: OpId) -> Result<Self, IndexRefusal> {
-        let found = self.subject(&publish.subject);
-        if found.fence.epoch != publish.lease || found.active != publish.base {
-            return Err(IndexRefusal::Diverged {
-                subject: publish.subject.clone(),
-                active: found.active.map_or_else(|| "none".to_owned(), String::from),
-            });
+        if !self.is_alive() || self.incarnation != publish.incarnation {
+            return Err(IndexRefusal::OtherLife);
+        }
+        if self.fence.epoch != publish.lease || self.active != publish.base {
+            return Err(self.diverged());
         }
         if self.tombstones.contains_key(&publish.snapshot.id) {
             return Err(IndexRefusal::Gone(publish.snapshot.id.clone()));
         }
         let mut next = self.successor(op_id);
-        let subject = next.subjects.entry(publish.subject.clone()).or_default();
-        subject.fence = SubjectFence {
-            epoch: publish.lease.next(),
-            op_id,
-        };
+        next.raise_fence(op_id);
         if publish.activates {
-            subject.active = Some(publish.snapshot.id.clone());
+            next.active = Some(publish.snapshot.id.clone());
         }
-        subject.snapshots.push(publish.snapshot.clone());
+        next.snapshots.push(publish.snapshot.clone());
         Ok(next)
     }
 
@@ -270,29 +368,32 @@ impl SnapshotIndex {
         at_ms: Timestamp,
         op_id: OpId,
     ) -> Result<Self, IndexRefusal> {
-        let mut next = self.successor(op_id);
-        for id in ids {
-            let (name, found) = self
-                .find(id)
-                .ok_or_else(|| IndexRefusal::Absent(id.clone()))?;
-            if found.pinned {
-                return Err(IndexRefusal::Pinned(id.clone()));
-            }
-            let subject = next.subjects.entry(name.clone()).or_default();
-            if subject.active.as_ref() == Some(id) {
-                return Err(IndexRefusal::Active(id.clone()));
-            }
-            subject.snapshots.retain(|one| one.id != *id);
-            next.tombstones.insert(id.clone(), Tombstone { at_ms });
+        if let Some(id) = ids.iter().find(|id| self.is_active(id)) {
+            return Err(IndexRefusal::Active(id.clone()));
         }
+        let mut next = self.successor(op_id);
+        next.tombstone(ids, at_ms)?;
         Ok(next)
     }
 
-    /// The index without some snapshots, which are tombstoned, even the newest of their chains; all or none.
+    /// Tombstones snapshots that the index leads to, unless one of them is pinned.
+    fn tombstone(&mut self, ids: &[SnapshotId], at_ms: Timestamp) -> Result<(), IndexRefusal> {
+        for id in ids {
+            match self.find(id) {
+                None => return Err(IndexRefusal::Absent(id.clone())),
+                Some(found) if found.pinned => return Err(IndexRefusal::Pinned(id.clone())),
+                Some(_) => {}
+            }
+            self.snapshots.retain(|one| one.id != *id);
+            self.tombstones.insert(id.clone(), Tombstone { at_ms });
+        }
+        Ok(())
+    }
+
+    /// The index without some snapshots, which are tombstoned, even the newest; all or none.
     ///
     /// An active snapshot that stays, stays active; otherwise the newest explicit one takes its place. Refused when that
-    /// is anything else than was foreseen: another process saved meanwhile. A chain whose active snapshot changes gets a
-    /// new fence.
+    /// is anything else than was foreseen: another process saved meanwhile. If the active snapshot changes, so does the fence.
     pub fn step_back(
         &self,
         back: &StepBack,
@@ -300,42 +401,24 @@ impl SnapshotIndex {
         op_id: OpId,
     ) -> Result<Self, IndexRefusal> {
         let mut next = self.successor(op_id);
-        for id in &back.gone {
-            let (name, found) = self
-                .find(id)
-                .ok_or_else(|| IndexRefusal::Absent(id.clone()))?;
-            if found.pinned {
-                return Err(IndexRefusal::Pinned(id.clone()));
-            }
-            let subject = next.subjects.entry(name.clone()).or_default();
-            subject.snapshots.retain(|one| one.id != *id);
-            next.tombstones.insert(id.clone(), Tombstone { at_ms });
-        }
+        next.tombstone(&back.gone, at_ms)?;
         for id in &back.unpublished {
-            if let Some((subject, _)) = self.find(id) {
-                return Err(IndexRefusal::Diverged {
-                    subject: subject.clone(),
-                    active: id.to_string(),
-                });
+            if self.find(id).is_some() {
+                let active = id.to_string();
+                return Err(IndexRefusal::Diverged { active });
             }
             next.tombstones.insert(id.clone(), Tombstone { at_ms });
         }
-        for (name, newest) in &back.newest {
-            let subject = next.subjects.entry(name.clone()).or_default();
-            let left = subject.active_without(&back.gone);
-            if left != *newest {
-                return Err(IndexRefusal::Diverged {
-                    subject: name.clone(),
-                    active: left.map_or_else(|| "none".to_owned(), String::from),
-                });
-            }
-            if subject.active != left {
-                subject.active = left;
-                subject.fence = SubjectFence {
-                    epoch: subject.fence.epoch.next(),
-                    op_id,
-                };
-            }
+        if back.gone.is_empty() {
+            return Ok(next);
+        }
+        let left = self.active_without(&back.gone);
+        if left != back.newest {
+            return Err(self.diverged());
+        }
+        if self.active != left {
+            next.active = left;
+            next.raise_fence(op_id);
         }
         Ok(next)
     }
@@ -359,7 +442,7 @@ impl SnapshotIndex {
 
     /// The index without tombstones that are older than `before` and whose manifests are not among those listed.
     ///
-    /// A manifest that comes back afterwards is behind the fence of its chain, and is tombstoned again.
+    /// A manifest that comes back afterwards is behind the fence, and is tombstoned again.
     #[must_use = "the index is not changed in place"]
     pub fn without_tombstones(
         &self,
@@ -397,67 +480,43 @@ impl SnapshotIndex {
         Ok(next)
     }
 
-    /// The index after a restore chose a snapshot for the state of a chain, or took that choice back: `latest` means it,
+    /// The index after a restore chose a snapshot for the state of the subject, or took that choice back: `latest` means it,
     /// and the next save derives from it.
     ///
     /// Refused when the chain moved since `seen`, its active snapshot then. It gets a new fence, so that no save that began
     /// before it publishes after it.
     pub fn adopt(
         &self,
-        name: &SubjectName,
         chosen: Option<&SnapshotId>,
         seen: Option<&SnapshotId>,
         op_id: OpId,
     ) -> Result<Self, IndexRefusal> {
-        let found = self.subject(name);
-        if let Some(id) = chosen.filter(|id| !found.snapshots.iter().any(|one| one.id == **id)) {
+        if let Some(id) = chosen.filter(|id| self.find(id).is_none()) {
             return Err(IndexRefusal::Absent(id.clone()));
         }
-        if found.active.as_ref() != seen {
-            return Err(IndexRefusal::Diverged {
-                subject: name.clone(),
-                active: found.active.map_or_else(|| "none".to_owned(), String::from),
-            });
+        if self.active.as_ref() != seen {
+            return Err(self.diverged());
         }
         let mut next = self.successor(op_id);
-        let subject = next.subjects.entry(name.clone()).or_default();
-        subject.active = chosen.cloned();
-        subject.fence = SubjectFence {
-            epoch: subject.fence.epoch.next(),
-            op_id,
-        };
+        next.active = chosen.cloned();
+        next.raise_fence(op_id);
         Ok(next)
     }
 
-    /// The snapshot that `latest` means in a chain; none where no user saved it explicitly.
-    pub fn latest(&self, name: &SubjectName) -> Option<&Indexed> {
-        let subject = self.subjects.get(name)?;
-        let active = subject.active.as_ref()?;
-        subject.snapshots.iter().find(|one| one.id == *active)
+    /// The snapshot that `latest` means; none where no user saved explicitly.
+    pub fn latest(&self) -> Option<&Indexed> {
+        self.find(self.active.as_ref()?)
     }
 
-    /// Finds the snapshot that a user means, in one chain or in all. Every verb of every surface asks here.
-    pub fn resolve(
-        &self,
-        name: Option<&SubjectName>,
-        wanted: &SnapshotRef,
-    ) -> Result<&Indexed, Unresolved<&Indexed>> {
-        let is_asked = |found: &SubjectName| name.is_none_or(|name| name == found);
-        let own = self.snapshots().filter(|(found, _)| is_asked(found));
-        let latest = || {
-            let names = self.subjects.keys().filter(|found| is_asked(found));
-            let latest = names.filter_map(|name| self.latest(name));
-            latest.max_by_key(|one| one.at_ms)
-        };
-        wanted.resolve(own.map(|(_, one)| one), latest)
+    /// Finds the snapshot that a user means. Every verb of every surface asks here.
+    pub fn resolve(&self, wanted: &SnapshotRef) -> Result<&Indexed, Unresolved<&Indexed>> {
+        wanted.resolve(self.snapshots.iter(), || self.latest())
     }
 
     fn find_mut(&mut self, id: &SnapshotId) -> Result<&mut Indexed, IndexRefusal> {
-        self.subjects
-            .values_mut()
-            .flat_map(|subject| &mut subject.snapshots)
-            .find(|one| one.id == *id)
-            .ok_or_else(|| IndexRefusal::Absent(id.clone()))
+        let mut all = self.snapshots.iter_mut();
+        let found = all.find(|one| one.id == *id);
+        found.ok_or_else(|| IndexRefusal::Absent(id.clone()))
     }
 }
 

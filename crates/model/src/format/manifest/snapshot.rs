@@ -6,7 +6,7 @@ use super::volume::VolumeManifest;
 use crate::chunk_name::ChunkName;
 use crate::digest::TreeDigest;
 use crate::format::document::Document;
-use crate::id::{Epoch, Label, OpId, SnapshotId, SubjectName};
+use crate::id::{Epoch, Incarnation, Label, OpId, SnapshotId, SubjectName};
 use crate::invalid::Invalid;
 use crate::time::Timestamp;
 use crate::tree::list::{ListRow, Slice, StoredChunk};
@@ -68,6 +68,8 @@ pub struct SnapshotManifest {
     pub checked_at_ms: Option<Timestamp>,
     /// What the tree is.
     pub state_digest: TreeDigest,
+    /// The life of its subject in which it was made.
+    pub incarnation: Incarnation,
     /// The fence's epoch as the save found it.
     pub lease_epoch: Epoch,
     /// The save.
@@ -206,6 +208,7 @@ impl SnapshotManifest {
             databases: BTreeMap::new(),
             checked_at_ms: None,
             state_digest: TreeDigest::from_document([0; 32]),
+            incarnation: Incarnation::default(),
             lease_epoch: Epoch::default(),
             op_id,
             root: RootMetadata::from(&Metadata::default()),

@@ -1,22 +1,49 @@
 //! `gc.json`: how far the gc of one `chunks/` has come.
 //!
-//! The condemned names stand in the document itself, not behind a reference: then one conditional write says everything,
-//! and there is no second object to be late or lost. A round condemns at most [`CONDEMNED_LIMIT`]; more garbage takes
-//! more rounds, whose cost (two swaps and two looks at the manifests) is small beside that many deletions.
+//! The condemned names lie beside it, in a list that is named for its epoch and its digest: the document says which list is in, so
+//! that one conditional write says everything. A list is put before the document that names it, and removed only when its epoch is
+//! over, so that its name is never used again. A round condemns at most [`CONDEMNED_LIMIT`]; more garbage takes more rounds,
+//! each of which looks at all manifests twice.
 
 use super::{ChunkName, GcEpoch, Names};
+use crate::digest::{ChunkDigest, CondemnedDigest};
 use crate::format::document::Document;
 use crate::id::{Generation, OpId};
 use crate::invalid::Invalid;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// How many names are condemned at a time, so that the document stays below its size limit.
-pub const CONDEMNED_LIMIT: usize = 2_000;
+/// How many names are condemned at a time.
+pub const CONDEMNED_LIMIT: usize = 200_000;
+/// A name in a list: its digest, and the epoch of its birth.
+const ROW: usize = 32 + 4;
+/// No list is longer.
+pub const CONDEMNED_BYTES: usize = CONDEMNED_LIMIT * ROW;
 
-/// The document `gc.json`; where there is none, [`GcState::empty`] holds.
+/// The document `gc.json`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(try_from = "GcWire", into = "GcWire")]
+#[non_exhaustive]
+pub struct GcDocument {
+    version: u64,
+    /// How many rounds were finished.
+    pub epoch: GcEpoch,
+    /// Which list is in; none while no round is under way.
+    #[serde(default)]
+    pub condemned_sha256: Option<CondemnedDigest>,
+    /// The operation that wrote these bytes.
+    pub op_id: OpId,
+    /// Counts the writes.
+    pub generation: Generation,
+    #[serde(flatten)]
+    extra: Map<String, Value>,
+}
+
+impl Document for GcDocument {
+    const NAME: &'static str = "gc.json";
+}
+
+/// What `gc.json` says, with the names that it condemns; where there is none, [`GcState::empty`] holds.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct GcState {
     /// How many rounds were finished.
     pub epoch: GcEpoch,
@@ -28,10 +55,6 @@ pub struct GcState {
     extra: Map<String, Value>,
 }
 
-impl Document for GcState {
-    const NAME: &'static str = "gc.json";
-}
-
 impl GcState {
     /// What holds before the first round.
     pub fn empty() -> Self {
@@ -41,6 +64,21 @@ impl GcState {
             generation: Generation::default(),
             condemned: Names::new(),
             extra: Map::new(),
+        }
+    }
+
+    /// What holds where the document is lost, and no chunk was born after `newest`.
+    ///
+    /// Its epoch is far ahead of the lost one, whatever that was: a save that knew the lost one finds that epochs went by, and asks
+    /// donors for every name; a round that knew it loses its swap, and had found what it deletes unnamed.
+    #[must_use = "a rebuilt document is not in place yet"]
+    pub fn rebuilt(newest: GcEpoch, op_id: OpId) -> Self {
+        let number = newest.number().saturating_add(1 << 20);
+        Self {
+            epoch: GcEpoch::from_number(number),
+            op_id,
+            generation: Generation::far_after(u64::from(number)),
+            ..Self::empty()
         }
     }
 
@@ -89,57 +127,65 @@ impl GcState {
     }
 }
 
-/// The document as it is written.
-#[derive(Clone, Serialize, Deserialize)]
-struct GcWire {
-    version: u64,
-    epoch: GcEpoch,
-    condemned: Vec<ChunkName>,
-    op_id: OpId,
-    generation: Generation,
-    #[serde(flatten)]
-    extra: Map<String, Value>,
-}
-
-impl TryFrom<GcWire> for GcState {
-    type Error = Invalid;
-    fn try_from(wire: GcWire) -> Result<Self, Invalid> {
-        let found = wire.condemned.len();
-        if found > CONDEMNED_LIMIT {
+impl GcState {
+    /// What a document and the list that it names say.
+    pub fn read(document: GcDocument, list: &[u8]) -> Result<Self, Invalid> {
+        let found = list.len() / ROW;
+        if found > CONDEMNED_LIMIT || !list.len().is_multiple_of(ROW) {
             // No round condemns that many.
             let why = format!("it condemns {found} names; at most {CONDEMNED_LIMIT} are allowed");
             return Err(Invalid::new(why));
         }
-        if !wire.condemned.is_sorted_by(|a, b| a < b) {
+        let names: Vec<ChunkName> = list.chunks_exact(ROW).map(name).collect();
+        if !names.is_sorted_by(|a, b| a < b) {
             // Bytes that two builds would write differently are refused.
             let why = "its condemned names are not sorted, or one is there twice";
             return Err(Invalid::new(why.to_owned()));
         }
-        let epoch = wire.epoch;
-        if let Some(&name) = wire.condemned.iter().find(|name| name.born() > epoch) {
+        let epoch = document.epoch;
+        if let Some(&name) = names.iter().find(|name| name.born() > epoch) {
             // A list holds only what was listed before it was written.
             let why = format!("it condemns `{name}`, which is born after its epoch {epoch}");
             return Err(Invalid::new(why));
         }
         Ok(Self {
             epoch,
-            op_id: wire.op_id,
-            generation: wire.generation,
-            condemned: wire.condemned.into_iter().collect(),
-            extra: wire.extra,
+            op_id: document.op_id,
+            generation: document.generation,
+            condemned: names.into_iter().collect(),
+            extra: document.extra,
         })
+    }
+
+    /// The list of condemned names as it is stored; empty while nothing is condemned.
+    pub fn list(&self) -> Vec<u8> {
+        let row = |name: &ChunkName| {
+            let mut row = [0; ROW];
+            row[..32].copy_from_slice(name.digest().as_bytes());
+            row[32..].copy_from_slice(&name.born().number().to_le_bytes());
+            row
+        };
+        self.condemned.iter().flat_map(row).collect()
+    }
+
+    /// The document that says this, once its list is stored.
+    pub fn document(&self) -> GcDocument {
+        let list = self.is_collecting().then(|| self.list());
+        GcDocument {
+            version: GcDocument::VERSION,
+            epoch: self.epoch,
+            condemned_sha256: list.map(|list| CondemnedDigest::of(&list)),
+            op_id: self.op_id,
+            generation: self.generation,
+            extra: self.extra.clone(),
+        }
     }
 }
 
-impl From<GcState> for GcWire {
-    fn from(gc: GcState) -> Self {
-        Self {
-            version: GcState::VERSION,
-            epoch: gc.epoch,
-            condemned: gc.condemned.into_iter().collect(),
-            op_id: gc.op_id,
-            generation: gc.generation,
-            extra: gc.extra,
-        }
-    }
+fn name(row: &[u8]) -> ChunkName {
+    let (mut digest, mut born) = ([0; 32], [0; 4]);
+    digest.copy_from_slice(&row[..32]);
+    born.copy_from_slice(&row[32..]);
+    let born = GcEpoch::from_number(u32::from_le_bytes(born));
+    ChunkName::new(ChunkDigest::from_document(digest), born)
 }

@@ -115,7 +115,7 @@ async fn lineages_are_found_by_tenant_and_a_common_beginning_does_not_mix_them()
         layout::pointer(&of("acme/alice@131")),
         layout::pointer(&of("acme/alice@132")),
         layout::pointer(&of("acme2/bob@131")),
-        layout::ChunkRoot::repo().manifest(&"one".parse().unwrap()),
+        layout::ChunkRoot::state().manifest(&"one".parse().unwrap()),
     ];
     for key in keys {
         bucket.put(&key, Bytes::from_static(b"{}")).await.unwrap();

@@ -55,13 +55,12 @@ impl Project {
         let root = self.engine.dirs().root();
         let opened = self.engine.dirs().open_snapshot(&root, index, id).await?;
         only.extend(command.paths.iter().cloned());
-        let OpenedSnapshot { manifest, list } = opened;
         let live = self.live();
-        let engine = &self.engine;
-        engine
+        self.engine
             .dirs()
-            .ensure_known(&live, &command.except, id, &list)
+            .ensure_known(&root, &opened, &live, &command.except)
             .await?;
+        let OpenedSnapshot { manifest, list } = opened;
         if !only.is_empty() {
             let (asked, source) = (only.clone(), ChunkFetcher::new(root));
             let found = bridge::blocking(move || find(&asked, &source, &list)).await?;

@@ -273,10 +273,11 @@ impl StateRestore<'_> {
         };
         let not_saved = self.result.not_saved.clone();
         let index = project.index().await?;
+        let root = project.engine.dirs().root();
         let patterns = project
             .engine
             .dirs()
-            .patterns_now(&index, &project.name(), &project.live())
+            .patterns_now(&root, &index, &project.live())
             .await?;
         let placed = bridge::blocking(move || {
             let (_, restored) = staged.swap(&origin)?;

@@ -14,25 +14,73 @@ fn snapshot(id: &str) -> Indexed {
         entries: 1,
         pinned: false,
         reason: SaveReason::Manual,
+        op_id: OpId::default(),
         labels: BTreeMap::new(),
     }
 }
 
+fn begun() -> SnapshotIndex {
+    SnapshotIndex::empty().begun(op(0))
+}
+
 fn publish(index: &SnapshotIndex, id: &str) -> Publish {
-    let name: SubjectName = "default".parse().unwrap();
-    let subject = index.subject(&name);
     Publish {
-        subject: name,
-        lease: subject.fence.epoch,
-        base: subject.active,
+        incarnation: index.incarnation,
+        lease: index.fence.epoch,
+        base: index.active.clone(),
         snapshot: snapshot(id),
         activates: true,
     }
 }
 
 #[test]
+fn nothing_of_one_life_is_published_into_another() {
+    let index = begun();
+    let early = publish(&index, "early");
+    let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
+    let late = publish(&index, "late");
+
+    let deleted = index.delete(Timestamp::from_millis(7), op(2)).unwrap();
+    let again = deleted.begun(op(3));
+
+    assert!(deleted.snapshots.is_empty() && !deleted.is_alive() && again.is_alive());
+    assert_ne!(again.incarnation, index.incarnation);
+    for index in [&deleted, &again, &SnapshotIndex::empty()] {
+        for save in [&early, &late] {
+            let refused = index.publish(save, op(4));
+            assert_eq!(refused, Err(IndexRefusal::OtherLife));
+        }
+    }
+    assert!(again.publish(&publish(&again, "new"), op(5)).is_ok());
+    assert!(again.generation > index.generation, "it never goes back");
+}
+
+#[test]
+fn a_subject_with_a_pinned_snapshot_is_not_deleted() {
+    let index = begun();
+    let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
+    let [one] = ids(["one"]);
+    let index = index.pin(&one, true, op(2)).unwrap();
+
+    let refused = index.delete(Timestamp::default(), op(3));
+
+    assert_eq!(refused, Err(IndexRefusal::Pinned(one)));
+}
+
+#[test]
+fn an_index_of_the_first_edition_is_told_from_a_damaged_one() {
+    let first = br#"{"version": 1, "generation": 3, "op_id": "00000000-0000-4000-8000-000000000000", "subjects": {}}"#;
+
+    let refused = document::parse::<SnapshotIndex>(first).unwrap_err();
+    let damaged = document::parse::<SnapshotIndex>(br#"{"version": 1}"#).unwrap_err();
+
+    assert!(refused.to_string().contains("first edition"), "{refused}");
+    assert!(!damaged.to_string().contains("edition"), "{damaged}");
+}
+
+#[test]
 fn of_two_saves_that_began_alike_one_diverged() {
-    let index = SnapshotIndex::empty();
+    let index = begun();
     let (one, other) = (publish(&index, "one"), publish(&index, "other"));
 
     let index = index.publish(&one, op(1)).unwrap();
@@ -42,40 +90,29 @@ fn of_two_saves_that_began_alike_one_diverged() {
         matches!(refused, IndexRefusal::Diverged { ref active, .. } if active == "one"),
         "{refused}"
     );
-    assert_eq!(
-        index.subject(&other.subject).active,
-        Some("one".parse().unwrap())
-    );
+    assert_eq!(index.active, Some("one".parse().unwrap()));
 }
 
 #[test]
-fn a_chain_grows_and_another_is_not_touched() {
-    let index = SnapshotIndex::empty();
+fn a_chain_grows() {
+    let index = begun();
     let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
-    let elsewhere = Publish {
-        subject: "other".parse().unwrap(),
-        lease: Epoch(0),
-        base: None,
-        snapshot: snapshot("x"),
-        activates: true,
-    };
-    let index = index.publish(&elsewhere, op(2)).unwrap();
 
     let index = index.publish(&publish(&index, "two"), op(3)).unwrap();
 
-    let ids: Vec<String> = index
-        .snapshots()
-        .map(|(name, one)| format!("{name}/{}", one.id))
-        .collect();
-    assert_eq!(ids, ["default/one", "default/two", "other/x"]);
+    assert_eq!(chain(&index), ["one", "two"]);
     assert!(index.remembers(op(1)) && index.generation == Generation(3));
     let again: SnapshotIndex = document::parse(&document::render(&index)).unwrap();
     assert_eq!(again, index);
 }
 
+fn chain(index: &SnapshotIndex) -> Vec<&str> {
+    index.snapshots.iter().map(|one| one.id.as_str()).collect()
+}
+
 #[test]
 fn what_is_forgotten_never_comes_back() {
-    let index = SnapshotIndex::empty();
+    let index = begun();
     let first = publish(&index, "one");
     let index = index.publish(&first, op(1)).unwrap();
     let index = index.publish(&publish(&index, "two"), op(2)).unwrap();
@@ -100,7 +137,7 @@ fn what_is_forgotten_never_comes_back() {
 
 #[test]
 fn the_newest_and_the_pinned_are_not_forgotten() {
-    let index = SnapshotIndex::empty();
+    let index = begun();
     let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
     let index = index.publish(&publish(&index, "two"), op(2)).unwrap();
     let (one, two): (SnapshotId, SnapshotId) = ("one".parse().unwrap(), "two".parse().unwrap());
@@ -122,7 +159,7 @@ fn the_newest_and_the_pinned_are_not_forgotten() {
 
 #[test]
 fn only_what_nothing_leads_to_is_tombstoned() {
-    let index = SnapshotIndex::empty();
+    let index = begun();
     let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
     let ids: Vec<SnapshotId> = ["one", "lost"]
         .iter()
@@ -138,11 +175,23 @@ fn only_what_nothing_leads_to_is_tombstoned() {
 
 #[test]
 fn recent_writers_are_remembered_and_the_oldest_forgotten() {
-    let mut index = SnapshotIndex::empty();
+    let mut index = begun();
     for number in 0..20 {
         index = index.tombstone_unpublished(&[], Timestamp::default(), op(number));
     }
     assert!(index.remembers(op(19)) && index.remembers(op(4)) && !index.remembers(op(3)));
+}
+
+#[test]
+fn a_save_is_remembered_as_long_as_its_snapshot_is_there() {
+    let mut save = publish(&begun(), "one");
+    save.snapshot.op_id = op(77);
+    let mut index = begun().publish(&save, op(77)).unwrap();
+    for number in 0..20 {
+        index = index.tombstone_unpublished(&[], Timestamp::default(), op(number));
+    }
+
+    assert!(index.remembers(op(77)) && !index.remembers(op(78)));
 }
 
 #[test]
@@ -151,8 +200,7 @@ fn old_tombstones_go_when_nothing_is_left_of_what_they_say() {
         .iter()
         .map(|id| id.parse().unwrap())
         .collect();
-    let index =
-        SnapshotIndex::empty().tombstone_unpublished(&ids, Timestamp::from_millis(5), op(1));
+    let index = begun().tombstone_unpublished(&ids, Timestamp::from_millis(5), op(1));
     let young: SnapshotId = "young".parse().unwrap();
     let index = index.tombstone_unpublished([&young], Timestamp::from_millis(50), op(2));
 
@@ -169,13 +217,12 @@ fn ids<const N: usize>(ids: [&str; N]) -> [SnapshotId; N] {
 
 /// A chain of two snapshots, and a step back that leaves `newest`.
 fn two_and_back(gone: &[SnapshotId], newest: Option<&SnapshotId>) -> (SnapshotIndex, StepBack) {
-    let index = SnapshotIndex::empty();
+    let index = begun();
     let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
     let index = index.publish(&publish(&index, "two"), op(2)).unwrap();
-    let newest = BTreeMap::from([("default".parse().unwrap(), newest.cloned())]);
     let back = StepBack {
         gone: gone.to_vec(),
-        newest,
+        newest: newest.cloned(),
         ..StepBack::default()
     };
     (index, back)
@@ -190,15 +237,13 @@ fn a_chain_that_steps_back_goes_on_from_there_and_no_older_save_publishes() {
     let index = index.step_back(&back, Timestamp::from_millis(9), op(3));
     let index = index.unwrap();
 
-    let subject = index.subject(&began_before.subject);
-    assert_eq!(subject.active, Some(one.clone()));
-    assert_eq!(subject.fence.epoch, Epoch(3), "the fence is raised");
+    assert_eq!(index.active, Some(one.clone()));
+    assert_eq!(index.fence.epoch, Epoch(3), "the fence is raised");
     assert!(index.tombstones.contains_key(&two) && index.remembers(op(3)));
     let late = index.publish(&began_before, op(4));
     assert!(matches!(late, Err(IndexRefusal::Diverged { .. })));
     let index = index.publish(&publish(&index, "three"), op(5)).unwrap();
-    let chain: Vec<&str> = index.snapshots().map(|(_, one)| one.id.as_str()).collect();
-    assert_eq!(chain, ["one", "three"]);
+    assert_eq!(chain(&index), ["one", "three"]);
 }
 
 #[test]
@@ -209,7 +254,7 @@ fn a_step_back_that_did_not_foresee_the_newest_is_refused() {
 
     let refused = saved.step_back(&back, Timestamp::default(), op(4));
     let without = StepBack {
-        newest: BTreeMap::from([("default".parse().unwrap(), None)]),
+        newest: None,
         ..back
     };
     let alone = index.step_back(&without, Timestamp::default(), op(4));
@@ -237,12 +282,12 @@ fn a_middle_one_goes_without_a_new_fence() {
 #[test]
 fn a_chain_without_snapshots_keeps_its_fence_so_that_its_first_life_stays_over() {
     let [one, two] = ids(["one", "two"]);
-    let first = publish(&SnapshotIndex::empty(), "very-late");
+    let first = publish(&begun(), "very-late");
     let (index, back) = two_and_back(&[one, two], None);
 
     let index = index.step_back(&back, Timestamp::default(), op(3)).unwrap();
 
-    assert_eq!(index.snapshots().count(), 0);
+    assert_eq!(index.snapshots.len(), 0);
     let late = index.publish(&first, op(4));
     assert!(matches!(late, Err(IndexRefusal::Diverged { .. })));
     assert!(index.publish(&publish(&index, "new"), op(5)).is_ok());
@@ -268,8 +313,7 @@ fn a_step_back_keeps_what_is_pinned_and_tombstones_what_nothing_leads_to() {
 
 #[test]
 fn a_safety_snapshot_joins_the_chain_and_latest_stays_what_it_was() {
-    let name: SubjectName = "default".parse().unwrap();
-    let index = SnapshotIndex::empty();
+    let index = begun();
     let index = index.publish(&publish(&index, "asked"), op(1)).unwrap();
     let mut safety = publish(&index, "safety");
     safety.activates = false;
@@ -279,23 +323,10 @@ fn a_safety_snapshot_joins_the_chain_and_latest_stays_what_it_was() {
 
     let index = index.publish(&safety, op(2)).unwrap();
 
-    let latest = |index: &SnapshotIndex| {
-        index
-            .resolve(Some(&name), &SnapshotRef::Latest)
-            .unwrap()
-            .id
-            .to_string()
-    };
+    let latest =
+        |index: &SnapshotIndex| index.resolve(&SnapshotRef::Latest).unwrap().id.to_string();
     assert_eq!(latest(&index), "asked");
-    assert_eq!(
-        index
-            .resolve(None, &SnapshotRef::Latest)
-            .unwrap()
-            .id
-            .as_str(),
-        "asked"
-    );
-    assert_eq!(index.snapshots().count(), 2, "it is listed");
+    assert_eq!(index.snapshots.len(), 2, "it is listed");
     let late = index.publish(&began_before, op(3));
     assert!(
         matches!(late, Err(IndexRefusal::Diverged { .. })),
@@ -304,7 +335,7 @@ fn a_safety_snapshot_joins_the_chain_and_latest_stays_what_it_was() {
     let [asked, safety] = ids(["asked", "safety"]);
     let went = index.forget(std::slice::from_ref(&safety), Timestamp::default(), op(4));
     assert_eq!(latest(&went.unwrap()), "asked", "it may be collected");
-    let chosen = index.adopt(&name, Some(&safety), Some(&asked), op(5));
+    let chosen = index.adopt(Some(&safety), Some(&asked), op(5));
     assert_eq!(
         latest(&chosen.unwrap()),
         "safety",
@@ -315,16 +346,15 @@ fn a_safety_snapshot_joins_the_chain_and_latest_stays_what_it_was() {
 #[test]
 fn what_was_never_saved_explicitly_has_no_latest() {
     fn of<'i>(index: &'i SnapshotIndex, wanted: &str) -> Result<String, Unresolved<&'i Indexed>> {
-        let name: SubjectName = "default".parse().unwrap();
-        let found = index.resolve(Some(&name), &wanted.into());
+        let found = index.resolve(&wanted.into());
         found.map(|one| one.id.to_string())
     }
 
-    let mut automatic = publish(&SnapshotIndex::empty(), "automatic");
+    let mut automatic = publish(&begun(), "automatic");
     automatic.activates = false;
     automatic.snapshot.reason = SaveReason::Autosave;
 
-    let index = SnapshotIndex::empty().publish(&automatic, op(1)).unwrap();
+    let index = begun().publish(&automatic, op(1)).unwrap();
 
     assert_eq!(
         of(&SnapshotIndex::empty(), "latest"),
@@ -337,8 +367,7 @@ fn what_was_never_saved_explicitly_has_no_latest() {
 
 #[test]
 fn a_step_back_leaves_the_active_one_and_never_makes_a_safety_snapshot_active() {
-    let name: SubjectName = "default".parse().unwrap();
-    let index = SnapshotIndex::empty();
+    let index = begun();
     let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
     let index = index.publish(&publish(&index, "two"), op(2)).unwrap();
     let mut safety = publish(&index, "safety");
@@ -347,14 +376,76 @@ fn a_step_back_leaves_the_active_one_and_never_makes_a_safety_snapshot_active() 
     let index = index.publish(&safety, op(3)).unwrap();
     let [one, two] = ids(["one", "two"]);
 
-    let subject = index.subject(&name);
     assert_eq!(
-        subject.active_without(std::slice::from_ref(&two)),
+        index.active_without(std::slice::from_ref(&two)),
         Some(one.clone())
     );
     assert_eq!(
-        subject.active_without(std::slice::from_ref(&one)),
+        index.active_without(std::slice::from_ref(&one)),
         Some(two.clone())
     );
-    assert_eq!(subject.active_without(&[one, two]), None);
+    assert_eq!(index.active_without(&[one, two]), None);
+}
+
+fn manifest(id: &str, lease: u64, reason: SaveReason, parent: Option<&str>) -> SnapshotManifest {
+    let at = Timestamp::from_millis(lease);
+    let (name, id) = ("notes".parse().unwrap(), id.parse().unwrap());
+    let mut manifest = SnapshotManifest::new(name, id, op(9), at);
+    manifest.lease_epoch = Epoch(lease);
+    manifest.reason = reason;
+    manifest.parent_snapshot_id = parent.map(|id| id.parse().unwrap());
+    manifest
+}
+
+fn rebuilt(manifests: Vec<SnapshotManifest>) -> SnapshotIndex {
+    let digest = ManifestDigest::of(b"metadata");
+    let manifests = manifests.into_iter().map(|one| (one, digest)).collect();
+    SnapshotIndex::rebuilt(manifests, op(50))
+}
+
+#[test]
+fn a_rebuilt_index_leads_to_all_manifests_in_the_order_of_their_saves() {
+    let index = rebuilt(vec![
+        manifest("three", 2, SaveReason::Manual, Some("two")),
+        manifest("one", 0, SaveReason::Manual, None),
+        manifest("two", 1, SaveReason::Autosave, Some("one")),
+    ]);
+
+    assert_eq!(chain(&index), ["one", "two", "three"]);
+    assert_eq!(index.active, Some("three".parse().unwrap()));
+    assert!(index.is_alive() && index.fence.epoch > Epoch(3));
+    let stalled = Publish {
+        incarnation: Incarnation::new(op(9)),
+        lease: Epoch(3),
+        base: index.active.clone(),
+        snapshot: snapshot("stalled"),
+        activates: true,
+    };
+    assert_eq!(index.publish(&stalled, op(1)), Err(IndexRefusal::OtherLife));
+    let index = index.publish(&publish(&index, "next"), op(2)).unwrap();
+    assert_eq!(chain(&index).last(), Some(&"next"));
+}
+
+#[test]
+fn after_a_restore_a_rebuilt_index_says_latest_of_what_the_last_save_derives_from() {
+    let saved = || {
+        vec![
+            manifest("one", 0, SaveReason::Manual, None),
+            manifest("two", 1, SaveReason::Manual, Some("one")),
+        ]
+    };
+    let with = |last: SnapshotManifest| {
+        let index = rebuilt([saved(), vec![last]].concat());
+        index.active.unwrap().to_string()
+    };
+
+    let chosen = with(manifest("auto", 4, SaveReason::Autosave, Some("one")));
+    let lost = with(manifest("auto", 4, SaveReason::Autosave, Some("gone")));
+    let mut part = manifest("part", 4, SaveReason::Manual, Some("one"));
+    part.is_part = true;
+
+    assert_eq!(chosen, "one");
+    assert_eq!(lost, "two", "the newest that a user asked for");
+    assert_eq!(with(part), "one");
+    assert!(rebuilt(Vec::new()).is_alive());
 }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What becomes of one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Turn {
+pub(crate) enum Turn {
     /// It is carried out.
     Work,
     /// It fails, and nothing was applied.
@@ -29,7 +29,7 @@ pub(super) enum Turn {
 
 /// One request.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
     writes: bool,
     key: String,
     /// Whether a manifest was stored since the bucket was rigged.
@@ -38,17 +38,17 @@ pub(super) struct Asked {
 
 impl Asked {
     /// Whether it writes an object whose name ends like this.
-    pub(super) fn writes(&self, end: &str) -> bool {
+    pub(crate) fn writes(&self, end: &str) -> bool {
         self.writes && self.key.ends_with(end)
     }
 
     /// Whether it reads an object whose name ends like this.
-    pub(super) fn reads(&self, end: &str) -> bool {
+    pub(crate) fn reads(&self, end: &str) -> bool {
         !self.writes && self.key.ends_with(end)
     }
 
     /// Whether it is the one that publishes a snapshot which is stored already.
-    pub(super) fn publishes(&self) -> bool {
+    pub(crate) fn publishes(&self) -> bool {
         self.writes("latest.json") && self.after_manifest
     }
 }
@@ -57,9 +57,9 @@ type Rig = Arc<dyn Fn(Asked) -> BoxFuture<'static, Turn> + Send + Sync>;
 
 /// The bucket.
 #[derive(Default)]
-pub(super) struct Rigged {
+pub(crate) struct Rigged {
     /// The same objects, for whoever has a better network.
-    pub(super) inner: Arc<MemoryBucket>,
+    pub(crate) inner: Arc<MemoryBucket>,
     rig: Mutex<(Option<Rig>, bool)>,
     log: Mutex<Vec<String>>,
 }
@@ -76,7 +76,7 @@ impl Rigged {
     }
 
     /// From now on every request is shown to `rig`, which may do anything before it decides.
-    pub(super) fn rig(
+    pub(crate) fn rig(
         &self,
         rig: impl Fn(Asked) -> BoxFuture<'static, Turn> + Send + Sync + 'static,
     ) {
@@ -84,7 +84,7 @@ impl Rigged {
     }
 
     /// The same for a decision that takes no time.
-    pub(super) fn decide(&self, decide: impl Fn(&Asked) -> Turn + Send + Sync + 'static) {
+    pub(crate) fn decide(&self, decide: impl Fn(&Asked) -> Turn + Send + Sync + 'static) {
         self.rig(move |asked| {
             let turn = decide(&asked);
             Box::pin(async move { turn })
@@ -92,12 +92,12 @@ impl Rigged {
     }
 
     /// Everything works again.
-    pub(super) fn mend(&self) {
+    pub(crate) fn mend(&self) {
         *self.state() = (None, false);
     }
 
     /// Every request since the last time somebody asked, as `verb name`.
-    pub(super) fn requests(&self) -> Vec<String> {
+    pub(crate) fn requests(&self) -> Vec<String> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut log)
     }

@@ -1,0 +1,337 @@
+//! The highest generation of each subject's document that this host saw: a store that went back is not believed.
+//!
+//! A bucket that was restored from a backup, or a disk from an image, has an index that leads to fewer snapshots, and looks whole.
+//! Whoever saves on from it makes the lost ones garbage. This host remembers, in a file for each subject, which life of it
+//! it saw and how often its index had been written. Losing that file loses the protection, and nothing else.
+
+use crate::bridge;
+use crate::error::{Error, ErrorKind};
+use crate::open::Engine;
+use serde::{Deserialize, Serialize};
+use stasis_disk::fs::atomic_write::{read_bounded, replace_unsynced};
+use stasis_model::digest::StoreDigest;
+use stasis_model::failure::{AtPath, Failure};
+use stasis_model::format::event::{EventKind, Severity};
+use stasis_model::format::manifest::{RepoDocument, SnapshotIndex};
+use stasis_model::format::pointer::Pointer;
+use stasis_model::id::{Generation, Incarnation, Label, Lineage, OpId, TenantId};
+use stasis_store::documents::roots::Root;
+use stasis_store::layout::{self, Key};
+use stasis_store::location::StoreLocation;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// How many earlier lives of a subject are remembered.
+const LIVES: usize = 16;
+/// No such record is longer.
+const LONGEST: u64 = 16 << 10;
+
+/// What this host saw of a document.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Seen {
+    version: u64,
+    /// The pool that it belongs to: in a store that was made anew, everything begins anew.
+    #[serde(default)]
+    repo: OpId,
+    incarnation: Incarnation,
+    generation: Generation,
+    /// Lives that are over.
+    #[serde(default)]
+    past: Vec<Incarnation>,
+}
+
+/// Which state of a document.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    repo: OpId,
+    incarnation: Incarnation,
+    generation: Generation,
+}
+
+/// What a state of a document is to a host that saw others of it.
+#[derive(PartialEq, Eq, Debug)]
+enum Sight {
+    /// What was seen before.
+    Same,
+    /// Something new, and what is remembered from now on.
+    Newer(Seen),
+    /// Something that was there before what was seen.
+    Earlier,
+}
+
+impl State {
+    fn compared(self, seen: Option<&Seen>) -> Sight {
+        let Some(seen) = seen.filter(|seen| seen.repo == self.repo) else {
+            // What nobody wrote yet is nothing to be remembered.
+            if self.generation == Generation::default() {
+                return Sight::Same;
+            }
+            return Sight::Newer(self.remembered(Vec::new()));
+        };
+        if self.incarnation == seen.incarnation {
+            return match self.generation.cmp(&seen.generation) {
+                std::cmp::Ordering::Less => Sight::Earlier,
+                std::cmp::Ordering::Equal => Sight::Same,
+                std::cmp::Ordering::Greater => Sight::Newer(self.remembered(seen.past.clone())),
+            };
+        }
+        if self.incarnation == Incarnation::default() || seen.past.contains(&self.incarnation) {
+            return Sight::Earlier;
+        }
+        let mut past = seen.past.clone();
+        past.push(seen.incarnation);
+        let old = past.len().saturating_sub(LIVES);
+        past.drain(..old);
+        Sight::Newer(self.remembered(past))
+    }
+
+    fn remembered(self, past: Vec<Incarnation>) -> Seen {
+        Seen {
+            version: 1,
+            repo: self.repo,
+            incarnation: self.incarnation,
+            generation: self.generation,
+            past,
+        }
+    }
+}
+
+/// What this host had seen of a document before it read it. Whatever another process notes since then, it may have written since then.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    key: Key,
+    path: Option<PathBuf>,
+    seen: Option<Seen>,
+}
+
+impl Memory {
+    /// Why an index is not to be believed that was read after this: this host had seen a later one.
+    pub(crate) async fn index_went_back(
+        self,
+        repo: &RepoDocument,
+        index: &SnapshotIndex,
+    ) -> Option<Error> {
+        self.went_back(State {
+            repo: repo.op_id,
+            incarnation: index.incarnation,
+            generation: index.generation,
+        })
+        .await
+    }
+
+    /// The same for the pointer of a lineage.
+    pub(crate) async fn pointer_went_back(self, found: Generation) -> Option<Error> {
+        self.went_back(State {
+            repo: OpId::default(),
+            incarnation: Incarnation::default(),
+            generation: found,
+        })
+        .await
+    }
+
+    async fn went_back(self, state: State) -> Option<Error> {
+        let Self { key, path, seen } = self;
+        let path = path?;
+        match state.compared(seen.as_ref()) {
+            Sight::Same => return None,
+            Sight::Newer(_) => {
+                bridge::blocking(move || note(&path, state)).await;
+                return None;
+            }
+            Sight::Earlier => {}
+        }
+        let seen = seen?;
+        let (was, is) = (seen.generation, state.generation);
+        let said = if state.incarnation == seen.incarnation && is > Generation::default() {
+            format!(
+                "`{key}` went back: this host has seen write {was} of it, and the store has write {is}"
+            )
+        } else {
+            format!("`{key}` went back: this host has seen a later one, with {was} writes")
+        };
+        let hint = "snapshots may be missing; nothing was changed. If the store was restored from a backup, `stasis repair SUBJECT --accept-rollback` goes on from there";
+        let failure = Failure::of(ErrorKind::Corrupt, said);
+        Some(failure.with_hint(hint).into())
+    }
+}
+
+/// Remembers a state, unless a later one is remembered by now.
+fn note(path: &Path, state: State) {
+    if let Sight::Newer(newer) = state.compared(read(path).as_ref()) {
+        remember(path, &newer);
+    }
+}
+
+impl Engine {
+    /// What this host has seen of the index of a subject, to be asked before that is read.
+    pub(crate) async fn memory_of_index(&self, root: &Root) -> Memory {
+        self.memory(root.layout().index()).await
+    }
+
+    /// The same for the pointer of a lineage.
+    pub(crate) async fn memory_of_pointer(&self, lineage: &Lineage) -> Memory {
+        self.memory(layout::pointer(lineage)).await
+    }
+
+    async fn memory(&self, key: Key) -> Memory {
+        let path = self.seen_path(&key);
+        let seen = match path.clone() {
+            Some(path) => bridge::blocking(move || read(&path)).await,
+            None => None,
+        };
+        Memory { key, path, seen }
+    }
+
+    /// Goes on from a document that went back, and writes that down. Says whether this host had seen anything of it.
+    pub(crate) async fn accept(
+        &self,
+        subject: &str,
+        key: &Key,
+        tenant: &TenantId,
+        actor: &Label,
+    ) -> Result<bool, Error> {
+        let was_seen = self.forget_seen(key).await?;
+        if was_seen {
+            let events = self.events();
+            let event = events.event(EventKind::RollbackAccepted, Severity::Warning, actor);
+            let event = event.with("subject", subject);
+            events.record(tenant, event).await;
+        }
+        Ok(was_seen)
+    }
+
+    /// Remembers an index that this host has just written.
+    pub(crate) async fn note_index(&self, root: &Root, index: &SnapshotIndex) {
+        let (incarnation, generation) = (index.incarnation, index.generation);
+        self.note(root.layout().index(), incarnation, generation)
+            .await;
+    }
+
+    /// Remembers a pointer that this host has just written.
+    pub(crate) async fn note_pointer(&self, lineage: &Lineage, pointer: &Pointer) {
+        let key = layout::pointer(lineage);
+        self.note(key, Incarnation::default(), pointer.generation)
+            .await;
+    }
+
+    async fn note(&self, key: Key, incarnation: Incarnation, generation: Generation) {
+        let Some(path) = self.seen_path(&key) else {
+            return;
+        };
+        bridge::blocking(move || {
+            // Which pool it belongs to is known to whoever read it before, and that is noted already.
+            let repo = read(&path).map(|seen| seen.repo).unwrap_or_default();
+            note(
+                &path,
+                State {
+                    repo,
+                    incarnation,
+                    generation,
+                },
+            );
+        })
+        .await;
+    }
+
+    /// Believes a document again that went back: what this host saw of it is forgotten. Says whether it had seen anything.
+    pub(crate) async fn forget_seen(&self, key: &Key) -> Result<bool, Error> {
+        let Some(path) = self.seen_path(key) else {
+            return Ok(false);
+        };
+        bridge::blocking(move || {
+            let was_seen = read(&path).is_some();
+            let removed = stasis_disk::fs::remove::file_at(&path);
+            removed.map_err(io::Error::from).at("remove", &path)?;
+            Ok(was_seen)
+        })
+        .await
+    }
+
+    fn seen_path(&self, key: &Key) -> Option<PathBuf> {
+        // What is in memory only never comes back from anywhere.
+        let is_kept = self.location != StoreLocation::Memory;
+        let state = self.local_dirs.state.as_ref().filter(|_| is_kept)?;
+        let name = StoreDigest::of(format!("{} {key}", self.location).as_bytes());
+        Some(state.join("seen").join(format!("{name}.json")))
+    }
+}
+
+fn read(path: &Path) -> Option<Seen> {
+    let bytes = read_bounded(path, LONGEST).ok()?;
+    let seen: Option<Seen> = serde_json::from_slice(&bytes).ok();
+    seen.filter(|seen| seen.version == 1)
+}
+
+fn remember(path: &Path, seen: &Seen) {
+    let body = serde_json::to_vec(seen).expect("numbers and names");
+    if let Err(error) = replace_unsynced(path, &body) {
+        tracing::info!(%error, "this host could not remember what it saw");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn op(number: u8) -> OpId {
+        OpId::from_random([number; 16])
+    }
+
+    fn state(repo: u8, life: u8, generation: u64) -> State {
+        let incarnation = match life {
+            0 => Incarnation::default(),
+            life => Incarnation::new(op(life)),
+        };
+        State {
+            repo: op(repo),
+            incarnation,
+            generation: Generation(generation),
+        }
+    }
+
+    /// What a host remembers that saw these one after the other.
+    fn after(states: &[State]) -> Seen {
+        let mut seen = None;
+        for state in states {
+            match state.compared(seen.as_ref()) {
+                Sight::Newer(newer) => seen = Some(newer),
+                Sight::Same => {}
+                Sight::Earlier => panic!("{state:?} after {seen:?}"),
+            }
+        }
+        seen.unwrap()
+    }
+
+    #[test]
+    fn an_index_that_has_fewer_writes_went_back() {
+        let seen = after(&[state(1, 1, 3), state(1, 1, 5)]);
+
+        assert_eq!(state(1, 1, 4).compared(Some(&seen)), Sight::Earlier);
+        assert_eq!(state(1, 1, 5).compared(Some(&seen)), Sight::Same);
+        let newer = state(1, 1, 6).compared(Some(&seen));
+        assert!(matches!(newer, Sight::Newer(_)));
+        assert_eq!(
+            state(1, 0, 0).compared(Some(&seen)),
+            Sight::Earlier,
+            "it is gone"
+        );
+    }
+
+    #[test]
+    fn another_life_is_new_unless_it_was_over() {
+        let seen = after(&[state(1, 1, 30), state(1, 2, 3)]);
+
+        assert_eq!(state(1, 1, 31).compared(Some(&seen)), Sight::Earlier);
+        let third = state(1, 3, 1).compared(Some(&seen));
+        assert!(matches!(third, Sight::Newer(_)));
+    }
+
+    #[test]
+    fn in_a_store_that_was_made_anew_everything_begins_anew() {
+        let seen = after(&[state(1, 1, 30)]);
+
+        assert_eq!(state(2, 0, 0).compared(Some(&seen)), Sight::Same);
+        let new = state(2, 5, 1).compared(Some(&seen));
+        assert!(matches!(new, Sight::Newer(_)));
+    }
+}
