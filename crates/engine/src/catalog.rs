@@ -208,13 +208,21 @@ impl DirRepo<'_> {
 
     /// Why there is no `repo.json`: because nobody made a root here, or because it was lost.
     pub(crate) async fn missing(self, root: &Root) -> Result<Error, Error> {
-        let index = if root.layout().is_pool() {
-            None
+        let was_used = if root.layout().is_pool() {
+            false
         } else {
-            root.index().await?
+            match root.index().await {
+                Ok(index) => index.is_some_and(|index| !index.value.snapshots.is_empty()),
+                Err(error) => {
+                    let error = Error::from(error);
+                    if !references::is_damage(&error) {
+                        return Err(error);
+                    }
+                    true
+                }
+            }
         };
-        let was_used = |index: &SnapshotIndex| !index.snapshots.is_empty();
-        let is_used = index.is_some_and(|index| was_used(&index.value)) || root.has_pool().await?;
+        let is_used = was_used || root.has_pool().await?;
         // Whoever makes the pool right now writes its document before any chunk.
         if is_used && root.repo().await?.is_none() {
             return Ok(Error::LostRepo(self.root_name(root)));
@@ -300,6 +308,7 @@ impl DirRepo<'_> {
             }
             let begun = index.begun(self.rng.op_id());
             if let Swap::Won(_) = root.swap_index(version.as_ref(), &begun).await? {
+                self.note_begun(root, repo, &begun).await;
                 return Ok(begun);
             }
         }

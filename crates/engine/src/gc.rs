@@ -102,7 +102,8 @@ impl DirRepo<'_> {
         let started = self.clock.uptime();
         self.store().ensure_trusted().await?;
         let root = self.root();
-        ensure_writable(&self.settings(&root).await?)?;
+        let repo = self.settings(&root).await?;
+        ensure_writable(&repo)?;
         let subjects = self.subjects_here(command.name.as_ref()).await?;
         let judged = self.judged(&subjects, &command);
         let (manifests_removed, removed);
@@ -121,6 +122,10 @@ impl DirRepo<'_> {
             // Of all subjects of the pool: what a save of another one left may name chunks that are gone, and end the sweep.
             let mut gone = 0;
             for root in root.pool_roots().await? {
+                // An index that went back takes what it does not know for what nobody will publish.
+                if root.index().await?.is_some() {
+                    self.believed_index(&root, &repo).await?;
+                }
                 gone += self.tombstone_unpublished(&root).await?;
             }
             manifests_removed = gone;
@@ -145,9 +150,11 @@ impl DirRepo<'_> {
     /// Forgets snapshots of one subject, all of them or none.
     pub async fn forget(self, ids: &[SnapshotId]) -> Result<RepoForgotten, Error> {
         self.store().ensure_trusted().await?;
-        ensure_writable(&self.settings(&self.root()).await?)?;
+        let repo = self.settings(&self.root()).await?;
+        ensure_writable(&repo)?;
         let engine = self.holding(ids).await?;
         let root = engine.dirs().root();
+        engine.dirs().believed_index(&root, &repo).await?;
         let forget = IndexOperation::Forget;
         engine.dirs().forget_of(&root, ids, forget).await?;
         Ok(RepoForgotten {
@@ -172,9 +179,11 @@ impl DirRepo<'_> {
     /// Keeps a snapshot whatever a policy says, or no longer.
     pub async fn pin(self, id: &SnapshotId, pinned: bool) -> Result<RepoSnapshotRow, Error> {
         self.store().ensure_trusted().await?;
-        ensure_writable(&self.settings(&self.root()).await?)?;
+        let repo = self.settings(&self.root()).await?;
+        ensure_writable(&repo)?;
         let engine = self.holding(std::slice::from_ref(id)).await?;
         let (root, op_id) = (engine.dirs().root(), self.rng.op_id());
+        engine.dirs().believed_index(&root, &repo).await?;
         let changed = root
             .change(op_id, |index| index.pin(id, pinned, op_id))
             .await;

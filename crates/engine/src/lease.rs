@@ -147,6 +147,7 @@ impl Leases<'_> {
         let lease = self.operations().settled(result).await?;
         if let Some(error) = self.found_earlier(&lease, memory).await {
             // What we wrote is our fence only; whoever accepts that it went back goes on from there.
+            self.note_refused(&cmd.lineage).await;
             if let Err(error) = self.release_lease(&lease).await {
                 tracing::warn!(%error, "the lease was not given back");
             }

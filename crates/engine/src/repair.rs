@@ -28,7 +28,7 @@ use stasis_model::id::{Label, Lineage, OpId, TenantId};
 use stasis_model::protocol::gc::{ChunkName, GcDocument, GcEpoch, GcState};
 use stasis_store::bucket::Swap;
 use stasis_store::documents::lineages::{ReadError, read};
-use stasis_store::documents::profiles::{self, LineageSnapshots, StoredSnapshot};
+use stasis_store::documents::profiles::{self, LineageSnapshots, StoredSnapshot, StoredSnapshots};
 use stasis_store::documents::repair::DamagedDocument;
 use stasis_store::documents::roots::{self, Root};
 use stasis_store::layout::{self, Key};
@@ -100,6 +100,19 @@ impl Repair {
         });
     }
 
+    /// Says which snapshots of a lineage can be used, and which cannot.
+    fn tell_of(&mut self, stored: &StoredSnapshots) {
+        for one in &stored.snapshots {
+            match unusable(one) {
+                Some(why) => self.leave_out(&one.active.archive, why),
+                None => self.snapshots.push(one.active.archive.to_string()),
+            }
+        }
+        for (key, error) in &stored.unfit {
+            self.leave_out(key, error_chain(error));
+        }
+    }
+
     fn leave_out(&mut self, snapshot: &impl ToString, why: impl Into<String>) {
         self.left_out.push(UnprovenSnapshot {
             snapshot: snapshot.to_string(),
@@ -156,13 +169,24 @@ impl DirRepo<'_> {
 
     /// Makes the documents of this subject anew that are damaged or lost.
     #[tracing::instrument(skip_all, err(level = "info"))]
-    pub async fn repair(self, actor: &Label) -> Result<Repair, Error> {
+    ///
+    /// Snapshots that cannot be proven to come back would be let go of, and gone with the next gc: not unless that was said.
+    pub async fn repair(self, actor: &Label, leave_out: bool) -> Result<Repair, Error> {
         self.store().ensure_trusted().await?;
         let (root, op_id) = (self.root(), self.rng.op_id());
         let found = self.find_repairs(op_id).await?;
         let mut repair = found.repair;
         if repair.documents.is_empty() {
             return Ok(repair);
+        }
+        if let Some(one) = repair.left_out.first().filter(|_| !leave_out) {
+            let said = format!(
+                "snapshot `{}` cannot be proven to come back: {}",
+                one.snapshot, one.why
+            );
+            let hint = "bring back what it lacks from a copy of the store first; or say --leave-out: a new index does not lead to such snapshots, and the next gc removes them";
+            let failure = Failure::of(ErrorKind::Limit, said);
+            return Err(failure.with_hint(hint).into());
         }
         let mut kept = Vec::new();
         if let Some(one) = &found.repo {
@@ -203,10 +227,15 @@ impl DirRepo<'_> {
             op_id,
         };
         let repo = finding.repo().await?;
+        let before = damage(finding.root.gc().await)?.ok().flatten();
         let stored = finding.root.chunks().await?.into_iter();
         let stored: HashSet<ChunkName> = stored.map(|(name, _)| name).collect();
         let newest = stored.iter().map(ChunkName::born).max();
         let (judged_by, gc) = finding.gc(newest.unwrap_or(GcEpoch::FIRST)).await?;
+        if before.is_some_and(|before| before.value != judged_by) {
+            // What was listed may have been deleted since.
+            return Err(overtaken(&finding.root.layout().gc()));
+        }
         let is_there = |name: &ChunkName| stored.contains(name) && !judged_by.condemns(name);
         let index = finding.index(&is_there).await?;
         Ok(DirRepair {
@@ -248,6 +277,9 @@ impl FindingRepairs<'_> {
             Err(why) => why,
         };
         let damaged = self.damaged(self.root.layout().repo_json(), &why).await?;
+        if let Ok(Some(_)) = damage(self.root.repo().await)? {
+            return Err(overtaken(damaged.key()));
+        }
         let with = RepoDocument::new(self.dirs.lineages.now(), self.op_id);
         Ok(Some(Replacement { damaged, with }))
     }
@@ -262,8 +294,11 @@ impl FindingRepairs<'_> {
             Ok(None) => String::new(),
             Err(why) => why,
         };
-        let rebuilt = GcState::rebuilt(newest, self.op_id);
+        let rebuilt = GcState::rebuilt(newest, self.dirs.lineages.now(), self.op_id);
         let damaged = self.damaged(self.root.layout().gc(), &why).await?;
+        if let Ok(Some(_)) = damage(self.root.gc().await)? {
+            return Err(overtaken(damaged.key()));
+        }
         let with = rebuilt.document();
         Ok((rebuilt, Some(Replacement { damaged, with })))
     }
@@ -290,9 +325,12 @@ impl FindingRepairs<'_> {
             Err(why) => (why, None),
         };
         let damaged = self.damaged(self.root.layout().index(), &why).await?;
-        let with = match with {
-            Some(with) => with,
-            None => self.rebuilt(is_there).await?,
+        // Whatever was found first: what is replaced is what was looked at last, and that must be damaged too.
+        let now = damage(self.root.index().await)?;
+        let with = match (with, now) {
+            (Some(with), Ok(Some(now))) if now.value.generation.next() == with.generation => with,
+            (None, Ok(None) | Err(_)) => self.rebuilt(is_there).await?,
+            _ => return Err(overtaken(damaged.key())),
         };
         let ids = with.snapshots.iter().map(|one| one.id.to_string());
         self.repair.snapshots = ids.collect();
@@ -340,7 +378,11 @@ impl FindingRepairs<'_> {
                 None => proven.push((manifest, digest)),
             }
         }
-        Ok(SnapshotIndex::rebuilt(proven, self.op_id))
+        Ok(SnapshotIndex::rebuilt(
+            proven,
+            self.dirs.lineages.now(),
+            self.op_id,
+        ))
     }
 }
 
@@ -391,6 +433,9 @@ impl Profiles<'_> {
             ),
             Err(why) => {
                 let damaged = DamagedDocument::look(&*self.bucket, pointer_key).await?;
+                if damage(self.lineages.pointer(lineage).await)?.is_ok() {
+                    return Err(overtaken(damaged.key()));
+                }
                 repair.add(&damaged, &why);
                 let newest = newest_of(&stored.snapshots);
                 if newest.is_none() && !stored.is_nothing() {
@@ -408,20 +453,15 @@ impl Profiles<'_> {
             }
         };
         if pointer.is_some() {
-            for one in &stored.snapshots {
-                match unusable(one) {
-                    Some(why) => repair.leave_out(&one.active.archive, why),
-                    None => repair.snapshots.push(one.active.archive.to_string()),
-                }
-            }
-            for (key, error) in &stored.unfit {
-                repair.leave_out(key, error_chain(error));
-            }
+            repair.tell_of(&stored);
         }
         let lock = match lock {
             Ok(_) => None,
             Err(why) => {
                 let damaged = DamagedDocument::look(&*self.bucket, layout::lock(lineage)).await?;
+                if damage(self.lineages.lock(lineage).await)?.is_ok() {
+                    return Err(overtaken(damaged.key()));
+                }
                 repair.add(&damaged, &why);
                 let with = Lock::made_anew(fence, op_id, self.lineages.now());
                 Some(Replacement { damaged, with })

@@ -94,6 +94,7 @@ impl DirRepo<'_> {
             &mut manifest.volume_manifests,
         );
         let lost = lost_databases(command, began, saved, &manifest, &gathered.damaged.paths())?;
+        manifest.is_held_back = !lost.is_empty() && !command.force;
         let manifest = self.settle(&gathered, manifest).await?;
         Ok(Ready {
             gathered,

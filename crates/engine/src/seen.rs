@@ -61,6 +61,11 @@ enum Sight {
 
 impl State {
     fn compared(self, seen: Option<&Seen>) -> Sight {
+        let is_pointer = self.repo == OpId::default();
+        if is_pointer && self.generation == Generation::default() && seen.is_some() {
+            // A pointer that is lost is found by what lies beside it; where nothing does, the store was made anew.
+            return Sight::Newer(self.remembered(Vec::new()));
+        }
         let Some(seen) = seen.filter(|seen| seen.repo == self.repo) else {
             // What nobody wrote yet is nothing to be remembered.
             if self.generation == Generation::default() {
@@ -135,7 +140,15 @@ impl Memory {
         match state.compared(seen.as_ref()) {
             Sight::Same => return None,
             Sight::Newer(_) => {
-                bridge::blocking(move || note(&path, state)).await;
+                bridge::blocking(move || {
+                    // Whoever noted another life meanwhile has seen a later one.
+                    let now = read(&path);
+                    let is_other = |now: &Seen| now.incarnation != state.incarnation;
+                    if now == seen || !now.as_ref().is_some_and(is_other) {
+                        note(&path, state);
+                    }
+                })
+                .await;
                 return None;
             }
             Sight::Earlier => {}
@@ -198,6 +211,33 @@ impl Engine {
             events.record(tenant, event).await;
         }
         Ok(was_seen)
+    }
+
+    /// Remembers an index that this host has just begun.
+    pub(crate) async fn note_begun(&self, root: &Root, repo: &RepoDocument, index: &SnapshotIndex) {
+        let Some(path) = self.seen_path(&root.layout().index()) else {
+            return;
+        };
+        let state = State {
+            repo: repo.op_id,
+            incarnation: index.incarnation,
+            generation: index.generation,
+        };
+        bridge::blocking(move || note(&path, state)).await;
+    }
+
+    /// Remembers that a refused owner wrote its fence into a pointer that went back: it is as far behind as it was.
+    pub(crate) async fn note_refused(&self, lineage: &Lineage) {
+        let Some(path) = self.seen_path(&layout::pointer(lineage)) else {
+            return;
+        };
+        bridge::blocking(move || {
+            if let Some(mut seen) = read(&path) {
+                seen.generation = seen.generation.next();
+                remember(&path, &seen);
+            }
+        })
+        .await;
     }
 
     /// Remembers an index that this host has just written.
@@ -324,6 +364,20 @@ mod tests {
         assert_eq!(state(1, 1, 31).compared(Some(&seen)), Sight::Earlier);
         let third = state(1, 3, 1).compared(Some(&seen));
         assert!(matches!(third, Sight::Newer(_)));
+    }
+
+    #[test]
+    fn a_pointer_that_is_not_there_begins_anew_and_one_that_went_back_does_not() {
+        let state = |generation| State {
+            repo: OpId::default(),
+            incarnation: Incarnation::default(),
+            generation: Generation(generation),
+        };
+        let seen = after(&[state(5)]);
+
+        assert_eq!(state(4).compared(Some(&seen)), Sight::Earlier);
+        let anew = state(0).compared(Some(&seen));
+        assert_eq!(anew, Sight::Newer(state(0).remembered(Vec::new())));
     }
 
     #[test]

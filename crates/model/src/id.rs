@@ -397,11 +397,11 @@ counter! {
     Generation
 }
 impl Generation {
-    /// Where a document goes on that was made anew, when at least `writes` were made to the one that is lost: so far away that none
-    /// of its generations is counted twice, and nobody takes a write that was applied for one that never happened.
+    /// Where a document goes on that is made anew `now`: so far away that no generation of the one that is lost is counted twice, not
+    /// even if that was made anew before, and nobody takes a write that was applied for one that never happened.
     #[must_use = "counters are values; this one is not changed in place"]
-    pub fn far_after(writes: u64) -> Self {
-        Self(writes.saturating_add(1 << 32))
+    pub fn far_ahead(now: Timestamp) -> Self {
+        Self(now.millis().saturating_mul(1 << 12))
     }
 }
 

@@ -314,7 +314,7 @@ fn read_hint(error: &ReadError) -> Option<String> {
         ),
         ReadError::Foreign(_) => Some("use a newer build of stasis; nothing was removed".to_owned()),
         error if error.is_of_another_build() => Some(
-            "use the version of Stasis that wrote it, or another store (--store); nothing was changed".to_owned(),
+            "nothing was overwritten; use the version of Stasis that wrote it, or another store (--store)".to_owned(),
         ),
         _ => Some("nothing was overwritten; `stasis repair SUBJECT` makes indexes and pointers anew from the snapshots".to_owned()),
     }

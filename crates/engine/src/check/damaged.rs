@@ -94,8 +94,8 @@ impl DirRepo<'_> {
 
     async fn damaged_here(self, ids: &[SnapshotId]) -> Result<RepoLetGo, Error> {
         let root = self.root();
-        self.settings(&root).await?;
-        let index = self.index(&root).await?;
+        let repo = self.settings(&root).await?;
+        let index = self.believed_index(&root, &repo).await?;
         let mut plan = RepoLetGo::nothing();
         for id in ids {
             let proof = self.proof(&root, &index, id).await?;
@@ -141,8 +141,8 @@ impl DirRepo<'_> {
     /// What letting go of a whole name means. Nothing is changed.
     pub async fn plan_retire(self, name: &SubjectName) -> Result<RepoLetGo, Error> {
         let root = self.root_of(name);
-        self.settings(&root).await?;
-        let index = self.index(&root).await?;
+        let repo = self.settings(&root).await?;
+        let index = self.believed_index(&root, &repo).await?;
         let mut plan = RepoLetGo::nothing();
         for one in &index.snapshots {
             if one.pinned {

@@ -149,7 +149,7 @@ impl Lock {
         };
         Self {
             write_id,
-            generation: Generation::far_after(fence.epoch.0),
+            generation: Generation::far_ahead(now),
             state: LockState::Forced,
             reason: "it was damaged, and made anew"
                 .parse()

@@ -169,7 +169,7 @@ impl Pointer {
     #[must_use = "a rebuilt pointer is not in place yet"]
     pub fn rebuilt(to: Option<Active>, epoch: Epoch, op_id: OpId, now: Timestamp) -> Self {
         let mut lost = Self::empty();
-        lost.generation = Generation::far_after(epoch.0);
+        lost.generation = Generation::far_ahead(now);
         let about = to.as_ref().map(|to| to.archive);
         let mut next = lost.successor(op_id, PointerAct::Repair, about, now);
         next.fence = Fence {

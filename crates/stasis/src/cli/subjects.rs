@@ -85,6 +85,7 @@ impl LinkArgs {
 
 /// `stasis repair`
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub(super) struct RepairArgs {
     /// A directory, `dir:NAME`, or `profile:TENANT/PROFILE@MAJOR`
     #[arg(required_unless_present = "all")]
@@ -92,6 +93,9 @@ pub(super) struct RepairArgs {
     /// Really do it; without, it only says what would be done
     #[arg(long, conflicts_with = "accept_rollback")]
     confirm: bool,
+    /// Leave out snapshots that cannot be proven to come back; the next gc removes them
+    #[arg(long, requires = "confirm")]
+    leave_out: bool,
     /// Go on from a store that went back to an earlier state, as one does that was restored from a backup
     #[arg(long)]
     accept_rollback: bool,
@@ -127,7 +131,7 @@ impl RepairArgs {
             return Ok(Exit::Done);
         }
         let repair = match (&repaired, self.confirm) {
-            (Repaired::Directory(project), true) => project.repair(&actor).await?,
+            (Repaired::Directory(project), true) => project.repair(&actor, self.leave_out).await?,
             (Repaired::Directory(project), false) => project.plan_repair().await?,
             (Repaired::Profile(engine, lineage), true) => {
                 engine.profiles().repair(lineage, &actor).await?

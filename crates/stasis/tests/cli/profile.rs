@@ -758,7 +758,6 @@ fn a_first_owner_that_died_before_its_pointer_leaves_a_profile_that_can_begin() 
     assert!(!token.is_empty());
     // What the death between the two writes of owning leaves: the lock, and nothing else.
     fs::remove_file(object(&session, "latest.json")).unwrap();
-    fs::remove_dir_all(session.home().join("state/stasis/seen")).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1200));
 
     let loaded = load(&session, 0, &session.home().join("there"), &[]);

@@ -62,7 +62,7 @@ impl Stage {
         let new = show(&source);
         copy(
             stage.session.home(),
-            &["data", "cache", "place"],
+            &["data", "cache", "state", "place"],
             "",
             "kept-",
         );
@@ -109,7 +109,7 @@ impl crash_points::Stage for Stage {
     fn reset(&self) {
         copy(
             self.session.home(),
-            &["data", "cache", "place"],
+            &["data", "cache", "state", "place"],
             "kept-",
             "",
         );

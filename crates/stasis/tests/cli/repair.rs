@@ -135,8 +135,11 @@ fn what_a_new_index_cannot_prove_it_does_not_lead_to() {
         cut(&manifests.remove(0));
         fs::remove_file(stored.root().join("index.json")).unwrap();
 
-        let repaired = json_of(&repair(&stored, &["--confirm"]));
+        let refused = repair(&stored, &["--confirm"]);
+        let repaired = json_of(&repair(&stored, &["--confirm", "--leave-out"]));
 
+        assert_eq!(refused.code, 11, "{}", refused.out);
+        assert!(refused.out.contains("--leave-out"), "{}", refused.out);
         assert_eq!(repaired["snapshots"], json!([first]), "{repaired}");
         assert_eq!(repaired["left_out"][0]["snapshot"], json!(second));
         assert_eq!(log(&stored), [first]);
@@ -156,8 +159,10 @@ fn a_lost_chunk_keeps_its_snapshot_out_of_a_new_index() {
     fs::remove_file(new).unwrap();
     flip_first(&stored.root().join("index.json"));
 
-    let repaired = json_of(&repair(&stored, &["--confirm"]));
+    let refused = repair(&stored, &["--confirm"]);
+    let repaired = json_of(&repair(&stored, &["--confirm", "--leave-out"]));
 
+    assert_eq!(refused.code, 11, "{}", refused.out);
     assert_eq!(repaired["snapshots"], json!([first]), "{repaired}");
     assert_eq!(repaired["left_out"][0]["snapshot"], json!(second));
 }

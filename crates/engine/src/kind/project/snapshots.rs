@@ -190,10 +190,10 @@ impl Project {
     }
 
     /// Makes its documents anew that are damaged or lost.
-    pub async fn repair(&self, actor: &Label) -> Result<Repair, Error> {
+    pub async fn repair(&self, actor: &Label, leave_out: bool) -> Result<Repair, Error> {
         let host = self.engine.local_dirs.state.as_deref();
         self.home.ensure_known(host).await?;
-        self.engine.dirs().repair(actor).await
+        self.engine.dirs().repair(actor, leave_out).await
     }
 
     /// Believes its index again, although this host has seen a later one.

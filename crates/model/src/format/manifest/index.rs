@@ -252,7 +252,11 @@ impl SnapshotIndex {
     /// leads to them. They are in the order in which their saves began. `latest` is what the last of them says: itself if a
     /// user asked for it, else what it derives from. What only the lost index knew is gone: pins, later labels, tombstones.
     #[must_use = "a rebuilt index is not in place yet"]
-    pub fn rebuilt(mut manifests: Vec<(SnapshotManifest, ManifestDigest)>, op_id: OpId) -> Self {
+    pub fn rebuilt(
+        mut manifests: Vec<(SnapshotManifest, ManifestDigest)>,
+        now: Timestamp,
+        op_id: OpId,
+    ) -> Self {
         manifests.sort_by_key(|(one, _)| (one.lease_epoch, one.timestamp_ms));
         let rows = manifests
             .iter()
@@ -264,7 +268,7 @@ impl SnapshotIndex {
         };
         let last = manifests.last().map(|(last, _)| last);
         let says = last.and_then(|last| {
-            if last.reason.is_explicit() && !last.is_part {
+            if last.reason.is_explicit() && !last.is_part && !last.is_held_back {
                 Some(last.snapshot_id.clone())
             } else {
                 last.parent_snapshot_id.clone()
@@ -272,9 +276,8 @@ impl SnapshotIndex {
         });
         index.active = says.filter(|id| index.find(id).is_some());
         index.active = index.active_without(&[]);
-        // Every publish counted as a write, and raised the fence.
         let epoch = last_lease.unwrap_or_default().next();
-        index.generation = Generation::far_after(epoch.0);
+        index.generation = Generation::far_ahead(now);
         index.fence = SubjectFence { epoch, op_id };
         index.raise_fence(op_id);
         index.begun(op_id)

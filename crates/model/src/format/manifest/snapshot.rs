@@ -54,6 +54,9 @@ pub struct SnapshotManifest {
     /// captured before a restore. It is something to go back to, and never what `latest` means.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_part: bool,
+    /// Whether it was stored and is not what `latest` means, because databases are missing from it that the one before has.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_held_back: bool,
     /// The version of the application that wrote the state, where it was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_version: Option<Label>,
@@ -203,6 +206,7 @@ impl SnapshotManifest {
             excludes: Vec::new(),
             ignores: Vec::new(),
             is_part: false,
+            is_held_back: false,
             app_version: None,
             volume_manifests: BTreeMap::new(),
             databases: BTreeMap::new(),

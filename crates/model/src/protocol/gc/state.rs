@@ -10,6 +10,7 @@ use crate::digest::{ChunkDigest, CondemnedDigest};
 use crate::format::document::Document;
 use crate::id::{Generation, OpId};
 use crate::invalid::Invalid;
+use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -72,12 +73,13 @@ impl GcState {
     /// Its epoch is far ahead of the lost one, whatever that was: a save that knew the lost one finds that epochs went by, and asks
     /// donors for every name; a round that knew it loses its swap, and had found what it deletes unnamed.
     #[must_use = "a rebuilt document is not in place yet"]
-    pub fn rebuilt(newest: GcEpoch, op_id: OpId) -> Self {
-        let number = newest.number().saturating_add(1 << 20);
+    pub fn rebuilt(newest: GcEpoch, now: Timestamp, op_id: OpId) -> Self {
+        let minutes = u32::try_from(now.millis() / 60_000).unwrap_or(u32::MAX);
+        let number = newest.number().saturating_add(1 << 20).max(minutes);
         Self {
             epoch: GcEpoch::from_number(number),
             op_id,
-            generation: Generation::far_after(u64::from(number)),
+            generation: Generation::far_ahead(now),
             ..Self::empty()
         }
     }

@@ -400,7 +400,7 @@ fn manifest(id: &str, lease: u64, reason: SaveReason, parent: Option<&str>) -> S
 fn rebuilt(manifests: Vec<SnapshotManifest>) -> SnapshotIndex {
     let digest = ManifestDigest::of(b"metadata");
     let manifests = manifests.into_iter().map(|one| (one, digest)).collect();
-    SnapshotIndex::rebuilt(manifests, op(50))
+    SnapshotIndex::rebuilt(manifests, Timestamp::from_millis(1 << 40), op(50))
 }
 
 #[test]
@@ -443,9 +443,12 @@ fn after_a_restore_a_rebuilt_index_says_latest_of_what_the_last_save_derives_fro
     let lost = with(manifest("auto", 4, SaveReason::Autosave, Some("gone")));
     let mut part = manifest("part", 4, SaveReason::Manual, Some("one"));
     part.is_part = true;
+    let mut held_back = manifest("held-back", 4, SaveReason::Manual, Some("one"));
+    held_back.is_held_back = true;
 
     assert_eq!(chosen, "one");
     assert_eq!(lost, "two", "the newest that a user asked for");
     assert_eq!(with(part), "one");
+    assert_eq!(with(held_back), "one");
     assert!(rebuilt(Vec::new()).is_alive());
 }
