@@ -224,9 +224,10 @@ fn a_lease_that_was_taken_away_unnoticed_is_still_a_lost_lease() {
 fn a_short_lease_is_renewed_often_enough_without_being_told() {
     let session = Session::new();
 
-    let held = session.run(&["lease", "hold", ALICE, "--ttl", "900ms", "--", "sleep", "2"]);
+    // Shorter than the command, and longer than a busy disk takes for a renewal.
+    let held = session.run(&["lease", "hold", ALICE, "--ttl", "4s", "--", "sleep", "5"]);
     let slow = session.run(&[
-        "lease", "hold", ALICE, "--ttl", "2s", "--renew", "1500ms", "--", "true",
+        "lease", "hold", ALICE, "--ttl", "4s", "--renew", "3s", "--", "true",
     ]);
 
     assert_eq!(held.code, 0, "{}", held.err);
