@@ -82,12 +82,12 @@ pub struct FileContent {
     pub digest: FileDigest,
     /// Where it lies, in order.
     pub extents: Vec<Extent>,
-    /// The fingerprints of its pieces, for a file that may be compared piece by piece.
-    pub pieces: Option<Slice>,
+    /// The fingerprints of its blocks, for a file that may be compared block by block: their layout, then their tables.
+    pub pieces: Vec<Slice>,
 }
 
 impl FileContent {
-    /// All slices, that of the fingerprints last.
+    /// All slices, those of the fingerprints last.
     pub fn slices(&self) -> impl Iterator<Item = &Slice> {
         let stored = self.extents.iter().filter_map(|extent| match extent {
             Extent::Stored(slice) => Some(slice),
@@ -96,14 +96,39 @@ impl FileContent {
         stored.chain(&self.pieces)
     }
 
+    /// Its extents, to be looked up by where they lie in the file.
+    pub fn stretches(&self) -> Stretches<'_> {
+        let starts = self.extents.iter().scan(0, |at, extent| {
+            let start = *at;
+            *at += extent.length();
+            Some(start)
+        });
+        Stretches {
+            extents: &self.extents,
+            starts: starts.collect(),
+        }
+    }
+}
+
+/// The extents of a file with the places where they begin.
+#[derive(Clone, Debug)]
+pub struct Stretches<'c> {
+    extents: &'c [Extent],
+    starts: Vec<u64>,
+}
+
+impl Stretches<'_> {
     /// The extents of a stretch of the file; beyond its end there is nothing.
-    pub fn stretch(&self, from: u64, length: u64) -> Vec<Extent> {
-        let (mut at, until) = (0, from.saturating_add(length));
+    pub fn get(&self, from: u64, length: u64) -> Vec<Extent> {
+        let until = from.saturating_add(length);
+        let first = self.starts.partition_point(|start| *start <= from);
+        let first = first.saturating_sub(1);
         let mut stretch = Vec::new();
-        for extent in &self.extents {
-            let (start, end) = (at, at + extent.length());
-            at = end;
-            let (from, until) = (start.max(from), end.min(until));
+        for (extent, start) in self.extents[first..].iter().zip(&self.starts[first..]) {
+            let (from, until) = (from.max(*start), until.min(start + extent.length()));
+            if *start >= until {
+                break;
+            }
             if from >= until {
                 continue;
             }

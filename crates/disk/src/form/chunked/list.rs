@@ -21,6 +21,9 @@ use std::rc::Rc;
 /// How many chunks of lists are kept unpacked while a list is read.
 const UNPACKED: usize = 16;
 
+/// A list whose files lie in more places than this is stored in chunks, however few entries it has.
+const INLINE_EXTENTS: usize = 4 * INLINE_LIMIT;
+
 /// Gathers pieces of bytes into bundles; where each lies is known when its bundle is full.
 #[derive(Debug, Default)]
 pub(super) struct Bundler {
@@ -111,6 +114,7 @@ pub(super) struct ListWriter<'s, 'k> {
     known: &'k dyn Fn(&ChunkDigest) -> Option<ChunkName>,
     parent: HashMap<[u8; 16], SectionPlace>,
     inline: Option<Vec<ListRow>>,
+    extents: usize,
     section: SectionWriter,
     sections: Vec<Section>,
     bundler: Bundler,
@@ -139,6 +143,7 @@ impl<'s, 'k> ListWriter<'s, 'k> {
             known,
             parent: parent.collect(),
             inline: Some(Vec::new()),
+            extents: 0,
             section: SectionWriter::default(),
             sections: Vec::new(),
             bundler: Bundler::default(),
@@ -150,9 +155,10 @@ impl<'s, 'k> ListWriter<'s, 'k> {
         if let Some(content) = &row.content {
             self.names
                 .extend(content.slices().map(|slice| slice.chunk.name));
+            self.extents += content.extents.len();
         }
         match &mut self.inline {
-            Some(rows) if rows.len() < INLINE_LIMIT => {
+            Some(rows) if rows.len() < INLINE_LIMIT && self.extents <= INLINE_EXTENTS => {
                 rows.push(row);
                 Ok(())
             }

@@ -22,7 +22,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-const MAGIC: &[u8; 8] = b"STCACHE2";
+const MAGIC: &[u8; 8] = b"STCACHE3";
 /// More than any block has.
 const LONGEST: u32 = 64 << 20;
 const STAT: usize = 32;

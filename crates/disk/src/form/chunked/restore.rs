@@ -136,7 +136,7 @@ fn announce(
     let no_content = || FileContent {
         digest: stasis_model::digest::FileDigest::of(b""),
         extents: Vec::new(),
-        pieces: None,
+        pieces: Vec::new(),
     };
     match &entry.kind {
         EntryKind::HardLink { to } if let Some(file) = borrowed.get(to) => {

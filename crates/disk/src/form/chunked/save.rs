@@ -15,6 +15,7 @@ mod database;
 mod large;
 mod large_file;
 mod large_read;
+mod new_blocks;
 mod plan;
 mod rewrite;
 mod small;
@@ -38,6 +39,8 @@ use stasis_model::format::manifest::{FileList, Totals};
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::{ChunkName, Names};
 use stasis_model::time::Timestamp;
+use stasis_model::tree::blocks::RECORD;
+use stasis_model::tree::blocks::layout::TABLE_RECORDS;
 use stasis_model::tree::canonical::TreeHasher;
 use stasis_model::tree::chunking::Chunker;
 use stasis_model::tree::list::{FileContent, ListRoot, ListRow};
@@ -429,15 +432,21 @@ fn store_fingerprints(
     let mut numbers = Vec::new();
     for (at, file) in plan.files.iter().enumerate() {
         if let Some(FileState::Done(done)) = file.get()
-            && let Some(table) = done.fingerprints()
+            && let Some(blocks) = done.blocks()
         {
-            numbers.push((at, bundler.add(table, encoder, &known)?));
+            let layout = bundler.add(&blocks.layout.to_bytes(), encoder, &known)?;
+            let tables = blocks.records.chunks(TABLE_RECORDS * RECORD);
+            let count = tables.len();
+            for table in tables {
+                bundler.add(table, encoder, &known)?;
+            }
+            numbers.push((at, layout, count));
         }
     }
     let slices = bundler.finish(encoder, &known)?;
-    for (at, number) in numbers {
+    for (at, layout, count) in numbers {
         if let Some(FileState::Done(done)) = plan.files[at].get_mut() {
-            done.place_fingerprints(slices[number]);
+            done.place_fingerprints(slices[layout], &slices[layout + 1..=layout + count]);
         }
     }
     report.bytes_stored += bundler.stored_bytes;

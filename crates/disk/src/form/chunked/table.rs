@@ -70,8 +70,14 @@ impl ChunkTable {
             StoredContent::One { chunk, .. } if size > 0 => add(*chunk, size),
             StoredContent::One { .. } => {}
             StoredContent::Many(content) => {
-                for slice in content.slices() {
-                    add(self.number(slice.chunk), slice.length.into());
+                for extent in &content.extents {
+                    if let Extent::Stored(slice) = extent {
+                        add(self.number(slice.chunk), slice.length.into());
+                    }
+                }
+                // Fingerprints stay where they are, however little of their chunk is used.
+                for slice in &content.pieces {
+                    add(self.number(slice.chunk), slice.chunk.plain_len.into());
                 }
             }
         }
@@ -98,13 +104,13 @@ impl ChunkTable {
             extents,
             pieces,
         } = &content;
-        match (&extents[..], pieces) {
-            ([], None) => StoredContent::One {
+        match (&extents[..], &pieces[..]) {
+            ([], []) => StoredContent::One {
                 digest: *digest,
                 chunk: 0,
                 offset: 0,
             },
-            ([Extent::Stored(slice)], None) => StoredContent::One {
+            ([Extent::Stored(slice)], []) => StoredContent::One {
                 digest: *digest,
                 chunk: self.number(slice.chunk),
                 offset: slice.offset,
@@ -125,7 +131,7 @@ impl ChunkTable {
             StoredContent::One { digest, .. } if size == 0 => FileContent {
                 digest: *digest,
                 extents: Vec::new(),
-                pieces: None,
+                pieces: Vec::new(),
             },
             StoredContent::One {
                 digest,
@@ -138,7 +144,7 @@ impl ChunkTable {
                     offset: *offset,
                     length: u32::try_from(size).expect("one slice is shorter than a chunk"),
                 })],
-                pieces: None,
+                pieces: Vec::new(),
             },
         }
     }

@@ -3,6 +3,8 @@
     reason = "tests make and change the trees that are saved"
 )]
 
+mod edits;
+
 use super::list::ListReader;
 use super::list_cache::ListCacheKey;
 use super::restore::{RestoreParts, restore};

@@ -110,8 +110,8 @@ struct InlineContent {
     blake3: FileDigest,
     /// In order; a stretch without a chunk is a hole.
     chunks: Vec<InlineExtent>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pieces: Option<InlineExtent>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pieces: Vec<InlineExtent>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -180,7 +180,7 @@ impl From<&ListRow> for InlineEntry {
             size: content.extents.iter().map(Extent::length).sum(),
             blake3: content.digest,
             chunks: content.extents.iter().map(InlineExtent::from).collect(),
-            pieces: content.pieces.as_ref().map(InlineExtent::from),
+            pieces: content.pieces.iter().map(InlineExtent::from).collect(),
         });
         let Metadata {
             mode,
@@ -249,11 +249,11 @@ impl InlineEntry {
 
 impl InlineContent {
     fn content(&self) -> Result<FileContent, Invalid> {
-        let pieces = match self.pieces.as_ref().map(InlineExtent::extent).transpose()? {
-            Some(Extent::Hole(_)) => return Err(two_kinds()),
-            Some(Extent::Stored(slice)) => Some(slice),
-            None => None,
+        let slice = |extent: &InlineExtent| match extent.extent()? {
+            Extent::Hole(_) => Err(two_kinds()),
+            Extent::Stored(slice) => Ok(slice),
         };
+        let pieces = self.pieces.iter().map(slice).collect::<Result<_, _>>()?;
         Ok(FileContent {
             digest: self.blake3,
             extents: self

@@ -6,6 +6,7 @@ use super::wire::{
 use super::{Extent, FILE_MAX, FileContent, ListRow, Slice, StoredChunk};
 use crate::digest::FileDigest;
 use crate::invalid::{Invalid, InvalidPart};
+use crate::tree::blocks::layout::MOST_TABLES;
 use crate::tree::{Attribute, Entry, EntryKind, EntryPath, FileTime, Metadata, acl};
 use std::collections::HashMap;
 
@@ -92,7 +93,7 @@ impl SectionWriter {
         let has_pieces = row
             .content
             .as_ref()
-            .is_some_and(|content| content.pieces.is_some());
+            .is_some_and(|content| !content.pieces.is_empty());
         let kind = match kind {
             EntryKind::File { .. } => FILE,
             EntryKind::Directory => DIRECTORY,
@@ -153,8 +154,11 @@ impl SectionWriter {
                 Extent::Stored(slice) => self.slice(slice),
             }
         }
-        if let Some(slice) = &content.pieces {
-            self.slice(slice);
+        if !content.pieces.is_empty() {
+            put_number(&mut self.bytes, content.pieces.len() as u64);
+            for slice in &content.pieces {
+                self.slice(slice);
+            }
         }
     }
 
@@ -339,16 +343,31 @@ impl SectionRows<'_> {
             return Err(bad_number("a size that its extents do not have"));
         }
         let pieces = if has_pieces {
-            let place = self.reader.number()?;
-            Some(self.slice(place)?)
+            self.pieces()?
         } else {
-            None
+            Vec::new()
         };
         Ok(FileContent {
             digest,
             extents,
             pieces,
         })
+    }
+
+    fn pieces(&mut self) -> Result<Vec<Slice>, Invalid> {
+        let count = self.reader.count(3)?;
+        if count == 0 {
+            return Err(bad_number("fingerprints that lie nowhere"));
+        }
+        // Whoever compares the file has all of them in memory.
+        if count > 1 + MOST_TABLES {
+            return Err(bad_number("fingerprints in too many tables"));
+        }
+        let slice = |_| {
+            let place = self.reader.number()?;
+            self.slice(place)
+        };
+        (0..count).map(slice).collect()
     }
 
     fn slice(&mut self, place: u64) -> Result<Slice, Invalid> {

@@ -28,13 +28,16 @@ fn content() -> impl Strategy<Value = FileContent> {
         (1_u64..1 << 40).prop_map(Extent::Hole)
     ];
     let extents = prop::collection::vec(extent, 0..4);
-    (any::<[u8; 32]>(), extents, prop::option::of(slice())).prop_map(|(digest, extents, pieces)| {
-        FileContent {
+    (
+        any::<[u8; 32]>(),
+        extents,
+        prop::collection::vec(slice(), 0..3),
+    )
+        .prop_map(|(digest, extents, pieces)| FileContent {
             digest: FileDigest::from_document(digest),
             extents,
             pieces,
-        }
-    })
+        })
 }
 
 fn path() -> impl Strategy<Value = EntryPath> {
@@ -150,14 +153,15 @@ proptest! {
 
     #[test]
     fn a_stretch_of_a_file_is_what_lies_there(content in content(), from in 0_u64..1 << 21, length in 0_u64..1 << 21) {
-        let stretch = content.stretch(from, length);
+        let stretches = content.stretches();
+        let stretch = stretches.get(from, length);
 
         let size: u64 = content.extents.iter().map(Extent::length).sum();
         let expected = size.min(from + length).saturating_sub(from);
         prop_assert_eq!(stretch.iter().map(Extent::length).sum::<u64>(), expected);
         let (mut pieces, mut at) = (Vec::new(), 0);
         while at < size {
-            for extent in content.stretch(at, 100_000) {
+            for extent in stretches.get(at, 100_000) {
                 append(&mut pieces, extent);
             }
             at += 100_000;
@@ -254,7 +258,7 @@ fn the_bytes_of_a_section_are_part_of_the_format() {
             offset: 3,
             length: 7,
         })],
-        pieces: None,
+        pieces: Vec::new(),
     });
 
     let bytes = written(&[plain("a"), file]);

@@ -9,9 +9,6 @@ use stasis_model::tree::chunking::PIECES_CUT;
 use stasis_model::tree::list::Extent;
 use std::sync::Arc;
 
-/// So many bytes of data must stand behind each byte of fingerprints.
-const WORTH: u64 = 64;
-
 /// A stretch of data that is being cut.
 struct CutStretch {
     buffer: Vec<u8>,
@@ -29,7 +26,7 @@ impl<'a> LargeRead<'_, 'a> {
     ) -> Result<CutFile, ChunkError> {
         let of = Arc::new(LargeFile::default());
         let (mut stream, mut parts) = (PieceStream::new(), Vec::new());
-        let (mut at, end, mut data_bytes) = (0, self.opened.seen.size, 0);
+        let (mut at, end) = (0, self.opened.seen.size);
         while at < end {
             let data = self.next_data(at, end)?.unwrap_or(end..end);
             if data.start > at {
@@ -55,18 +52,15 @@ impl<'a> LargeRead<'_, 'a> {
                 self.pool.offer(Offered { bytes, number, of }, tools)?;
             }
             at = data.end;
-            data_bytes += data.end - data.start;
             if stretch.at < stretch.end {
                 break; // the file ends before it should: it changed
             }
         }
-        let (size, digest, fingerprints) = stream.finish();
-        // Those of a file that is nearly all holes would be larger than what is in it, and to read it again costs little.
-        let is_worth = |table: &Vec<u8>| table.len() as u64 * WORTH <= data_bytes;
+        let (size, digest, blocks) = stream.finish();
         Ok(CutFile {
             size,
             digest,
-            fingerprints: fingerprints.filter(is_worth),
+            blocks,
             parts,
             of,
         })

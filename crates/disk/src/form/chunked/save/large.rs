@@ -1,14 +1,17 @@
-//! Large files: cut by content, or compared with what they were piece by piece.
+//! Large files: cut by content, or compared with what they were block by block.
 
-use super::compare::{ComparedFile, PreviousBlocks};
 use super::large_file::CutFile;
 use super::large_read::LargeRead;
 use super::plan::{Rare, ReadFile};
 use super::workers::{ATTEMPTS, SaveWorkers, Tools};
 use crate::form::chunked::databases::HEADER;
 use crate::form::chunked::table::StoredContent;
-use crate::form::chunked::{ChunkError, cut_out, fetch};
+use crate::form::chunked::{ChunkError, ChunkSource, cut_out, fetch};
 use crate::tree::walk::WalkSkip;
+use stasis_model::protocol::gc::ChunkName;
+use stasis_model::tree::blocks::index::BlockIndex;
+use stasis_model::tree::blocks::layout::BlockLayout;
+use stasis_model::tree::list::Slice;
 
 impl<'a> SaveWorkers<'a> {
     /// Reads a large file and stores what is new of it.
@@ -28,9 +31,7 @@ impl<'a> SaveWorkers<'a> {
             if self.is_database(&start[..read], tools) {
                 return self.put_aside(job, reading.opened);
             }
-            let Some(taken) = reading.take(&start[..read], tools)? else {
-                continue;
-            };
+            let taken = reading.take(&start[..read], tools)?;
             let is_steady = reading.is_steady() && taken.size == reading.opened.seen.size;
             if is_steady || attempt == ATTEMPTS {
                 if !is_steady {
@@ -44,36 +45,23 @@ impl<'a> SaveWorkers<'a> {
 }
 
 impl<'a> LargeRead<'_, 'a> {
-    /// Reads the file; `None` when it changed between being compared and being read.
-    fn take(&self, start: &[u8], tools: &mut Tools<'a>) -> Result<Option<CutFile>, ChunkError> {
-        let is_sqlite = start == HEADER;
+    /// Reads the file, comparing it with what it was if that is known.
+    fn take(&self, start: &[u8], tools: &mut Tools<'a>) -> Result<CutFile, ChunkError> {
         if let Some(before) = &self.job.previous
             && let StoredContent::Many(content) = &before.content
-            && let Some(fingerprints) = &content.pieces
-            && (is_sqlite || before.size == self.opened.seen.size)
+            && !content.pieces.is_empty()
         {
-            let old = fetch(self.pool.parts.source, &fingerprints.chunk.name);
-            let old = old.and_then(|chunk| cut_out(&chunk, fingerprints).map(<[u8]>::to_vec));
-            let compared = match old {
-                Ok(old) => {
-                    let was = PreviousBlocks {
-                        content,
-                        size: before.size,
-                        fingerprints: &old,
-                    };
-                    self.compare(&was, tools)?
+            match indexed(self.pool.parts.source, &content.pieces) {
+                Ok(index) => {
+                    let was = self.previous_blocks(content, index)?;
+                    return self.compare(&was, tools);
                 }
                 Err(error @ ChunkError::Moving { .. }) => return Err(error),
                 // Without the fingerprints there is nothing to compare with.
-                Err(_) => ComparedFile::TooDifferent,
-            };
-            match compared {
-                ComparedFile::Taken(taken) => return Ok(Some(taken)),
-                ComparedFile::Moved => return Ok(None),
-                ComparedFile::TooDifferent => {}
+                Err(_) => {}
             }
         }
-        self.cut(is_sqlite, tools).map(Some)
+        self.cut(start == HEADER, tools)
     }
 
     fn settle(self, taken: CutFile, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
@@ -94,11 +82,33 @@ impl<'a> LargeRead<'_, 'a> {
         let rare = Rare {
             attributes,
             fresh,
-            fingerprints: taken.fingerprints.filter(|_| is_new),
+            blocks: taken.blocks.filter(|_| is_new),
             database,
         };
         let done = ReadFile::new(content, rare);
         pool.done(job, done, is_new);
         Ok(())
     }
+}
+
+/// Fetches the fingerprints of a file as it was: their layout, and the tables it speaks of.
+fn indexed(source: &dyn ChunkSource, pieces: &[Slice]) -> Result<BlockIndex, ChunkError> {
+    let mut fetched: Option<(ChunkName, Vec<u8>)> = None;
+    let mut parts: Vec<Vec<u8>> = Vec::new();
+    for slice in pieces {
+        // They mostly lie side by side.
+        let chunk = match fetched.take() {
+            Some((name, chunk)) if name == slice.chunk.name => chunk,
+            _ => fetch(source, &slice.chunk.name)?,
+        };
+        parts.push(cut_out(&chunk, slice)?.to_vec());
+        fetched = Some((slice.chunk.name, chunk));
+    }
+    let tables: Vec<&[u8]> = parts.iter().skip(1).map(Vec::as_slice).collect();
+    let layout = BlockLayout::from_bytes(parts.first().map_or(&[][..], Vec::as_slice));
+    let index = layout.and_then(|layout| BlockIndex::new(layout, &tables));
+    index.map_err(|source| ChunkError::Damaged {
+        name: pieces[0].chunk.name,
+        source,
+    })
 }

@@ -1,5 +1,6 @@
 //! A large file on its way into chunks, which several workers encode.
 
+use super::new_blocks::NewBlocks;
 use crate::worker_pool::lock;
 use stasis_model::digest::FileDigest;
 use stasis_model::tree::list::{Extent, FileContent, Slice, StoredChunk, append};
@@ -46,11 +47,24 @@ pub(super) enum Part {
     },
 }
 
+/// Appends an extent that lies where it lay; one that continues the last part is joined with it.
+pub(super) fn append_ready(parts: &mut Vec<Part>, extent: Extent) {
+    if let Some(Part::Ready(last)) = parts.last_mut() {
+        let mut joined = vec![*last];
+        append(&mut joined, extent);
+        if let [one] = joined[..] {
+            *last = one;
+            return;
+        }
+    }
+    parts.push(Part::Ready(extent));
+}
+
 /// A file that was read.
 pub(super) struct CutFile {
     pub(super) size: u64,
     pub(super) digest: FileDigest,
-    pub(super) fingerprints: Option<Vec<u8>>,
+    pub(super) blocks: Option<NewBlocks>,
     pub(super) parts: Vec<Part>,
     pub(super) of: Arc<LargeFile>,
 }
@@ -77,7 +91,7 @@ impl CutFile {
         Some(FileContent {
             digest: self.digest,
             extents,
-            pieces: None,
+            pieces: Vec::new(),
         })
     }
 }

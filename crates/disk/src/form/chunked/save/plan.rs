@@ -1,5 +1,6 @@
 //! Which files keep their content, and which are read.
 
+use super::new_blocks::NewBlocks;
 use crate::form::chunked::ChunkError;
 use crate::form::chunked::databases::{holds_changes, owner_name, set_owner_name};
 use crate::form::chunked::list::ListReader;
@@ -56,7 +57,7 @@ pub(super) struct Rare {
     /// What it was when it was read, if it was not what the scan saw.
     pub(super) fresh: Option<Seen>,
     /// Fingerprints that are not stored yet.
-    pub(super) fingerprints: Option<Vec<u8>>,
+    pub(super) blocks: Option<NewBlocks>,
     /// How it is stored, if it is a database.
     pub(super) database: Option<StoredAs>,
 }
@@ -65,7 +66,7 @@ impl ReadFile {
     pub(super) fn new(content: StoredContent, rare: Rare) -> Self {
         let has_any = !rare.attributes.is_empty()
             || rare.fresh.is_some()
-            || rare.fingerprints.is_some()
+            || rare.blocks.is_some()
             || rare.database.is_some();
         let rare = has_any.then(|| Box::new(rare));
         Self { content, rare }
@@ -83,16 +84,17 @@ impl ReadFile {
         self.rare.as_ref()?.database
     }
 
-    pub(super) fn fingerprints(&self) -> Option<&[u8]> {
-        self.rare.as_ref()?.fingerprints.as_deref()
+    pub(super) fn blocks(&self) -> Option<&NewBlocks> {
+        self.rare.as_ref()?.blocks.as_ref()
     }
 
-    pub(super) fn place_fingerprints(&mut self, slice: Slice) {
-        if let Some(rare) = &mut self.rare {
-            rare.fingerprints = None;
-        }
-        if let StoredContent::Many(content) = &mut self.content {
-            content.pieces = Some(slice);
+    /// Says where the fingerprints lie: their layout, and the tables that were not stored before.
+    pub(super) fn place_fingerprints(&mut self, layout: Slice, tables: &[Slice]) {
+        let blocks = self.rare.as_mut().and_then(|rare| rare.blocks.take());
+        if let StoredContent::Many(content) = &mut self.content
+            && let Some(blocks) = blocks
+        {
+            content.pieces = [&[layout], &blocks.kept[..], tables].concat();
         }
     }
 }
@@ -127,6 +129,16 @@ pub(super) struct Companion {
 pub(super) struct Before {
     pub(super) content: StoredContent,
     pub(super) size: u64,
+}
+
+impl Before {
+    /// Whether the file is compared with it block by block, so that most of it may stay even if its length changed.
+    fn is_compared(&self) -> bool {
+        match &self.content {
+            StoredContent::One { .. } => false,
+            StoredContent::Many(content) => !content.pieces.is_empty(),
+        }
+    }
 }
 
 /// What is to be done.
@@ -427,7 +439,7 @@ impl SavePlan {
             _ if self.leaves_nothing() => false,
             StoredContent::One { chunk, .. } => self.is_left(*chunk),
             StoredContent::Many(content)
-                if content.pieces.is_some_and(|slice| self.is_lost(&slice)) =>
+                if content.pieces.iter().any(|slice| self.is_lost(slice)) =>
             {
                 true
             }
@@ -540,7 +552,9 @@ impl SavePlan {
         for job in &self.jobs {
             let size = scan.get(job.spot).1.size();
             match &job.previous {
-                Some(before) if before.size == size => add(table, &before.content, size),
+                Some(before) if before.size == size || before.is_compared() => {
+                    add(table, &before.content, size);
+                }
                 _ => {}
             }
         }

@@ -51,7 +51,7 @@ impl<'a> SaveWorkers<'a> {
         let rare = Rare {
             attributes,
             fresh: opened.fresh(size),
-            fingerprints: None,
+            blocks: None,
             database: opened.database(),
         };
         let content = StoredContent::One {

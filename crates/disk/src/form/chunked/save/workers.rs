@@ -384,9 +384,7 @@ impl<'a> SaveWorkers<'a> {
     fn twin(&self, digest: &FileDigest) -> Option<StoredContent> {
         let twin = *lock(&self.twins).get(&beginning(digest))?;
         match self.plan.files[twin as usize].get()? {
-            FileState::Done(done)
-                if done.content.digest() == digest && done.fingerprints().is_none() =>
-            {
+            FileState::Done(done) if done.content.digest() == digest && done.blocks().is_none() => {
                 Some(done.content.clone())
             }
             _ => None,

@@ -40,7 +40,7 @@ fn tree() -> Vec<ListRow> {
     file.content = Some(FileContent {
         digest: FileDigest::of(b"content"),
         extents: vec![Extent::Stored(slice), Extent::Hole(11)],
-        pieces: Some(slice),
+        pieces: vec![slice],
     });
     file.entry.attributes = vec![Attribute {
         name: b"user.k".as_slice().into(),
