@@ -6,8 +6,8 @@
 //! Databases are found by what they hold, not by their names: SQLite files by their header, or by the header of a
 //! journal or log beside them; LevelDB directories by `CURRENT` and `MANIFEST-…`.
 //!
-//! *Always true:* nothing in the tree is changed, nor is it opened for writing. SQLite runs only on a copy and only in
-//! another process ([`sqlite`]); LevelDB is read by our own code, which writes nothing ([`leveldb`]). A database whose
+//! *Always true:* nothing in the tree is changed, nor is it opened for writing. SQLite runs only in another process, and
+//! only on a copy but where nobody else enters the tree ([`sqlite`]); LevelDB is read by our own code, which writes nothing ([`leveldb`]). A database whose
 //! verdict is not known is in the report with the reason; none is called damaged because we lack what its program has.
 //!
 //! Somebody who writes into the tree meanwhile can make a sound database look damaged: check a clone, or hold still
@@ -48,11 +48,25 @@ pub enum Depth {
     Full,
 }
 
+/// Which files SQLite opens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SqliteAccess {
+    /// Copies.
+    #[default]
+    Copy,
+    /// The files themselves, for reading, unless something has to be recovered first: then copies too.
+    ///
+    /// Only for a tree that nobody else enters: SQLite takes no locks and believes that nothing changes.
+    InPlace,
+}
+
 /// How databases are checked, and within which limits.
 #[derive(Clone, Debug)]
 pub struct CheckSettings {
     /// A directory for copies, best on the filesystem of the tree: each gets a private directory, removed afterwards.
     pub scratch: PathBuf,
+    /// Whether SQLite databases are copied before they are opened.
+    pub access: SqliteAccess,
     /// How thoroughly.
     pub depth: Depth,
     /// How many databases are checked at once; each costs a thread, and up to `memory` in another process.
@@ -77,6 +91,7 @@ impl CheckSettings {
         let walk = WalkSettings::default();
         Self {
             scratch: scratch.into(),
+            access: SqliteAccess::default(),
             depth: Depth::default(),
             workers: NonZeroUsize::new(2).expect("two is not zero"),
             time: Duration::from_mins(1),

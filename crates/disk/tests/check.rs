@@ -7,7 +7,9 @@
 )]
 
 use rusqlite::Connection;
-use stasis_disk::check::{self, CheckSettings, Depth, Recovered, Spawn, Verdict, sqlite};
+use stasis_disk::check::{
+    self, CheckSettings, Depth, Recovered, Spawn, SqliteAccess, Verdict, sqlite,
+};
 use stasis_disk::form::archive::{Archive, ArchiveError, CreateSettings, ReadSettings};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_model::tree::{EntryKind, EntryPath};
@@ -55,12 +57,19 @@ impl Home {
         verdict
     }
 
+    /// Checks a copy of `db`, and `db` itself: both ways must say the same.
     fn check(&self, depth: Depth) -> Verdict {
         let settings = CheckSettings {
             depth,
             ..self.settings()
         };
-        self.check_with(&settings, &checker())
+        let in_place = CheckSettings {
+            access: SqliteAccess::InPlace,
+            ..settings.clone()
+        };
+        let verdict = self.check_with(&settings, &checker());
+        assert_eq!(self.check_with(&in_place, &checker()), verdict, "in place");
+        verdict
     }
 
     fn connection(&self) -> Connection {
@@ -160,6 +169,42 @@ fn a_sound_database_is_sound() {
         assert_eq!(recovered(&verdict), Recovered::Nothing);
         assert!(unchecked(&verdict).is_empty());
     }
+}
+
+/// Says that a database is sound if it is there as a copy, or in `input` if it is the standard input.
+fn asked_for(is_copy: bool) -> Spawn {
+    let found = if is_copy { "-s db" } else { "! -e db" };
+    shell(&format!(
+        "test {found} || exit 1; printf 'pages 1\\nclaim sound\\n'"
+    ))
+}
+
+#[test]
+fn only_what_has_something_to_recover_is_copied_in_a_tree_that_nobody_enters() {
+    let home = Home::new();
+    drop(home.furnish());
+    let in_place = CheckSettings {
+        access: SqliteAccess::InPlace,
+        ..home.settings()
+    };
+    let is_copied = |settings: &CheckSettings| {
+        let copied = home.check_with(settings, &asked_for(true)).is_sound();
+        let opened = home.check_with(settings, &asked_for(false)).is_sound();
+        (copied, opened)
+    };
+
+    let by_default = is_copied(&home.settings());
+    let at_rest = is_copied(&in_place);
+    fs::write(home.at("db-journal"), b"").unwrap();
+    let with_empty_journal = is_copied(&in_place);
+    fs::write(home.at("db-wal"), b"x").unwrap();
+    let with_log = is_copied(&in_place);
+
+    assert_eq!(by_default, (true, false));
+    // Whoever cannot open it in place is given a copy.
+    assert_eq!(at_rest, (true, true));
+    assert_eq!(with_empty_journal, (true, true));
+    assert_eq!(with_log, (true, false));
 }
 
 #[test]

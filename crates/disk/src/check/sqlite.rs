@@ -1,13 +1,17 @@
-//! Whether a SQLite database is sound, asked of SQLite itself: on a copy, in another process, within limits.
+//! Whether a SQLite database is sound, asked of SQLite itself: in another process, within limits, and mostly on a copy.
 //!
 //! 1. copy the database, its journal and its log into a private directory
 //! 2. take out of the copied journal the name of a file elsewhere   3. start the process, in that directory
 //! 4. it binds itself to its limits, opens the copy, lets SQLite recover it, checks it and answers in lines
 //! 5. it ends, or is killed at the deadline   6. the copy goes
 //!
-//! *Always true:* the original is never opened by SQLite, and never for writing. Whatever is in the database, the
-//! process ends by its deadline, holds no more memory than allowed, and has nothing to write to but the copy: where it
-//! may, it also makes the private directory its root. What the process says is taken as claims of a stranger, bounded
+//! In a tree that nobody else enters ([`SqliteAccess::InPlace`]) a database without anything to recover is not copied: in
+//! 1 and 2 nothing happens, and in 4 the process opens the file that its standard input is, for reading, as one that
+//! nobody changes. If it cannot, there is a copy after all.
+//!
+//! *Always true:* the original is never opened for writing, and by SQLite only in such a tree. Whatever is in the
+//! database, the process ends by its deadline, holds no more memory than allowed, and has nothing to write to but the
+//! copy: where it may, it also makes the private directory its root, before SQLite parses anything. What the process says is taken as claims of a stranger, bounded
 //! and made harmless; a process that dies without a whole answer says nothing about the database.
 //!
 //! Step 2 is needed because a journal may name a *super-journal*, anywhere, which SQLite removes after rolling back. A
@@ -30,7 +34,7 @@ pub(super) use cookies::{Cookies, read as read_cookies};
 
 use super::find::{self, JOURNAL, SQLITE};
 use super::scratch::{CheckScratch, CopyState};
-use super::{CheckError, CheckSettings, Spawn, Verdict};
+use super::{CheckError, CheckSettings, Spawn, SqliteAccess, Verdict};
 use crate::fs::fd::c_name;
 use crate::fs::metadata;
 use crate::fs::root_dir::RootDir;
@@ -68,16 +72,27 @@ pub fn check(
         return Ok(Verdict::Limit { what });
     }
     let scratch = CheckScratch::make(&settings.scratch)?;
+    let mut limits = limits::ChildLimits {
+        task: limits::ChildTask::CheckInPlace(settings.depth),
+        memory: settings.memory,
+        seconds: settings.time.as_secs().saturating_add(1),
+        largest: 0,
+        messages: settings.messages,
+    };
+    if settings.access == SqliteAccess::InPlace && originals.are_at_rest() {
+        let input = originals.database().at("open again", &settings.scratch)?;
+        let ended = process::run_with_input(spawn, &limits, &scratch, settings, input.into())?;
+        match judge(ended, originals.has_header, settings) {
+            // Such as a path that is too long for SQLite.
+            Verdict::Unable { .. } => {}
+            verdict => return Ok(verdict),
+        }
+    }
     if originals.copy(&scratch, settings)? == CopyState::Torn {
         return Ok(Verdict::Changed);
     }
-    let limits = limits::ChildLimits {
-        task: limits::ChildTask::Check(settings.depth),
-        memory: settings.memory,
-        seconds: settings.time.as_secs().saturating_add(1),
-        largest: bytes.saturating_add(GROWTH),
-        messages: settings.messages,
-    };
+    limits.task = limits::ChildTask::Check(settings.depth);
+    limits.largest = bytes.saturating_add(GROWTH);
     let ended = process::run(spawn, &limits, &scratch, settings)?;
     Ok(judge(ended, originals.has_header, settings))
 }
@@ -136,6 +151,18 @@ impl Originals {
     fn bytes(&self) -> u64 {
         let sizes = self.files.iter().map(|(_, _, size)| *size);
         sizes.fold(0, u64::saturating_add)
+    }
+
+    /// Whether there is nothing to recover: no journal and no log, or empty ones, as Chrome leaves them.
+    fn are_at_rest(&self) -> bool {
+        let mut beside = self.files.iter().filter(|(name, ..)| *name != COPY);
+        beside.all(|(_, _, size)| *size == 0)
+    }
+
+    /// The database itself, for another process.
+    fn database(&self) -> std::io::Result<OwnedFd> {
+        let (_, file, _) = &self.files[0];
+        file.try_clone()
     }
 
     fn copy(

@@ -2,17 +2,22 @@
 //!
 //! 1. write a temporary file beside it   2. fsync it   3. rename it over the old one   4. fsync the directory
 //!
-//! A crash before 3 leaves the old file and a `.stasis-tmp-…` beside it; after 3 the new one. A failed fsync is never
-//! retried: the kernel may have dropped the pages it could not write. The temporary file is always a new one of ours: a
-//! link that somebody put there first is not followed.
+//! A crash before 3 leaves the old file and a `.stasis-tmp-…` beside it, which `collect` removes; after 3 the new one. A failed
+//! fsync is never retried: the kernel may have dropped the pages it could not write. The temporary file is always a new one of ours,
+//! and locked while its maker lives: a link that somebody put there first is not followed.
 
+use crate::fs::stale;
 use stasis_model::failure::{AtPath, Failure};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What the names of temporary files begin with; the process and a number follow.
+const TEMPORARY: &str = ".stasis-tmp-";
 
 /// Makes `path` hold exactly `bytes`, readable by its owner only; makes its directory when there is none.
 pub fn atomic_write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
@@ -118,7 +123,7 @@ fn new_file_beside(parent: &Path, path: &Path, mode: u32) -> Result<(PathBuf, Fi
     static COUNT: AtomicU64 = AtomicU64::new(0);
     loop {
         let mut name = OsString::from(format!(
-            ".stasis-tmp-{}-{}-",
+            "{TEMPORARY}{}-{}-",
             std::process::id(),
             COUNT.fetch_add(1, Ordering::Relaxed)
         ));
@@ -130,10 +135,32 @@ fn new_file_beside(parent: &Path, path: &Path, mode: u32) -> Result<(PathBuf, Fi
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             opened => {
                 let file = opened.at("create", &temp)?;
-                return Ok((temp, file));
+                // Somebody who clears up may have taken it for left over before it was locked.
+                if stale::hold(&file).at("lock", &temp)? {
+                    return Ok((temp, file));
+                }
             }
         }
     }
+}
+
+/// Whether a name is one that a temporary file is made under here.
+fn is_temporary(name: &[u8]) -> bool {
+    let Some(rest) = name.strip_prefix(TEMPORARY.as_bytes()) else {
+        return false;
+    };
+    let mut parts = rest.splitn(3, |byte| *byte == b'-');
+    let mut is_number = || {
+        parts
+            .next()
+            .is_some_and(|part| !part.is_empty() && part.iter().all(u8::is_ascii_digit))
+    };
+    is_number() && is_number() && parts.next().is_some()
+}
+
+/// Removes the temporary files that killed processes left in a directory.
+pub(crate) fn collect(directory: &OwnedFd) {
+    stale::collect(directory, is_temporary);
 }
 
 fn write_durably(mut file: File, temp: &Path, bytes: &[u8]) -> Result<(), Failure> {

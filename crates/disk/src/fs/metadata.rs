@@ -237,26 +237,48 @@ pub(crate) fn give_to(
     wanted: &Metadata,
     rights: Rights,
 ) -> Result<Withheld> {
-    let other_owner = (has.uid, has.gid) != (wanted.uid, wanted.gid);
-    let mut withheld = Withheld::default();
-    let mut mode = wanted.mode & PERMISSIONS;
-    match rights {
-        Rights::All if other_owner => {
-            fs::fchown(&fd, Some(uid(wanted.uid)), Some(gid(wanted.gid)))?;
-        }
-        Rights::All => {}
-        Rights::Own => {
+    let missing = Missing::of(has, wanted, rights);
+    if missing.is_owner {
+        fs::fchown(&fd, Some(uid(wanted.uid)), Some(gid(wanted.gid)))?;
+    }
+    if let Some(mode) = missing.mode {
+        fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
+    }
+    fs::futimens(&fd, &times(wanted.modified))?;
+    Ok(missing.withheld)
+}
+
+/// What is withheld from something that has all but its time; `None` when it lacks more.
+pub(crate) fn lacks_only_time(has: Has, wanted: &Metadata, rights: Rights) -> Option<Withheld> {
+    let missing = Missing::of(has, wanted, rights);
+    (!missing.is_owner && missing.mode.is_none()).then_some(missing.withheld)
+}
+
+/// What an entry lacks, but for its time.
+struct Missing {
+    is_owner: bool,
+    mode: Option<u32>,
+    withheld: Withheld,
+}
+
+impl Missing {
+    fn of(has: Has, wanted: &Metadata, rights: Rights) -> Self {
+        let other_owner = (has.uid, has.gid) != (wanted.uid, wanted.gid);
+        let mut withheld = Withheld::default();
+        let mut mode = wanted.mode & PERMISSIONS;
+        if rights == Rights::Own {
             withheld.owner = other_owner;
             withheld.privileges = mode & PRIVILEGES != 0;
             mode &= !PRIVILEGES;
         }
+        let is_owner = other_owner && rights == Rights::All;
+        Self {
+            is_owner,
+            // A change of owner takes setuid and setgid away.
+            mode: (is_owner || has.mode != mode).then_some(mode),
+            withheld,
+        }
     }
-    let was_chowned = other_owner && rights == Rights::All;
-    if was_chowned || has.mode != mode {
-        fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
-    }
-    fs::futimens(&fd, &times(wanted.modified))?;
-    Ok(withheld)
 }
 
 /// Makes the attributes of the user exactly these.
@@ -366,6 +388,12 @@ pub fn give_link(
         owner: other_owner && rights == Rights::Own,
         privileges: false,
     })
+}
+
+/// Gives only a time to the entry `name` of an open directory, whatever it is.
+pub(crate) fn give_time_at(directory: impl AsFd, name: &CStr, modified: FileTime) -> Result<()> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    fs::utimensat(directory, name, &times(modified), flags)
 }
 
 /// Gives only a time.

@@ -35,7 +35,7 @@ use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath, Metadata, acl};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What most files have in the end: no need to give it to them.
 const FILE_MODE: u32 = 0o644;
@@ -43,6 +43,8 @@ const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o700;
 /// How many workers have a place of their own where the directory they write in stays open.
 const WORKERS: usize = 32;
+/// In how many directories others may be made at once.
+const MAKING: usize = 32;
 
 /// How a tree is written.
 #[derive(Clone, Debug)]
@@ -96,6 +98,8 @@ pub struct TreeWriter {
     settings: WriteSettings,
     made: MadeEntries,
     directories: Mutex<Directories>,
+    /// Whoever makes a directory holds the lock of the one it lies in, until it is known: nobody makes it a second time.
+    making: [Mutex<()>; MAKING],
     hard_links: Mutex<Later>,
     fifos: Mutex<Later>,
     symlinks: Mutex<Later>,
@@ -152,6 +156,7 @@ impl TreeWriter {
             settings,
             made,
             directories: Mutex::new(Directories::new()),
+            making: std::array::from_fn(|_| Mutex::default()),
             hard_links: Mutex::default(),
             fifos: Mutex::default(),
             symlinks: Mutex::default(),
@@ -187,12 +192,14 @@ impl TreeWriter {
             return self.announced(is_first, path, attributes);
         };
         let place = self.place(above)?;
+        let making = self.making_in(place.index);
         let mut directories = lock(&self.directories);
         if let Some(made) = directories.find(path.as_bytes()) {
             let is_first = directories.announce(made, metadata);
-            drop(directories);
+            drop((directories, making));
             return self.announced(is_first, path, attributes);
         }
+        drop(directories);
         self.count_entry()?;
         // Nobody gets past the root, so it may be open to others from the start.
         let permissions = Mode::from_raw_mode(metadata.mode & 0o777 | DIRECTORY_MODE);
@@ -202,8 +209,8 @@ impl TreeWriter {
         }
         let name_at = path.as_bytes().len() - name.len();
         let state = DirectoryState::Announced(*metadata);
-        directories.add(place.index, path.as_bytes(), name_at, state);
-        drop(directories);
+        lock(&self.directories).add(place.index, path.as_bytes(), name_at, state);
+        drop(making);
         self.announced(true, path, attributes)
     }
 
@@ -231,6 +238,10 @@ impl TreeWriter {
             lock(&self.access).insert(path.clone(), access);
         }
         Ok(())
+    }
+
+    fn making_in(&self, above: Index) -> MutexGuard<'_, ()> {
+        lock(&self.making[above as usize % MAKING])
     }
 
     /// Refuses to go on when the filesystem has less room than so many bytes need, before any of them is written.

@@ -46,10 +46,11 @@ sys.stdin.read()
 const MIGRATE: &str = "
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)
-print('ready', flush=True)
-while True:
+for turn in range(10**9):
     db.execute('CREATE TABLE coming (a)')
     db.execute('DROP TABLE coming')
+    if turn == 10:
+        print('ready', flush=True)
 ";
 
 /// Another process, which is killed at the end.

@@ -2,7 +2,7 @@
 
 use super::answer::{SqliteAnswer, SqliteClaim};
 use super::connection::open;
-use super::limits::{ChildLimits, ChildTask};
+use super::limits::{ChildLimits, ChildTask, enclose};
 use super::{cookie_store, cookies};
 use crate::check::find::{self, JOURNAL};
 use crate::check::{Depth, Messages, Recovered};
@@ -15,7 +15,8 @@ const MOST_TABLES: usize = 100_000;
 /// What SQLite says of a schema that it does not trust.
 const UNSAFE: &str = " - unsafe use of ";
 
-/// Checks the copy in the current directory; returns what to write to standard output.
+/// Checks the copy in the current directory, or the database that standard input is; returns what to write to standard
+/// output.
 ///
 /// To be called first thing in a process that was started for nothing else, with the arguments it was started with: it
 /// gives up most of what a process may do.
@@ -23,11 +24,16 @@ pub fn child(arguments: &[OsString]) -> String {
     let Some(limits) = ChildLimits::parse(arguments) else {
         return unable("the limits are not understood").to_string();
     };
-    if let Err(error) = limits.bind() {
+    let bound = limits.bind().and_then(|()| match limits.task {
+        // The directory in which it lies must be seen until it is open.
+        ChildTask::CheckInPlace(_) => Ok(()),
+        _ => enclose(),
+    });
+    if let Err(error) = bound {
         return unable(&format!("the limits cannot be set: {error}")).to_string();
     }
     let depth = match limits.task {
-        ChildTask::Check(depth) => depth,
+        ChildTask::Check(depth) | ChildTask::CheckInPlace(depth) => depth,
         ChildTask::Cookies => return cookies::answer(&limits),
         ChildTask::CookieStore => return cookie_store::answer(&limits),
     };

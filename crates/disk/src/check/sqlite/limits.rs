@@ -7,18 +7,22 @@ use std::ffi::OsString;
 /// What the process is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ChildTask {
-    /// Checks the database.
+    /// Checks the copy.
     Check(Depth),
+    /// Checks the database that its standard input is, which nobody writes to.
+    CheckInPlace(Depth),
     /// Says which cookies are in it, by site and name.
     Cookies,
     /// Says how the encrypted values of cookies begin.
     CookieStore,
 }
 
-const TASKS: [(ChildTask, &str); 4] = [
+const TASKS: [(ChildTask, &str); 6] = [
     (ChildTask::CookieStore, "cookie-store"),
     (ChildTask::Check(Depth::Quick), "quick"),
     (ChildTask::Check(Depth::Full), "full"),
+    (ChildTask::CheckInPlace(Depth::Quick), "quick-in-place"),
+    (ChildTask::CheckInPlace(Depth::Full), "full-in-place"),
     (ChildTask::Cookies, "cookies"),
 ];
 
@@ -68,7 +72,7 @@ impl ChildLimits {
         })
     }
 
-    /// Binds this process, for good.
+    /// Binds this process to its limits, for good.
     pub(super) fn bind(&self) -> rustix::io::Result<()> {
         let limits = [
             (Resource::Core, 0),
@@ -86,10 +90,16 @@ impl ChildLimits {
             };
             process::setrlimit(resource, both)?;
         }
-        // Only root may; for everybody else the limits and the copy have to do.
-        if process::chroot(".").is_ok() {
-            process::chdir("/")?;
-        }
         Ok(())
     }
+}
+
+/// Makes the private directory the root of this process, for good.
+///
+/// Only root may; for everybody else the limits have to do, and that what is opened is a copy or cannot be written to.
+pub(super) fn enclose() -> rustix::io::Result<()> {
+    if process::chroot(".").is_ok() {
+        process::chdir("/")?;
+    }
+    Ok(())
 }

@@ -32,7 +32,17 @@ pub(super) fn run(
     scratch: &CheckScratch,
     settings: &CheckSettings,
 ) -> Result<ChildEnd, CheckError> {
-    let mut child = Killed(start(spawn, limits, scratch).at(
+    run_with_input(spawn, limits, scratch, settings, Stdio::null())
+}
+
+pub(super) fn run_with_input(
+    spawn: &Spawn,
+    limits: &ChildLimits,
+    scratch: &CheckScratch,
+    settings: &CheckSettings,
+    input: Stdio,
+) -> Result<ChildEnd, CheckError> {
+    let mut child = Killed(start(spawn, limits, scratch, input).at(
         "start the process that checks a database in",
         &settings.scratch,
     )?);
@@ -60,14 +70,19 @@ pub(super) fn run(
     ended
 }
 
-fn start(spawn: &Spawn, limits: &ChildLimits, scratch: &CheckScratch) -> io::Result<Child> {
+fn start(
+    spawn: &Spawn,
+    limits: &ChildLimits,
+    scratch: &CheckScratch,
+    input: Stdio,
+) -> io::Result<Child> {
     // The descriptor is still open when the new process enters the directory, and closed when the program starts.
     let directory = format!("/proc/self/fd/{}", scratch.fd().as_raw_fd());
     Command::new(&spawn.program)
         .args(&spawn.arguments)
         .args(limits.arguments())
         .current_dir(directory)
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()

@@ -59,6 +59,20 @@ impl UnpackedArchive {
         self.stage.tree()
     }
 
+    /// Does `work` while the disk takes what was written, so that it has little to do when the tree takes its place.
+    ///
+    /// Only the sync of the swap counts: its descriptor is older than anything that was written, so that it hears of
+    /// everything that failed here.
+    pub fn while_synced<R>(&self, work: impl FnOnce() -> R) -> R {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let root = self.tree().directory(b"");
+                root.and_then(rustix::fs::syncfs)
+            });
+            work()
+        })
+    }
+
     /// Puts the tree in its place.
     pub fn swap(self, origin: &RestoreOrigin) -> Result<RestoredTree, ArchiveError> {
         Ok(self.stage.swap(self.written, origin)?)

@@ -46,18 +46,25 @@ pub(super) fn recover_interrupted(
     };
     if journalled(target.parent.as_fd()) || journalled(root.as_fd()) {
         let _lock = lock_root(target, &live)?;
-        return finish_leftovers(target, &live);
+        let finished = finish_leftovers(target, &live)?;
+        collect(target, &root);
+        return Ok(finished);
     }
-    if !staging::leftovers(&root, &target.name)
-        .unwrap_or_default()
-        .is_empty()
-    {
-        let _ = staging::keeping_time(&root, || {
-            staging::collect(&root, &target.name);
+    collect(target, &root);
+    Ok(Vec::new())
+}
+
+/// Removes what restores left that were killed before they had begun to change anything: beside the tree, and in it.
+fn collect(target: &RestoreTarget, root: &OwnedFd) {
+    staging::collect(&target.parent, &target.name);
+    let inside = staging::leftovers(root, &target.name).unwrap_or_default();
+    if !inside.is_empty() {
+        drop(inside);
+        let _ = staging::keeping_time(root, || {
+            staging::collect(root, &target.name);
             Ok(())
         });
     }
-    Ok(Vec::new())
 }
 
 /// The same, by somebody who has locked the root.

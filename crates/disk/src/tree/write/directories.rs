@@ -21,6 +21,16 @@ pub(super) enum DirectoryState {
     Announced(Metadata),
 }
 
+impl DirectoryState {
+    /// What was announced for it; of one that nobody announced, nothing.
+    pub(super) fn wanted(&self) -> Metadata {
+        match self {
+            Self::Unannounced => Metadata::default(),
+            Self::AnnouncedLate(wanted) | Self::Announced(wanted) => *wanted,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct WriteNode {
     above: Index,
@@ -94,13 +104,22 @@ impl Directories {
         is_first
     }
 
+    /// The directory in which it lies.
+    pub(super) fn above(&self, at: Index) -> Index {
+        self.nodes[at as usize].above
+    }
+
+    pub(super) fn name(&self, at: Index) -> &[u8] {
+        let node = &self.nodes[at as usize];
+        &self.names[node.name..node.name + usize::from(node.name_length)]
+    }
+
     /// The way from the root to a directory.
     pub(super) fn path(&self, mut at: Index) -> EntryPath {
         let mut names = Vec::new();
         while at != ROOT {
-            let node = &self.nodes[at as usize];
-            names.push(&self.names[node.name..node.name + usize::from(node.name_length)]);
-            at = node.above;
+            names.push(self.name(at));
+            at = self.above(at);
         }
         names.reverse();
         EntryPath::parse(&names.join(&b'/')).expect("it was made of names")

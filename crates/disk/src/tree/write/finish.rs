@@ -1,16 +1,19 @@
 //! The end of a tree: links, pipes, and what the directories should have.
 
-use super::directories::{DirectoryState, Index, ROOT, Waiting};
+use super::directories::{Directories, DirectoryState, Index, ROOT, Waiting};
 use super::places::WritePlace;
 use super::{DIRECTORY_MODE, TreeWriteError, TreeWriter, WriteReport, named};
-use crate::fs::metadata::{self, Has, Rights};
+use crate::fs::metadata::{self, Has, Rights, Withheld};
 use crate::fs::root_dir;
-use crate::worker_pool::lock;
+use crate::worker_pool::{WorkerPool, all_processors, lock};
 use rustix::fs::{self, AtFlags, FileType, Mode};
 use rustix::io::Errno;
 use stasis_model::failure::AtPath;
 use stasis_model::tree::{EntryPath, Metadata};
 use std::ffi::CString;
+
+/// How many directories one worker gives their times at once.
+const TIMED_AT_ONCE: usize = 256;
 
 impl TreeWriter {
     /// Makes what was remembered and gives the directories what they should have; the root gets `root`, or what was
@@ -125,14 +128,74 @@ impl TreeWriter {
     /// Returns how many directories nobody announced.
     fn dress_directories(&self) -> Result<u64, TreeWriteError> {
         let directories = lock(&self.directories);
-        let mut unannounced = 0;
+        let (mut timed, mut others, mut unannounced) = (Vec::new(), Vec::new(), 0);
         for index in directories.deepest_first() {
+            match directories.state(index) {
+                DirectoryState::Unannounced => unannounced += 1,
+                state => match self.lacks_only_time(state) {
+                    Some(withheld) if !self.has_access(&directories, index) => {
+                        self.counts.withhold(withheld);
+                        timed.push(index);
+                    }
+                    _ => others.push(index),
+                },
+            }
+        }
+        // Before any of the others gets permissions that keep us out.
+        self.give_times(&directories, timed)?;
+        for index in others {
             self.go_on()?;
-            let state = directories.state(index);
-            unannounced += u64::from(state == DirectoryState::Unannounced);
-            self.dress(index, &directories.path(index), state)?;
+            let (state, path) = (directories.state(index), directories.path(index));
+            self.dress(index, &path, state)?;
         }
         Ok(unannounced)
+    }
+
+    /// Gives their times to directories that lack nothing else: the one they lie in is opened once for all of them.
+    fn give_times(
+        &self,
+        directories: &Directories,
+        mut timed: Vec<Index>,
+    ) -> Result<(), TreeWriteError> {
+        timed.sort_unstable_by_key(|index| directories.above(*index));
+        WorkerPool::for_each(all_processors(), timed.chunks(TIMED_AT_ONCE), |timed| {
+            for siblings in timed.chunk_by(|a, b| directories.above(*a) == directories.above(*b)) {
+                self.go_on()?;
+                let above = directories.path(directories.above(siblings[0]));
+                let opened = self.target.directory(above.as_bytes());
+                let opened = opened.on("open", &above)?;
+                for index in siblings {
+                    let (name, state) = (directories.name(*index), directories.state(*index));
+                    let modified = state.wanted().modified;
+                    let given = metadata::give_time_at(&opened, &c_name(name), modified);
+                    given.on("set the time of a directory in", &above)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// What is withheld from a directory to which nothing but its time has to be given.
+    fn lacks_only_time(&self, state: DirectoryState) -> Option<Withheld> {
+        let has = self.made_directory(state);
+        metadata::lacks_only_time(has, &state.wanted(), self.settings.rights)
+    }
+
+    fn has_access(&self, directories: &Directories, index: Index) -> bool {
+        let access = lock(&self.access);
+        !access.is_empty() && access.contains_key(&directories.path(index))
+    }
+
+    /// What a directory has that was announced and made.
+    fn made_directory(&self, state: DirectoryState) -> Has {
+        let made_with = match state {
+            DirectoryState::Announced(wanted) => wanted.mode & 0o777 | DIRECTORY_MODE,
+            _ => DIRECTORY_MODE,
+        };
+        Has {
+            mode: self.made.mode(made_with),
+            ..self.made.owner
+        }
     }
 
     fn dress(
@@ -141,23 +204,18 @@ impl TreeWriter {
         path: &EntryPath,
         state: DirectoryState,
     ) -> Result<(), TreeWriteError> {
-        let (wanted, made_with) = match state {
-            DirectoryState::Unannounced => return Ok(()),
-            DirectoryState::AnnouncedLate(wanted) => (wanted, DIRECTORY_MODE),
-            DirectoryState::Announced(wanted) => (wanted, wanted.mode & 0o777 | DIRECTORY_MODE),
-        };
+        if state == DirectoryState::Unannounced {
+            return Ok(());
+        }
         let opened = self.target.directory(path.as_bytes());
         let opened = opened.on("open", path)?;
         let rights = self.settings.rights;
         let access = lock(&self.access).get(path).cloned().unwrap_or_default();
-        let wanted = metadata::before_access(&wanted, &access);
+        let wanted = metadata::before_access(&state.wanted(), &access);
         let given = if index == ROOT {
             metadata::give(&opened, &wanted, rights)
         } else {
-            let has = Has {
-                mode: self.made.mode(made_with),
-                ..self.made.owner
-            };
+            let has = self.made_directory(state);
             metadata::give_to(&opened, has, &wanted, rights)
         };
         let given = given.on("set owner, mode and time of", path)?;

@@ -59,7 +59,6 @@ impl TreeWriter {
 
     /// Makes the directories on the way to `path` that are not there, and opens it.
     fn make_way(&self, path: &EntryPath) -> Result<WritePlace, TreeWriteError> {
-        let mut directories = lock(&self.directories);
         let way = path.as_bytes();
         let on_the_way =
             |end: usize| EntryPath::parse(&way[..end]).expect("a path begins with one");
@@ -68,7 +67,9 @@ impl TreeWriter {
         let (mut index, mut start) = (ROOT, 0);
         for name in path.components() {
             let end = start + name.len();
-            if let Some(known) = directories.find(&way[..end]) {
+            let making = self.making_in(index);
+            let known = lock(&self.directories).find(&way[..end]);
+            if let Some(known) = known {
                 index = known;
             } else {
                 self.count_entry()?;
@@ -76,8 +77,10 @@ impl TreeWriter {
                     Err(Errno::EXIST) => return Err(TreeWriteError::NotDirectory(on_the_way(end))),
                     made => made.on("make", on_the_way(end))?,
                 }
+                let mut directories = lock(&self.directories);
                 index = directories.add(index, &way[..end], start, DirectoryState::Unannounced);
             }
+            drop(making);
             fd = open_dir_in(&fd, name).on("open", on_the_way(end))?;
             start = end + 1;
         }

@@ -2,7 +2,7 @@
 //!
 //! 1. pointer, manifest, versions, sizes, policy: nothing is downloaded before all of these agree
 //! 2. the archive: the one that this host has kept, or from the store, of which only changed frames travel
-//! 3. the tree, beside the directory; its databases, in copies; meanwhile the digest of the archive
+//! 3. the tree, beside the directory; its databases, where they lie; meanwhile the digest of the archive
 //! 4. the swap: the directory is the old one or the verified new one, and the old one is kept
 //! 5. the record beside the directory, from which a later save takes its base
 //!

@@ -6,7 +6,7 @@ use crate::error::{Error, ProfileError};
 use crate::kind::profile::checked::damaged;
 use crate::kind::profile::directory::database_files;
 use crate::kind::profile::fetch::{Proof, Unproven};
-use stasis_disk::check::{self, CheckReport, CheckSettings};
+use stasis_disk::check::{self, CheckReport, CheckSettings, SqliteAccess};
 use stasis_disk::form::archive::{
     Archive, ArchiveLimits, ReadSettings, UnpackSettings, UnpackedArchive, unpack_beside,
 };
@@ -86,10 +86,13 @@ impl Placing {
         };
         let unpacked = unpack_beside(&self.archive, &load.dir, &settings)?;
         let checking = CheckSettings {
+            // The tree is ours, and has not got the name yet by which a browser would open it.
+            access: SqliteAccess::InPlace,
             cancel: load.cancel.clone(),
             ..CheckSettings::new(&self.scratch)
         };
-        let report = check::tree(unpacked.tree(), &checking, &load.spawn)?;
+        let tree = unpacked.tree();
+        let report = unpacked.while_synced(|| check::tree(tree, &checking, &load.spawn))?;
         let files = database_files(unpacked.tree(), &load.dir)?;
         let databases = damaged(&report, &files);
         Ok((unpacked, report, databases))
