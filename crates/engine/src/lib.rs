@@ -66,6 +66,7 @@ mod library;
 pub mod metrics;
 pub mod open;
 pub mod operation;
+mod own_places;
 pub mod probe;
 pub mod reap;
 pub mod repair;

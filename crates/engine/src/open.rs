@@ -2,6 +2,7 @@
 
 use crate::bridge;
 use crate::error::Error;
+use crate::own_places;
 use crate::warning::{self, Warning};
 use stasis_disk::crypt::TenantKey;
 use stasis_disk::fs::atomic_write::read_bounded;
@@ -105,7 +106,16 @@ impl Engine {
                 } else {
                     FileBucket::open_existing(&root).await
                 };
-                (Arc::new(opened?), StoreLocation::File(root))
+                let opened = opened?;
+                if let Some(state) = local_dirs.state.clone().filter(|_| create) {
+                    let root = root.clone();
+                    let remember = move || {
+                        own_places::remember_store(&state, &root);
+                        Ok::<_, Error>(())
+                    };
+                    bridge::blocking(remember).await?;
+                }
+                (Arc::new(opened), StoreLocation::File(root))
             }
             StoreLocation::Memory => (Arc::new(MemoryBucket::new()), StoreLocation::Memory),
             StoreLocation::S3(asked) => {

@@ -19,7 +19,7 @@ mod gather;
 pub use command::{
     LostDatabase, LostHow, NotConsistent, RepoSave, RepoSaved, SaveOverlay, VolumeFacts,
 };
-pub(crate) use gather::{GatheredTree, ignores, matcher};
+pub(crate) use gather::{GatheredTree, matcher};
 pub use gather::{IGNORE_FILE, patterns_in};
 
 use crate::bridge;

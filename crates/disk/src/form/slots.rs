@@ -26,6 +26,7 @@ mod cost;
 mod create;
 mod error;
 mod extents;
+mod leftovers;
 mod manifest;
 mod measure;
 mod packed;
@@ -145,21 +146,11 @@ pub struct Pool {
 impl Pool {
     /// Opens the pool of a session directory, makes it if there is none, and removes what the dead left in it.
     pub fn open(session: &Path, settings: PoolSettings) -> Result<Self, SlotError> {
-        let [slots, undo] = [DIRECTORY, UNDO_DIRECTORY].map(|name| session.join(name));
-        for path in [&slots, &undo] {
-            atomic_write::make_directory(path)?;
-        }
-        let pool = Self {
-            session: session.to_owned(),
-            slots: SlotDir::open(slots)?,
-            undo: SlotDir::open(undo)?,
-            chunks: Chunks::open(session)?,
-            reserve: Reserve::of(session),
-            settings,
-        };
+        let pool = Self::attach(session, settings)?;
         // Whoever changes something now clears up as well.
         match LockFile::try_take(&pool.path().join(LOCK)) {
             Ok(Some(_lock)) => {
+                leftovers::collect(session);
                 pool.slots.collect();
                 pool.undo.collect();
             }
@@ -170,6 +161,21 @@ impl Pool {
         Ok(pool)
     }
 
+    fn attach(session: &Path, settings: PoolSettings) -> Result<Self, SlotError> {
+        let [slots, undo] = [DIRECTORY, UNDO_DIRECTORY].map(|name| session.join(name));
+        for path in [&slots, &undo] {
+            atomic_write::make_directory(path)?;
+        }
+        Ok(Self {
+            session: session.to_owned(),
+            slots: SlotDir::open(slots)?,
+            undo: SlotDir::open(undo)?,
+            chunks: Chunks::open(session)?,
+            reserve: Reserve::of(session),
+            settings,
+        })
+    }
+
     /// What is there to be let go when something must be written and there is no room.
     pub fn reserve(&self) -> &Reserve {
         &self.reserve
@@ -177,7 +183,7 @@ impl Pool {
 
     /// The same pool under other rules.
     pub fn again(&self, settings: PoolSettings) -> Result<Self, SlotError> {
-        Self::open(&self.session, settings)
+        Self::attach(&self.session, settings)
     }
 
     /// By which rules it works.

@@ -45,12 +45,12 @@ use crate::bridge;
 use crate::error::{Error, OPEN_DIRECTORY};
 use crate::restore::recover;
 use session::Session;
-use stasis_disk::form::slots::{Eviction, Manifest, Pool, StatCache, fact, manifest};
+use stasis_disk::form::slots::{Eviction, Manifest, Pool, PoolSettings, StatCache, fact, manifest};
 use stasis_disk::fs::free_space;
 use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::progress::Progress;
-use stasis_disk::tree::walk::WalkReport;
+use stasis_disk::tree::walk::{WalkReport, WalkSettings};
 use stasis_model::failure::AtPath;
 use stasis_model::time::{Clock, Timestamp};
 use stasis_model::tree::EntryPath;
@@ -98,7 +98,10 @@ impl Workspace {
         bridge::blocking(move || {
             let session = Session::find(&directory, &host)?;
             let pool = session.pool(Eviction::Oldest)?;
-            let careful = session.pool(Eviction::Nothing)?;
+            let careful = pool.again(PoolSettings {
+                eviction: Eviction::Nothing,
+                ..pool.settings().clone()
+            })?;
             let own = Self {
                 session: Arc::new(session),
                 pool: Arc::new(pool),
@@ -353,6 +356,22 @@ impl Workspace {
 
     fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// The same under the rules of now: what is left out may have changed since the session was opened.
+    fn pool_now(&self) -> Result<Arc<Pool>, Error> {
+        let (settings, excludes) = (self.pool.settings(), self.session.excludes());
+        if settings.walk.excludes == excludes {
+            return Ok(self.pool.clone());
+        }
+        let walk = WalkSettings {
+            excludes,
+            ..settings.walk.clone()
+        };
+        let settings = settings.clone();
+        Ok(Arc::new(
+            self.pool.again(PoolSettings { walk, ..settings })?,
+        ))
     }
 
     fn actor(&self) -> Actor {

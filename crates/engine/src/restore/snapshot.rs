@@ -9,7 +9,7 @@ use crate::catalog::{
 use crate::error::{Error, PlaceError, error_chain};
 use crate::handle::DirRepo;
 use crate::result::PlacedAs;
-use crate::save::{RepoSave, ignores, matcher};
+use crate::save::{RepoSave, matcher};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::databases::owner_name;
@@ -351,7 +351,7 @@ impl DirRepo<'_> {
         index: &SnapshotIndex,
         dir: &Path,
     ) -> Result<Vec<String>, Error> {
-        let mut patterns = ignores(dir).await?;
+        let mut patterns = self.ignores(dir).await?;
         if let Some(id) = &index.active
             && let Ok(opened) = self.open_snapshot(root, index, id).await
         {

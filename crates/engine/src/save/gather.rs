@@ -8,6 +8,8 @@ use crate::catalog::port::{ChunkFetcher, Storing};
 use crate::catalog::{OpenedSnapshot, ensure_writable};
 use crate::error::{ChunkError, Error, OPEN_DIRECTORY, refused};
 use crate::handle::DirRepo;
+use crate::open::Engine;
+use crate::own_places;
 use stasis_disk::form::chunked::list_cache::ListCacheKey;
 use stasis_disk::form::chunked::save::{self, Parent, SaveParts, SaveSettings, Saved};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
@@ -95,7 +97,7 @@ impl DirRepo<'_> {
         let started = self.clock.uptime();
         self.store().ensure_trusted().await?;
         let source = open_source(&command).await?;
-        let ignores = ignores(&command.source).await?;
+        let ignores = self.ignores(&command.source).await?;
         let root = self.root_of(&command.name);
         let repo = self.settings(&root).await?;
         ensure_writable(&repo)?;
@@ -358,10 +360,20 @@ fn joined(mut before: Vec<String>, more: &[String]) -> Vec<String> {
     before
 }
 
-/// What the ignore file of a directory says.
-pub(crate) async fn ignores(dir: &Path) -> Result<Vec<String>, Error> {
-    let path = dir.join(IGNORE_FILE);
-    bridge::blocking(move || patterns_in(&path, true)).await
+impl Engine {
+    /// What the ignore file of a directory says, and what in it is ours: stores, and what this host keeps of workspaces.
+    pub(crate) async fn ignores(&self, dir: &Path) -> Result<Vec<String>, Error> {
+        let (dir, state) = (dir.to_owned(), self.local_dirs.state.clone());
+        bridge::blocking(move || {
+            let mut patterns = patterns_in(&dir.join(IGNORE_FILE), true)?;
+            if let (Some(state), Ok(whole)) = (state, dir.canonicalize()) {
+                let own = own_places::within(&whole, &state);
+                patterns.extend(own.iter().map(own_places::pattern));
+            }
+            Ok(patterns)
+        })
+        .await
+    }
 }
 
 /// Whether a save with such patterns would leave an entry out.

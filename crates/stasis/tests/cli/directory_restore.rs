@@ -374,3 +374,34 @@ fn a_restore_is_taken_back_by_the_name_that_people_type() {
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
     assert_eq!(fs::read_to_string(dir.join("a")).unwrap(), "two");
 }
+
+#[test]
+fn stores_and_sessions_in_a_directory_are_in_no_snapshot_and_stay_when_it_is_restored() {
+    let session = Session::new();
+    let outer = session.home().join("outer");
+    let [notes, tree] = ["notes", "tree"].map(|name| outer.join(name));
+    for dir in [&notes, &tree] {
+        fs::create_dir_all(dir).unwrap();
+        fs::write(dir.join("file"), "one").unwrap();
+    }
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let (store, kept) = (outer.join("store"), outer.join("kept"));
+    let url = format!("file://{}", store.display());
+    session.json(0, &["--store", &url, "save", &text(&notes)]);
+    let init = ["workspace", "init", &text(&tree), "--session-dir"];
+    session.json(0, &[&init[..], &[&text(&kept)]].concat());
+
+    let saved = id(&session.json(0, &["save", &text(&outer)]));
+    fs::write(notes.join("file"), "two").unwrap();
+    session.json(0, &["--store", &url, "save", &text(&notes)]);
+    session.json(0, &["restore", &text(&outer), &saved]);
+
+    let copy = session.home().join("copy");
+    session.json(0, &["restore", &text(&outer), &saved, "--to", &text(&copy)]);
+    assert_eq!(fs::read_to_string(notes.join("file")).unwrap(), "one");
+    assert!(copy.join("notes/file").is_file());
+    assert!(!copy.join("store").exists() && !copy.join("kept").exists());
+    let log = session.json(0, &["--store", &url, "log", &text(&notes)]);
+    assert_eq!(log.as_array().map(Vec::len), Some(2), "{log}");
+    session.json(0, &["workspace", "list", "--workspace", &text(&tree)]);
+}

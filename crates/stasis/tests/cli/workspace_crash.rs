@@ -1,8 +1,8 @@
 //! Checkpoints, reverts, restores and compactions of a workspace that are killed at every call that changes anything.
 //!
 //! `crash_points` counts the calls and kills. Whatever happened, the live tree is the old one or the new one whole, what takes it
-//! back is there if and only if it was changed, every checkpoint that was there before is there and holds what it held, and the
-//! same command done again succeeds.
+//! back is there if and only if it was changed, every checkpoint that was there before is there and holds what it held, the
+//! same command done again succeeds, and nothing that was half made stays anywhere once somebody came by.
 
 use crate::crash_points::{self, killed_at_each_step};
 use crate::repo_crash::copy;
@@ -21,6 +21,7 @@ enum Act {
     Restore,
     Undo,
     Compact,
+    Fork,
 }
 
 struct Stage {
@@ -29,6 +30,8 @@ struct Stage {
     before: BTreeMap<PathBuf, String>,
     after: BTreeMap<PathBuf, String>,
     listed: Vec<(String, Value)>,
+    /// Where a fork goes.
+    forked: PathBuf,
 }
 
 /// Every file says the same word, so that a half-done tree is seen.
@@ -71,11 +74,12 @@ impl Stage {
                 after.extend(old.map(|(path, text)| (path.clone(), text.clone())));
                 (two, after)
             }
-            Act::Create | Act::Compact => (two.clone(), two),
+            Act::Create | Act::Compact | Act::Fork => (two.clone(), two),
         };
         let listed = tree.listed();
         copy(tree.session.home(), &["work", "state"], "", "kept-");
         Self {
+            forked: tree.session.home().join("forked"),
             tree,
             act,
             before,
@@ -84,24 +88,49 @@ impl Stage {
         }
     }
 
-    fn words(&self) -> &'static [&'static str] {
+    fn words(&self) -> Vec<&str> {
         match self.act {
-            Act::Create => &["create", "third"],
-            Act::Revert => &["revert", "d1", "first"],
-            Act::Restore => &["restore", "first"],
-            Act::Undo => &["undo"],
+            Act::Create => vec!["create", "third"],
+            Act::Revert => vec!["revert", "d1", "first"],
+            Act::Restore => vec!["restore", "first"],
+            Act::Undo => vec!["undo"],
             // The name of one that goes.
-            Act::Compact => &["compact", "first", "second", "--name", "first"],
+            Act::Compact => vec!["compact", "first", "second", "--name", "first"],
+            Act::Fork => vec!["fork", "second", self.forked.to_str().unwrap()],
         }
+    }
+
+    /// What is only there for a moment while a command runs, and has stayed.
+    fn left_over(&self) -> Vec<PathBuf> {
+        let (mut found, mut waiting) = (Vec::new(), vec![self.tree.session.home().to_owned()]);
+        while let Some(directory) = waiting.pop() {
+            for entry in std::fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.file_name().unwrap().to_str().unwrap();
+                if name.starts_with("kept-") {
+                    continue;
+                }
+                let is_left = name.contains(".stasis-tmp-")
+                    || name.starts_with("remembered.")
+                    || name.starts_with("making.");
+                if is_left {
+                    found.push(path);
+                } else if path.is_dir() && !path.is_symlink() {
+                    waiting.push(path);
+                }
+            }
+        }
+        found
     }
 }
 
 impl crash_points::Stage for Stage {
     fn command(&self) -> Command {
-        self.tree.command(self.words())
+        self.tree.command(&self.words())
     }
 
     fn reset(&self) {
+        let _ = std::fs::remove_dir_all(&self.forked);
         copy(self.tree.session.home(), &["work", "state"], "kept-", "");
     }
 
@@ -109,8 +138,9 @@ impl crash_points::Stage for Stage {
         let checkpoints = match self.act {
             Act::Create => 3,
             Act::Compact => 1,
-            Act::Revert | Act::Restore | Act::Undo => 2,
+            Act::Revert | Act::Restore | Act::Undo | Act::Fork => 2,
         };
+        assert_eq!(self.forked.exists(), self.act == Act::Fork);
         assert_eq!(self.tree.contents(), self.after);
         assert_eq!(self.tree.listed().len(), checkpoints);
     }
@@ -118,6 +148,11 @@ impl crash_points::Stage for Stage {
     fn judge(&self, context: &str) {
         // Whoever comes next brings an interrupted restore to its end.
         let status = self.tree.json(0, &["status"]);
+        // What a checkpoint had stored serves the next one.
+        let serves = |path: &PathBuf| path.to_str().unwrap().contains("/chunks/.incoming.");
+        let mut left = self.left_over();
+        left.retain(|path| self.act != Act::Create || !serves(path));
+        assert!(left.is_empty(), "{context}: {left:?}");
         let live = self.tree.contents();
         assert!(
             live == self.before || live == self.after,
@@ -151,7 +186,7 @@ impl crash_points::Stage for Stage {
             "{context}"
         );
         std::fs::remove_dir_all(fork).unwrap();
-        let again = self.tree.run(self.words());
+        let again = self.tree.run(&self.words());
         let is_done = [0, 2, 3, 11].contains(&again.code);
         assert!(is_done, "{context}: {} {}", again.code, again.err);
         if again.code != 0 {
@@ -164,6 +199,8 @@ impl crash_points::Stage for Stage {
                 again.err
             );
         }
+        let left = self.left_over();
+        assert!(left.is_empty(), "{context}: {left:?}");
     }
 }
 
@@ -190,4 +227,9 @@ fn an_undo_that_is_killed_is_finished_or_was_never_begun() {
 #[test]
 fn a_compaction_that_is_killed_loses_no_state_that_it_was_to_keep() {
     killed_at_each_step(Act::Compact, || Stage::new(Act::Compact));
+}
+
+#[test]
+fn a_fork_that_is_killed_leaves_nothing_beside_its_target() {
+    killed_at_each_step(Act::Fork, || Stage::new(Act::Fork));
 }

@@ -261,3 +261,91 @@ fn the_file_beside_one_that_looks_like_its_escape_is_reached_as_answers_write_it
         ("break".to_owned(), "literal changed".to_owned())
     );
 }
+
+/// A workspace in which another one lies, with its session directory and a store.
+fn around_another() -> (Tree, impl Fn(&Tree, &[&str]) -> serde_json::Value) {
+    let tree = Tree::new(&[("a", "one"), ("inner/file", "one")]);
+    let (inner, session) = (tree.at("inner"), tree.at("kept/of inner*"));
+    tree.session.json(0, &init_at(&inner, &session));
+    let place = inner.to_str().unwrap().to_owned();
+    let within = move |tree: &Tree, words: &[&str]| {
+        let place = ["--workspace", place.as_str()];
+        tree.session
+            .json(0, &[&["workspace"], words, &place].concat())
+    };
+    (tree, within)
+}
+
+#[test]
+fn the_sessions_and_stores_in_a_workspace_are_in_no_checkpoint_and_stay_as_they_are() {
+    let (tree, within) = around_another();
+    let (store, notes) = (tree.at("backups/store"), tree.session.home().join("notes"));
+    fs::create_dir(&notes).unwrap();
+    fs::write(notes.join("todo"), "buy milk").unwrap();
+    let url = format!("file://{}", store.display());
+    let save = || {
+        let notes = notes.to_str().unwrap();
+        tree.session.json(0, &["--store", &url, "save", notes])
+    };
+    save();
+    tree.checkpoint("before");
+    within(&tree, &["create", "inner-1"]);
+    fs::write(notes.join("todo"), "buy bread").unwrap();
+    save();
+    tree.write("a", "two");
+    tree.write("inner/file", "two");
+    within(&tree, &["create", "inner-2"]);
+
+    let restored = tree.json(0, &["restore", "before"]);
+    let listed = within(&tree, &["list"]);
+    within(&tree, &["restore", "inner-2"]);
+    let check = ["--store", &url, "repo", "check"];
+    let checked = tree.session.run(&check);
+    let forked = tree.session.home().join("forked");
+    tree.json(0, &["fork", "before", forked.to_str().unwrap()]);
+    let undone = tree.json(0, &["undo"]);
+
+    assert_eq!(restored["restored"], true);
+    // The first one was made by `init`.
+    assert_eq!(
+        listed["snapshots"].as_array().unwrap().len(),
+        3,
+        "{listed:#}"
+    );
+    assert_eq!(checked.code, 0, "{}{}", checked.out, checked.err);
+    assert!(!forked.join("kept/of inner*").exists());
+    assert!(!forked.join("backups/store").exists());
+    assert_eq!(
+        fs::read_to_string(forked.join("inner/file")).unwrap(),
+        "one"
+    );
+    assert_eq!(undone["undone"], true);
+    assert_eq!(
+        (tree.read("a"), tree.read("inner/file")),
+        ("two".into(), "two".into())
+    );
+}
+
+#[test]
+fn a_directory_that_holds_a_session_by_now_stays_when_the_checkpoint_does_not_have_it() {
+    let tree = Tree::new(&[("a", "one")]);
+    tree.checkpoint("before");
+    tree.write("a", "two");
+    tree.write("inner/file", "kept");
+    let session = tree.at("new/session");
+    tree.session.json(0, &init_at(&tree.at("inner"), &session));
+
+    let restored = tree.json(13, &["restore", "before"]);
+    let refused = tree.run(&["revert", "new", "before"]);
+
+    let left = &restored["left_alone"][0];
+    says(
+        left,
+        &json!({ "path": "new/session", "why": "holds_excluded", "within": "new" }),
+    );
+    assert_eq!(tree.read("a"), "one");
+    assert!(session.join("session.json").is_file());
+    assert!(!tree.at("inner").exists());
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert!(refused.err.contains("new"), "{}", refused.err);
+}

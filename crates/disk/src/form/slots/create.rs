@@ -16,6 +16,9 @@ use stasis_model::workspace::{
 use std::collections::HashSet;
 use std::path::Path;
 
+/// Where this host caches the lists of the trees that are kept in chunks, in the session directory.
+pub(super) const LIST_CACHES: [&str; 2] = ["remembered", "remembered-system"];
+
 /// What became of a checkpoint that was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "what was left out, and what had to go, is said only here"]

@@ -254,7 +254,7 @@ fn stretch(
     most: u64,
 ) -> Result<Vec<u8>, SlotError> {
     let mut bytes = Vec::new();
-    for extent in content.stretch(0, most) {
+    for extent in content.stretches().get(0, most) {
         match extent {
             Extent::Hole(length) => {
                 let length = usize::try_from(length).unwrap_or(usize::MAX);

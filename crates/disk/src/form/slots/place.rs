@@ -4,7 +4,7 @@ use super::{METADATA, SYSTEM, WORKSPACE};
 use crate::fs::fd::{open_dir_in, reopen_dir};
 use crate::fs::metadata;
 use crate::fs::root_dir;
-use crate::fs::{free_space, remove, staging};
+use crate::fs::{atomic_write, free_space, remove, staging};
 use rustix::fs::{self, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::Errno;
 use stasis_model::failure::{AtPath, Failure};
@@ -15,6 +15,8 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+/// What a tree is called that is made of chunks only to be looked at, beside the slots.
+pub(super) const VIEW: &CStr = c"view";
 /// What the kernel fills with names in one call.
 const BUFFER: usize = 32 << 10;
 
@@ -190,12 +192,17 @@ impl SlotDir {
         remove::tree(&self.fd, name)
     }
 
-    /// Removes what dead processes left, as far as that goes.
+    /// Removes what dead processes left, beside the slots and in them, as far as that goes.
     pub(super) fn collect(&self) {
-        let names = self.names().unwrap_or_default();
-        for name in names.into_iter().filter(|name| is_left(name)) {
-            let taken = staging::abandoned(&self.fd, name.clone());
-            if let Ok(Some(_locked)) = taken {
+        for name in self.names().unwrap_or_default() {
+            let slot = name.to_str().ok().and_then(Slot::from_directory);
+            if slot.is_some() {
+                if let Ok(inside) = open_dir_in(&self.fd, &*name) {
+                    atomic_write::collect(&inside);
+                }
+            } else if is_left(&name)
+                && let Ok(Some(_locked)) = staging::abandoned(&self.fd, name.clone())
+            {
                 let _ = self.discard(&name);
             }
         }
@@ -212,13 +219,14 @@ fn has_tree(slot: &OwnedFd, form: SlotForm) -> bool {
     seen.is_some_and(|seen| seen.file_type() == wanted)
 }
 
-/// Whether a name is a temporary one for some slot.
+/// Whether a name is a temporary one for some slot, or for a tree that was only looked at.
 fn is_left(name: &CStr) -> bool {
     let slot = name.to_str().ok().and_then(|name| {
         let (slot, _) = name.strip_prefix('.')?.split_once('.')?;
         Slot::from_directory(slot)
     });
     slot.is_some_and(|slot| staging::is_temporary_for(&name_of(slot), name.to_bytes()))
+        || staging::is_temporary_for(VIEW, name.to_bytes())
 }
 
 /// Reads a small file of ours.

@@ -1,6 +1,8 @@
 //! What checkpoints are good for: their trees, whole or in part, to look at and to put back.
 
 use super::error::{CloneContext, SlotError};
+use super::leftovers::PendingTree;
+use super::place::VIEW;
 use super::restore::{WorkspaceRestore, restore_in_place};
 use super::{Manifest, Pool, WORKSPACE, packed};
 use crate::fs::fd::reopen_dir;
@@ -67,7 +69,7 @@ impl Pool {
             .cloned()
             .collect();
         self.still(of)?;
-        let made = Staging::make(self.slots.again()?, c"view");
+        let made = Staging::make(self.slots.again()?, VIEW);
         let made = made.at("make a temporary directory in", self.path())?;
         if only.is_empty() || !there.is_empty() {
             let into = reopen_dir(made.root());
@@ -153,6 +155,7 @@ impl Pool {
     /// Makes a new directory of what a checkpoint holds.
     pub fn fork(&self, of: &SlotMetadata, target: &Path) -> Result<CloneReport, SlotError> {
         self.still(of)?;
+        let _pending = PendingTree::announce(&self.session, target);
         if of.form == SlotForm::Chunked {
             let document = packed::document(&self.home_of(of))?;
             let placing = packed::SlotPlacing {

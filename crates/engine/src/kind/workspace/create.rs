@@ -154,8 +154,7 @@ impl Workspace {
             system: self.session().system.as_deref(),
             stats: Some(&stats),
         };
-        let created = self.pool().create(&source, metadata);
-        let mut created = created?;
+        let mut created = self.pool_now()?.create(&source, metadata)?;
         if created.metadata.hash.is_none() {
             match self.list_clone(&created, began) {
                 Ok((metadata, walk)) => {

@@ -151,8 +151,9 @@ impl Workspace {
                 }
             }
         }
-        if let Some(patterns) = &self.session().config.exclude {
-            let found = slots::excluded_in(&self.root()?, &EntryPath::root(), patterns);
+        let patterns = self.session().kept_out();
+        if !patterns.is_empty() {
+            let found = slots::excluded_in(&self.root()?, &EntryPath::root(), &patterns);
             let found = found.map_err(WorkspaceError::from)?.into_iter();
             let goes = found.filter(|path| {
                 let (above, _) = path.split_last().unwrap_or_default();

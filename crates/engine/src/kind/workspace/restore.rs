@@ -451,12 +451,13 @@ impl LiveRestore<'_> {
             return Err(WorkspaceError::Excluded(one.path.clone()).into());
         }
         // What a tool installs for itself goes with the directory that it is in, and is kept with it until the undo is forgotten.
-        let Some(patterns) = &session.config.exclude else {
+        let patterns = session.kept_out();
+        if patterns.is_empty() {
             return Ok(());
-        };
+        }
         let root = EntryPath::root();
         let at = self.plan.path().unwrap_or(&root);
-        let found = slots::excluded_in(&self.workspace.root()?, at, patterns);
+        let found = slots::excluded_in(&self.workspace.root()?, at, &patterns);
         for path in found.map_err(WorkspaceError::from)? {
             let (above, _) = path.split_last().unwrap_or_default();
             let stays = above.is_root() || becomes.find(&above).is_some_and(is_directory);
@@ -471,7 +472,8 @@ impl LiveRestore<'_> {
     fn change_tree(&self, undo: &SlotMetadata) -> Result<RestoreChanges, Error> {
         let (workspace, plan) = (self.workspace, self.plan);
         let CheckpointChange { from, is, .. } = &plan.source;
-        let label = workspace.pool().label_of(undo);
+        let pool = workspace.pool_now()?;
+        let label = pool.label_of(undo);
         let at = workspace.clock().now();
         let done = if from.origin == CheckpointOrigin::Undo {
             let backup = workspace.pool().backup_of(from);
@@ -494,7 +496,7 @@ impl LiveRestore<'_> {
                     at,
                     label: &label,
                 };
-                workspace.pool().restore_in_place(from, back)
+                pool.restore_in_place(from, back)
             };
             match restore_in_place(&plan.except) {
                 // What the plan knows of and belongs to others is left alone already. These hold what they held, and have only another

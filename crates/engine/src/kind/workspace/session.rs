@@ -7,6 +7,7 @@
 use super::answers::{SessionForm, WorkspaceMade};
 use super::commands::InitWorkspace;
 use crate::error::{Error, OPEN_DIRECTORY, WorkspaceError, refused};
+use crate::own_places::{self, ELSEWHERE, IDENTITY, WORKSPACES};
 use crate::system::directory_id;
 use serde::{Deserialize, Serialize};
 use stasis_disk::form::slots::{self, Eviction, OWN_PATTERNS, Pool, PoolSettings};
@@ -28,9 +29,6 @@ use std::sync::Arc;
 
 /// What a session is configured by.
 const CONFIG: &str = "config.toml";
-/// Whose it is.
-const IDENTITY: &str = "session.json";
-const ELSEWHERE: &str = "elsewhere";
 const DATABASE: &str = "session.db";
 /// More than this is no configuration.
 const LARGEST: u64 = 1 << 20;
@@ -102,11 +100,13 @@ pub(super) struct Session {
     pub(super) config: SessionConfig,
     pub(super) budget: Budget,
     pub(super) db: SessionDb,
+    /// The state directory of this host.
+    state: PathBuf,
 }
 
 impl Session {
     /// Opens the session that is in a directory.
-    fn open(path: PathBuf) -> Result<Self, Error> {
+    fn open(path: PathBuf, host: &HostEnv) -> Result<Self, Error> {
         let identity = identity(&path.join(IDENTITY))?;
         let config = read(&path.join(CONFIG))?;
         let total = facilities::total_bytes(&path).at("read", &path)?;
@@ -120,6 +120,7 @@ impl Session {
             config,
             budget,
             db: session_db,
+            state: host.state.clone(),
         })
     }
 
@@ -128,7 +129,7 @@ impl Session {
         let whole = directory.canonicalize().at(OPEN_DIRECTORY, directory)?;
         for above in whole.ancestors() {
             if let Some(session) = session_of(above, host)? {
-                return Self::open(session);
+                return Self::open(session, host);
             }
         }
         Err(WorkspaceError::NotAWorkspace(directory.to_owned()).into())
@@ -139,12 +140,29 @@ impl Session {
     }
 
     /// What is in no checkpoint. A tool may come long after `init`, and a pattern of one that is not there would cost the snapshot of
-    /// a whole subvolume: it counts as soon as the tool's directory is there.
+    /// a whole subvolume: it counts as soon as the tool's directory is there. The last pattern that names an entry decides, so that
+    /// no `!` of a user brings back what is ours.
     pub(super) fn excludes(&self) -> Vec<String> {
-        match &self.config.exclude {
+        let mut patterns = match &self.config.exclude {
             Some(patterns) => patterns.clone(),
             None => tools_in(&self.directory).map(str::to_owned).collect(),
-        }
+        };
+        patterns.extend(self.own());
+        patterns
+    }
+
+    /// What is in no checkpoint and must not go with the directory that it is in: what the user excluded, and what is ours. What a tool
+    /// installs for itself may go: it is kept with that directory until the undo is forgotten.
+    pub(super) fn kept_out(&self) -> Vec<String> {
+        let mut patterns = self.config.exclude.clone().unwrap_or_default();
+        patterns.extend(self.own());
+        patterns
+    }
+
+    /// The session directories and stores that lie in the workspace.
+    fn own(&self) -> Vec<String> {
+        let places = own_places::within(&self.directory, &self.state);
+        places.iter().map(own_places::pattern).collect()
     }
 
     /// Says of an entry, and whether it is a directory, that it is in no checkpoint; none if everything is.
@@ -172,6 +190,7 @@ impl Session {
         let usual = MonitorSettings::default();
         let mut ignore = self.config.ignore.clone().unwrap_or(usual.ignore);
         ignore.extend(OWN_PATTERNS.map(str::to_owned));
+        ignore.extend(self.own());
         MonitorSettings { ignore, ..usual }
     }
 
@@ -230,7 +249,7 @@ impl Session {
 
 fn usual(directory: &Path, host: &HostEnv) -> PathBuf {
     let id = directory_id(directory);
-    host.state.join("workspaces").join(id.as_str())
+    host.state.join(WORKSPACES).join(id.as_str())
 }
 
 /// The session directory of a workspace, if it is one.
@@ -328,7 +347,7 @@ pub(super) fn init(init: &InitWorkspace, host: &HostEnv) -> Result<WorkspaceMade
                 "it is a workspace already, with its checkpoints elsewhere: `stasis workspace status` says where",
             );
         }
-        return Ok(made(&Session::open(session)?, true));
+        return Ok(made(&Session::open(session, host)?, true));
     }
     let usual = usual(&directory, host);
     let session = match &init.session {
@@ -355,7 +374,7 @@ pub(super) fn init(init: &InitWorkspace, host: &HostEnv) -> Result<WorkspaceMade
     if session != usual.canonicalize().unwrap_or_else(|_| usual.clone()) {
         atomic_write(&usual.join(ELSEWHERE), session.as_os_str().as_bytes())?;
     }
-    let opened = Session::open(session)?;
+    let opened = Session::open(session, host)?;
     // Everything that has to be there before anything can be read, and what is let go when the disk is full.
     let _ = opened.pool(Eviction::Nothing)?.reserve().make();
     Ok(made(&opened, false))

@@ -7,7 +7,7 @@ use super::super::manifest::EncodedManifest;
 use super::super::packed::{self, NAMES, Packed, Packing, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
 use super::super::staged::{SlotReport, StagedSlot, forget_journals, with_gaps};
 use super::super::{MANIFEST, METADATA, Manifest, Pool, measure};
-use super::{Created, WantedSlot};
+use super::{Created, LIST_CACHES, WantedSlot};
 use crate::form::chunked::databases::OPENED_MEANWHILE;
 use crate::form::chunked::save::Saved;
 use crate::tree::clone::CloneReport;
@@ -27,8 +27,6 @@ use std::sync::atomic::Ordering;
 
 /// How often room is made for a checkpoint in chunks before it is given up.
 const ATTEMPTS: usize = 4;
-/// Where this host caches the lists of the trees that are kept in chunks.
-const LIST_CACHES: [&str; 2] = ["remembered", "remembered-system"];
 
 /// What came of an attempt to store a checkpoint in chunks.
 enum ChunkedAttempt {
