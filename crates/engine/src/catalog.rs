@@ -119,6 +119,13 @@ pub(crate) struct FoundSnapshot {
     pub(crate) id: SnapshotId,
 }
 
+/// Snapshots of one subject.
+pub(crate) struct HeldSnapshots {
+    /// The engine of the subject.
+    pub(crate) engine: Engine,
+    pub(crate) ids: Vec<SnapshotId>,
+}
+
 /// What a subject is called: by its id, or as the one whose own state a store is.
 pub(crate) fn name_of(root: &Root) -> SubjectName {
     let id = root.layout().directory().map(|(_, id)| id.to_string());
@@ -327,29 +334,36 @@ impl DirRepo<'_> {
         Ok(roots)
     }
 
-    /// The engine of the subject that has one of these snapshots, be it published or not.
-    pub(crate) async fn holding(self, ids: &[SnapshotId]) -> Result<Engine, Error> {
+    /// The subjects that have these snapshots, be they published or not. One that none has is an error.
+    pub(crate) async fn holding(self, ids: &[SnapshotId]) -> Result<Vec<HeldSnapshots>, Error> {
         if !self.chunk_root.is_pool() {
-            return Ok(self.engine.clone());
+            let (engine, ids) = (self.engine.clone(), ids.to_vec());
+            return Ok(vec![HeldSnapshots { engine, ids }]);
         }
-        let mut unpublished = None;
+        let mut wanted: Vec<SnapshotId> = ids.to_vec();
+        let mut held = Vec::new();
         for layout in self.roots().await? {
+            if wanted.is_empty() {
+                break;
+            }
             let engine = self.rooted(layout);
             let root = engine.dirs().root();
             let index = root.index().await.ok().flatten().map(|found| found.value);
-            if index.is_some_and(|index| ids.iter().any(|id| index.find(id).is_some())) {
-                return Ok(engine);
-            }
             let listed = root.manifest_ids().await?;
-            if listed.iter().any(|id| ids.contains(id)) {
-                unpublished = Some(engine);
+            let is_here = |id: &SnapshotId| {
+                let is_published = index.as_ref().is_some_and(|index| index.find(id).is_some());
+                is_published || listed.contains(id)
+            };
+            let (ids, others) = wanted.into_iter().partition(is_here);
+            wanted = others;
+            if !Vec::is_empty(&ids) {
+                held.push(HeldSnapshots { engine, ids });
             }
         }
-        let absent = || {
-            let id = ids.first().cloned().map(IndexRefusal::Absent);
-            ChangeError::from(id.unwrap_or(IndexRefusal::OtherLife))
-        };
-        Ok(unpublished.ok_or_else(absent)?)
+        match wanted.into_iter().next() {
+            Some(id) => Err(ChangeError::from(IndexRefusal::Absent(id)).into()),
+            None => Ok(held),
+        }
     }
 
     /// Finds the snapshot that is meant.

@@ -11,7 +11,7 @@ use crate::handle::DirRepo;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::open;
-use stasis_model::format::manifest::SnapshotIndex;
+use stasis_model::format::manifest::{IndexRefusal, SnapshotIndex};
 use stasis_model::id::{Epoch, Label, SnapshotId, SubjectName};
 use stasis_model::policy::retention::{
     self, Clocks, OnDoubt, RetentionPolicy, Snapshot, SnapshotOrigin,
@@ -22,7 +22,7 @@ use stasis_model::protocol::gc::manifests::{
 use stasis_model::protocol::gc::{Abort, GcAnswer, GcReport, GcRound, GcStep, Names};
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_store::bucket::Swap;
-use stasis_store::documents::roots::Root;
+use stasis_store::documents::roots::{ChangeError, Root};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -152,11 +152,19 @@ impl DirRepo<'_> {
         self.store().ensure_trusted().await?;
         let repo = self.settings(&self.root()).await?;
         ensure_writable(&repo)?;
-        let engine = self.holding(ids).await?;
-        let root = engine.dirs().root();
-        engine.dirs().believed_index(&root, &repo).await?;
-        let forget = IndexOperation::Forget;
-        engine.dirs().forget_of(&root, ids, forget).await?;
+        let all = self.holding(ids).await?;
+        for held in &all {
+            let dirs = held.engine.dirs();
+            let index = dirs.believed_index(&dirs.root(), &repo).await?;
+            // Of several subjects none is changed unless all can be.
+            let checked = index.forget(&held.ids, self.lineages.now(), self.rng.op_id());
+            checked.map_err(ChangeError::from)?;
+        }
+        for held in &all {
+            let dirs = held.engine.dirs();
+            let (root, forget) = (dirs.root(), IndexOperation::Forget);
+            dirs.forget_of(&root, &held.ids, forget).await?;
+        }
         Ok(RepoForgotten {
             forgotten: ids.to_vec(),
         })
@@ -181,7 +189,9 @@ impl DirRepo<'_> {
         self.store().ensure_trusted().await?;
         let repo = self.settings(&self.root()).await?;
         ensure_writable(&repo)?;
-        let engine = self.holding(std::slice::from_ref(id)).await?;
+        let held = self.holding(std::slice::from_ref(id)).await?;
+        let absent = || ChangeError::from(IndexRefusal::Absent(id.clone()));
+        let engine = held.into_iter().next().ok_or_else(absent)?.engine;
         let (root, op_id) = (engine.dirs().root(), self.rng.op_id());
         engine.dirs().believed_index(&root, &repo).await?;
         let changed = root

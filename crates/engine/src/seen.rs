@@ -11,10 +11,9 @@ use serde::{Deserialize, Serialize};
 use stasis_disk::fs::atomic_write::{read_bounded, replace_unsynced};
 use stasis_model::digest::StoreDigest;
 use stasis_model::failure::{AtPath, Failure};
-use stasis_model::format::event::{EventKind, Severity};
 use stasis_model::format::manifest::{RepoDocument, SnapshotIndex};
 use stasis_model::format::pointer::Pointer;
-use stasis_model::id::{Generation, Incarnation, Label, Lineage, OpId, TenantId};
+use stasis_model::id::{Generation, Incarnation, Lineage, OpId};
 use stasis_store::documents::roots::Root;
 use stasis_store::layout::{self, Key};
 use stasis_store::location::StoreLocation;
@@ -25,11 +24,12 @@ use std::path::{Path, PathBuf};
 const LIVES: usize = 16;
 /// No such record is longer.
 const LONGEST: u64 = 16 << 10;
+/// Where those records lie, in the state directory of this host.
+const SEEN: &str = "seen";
 
 /// What this host saw of a document.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Seen {
-    version: u64,
+struct LastSeen {
     /// The pool that it belongs to: in a store that was made anew, everything begins anew.
     #[serde(default)]
     repo: OpId,
@@ -42,7 +42,7 @@ struct Seen {
 
 /// Which state of a document.
 #[derive(Clone, Copy, Debug)]
-struct State {
+pub(crate) struct DocumentState {
     repo: OpId,
     incarnation: Incarnation,
     generation: Generation,
@@ -54,13 +54,31 @@ enum Sight {
     /// What was seen before.
     Same,
     /// Something new, and what is remembered from now on.
-    Newer(Seen),
+    Newer(LastSeen),
     /// Something that was there before what was seen.
     Earlier,
 }
 
-impl State {
-    fn compared(self, seen: Option<&Seen>) -> Sight {
+impl DocumentState {
+    /// That of an index in a pool.
+    pub(crate) fn of_index(repo: &RepoDocument, index: &SnapshotIndex) -> Self {
+        Self {
+            repo: repo.op_id,
+            incarnation: index.incarnation,
+            generation: index.generation,
+        }
+    }
+
+    /// That of the pointer of a lineage.
+    pub(crate) fn of_pointer(generation: Generation) -> Self {
+        Self {
+            repo: OpId::default(),
+            incarnation: Incarnation::default(),
+            generation,
+        }
+    }
+
+    fn compared(self, seen: Option<&LastSeen>) -> Sight {
         let is_pointer = self.repo == OpId::default();
         if is_pointer && self.generation == Generation::default() && seen.is_some() {
             // A pointer that is lost is found by what lies beside it; where nothing does, the store was made anew.
@@ -90,9 +108,8 @@ impl State {
         Sight::Newer(self.remembered(past))
     }
 
-    fn remembered(self, past: Vec<Incarnation>) -> Seen {
-        Seen {
-            version: 1,
+    fn remembered(self, past: Vec<Incarnation>) -> LastSeen {
+        LastSeen {
             repo: self.repo,
             incarnation: self.incarnation,
             generation: self.generation,
@@ -101,12 +118,56 @@ impl State {
     }
 }
 
+/// What this host remembers of a document, as it is written.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    version: u64,
+    /// Which document of which store: what is gone from there is found by what is remembered of it.
+    store: String,
+    document: String,
+    #[serde(flatten)]
+    seen: LastSeen,
+}
+
+/// Where this host remembers a document.
+#[derive(Clone, Debug)]
+struct Place {
+    path: PathBuf,
+    store: String,
+    document: Key,
+}
+
+impl Place {
+    fn read(&self) -> Option<LastSeen> {
+        read(&self.path).map(|record| record.seen)
+    }
+
+    fn remember(&self, seen: LastSeen) {
+        let record = Record {
+            version: 1,
+            store: self.store.clone(),
+            document: self.document.to_string(),
+            seen,
+        };
+        let body = serde_json::to_vec(&record).expect("numbers and names");
+        if let Err(error) = replace_unsynced(&self.path, &body) {
+            tracing::info!(%error, "this host could not remember what it saw");
+        }
+    }
+
+    /// Remembers a state, unless a later one is remembered by now.
+    fn note(&self, state: DocumentState) {
+        if let Sight::Newer(newer) = state.compared(self.read().as_ref()) {
+            self.remember(newer);
+        }
+    }
+}
+
 /// What this host had seen of a document before it read it. Whatever another process notes since then, it may have written since then.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    key: Key,
-    path: Option<PathBuf>,
-    seen: Option<Seen>,
+    place: Option<Place>,
+    seen: Option<LastSeen>,
 }
 
 impl Memory {
@@ -116,36 +177,28 @@ impl Memory {
         repo: &RepoDocument,
         index: &SnapshotIndex,
     ) -> Option<Error> {
-        self.went_back(State {
-            repo: repo.op_id,
-            incarnation: index.incarnation,
-            generation: index.generation,
-        })
-        .await
+        let state = DocumentState::of_index(repo, index);
+        self.went_back(state).await
     }
 
     /// The same for the pointer of a lineage.
     pub(crate) async fn pointer_went_back(self, found: Generation) -> Option<Error> {
-        self.went_back(State {
-            repo: OpId::default(),
-            incarnation: Incarnation::default(),
-            generation: found,
-        })
-        .await
+        self.went_back(DocumentState::of_pointer(found)).await
     }
 
-    async fn went_back(self, state: State) -> Option<Error> {
-        let Self { key, path, seen } = self;
-        let path = path?;
+    async fn went_back(self, state: DocumentState) -> Option<Error> {
+        let Self { place, seen } = self;
+        let place = place?;
+        let key = place.document.clone();
         match state.compared(seen.as_ref()) {
             Sight::Same => return None,
             Sight::Newer(_) => {
                 bridge::blocking(move || {
                     // Whoever noted another life meanwhile has seen a later one.
-                    let now = read(&path);
-                    let is_other = |now: &Seen| now.incarnation != state.incarnation;
+                    let now = place.read();
+                    let is_other = |now: &LastSeen| now.incarnation != state.incarnation;
                     if now == seen || !now.as_ref().is_some_and(is_other) {
-                        note(&path, state);
+                        place.note(state);
                     }
                 })
                 .await;
@@ -168,13 +221,6 @@ impl Memory {
     }
 }
 
-/// Remembers a state, unless a later one is remembered by now.
-fn note(path: &Path, state: State) {
-    if let Sight::Newer(newer) = state.compared(read(path).as_ref()) {
-        remember(path, &newer);
-    }
-}
-
 impl Engine {
     /// What this host has seen of the index of a subject, to be asked before that is read.
     pub(crate) async fn memory_of_index(&self, root: &Root) -> Memory {
@@ -187,54 +233,83 @@ impl Engine {
     }
 
     async fn memory(&self, key: Key) -> Memory {
-        let path = self.seen_path(&key);
-        let seen = match path.clone() {
-            Some(path) => bridge::blocking(move || read(&path)).await,
+        let place = self.place(&key);
+        let seen = match place.clone() {
+            Some(place) => bridge::blocking(move || place.read()).await,
             None => None,
         };
-        Memory { key, path, seen }
+        Memory { place, seen }
     }
 
-    /// Goes on from a document that went back, and writes that down. Says whether this host had seen anything of it.
+    /// Goes on from a document that went back, or is not there any more. Says whether it did go back.
     pub(crate) async fn accept(
         &self,
-        subject: &str,
         key: &Key,
-        tenant: &TenantId,
-        actor: &Label,
+        found: Option<DocumentState>,
     ) -> Result<bool, Error> {
-        let was_seen = self.forget_seen(key).await?;
-        if was_seen {
-            let events = self.events();
-            let event = events.event(EventKind::RollbackAccepted, Severity::Warning, actor);
-            let event = event.with("subject", subject);
-            events.record(tenant, event).await;
-        }
-        Ok(was_seen)
+        let Some(place) = self.place(key) else {
+            return Ok(false);
+        };
+        let accepted = bridge::blocking(move || {
+            let Some(seen) = place.read() else {
+                return Ok::<bool, Error>(false);
+            };
+            match found {
+                Some(found) if found.compared(Some(&seen)) != Sight::Earlier => return Ok(false),
+                Some(found) if found.generation > Generation::default() => {
+                    place.remember(found.remembered(Vec::new()));
+                }
+                _ => {
+                    let removed = stasis_disk::fs::remove::file_at(&place.path);
+                    removed.map_err(io::Error::from).at("remove", &place.path)?;
+                }
+            }
+            Ok(true)
+        });
+        accepted.await
+    }
+
+    /// Every document of this store of which this host remembers something.
+    pub(crate) async fn remembered_documents(&self) -> Result<Vec<Key>, Error> {
+        let Some(place) = self.local_dirs.state.as_ref().map(|state| state.join(SEEN)) else {
+            return Ok(Vec::new());
+        };
+        let store = self.location.to_string();
+        let listed = bridge::blocking(move || {
+            let records = match std::fs::read_dir(&place) {
+                Ok(records) => records,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                Err(error) => return Err(error).at("list", &place),
+            };
+            let mut keys = Vec::new();
+            for record in records {
+                let record = read(&record.at("list", &place)?.path());
+                let record = record.filter(|record| record.store == store);
+                keys.extend(record.and_then(|record| Key::from_listing(&record.document)));
+            }
+            Ok(keys)
+        });
+        Ok(listed.await?)
     }
 
     /// Remembers an index that this host has just begun.
     pub(crate) async fn note_begun(&self, root: &Root, repo: &RepoDocument, index: &SnapshotIndex) {
-        let Some(path) = self.seen_path(&root.layout().index()) else {
+        let Some(place) = self.place(&root.layout().index()) else {
             return;
         };
-        let state = State {
-            repo: repo.op_id,
-            incarnation: index.incarnation,
-            generation: index.generation,
-        };
-        bridge::blocking(move || note(&path, state)).await;
+        let state = DocumentState::of_index(repo, index);
+        bridge::blocking(move || place.note(state)).await;
     }
 
     /// Remembers that a refused owner wrote its fence into a pointer that went back: it is as far behind as it was.
     pub(crate) async fn note_refused(&self, lineage: &Lineage) {
-        let Some(path) = self.seen_path(&layout::pointer(lineage)) else {
+        let Some(place) = self.place(&layout::pointer(lineage)) else {
             return;
         };
         bridge::blocking(move || {
-            if let Some(mut seen) = read(&path) {
+            if let Some(mut seen) = place.read() {
                 seen.generation = seen.generation.next();
-                remember(&path, &seen);
+                place.remember(seen);
             }
         })
         .await;
@@ -255,58 +330,38 @@ impl Engine {
     }
 
     async fn note(&self, key: Key, incarnation: Incarnation, generation: Generation) {
-        let Some(path) = self.seen_path(&key) else {
+        let Some(place) = self.place(&key) else {
             return;
         };
         bridge::blocking(move || {
             // Which pool it belongs to is known to whoever read it before, and that is noted already.
-            let repo = read(&path).map(|seen| seen.repo).unwrap_or_default();
-            note(
-                &path,
-                State {
-                    repo,
-                    incarnation,
-                    generation,
-                },
-            );
+            let repo = place.read().map(|seen| seen.repo).unwrap_or_default();
+            place.note(DocumentState {
+                repo,
+                incarnation,
+                generation,
+            });
         })
         .await;
     }
 
-    /// Believes a document again that went back: what this host saw of it is forgotten. Says whether it had seen anything.
-    pub(crate) async fn forget_seen(&self, key: &Key) -> Result<bool, Error> {
-        let Some(path) = self.seen_path(key) else {
-            return Ok(false);
-        };
-        bridge::blocking(move || {
-            let was_seen = read(&path).is_some();
-            let removed = stasis_disk::fs::remove::file_at(&path);
-            removed.map_err(io::Error::from).at("remove", &path)?;
-            Ok(was_seen)
-        })
-        .await
-    }
-
-    fn seen_path(&self, key: &Key) -> Option<PathBuf> {
+    fn place(&self, key: &Key) -> Option<Place> {
         // What is in memory only never comes back from anywhere.
         let is_kept = self.location != StoreLocation::Memory;
         let state = self.local_dirs.state.as_ref().filter(|_| is_kept)?;
         let name = StoreDigest::of(format!("{} {key}", self.location).as_bytes());
-        Some(state.join("seen").join(format!("{name}.json")))
+        Some(Place {
+            path: state.join(SEEN).join(format!("{name}.json")),
+            store: self.location.to_string(),
+            document: key.clone(),
+        })
     }
 }
 
-fn read(path: &Path) -> Option<Seen> {
+fn read(path: &Path) -> Option<Record> {
     let bytes = read_bounded(path, LONGEST).ok()?;
-    let seen: Option<Seen> = serde_json::from_slice(&bytes).ok();
-    seen.filter(|seen| seen.version == 1)
-}
-
-fn remember(path: &Path, seen: &Seen) {
-    let body = serde_json::to_vec(seen).expect("numbers and names");
-    if let Err(error) = replace_unsynced(path, &body) {
-        tracing::info!(%error, "this host could not remember what it saw");
-    }
+    let record: Option<Record> = serde_json::from_slice(&bytes).ok();
+    record.filter(|record| record.version == 1)
 }
 
 #[cfg(test)]
@@ -317,12 +372,12 @@ mod tests {
         OpId::from_random([number; 16])
     }
 
-    fn state(repo: u8, life: u8, generation: u64) -> State {
+    fn state(repo: u8, life: u8, generation: u64) -> DocumentState {
         let incarnation = match life {
             0 => Incarnation::default(),
             life => Incarnation::new(op(life)),
         };
-        State {
+        DocumentState {
             repo: op(repo),
             incarnation,
             generation: Generation(generation),
@@ -330,7 +385,7 @@ mod tests {
     }
 
     /// What a host remembers that saw these one after the other.
-    fn after(states: &[State]) -> Seen {
+    fn after(states: &[DocumentState]) -> LastSeen {
         let mut seen = None;
         for state in states {
             match state.compared(seen.as_ref()) {
@@ -368,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_pointer_that_is_not_there_begins_anew_and_one_that_went_back_does_not() {
-        let state = |generation| State {
+        let state = |generation| DocumentState {
             repo: OpId::default(),
             incarnation: Incarnation::default(),
             generation: Generation(generation),

@@ -75,6 +75,22 @@ pub struct LinkedDir {
     pub dir: String,
 }
 
+/// The directories that are called so: the one whose id this is, else those whose ids begin with it.
+pub(crate) fn fitting<'a>(ids: &'a [ProjectId], name: &str) -> Vec<&'a ProjectId> {
+    if let Some(exact) = ids.iter().find(|id| id.as_str() == name) {
+        return vec![exact];
+    }
+    let is_called = |id: &&ProjectId| {
+        // What was minted ends in digits of chance; a name that somebody chose is only itself.
+        let parts = id.as_str().rsplit_once('-');
+        let is_random = |digits: &str| {
+            digits.len() == known::DIGITS && digits.bytes().all(|one| one.is_ascii_hexdigit())
+        };
+        parts.is_some_and(|(known_as, digits)| known_as == name && is_random(digits))
+    };
+    ids.iter().filter(is_called).collect()
+}
+
 impl Engine {
     /// Lists every subject of the store.
     pub async fn subjects(&self, tenant: Option<&TenantId>) -> Result<SubjectList, Error> {
@@ -170,19 +186,7 @@ impl Engine {
         let name = name.strip_prefix(DIR_PREFIX).unwrap_or(name);
         let all = self.directories(Some(tenant)).await?;
         let ids: Vec<ProjectId> = all.into_iter().map(|(_, _, id)| id).collect();
-        let is_called = |id: &&ProjectId| {
-            // What was minted ends in digits of chance; a name that somebody chose is only itself.
-            let parts = id.as_str().rsplit_once('-');
-            let is_random = |digits: &str| {
-                digits.len() == known::DIGITS && digits.bytes().all(|one| one.is_ascii_hexdigit())
-            };
-            parts.is_some_and(|(known_as, digits)| known_as == name && is_random(digits))
-        };
-        let exact = ids.iter().find(|id| id.as_str() == name);
-        let fits: Vec<&ProjectId> = match exact {
-            Some(id) => vec![id],
-            None => ids.iter().filter(is_called).collect(),
-        };
+        let fits = fitting(&ids, name);
         match fits[..] {
             [id] => {
                 let place = self.places().await?.remove(id);

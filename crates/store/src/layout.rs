@@ -129,10 +129,17 @@ pub fn lock(lineage: &Lineage) -> Key {
 
 /// The lineage whose lock this is, if it is one.
 pub fn lock_owner(key: &Key) -> Option<Lineage> {
-    let inner = key
-        .as_str()
-        .strip_prefix("snapshots/")?
-        .strip_suffix("/lock.json")?;
+    owner(key, "/lock.json")
+}
+
+/// The lineage whose pointer this is, if it is one.
+pub fn pointer_owner(key: &Key) -> Option<Lineage> {
+    owner(key, "/latest.json")
+}
+
+fn owner(key: &Key, document: &str) -> Option<Lineage> {
+    let inner = key.as_str().strip_prefix("snapshots/")?;
+    let inner = inner.strip_suffix(document)?;
     let (subject, major) = inner.rsplit_once('/')?;
     format!("{subject}@{major}").parse().ok()
 }
@@ -269,6 +276,7 @@ mod tests {
         );
         assert_eq!(lock_owner(&lock(&lineage)), Some(lineage.clone()));
         assert_eq!(lock_owner(&pointer(&lineage)), None);
+        assert_eq!(pointer_owner(&pointer(&lineage)), Some(lineage));
     }
 
     #[test]

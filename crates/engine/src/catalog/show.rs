@@ -9,8 +9,8 @@ use crate::handle::DirRepo;
 use crate::result::EntryType;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_disk::form::chunked::list::ListReader;
-use stasis_disk::form::chunked::{ChunkSource, cut_out, fetch};
+use stasis_disk::form::chunked::list::{ListReader, UnpackedChunks};
+use stasis_disk::form::chunked::{ChunkSource, cut_out};
 use stasis_model::digest::FileDigest;
 use stasis_model::format::manifest::Indexed;
 use stasis_model::id::{SnapshotId, SubjectName};
@@ -255,13 +255,15 @@ fn write_out(
     mut out: impl Write,
 ) -> Result<io::Result<u64>, Error> {
     let mut written = 0;
+    // A file that was changed in place has many stretches of the same few chunks.
+    let mut unpacked = UnpackedChunks::default();
     for extent in extents {
         let wrote = match extent {
             Extent::Hole(length) => {
                 io::copy(&mut io::Read::take(io::repeat(0), *length), &mut out).map(|_| ())
             }
             Extent::Stored(slice) => {
-                let plain = fetch(source, &slice.chunk.name)?;
+                let plain = unpacked.get(source, &slice.chunk.name)?;
                 out.write_all(cut_out(&plain, slice)?)
             }
         };

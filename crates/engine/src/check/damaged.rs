@@ -89,7 +89,11 @@ impl DirRepo<'_> {
     ///
     /// They may belong to any root of the store: whoever checks a store is told of all of them.
     pub async fn damaged(self, ids: &[SnapshotId]) -> Result<RepoLetGo, Error> {
-        self.holding(ids).await?.dirs().damaged_here(ids).await
+        let mut plan = RepoLetGo::nothing();
+        for held in self.holding(ids).await? {
+            plan.add(held.engine.dirs().damaged_here(&held.ids).await?);
+        }
+        Ok(plan)
     }
 
     async fn damaged_here(self, ids: &[SnapshotId]) -> Result<RepoLetGo, Error> {
@@ -116,7 +120,8 @@ impl DirRepo<'_> {
         Ok(plan)
     }
 
-    /// Lets go of snapshots that cannot be read; all of them or none.
+    /// Lets go of snapshots that cannot be read: none unless all of them are proven to be damaged, then those of one subject after
+    /// the other.
     #[tracing::instrument(skip_all, err(level = "info"))]
     pub async fn forget_damaged(
         self,
@@ -124,18 +129,35 @@ impl DirRepo<'_> {
         actor: &Label,
     ) -> Result<RepoLetGo, Error> {
         self.store().ensure_trusted().await?;
-        let engine = self.holding(ids).await?;
-        let root = engine.dirs().root();
-        ensure_writable(&engine.dirs().settings(&root).await?)?;
-        let plan = engine.dirs().damaged_here(ids).await?;
-        engine.dirs().quarantine(&root, &plan.chunks).await?;
-        let event = engine
+        let mut proven = Vec::new();
+        for held in self.holding(ids).await? {
+            let root = held.engine.dirs().root();
+            ensure_writable(&held.engine.dirs().settings(&root).await?)?;
+            let plan = held.engine.dirs().damaged_here(&held.ids).await?;
+            proven.push((held.engine, plan));
+        }
+        let mut done = RepoLetGo::nothing();
+        for (engine, plan) in proven {
+            done.add(engine.dirs().forget_proven(plan, actor).await?);
+        }
+        Ok(done)
+    }
+
+    /// Enters damaged chunks in the quarantine, changes the index as foreseen, and writes the event down.
+    async fn forget_proven(self, plan: RepoLetGo, actor: &Label) -> Result<RepoLetGo, Error> {
+        let (root, op_id) = (self.root(), self.rng.op_id());
+        self.quarantine(&root, &plan.chunks).await?;
+        let event = self
             .events()
             .event(EventKind::ForgetDamaged, Severity::Warning, actor);
-        engine
-            .dirs()
-            .forget_all(&root, plan, (IndexOperation::ForgetDamaged, event))
-            .await
+        let (back, now) = (plan.step_back(), self.lineages.now());
+        let changed = root
+            .change(op_id, |index| index.step_back(&back, now, op_id))
+            .await;
+        self.operations()
+            .known(IndexOperation::ForgetDamaged, &root, changed)
+            .await?;
+        Ok(self.logged(plan, op_id, event).await)
     }
 
     /// What letting go of a whole name means. Nothing is changed.
@@ -154,7 +176,7 @@ impl DirRepo<'_> {
                 why: "its name is retired".to_owned(),
             });
         }
-        if plan.forgotten.is_empty() {
+        if !index.is_alive() {
             return Err(Error::NoSuchSnapshot {
                 wanted: format!("latest` of `{name}"),
                 repo: self.location.to_string(),
@@ -190,22 +212,6 @@ impl DirRepo<'_> {
         self.operations()
             .known(IndexOperation::ForgetAll, &root, changed)
             .await?;
-        Ok(self.logged(plan, op_id, event).await)
-    }
-
-    /// Changes the index as foreseen, and writes the event down.
-    async fn forget_all(
-        self,
-        root: &Root,
-        plan: RepoLetGo,
-        (change, event): (IndexOperation, AuditEvent),
-    ) -> Result<RepoLetGo, Error> {
-        let (op_id, now) = (self.rng.op_id(), self.lineages.now());
-        let back = plan.step_back();
-        let changed = root
-            .change(op_id, |index| index.step_back(&back, now, op_id))
-            .await;
-        self.operations().known(change, root, changed).await?;
         Ok(self.logged(plan, op_id, event).await)
     }
 
@@ -349,6 +355,15 @@ impl RepoLetGo {
             warnings: Vec::new(),
             chunks: BTreeSet::new(),
         }
+    }
+
+    /// Adds what it means for another subject.
+    fn add(&mut self, other: Self) {
+        self.forgotten.extend(other.forgotten);
+        self.newest.extend(other.newest);
+        self.op_id = other.op_id.or(self.op_id);
+        self.warnings.extend(other.warnings);
+        self.chunks.extend(other.chunks);
     }
 
     /// Finds what `latest` will mean if a subject loses something.

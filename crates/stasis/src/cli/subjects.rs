@@ -9,7 +9,7 @@ use stasis_engine::kind::project::Project;
 use stasis_engine::model::id::{Label, Lineage, ProfileRef, TenantId};
 use stasis_engine::open::Engine;
 use stasis_engine::repair::{AcceptedRollback, Repair};
-use stasis_engine::subjects::{SubjectList, SubjectRow};
+use stasis_engine::subjects::{DIR_PREFIX, SubjectList, SubjectRow};
 use std::path::{Path, PathBuf};
 
 /// How a profile is told from a path where a subject is named.
@@ -119,17 +119,12 @@ impl RepairArgs {
             context.output.result(&accepted, accepted_text)?;
             return Ok(Exit::Done);
         };
-        let repaired = repaired(context, subject).await?;
         if self.accept_rollback {
-            let accepted = match &repaired {
-                Repaired::Directory(project) => project.accept_rollback(&actor).await?,
-                Repaired::Profile(engine, lineage) => {
-                    engine.profiles().accept_rollback(lineage, &actor).await?
-                }
-            };
+            let accepted = accepted(context, subject, &actor).await?;
             context.output.result(&accepted, accepted_text)?;
             return Ok(Exit::Done);
         }
+        let repaired = repaired(context, subject).await?;
         let repair = match (&repaired, self.confirm) {
             (Repaired::Directory(project), true) => project.repair(&actor, self.leave_out).await?,
             (Repaired::Directory(project), false) => project.plan_repair().await?,
@@ -159,6 +154,30 @@ async fn repaired(context: &CliContext, subject: &str) -> anyhow::Result<Repaire
     let profile: ProfileRef = profile.parse()?;
     let lineage = engine.profiles().one_lineage(&profile).await?;
     Ok(Repaired::Profile(Box::new(engine), lineage))
+}
+
+/// What is accepted need not be in the store any more: that is why it must be named in full.
+async fn accepted(
+    context: &CliContext,
+    subject: &str,
+    actor: &Label,
+) -> anyhow::Result<AcceptedRollback> {
+    if subject.starts_with(DIR_PREFIX) {
+        let (engine, tenant) = (context.engine().await?, "default".parse()?);
+        let accepted = engine.accept_rollback_of_directory(&tenant, subject, actor);
+        return Ok(accepted.await?);
+    }
+    let lineage = subject.strip_prefix(PROFILE_PREFIX).map(str::parse);
+    if let Some(Ok(lineage)) = lineage {
+        let engine = context.engine().await?;
+        return Ok(engine.profiles().accept_rollback(&lineage, actor).await?);
+    }
+    Ok(match repaired(context, subject).await? {
+        Repaired::Directory(project) => project.accept_rollback(actor).await?,
+        Repaired::Profile(engine, lineage) => {
+            engine.profiles().accept_rollback(&lineage, actor).await?
+        }
+    })
 }
 
 fn accepted_text(accepted: &AcceptedRollback) -> String {

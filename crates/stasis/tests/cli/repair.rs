@@ -314,6 +314,43 @@ fn every_subject_of_a_store_is_accepted_at_once() {
 }
 
 #[test]
+fn a_subject_that_a_backup_did_not_have_yet_is_accepted_by_name_and_others_are_left_alone() {
+    let stored = Stored::new(Kind::Everyday);
+    stored.saved();
+    let (store, backup) = (stored.session.object(""), stored.at("backup"));
+    copy(&store, &backup);
+    let letters = stored.at("letters");
+    fs::create_dir_all(&letters).unwrap();
+    let save = ["save", letters.to_str().unwrap()];
+    stored.session.data(0, &save);
+    let listed = stored.session.json(0, &["list"]);
+    let mut rows = listed["items"].as_array().unwrap().iter();
+    let name = rows.find_map(|row| {
+        row["subject"]
+            .as_str()
+            .filter(|name| name.contains("letters"))
+    });
+    let name = name.unwrap().to_owned();
+    fs::remove_dir_all(&store).unwrap();
+    copy(&backup, &store);
+    assert_eq!(stored.session.run(&save).code, 9);
+
+    let accept = |subject: &str| {
+        let accept = ["repair", subject, "--accept-rollback"];
+        stored.session.json(0, &accept)["subjects"].clone()
+    };
+    let other = accept("dir:notes");
+    let gone = accept(&name);
+    let again = accept("--all");
+
+    assert_eq!(other, json!([]), "it did not go back");
+    assert_eq!(gone, json!([name]));
+    assert_eq!(again, json!([]), "it is believed");
+    stored.session.data(0, &save);
+    stored.saved();
+}
+
+#[test]
 fn data_of_the_first_edition_is_refused_in_one_sentence() {
     let session = Session::new();
     let dir = session.home().join("notes");

@@ -112,6 +112,39 @@ fn a_middle_one_and_the_only_one_are_let_go_of_too() {
 }
 
 #[test]
+fn snapshots_of_two_subjects_go_at_once_or_none_does() {
+    let world = World::new();
+    let tree = world.tree().to_str().unwrap().to_owned();
+    let save = |name: &str, content: &str| {
+        world.write("file", content.as_bytes());
+        id(&world.json(0, &["save", &tree, "--name", name]))
+    };
+    let [mine, other] = ["mine", "other"].map(|name| ["one", "two"].map(|text| save(name, text)));
+
+    let with_active = world.run(&["forget", &mine[0], &other[1]]);
+    let listed = || world.snapshots().len();
+    let before = listed();
+    world.json(0, &["forget", &mine[0], &other[0]]);
+
+    assert_eq!(with_active.code, 11, "{}", with_active.err);
+    assert_eq!((before, listed()), (4, 2));
+    let at = |name: &str, id: &str| {
+        world
+            .session
+            .object(&format!("subjects/default/dir/{name}/snapshots/{id}.json"))
+    };
+    spoil(&at("mine", &mine[1]));
+    spoil(&at("other", &other[1]));
+    let gone = world.json(
+        0,
+        &["forget", &mine[1], &other[1], "--damaged", "--confirm"],
+    );
+    assert_eq!(gone["forgotten"].as_array().unwrap().len(), 2, "{gone}");
+    assert_eq!(listed(), 0);
+    world.json(0, &["retire", "mine", "--confirm"]);
+}
+
+#[test]
 fn what_can_be_read_is_not_taken_for_damaged() {
     let world = World::new();
     let ([one, two, three], _) = three(&world);

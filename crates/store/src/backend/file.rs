@@ -38,10 +38,15 @@ use stasis_model::id::OpId;
 use stasis_model::time::Timestamp;
 use std::fmt::{self, Display};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use trouble::FileTrouble;
+
+/// Whether a directory is a store.
+pub fn is_store(root: &Path) -> bool {
+    root.join(tree::OWN).is_dir()
+}
 
 /// A bucket in a directory. Any number of processes on one machine may share it.
 #[derive(Clone)]

@@ -181,6 +181,11 @@ impl ChunkRoot {
         Key(format!("{}index.json", self.subject()))
     }
 
+    /// The root of the subject whose index this is, if it is one.
+    pub fn of_index(key: &Key) -> Option<Self> {
+        Self::named(key.as_str().strip_suffix("index.json")?)
+    }
+
     /// A snapshot's metadata. Where a store is not shared, its id alone says how that is called, so that whoever opens a
     /// root finds what others saved there.
     pub fn manifest(&self, id: &SnapshotId) -> Key {

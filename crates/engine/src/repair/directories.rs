@@ -1,0 +1,251 @@
+//! The documents of a directory and of its pool, made anew from metadata and chunks.
+
+use super::{NewDocument, Repair, damage, overtaken};
+use crate::catalog::OpenedSnapshot;
+use crate::catalog::references::{self, is_damage};
+use crate::check::log;
+use crate::error::{Error, ErrorKind, error_chain};
+use crate::handle::DirRepo;
+use stasis_model::failure::Failure;
+use stasis_model::format::manifest::{RepoDocument, SnapshotIndex};
+use stasis_model::id::{Label, OpId};
+use stasis_model::protocol::gc::{ChunkName, GcDocument, GcEpoch, GcState};
+use stasis_store::documents::repair::DamagedDocument;
+use stasis_store::documents::roots::Root;
+use stasis_store::layout::Key;
+use std::collections::HashSet;
+
+/// What is wrong with the documents of a directory.
+struct DirRepair {
+    repair: Repair,
+    repo: Option<NewDocument<RepoDocument>>,
+    gc: Option<NewDocument<GcDocument>>,
+    index: Option<NewDocument<SnapshotIndex>>,
+    /// By what the chunks of snapshots were judged.
+    judged_by: GcState,
+}
+
+impl DirRepo<'_> {
+    /// What of the documents of this subject must be made anew. Nothing is changed.
+    pub async fn plan_repair(self) -> Result<Repair, Error> {
+        Ok(self.find_repairs(self.rng.op_id()).await?.repair)
+    }
+
+    /// Makes the documents of this subject anew that are damaged or lost.
+    #[tracing::instrument(skip_all, err(level = "info"))]
+    ///
+    /// Snapshots that cannot be proven to come back would be let go of, and gone with the next gc: not unless that was said.
+    pub async fn repair(self, actor: &Label, leave_out: bool) -> Result<Repair, Error> {
+        self.store().ensure_trusted().await?;
+        let (root, op_id) = (self.root(), self.rng.op_id());
+        let found = self.find_repairs(op_id).await?;
+        let mut repair = found.repair;
+        if repair.documents.is_empty() {
+            return Ok(repair);
+        }
+        if let Some(one) = repair.left_out.first().filter(|_| !leave_out) {
+            let said = format!(
+                "snapshot `{}` cannot be proven to come back: {}",
+                one.snapshot, one.why
+            );
+            let hint = "bring back what it lacks from a copy of the store first; or say --leave-out: a new index does not lead to such snapshots, and the next gc removes them";
+            let failure = Failure::of(ErrorKind::Limit, said);
+            return Err(failure.with_hint(hint).into());
+        }
+        let mut kept = Vec::new();
+        if let Some(one) = &found.repo {
+            kept.push(self.replaced(one, op_id, |repo| repo.op_id).await?);
+        }
+        if let Some(one) = &found.gc {
+            kept.push(self.replaced(one, op_id, |gc| gc.op_id).await?);
+        }
+        if let Some(one) = &found.index {
+            // A gc that began since then may condemn what a manifest names that was not there when it looked.
+            if self.gc_now(&root).await? != found.judged_by {
+                return Err(overtaken(&root.layout().gc()));
+            }
+            kept.push(self.replaced(one, op_id, |index| index.op_id).await?);
+        }
+        for (document, kept) in repair.documents.iter_mut().zip(kept) {
+            document.kept = kept.map(|key| key.to_string());
+        }
+        let tenant = root
+            .layout()
+            .directory()
+            .map_or_else(log, |(tenant, _)| tenant);
+        self.log_repair(&mut repair, op_id, tenant, actor).await;
+        Ok(repair)
+    }
+
+    async fn gc_now(self, root: &Root) -> Result<GcState, Error> {
+        let found = root.gc().await?;
+        Ok(found.map_or_else(GcState::empty, |found| found.value))
+    }
+
+    async fn find_repairs(self, op_id: OpId) -> Result<DirRepair, Error> {
+        let root = self.root();
+        let mut finding = FindingRepairs {
+            dirs: self,
+            repair: Repair::of(self.root_name(&root)),
+            root,
+            op_id,
+        };
+        let repo = finding.repo().await?;
+        let before = damage(finding.root.gc().await)?.ok().flatten();
+        let stored = finding.root.chunks().await?.into_iter();
+        let stored: HashSet<ChunkName> = stored.map(|(name, _)| name).collect();
+        let newest = stored.iter().map(ChunkName::born).max();
+        let (judged_by, gc) = finding.gc(newest.unwrap_or(GcEpoch::FIRST)).await?;
+        if before.is_some_and(|before| before.value != judged_by) {
+            // What was listed may have been deleted since.
+            return Err(overtaken(&finding.root.layout().gc()));
+        }
+        let is_there = |name: &ChunkName| stored.contains(name) && !judged_by.condemns(name);
+        let index = finding.index(&is_there).await?;
+        Ok(DirRepair {
+            repair: finding.repair,
+            repo,
+            gc,
+            index,
+            judged_by,
+        })
+    }
+}
+
+/// A look at the documents of a directory, one after the other.
+struct FindingRepairs<'a> {
+    dirs: DirRepo<'a>,
+    root: Root,
+    op_id: OpId,
+    repair: Repair,
+}
+
+impl FindingRepairs<'_> {
+    /// Notes a document that must be made anew.
+    async fn damaged(&mut self, key: Key, why: &str) -> Result<DamagedDocument, Error> {
+        let damaged = DamagedDocument::look(&*self.dirs.bucket, key).await?;
+        self.repair.add(&damaged, why);
+        Ok(damaged)
+    }
+
+    async fn repo(&mut self) -> Result<Option<NewDocument<RepoDocument>>, Error> {
+        let why = match damage(self.root.repo().await)? {
+            Ok(Some(repo)) => {
+                repo.check_readable().map_err(Error::UnfitRepo)?;
+                return Ok(None);
+            }
+            Ok(None) => match self.dirs.missing(&self.root).await? {
+                Error::LostRepo(_) => String::new(),
+                nothing => return Err(nothing),
+            },
+            Err(why) => why,
+        };
+        let damaged = self.damaged(self.root.layout().repo_json(), &why).await?;
+        if let Ok(Some(_)) = damage(self.root.repo().await)? {
+            return Err(overtaken(damaged.key()));
+        }
+        let with = RepoDocument::new(self.dirs.lineages.now(), self.op_id);
+        Ok(Some(NewDocument { damaged, with }))
+    }
+
+    async fn gc(
+        &mut self,
+        newest: GcEpoch,
+    ) -> Result<(GcState, Option<NewDocument<GcDocument>>), Error> {
+        let why = match damage(self.root.gc().await)? {
+            Ok(Some(found)) => return Ok((found.value, None)),
+            Ok(None) if newest == GcEpoch::FIRST => return Ok((GcState::empty(), None)),
+            Ok(None) => String::new(),
+            Err(why) => why,
+        };
+        let rebuilt = GcState::rebuilt(newest, self.dirs.lineages.now(), self.op_id);
+        let damaged = self.damaged(self.root.layout().gc(), &why).await?;
+        if let Ok(Some(_)) = damage(self.root.gc().await)? {
+            return Err(overtaken(damaged.key()));
+        }
+        let with = rebuilt.document();
+        Ok((rebuilt, Some(NewDocument { damaged, with })))
+    }
+
+    async fn index(
+        &mut self,
+        is_there: &(dyn Fn(&ChunkName) -> bool + Sync),
+    ) -> Result<Option<NewDocument<SnapshotIndex>>, Error> {
+        let (why, with) = match damage(self.root.index().await)? {
+            Ok(Some(found)) => {
+                let index = found.value;
+                let head = index.active.as_ref();
+                if head.is_none_or(|head| index.find(head).is_some()) {
+                    return Ok(None);
+                }
+                let why = "leads to a newest snapshot that it does not list".to_owned();
+                (why, Some(index.with_a_head(self.op_id)))
+            }
+            Ok(None) => match self.dirs.index(&self.root).await {
+                Err(Error::LostIndex(_)) => (String::new(), None),
+                Ok(_) => return Ok(None),
+                Err(error) => return Err(error),
+            },
+            Err(why) => (why, None),
+        };
+        let damaged = self.damaged(self.root.layout().index(), &why).await?;
+        // Whatever was found first: what is replaced is what was looked at last, and that must be damaged too.
+        let now = damage(self.root.index().await)?;
+        let with = match (with, now) {
+            (Some(with), Ok(Some(now))) if now.value.generation.next() == with.generation => with,
+            (None, Ok(None) | Err(_)) => self.rebuilt(is_there).await?,
+            _ => return Err(overtaken(damaged.key())),
+        };
+        let ids = with.snapshots.iter().map(|one| one.id.to_string());
+        self.repair.snapshots = ids.collect();
+        self.repair.latest = with.active.as_ref().map(ToString::to_string);
+        Ok(Some(NewDocument { damaged, with }))
+    }
+
+    /// An index of every snapshot that can be proven to come back.
+    async fn rebuilt(
+        &mut self,
+        is_there: &(dyn Fn(&ChunkName) -> bool + Sync),
+    ) -> Result<SnapshotIndex, Error> {
+        let mut proven = Vec::new();
+        for id in self.root.manifest_ids().await? {
+            let (manifest, digest) = match damage(self.root.manifest(&id).await)? {
+                Ok(Some(found)) => found,
+                // Removed since it was listed.
+                Ok(None) => continue,
+                Err(why) => {
+                    self.repair.leave_out(&id, why);
+                    continue;
+                }
+            };
+            let read = match references::list_of(&manifest) {
+                Ok(list) => {
+                    let manifest = manifest.clone();
+                    let opened = OpenedSnapshot { manifest, list };
+                    self.dirs.read_as_restore(&self.root, opened).await
+                }
+                Err(error) => Err(error),
+            };
+            let chunks = match read {
+                Ok(chunks) => chunks,
+                Err(error) if is_damage(&error) => {
+                    self.repair.leave_out(&id, error_chain(&error));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            match chunks.iter().find(|chunk| !is_there(&chunk.name)) {
+                Some(lost) => {
+                    let why = format!("chunk {} is missing", lost.name);
+                    self.repair.leave_out(&id, why);
+                }
+                None => proven.push((manifest, digest)),
+            }
+        }
+        Ok(SnapshotIndex::rebuilt(
+            proven,
+            self.dirs.lineages.now(),
+            self.op_id,
+        ))
+    }
+}

@@ -1,0 +1,120 @@
+//! Going on from a store that went back to an earlier state.
+//!
+//! *Always true:* only documents that did go back are accepted and reported; of the others this host remembers what it saw.
+
+use crate::check::log;
+use crate::error::Error;
+use crate::handle::{DirRepo, Profiles};
+use crate::open::Engine;
+use crate::seen::DocumentState;
+use crate::subjects::{DIR_PREFIX, fitting};
+use schemars::JsonSchema;
+use serde::Serialize;
+use stasis_model::format::event::{EventKind, Severity};
+use stasis_model::id::{Label, Lineage, ProjectId, TenantId};
+use stasis_store::layout::{self, ChunkRoot};
+
+/// Subjects whose documents went back, and are believed again.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct AcceptedRollback {
+    /// Which.
+    pub subjects: Vec<String>,
+}
+
+impl Engine {
+    /// Goes on from every document of the store that went back, also of subjects that the store does not have any more.
+    pub async fn accept_rollback_of_all(&self, actor: &Label) -> Result<AcceptedRollback, Error> {
+        let mut all = AcceptedRollback::default();
+        for key in self.remembered_documents().await? {
+            let accepted = if let Some(lineage) = layout::pointer_owner(&key) {
+                self.profiles().accept_rollback(&lineage, actor).await?
+            } else if let Some(root) = ChunkRoot::of_index(&key) {
+                self.rooted(root).dirs().accept_rollback(actor).await?
+            } else {
+                continue;
+            };
+            all.subjects.extend(accepted.subjects);
+        }
+        all.subjects.sort();
+        Ok(all)
+    }
+
+    /// Goes on from the index of the directory that is called so, which the store need not have any more.
+    pub async fn accept_rollback_of_directory(
+        &self,
+        tenant: &TenantId,
+        name: &str,
+        actor: &Label,
+    ) -> Result<AcceptedRollback, Error> {
+        let remembered = self.remembered_documents().await?.into_iter();
+        let mine = remembered
+            .filter_map(|key| ChunkRoot::of_index(&key)?.directory())
+            .filter(|(owner, _)| owner == tenant);
+        let ids: Vec<ProjectId> = mine.map(|(_, id)| id).collect();
+        let fits = fitting(&ids, name.strip_prefix(DIR_PREFIX).unwrap_or(name));
+        let id = match fits[..] {
+            [id] => id.clone(),
+            _ => self.named_directory(tenant, name).await?.id,
+        };
+        let root = self.rooted(ChunkRoot::project(tenant, &id));
+        root.dirs().accept_rollback(actor).await
+    }
+
+    /// Writes down that a document is believed again, if it is.
+    async fn accepted(
+        &self,
+        subject: String,
+        went_back: bool,
+        tenant: &TenantId,
+        actor: &Label,
+    ) -> AcceptedRollback {
+        if !went_back {
+            return AcceptedRollback::default();
+        }
+        let events = self.events();
+        let event = events.event(EventKind::RollbackAccepted, Severity::Warning, actor);
+        let event = event.with("subject", subject.as_str());
+        events.record(tenant, event).await;
+        let subjects = vec![subject];
+        AcceptedRollback { subjects }
+    }
+}
+
+impl DirRepo<'_> {
+    /// Goes on from the index of this subject, although this host has seen a later one.
+    pub async fn accept_rollback(self, actor: &Label) -> Result<AcceptedRollback, Error> {
+        let root = self.root();
+        let known = root.layout().directory();
+        let subject = match &known {
+            Some((_, id)) => format!("{DIR_PREFIX}{id}"),
+            None => self.root_name(&root),
+        };
+        let tenant = known.map_or_else(log, |(tenant, _)| tenant);
+        let found = match self.settings(&root).await {
+            Ok(repo) => Some(DocumentState::of_index(&repo, &self.index(&root).await?)),
+            Err(Error::NoRepo(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let key = root.layout().index();
+        let went_back = self.accept(&key, found).await?;
+        Ok(self.accepted(subject, went_back, &tenant, actor).await)
+    }
+}
+
+impl Profiles<'_> {
+    /// Goes on from the pointer of a lineage, although this host has seen a later one.
+    pub async fn accept_rollback(
+        self,
+        lineage: &Lineage,
+        actor: &Label,
+    ) -> Result<AcceptedRollback, Error> {
+        let found = self.lineages.pointer(lineage).await?;
+        let found = found.map(|found| DocumentState::of_pointer(found.value.generation));
+        let (subject, key) = (format!("profile:{lineage}"), layout::pointer(lineage));
+        let went_back = self.accept(&key, found).await?;
+        Ok(self
+            .accepted(subject, went_back, &lineage.tenant, actor)
+            .await)
+    }
+}
