@@ -204,6 +204,27 @@ impl DirRepo<'_> {
         Ok(RepoMade { repo, settings })
     }
 
+    /// Makes the pool of the subject, if it is not there yet.
+    pub(crate) async fn ensure_pool(self) -> Result<(), Error> {
+        let root = self.root();
+        if root.repo().await?.is_some() {
+            return Ok(());
+        }
+        if let lost @ Error::LostRepo(_) = self.missing(&root).await? {
+            return Err(lost);
+        }
+        self.store().ensure_trusted().await?;
+        let settings = RepoDocument::new(self.lineages.now(), self.rng.op_id());
+        let made = match root.init(&settings).await? {
+            Swap::Won(_) | Swap::Lost => true,
+            Swap::Unknown => root.repo().await?.is_some(),
+        };
+        if made {
+            return Ok(());
+        }
+        Err(Error::NoRepo(self.location.to_string()))
+    }
+
     /// What the repository says of itself, if this build may read it.
     pub(crate) async fn settings(self, root: &Root) -> Result<RepoDocument, Error> {
         let Some(repo) = root.repo().await? else {

@@ -1,46 +1,597 @@
-//! A store, or a repository, copied into another one.
+//! Subjects copied into another store.
+//!
+//! A directory goes snapshot by snapshot, oldest first:
+//! 1. read `gc.json` and the index of the target   2. read the source's manifest and list   3. copy the chunks that the
+//!    target's pool does not have, each checked against its name   4. put a manifest, under an id of its own, that says what it
+//!    is a copy of   5. judge the names and publish, as a save does
+//!
+//! A profile goes as it lies there: archives, manifests, and then its pointer (`stasis_store::copying`).
+//!
+//! *Always true:* in the target an index leads only to what is durable there, wherever a copy stops; run again, it goes on after
+//! the newest snapshot that it copied. What was saved into the target since is not touched: then nothing is copied, and it is
+//! said. No name of a chunk and no id of a snapshot is used in two pools.
 
-use crate::error::Error;
-use crate::open::Engine;
+use crate::bridge;
+use crate::catalog::port::{ChunkFetcher, Storing};
+use crate::catalog::references::{self, References};
+use crate::catalog::{OpenedSnapshot, ensure_writable};
+use crate::error::{Error, ErrorKind, error_chain};
+use crate::handle::DirRepo;
+use crate::kind::project::Project;
+use crate::open::{Engine, default_tenant};
+use crate::save::{ATTEMPTS, Donors, Naming, gc_of, may_borrow};
+use crate::subjects::{DIR_PREFIX, PROFILE_PREFIX};
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_model::time::Clock;
-use stasis_store::copying::copy;
+use stasis_disk::form::chunked::copy::{self, CopiedList, CopyParts};
+use stasis_disk::form::chunked::list::root_of;
+use stasis_disk::progress::Progress;
+use stasis_model::digest::ChunkDigest;
+use stasis_model::failure::Failure;
+use stasis_model::format::manifest::{
+    Indexed, Publish, RepoDocument, SnapshotIndex, SnapshotManifest,
+};
+use stasis_model::id::{Lineage, ProjectId, SnapshotId, SubjectName, TenantId};
+use stasis_model::protocol::gc::{ChunkName, SaveAnswer, SaveGuard};
+use stasis_model::tree::list::ListRoot;
+use stasis_store::copying;
+use stasis_store::documents::{policies, roots::Root};
+use stasis_store::layout::{ChunkRoot, Prefix};
+use stasis_store::location::StoreLocation;
+use std::collections::HashMap;
+use std::sync::Arc;
 
-/// A store that was copied.
+/// What to do about a snapshot that cannot be read.
+const DAMAGED: &str = "`stasis repo check --read-data` says what is damaged; a save of the directory heals what it still has; \
+    `stasis repo forget --damaged --confirm` gives damaged snapshots up";
+
+/// What is copied.
+#[derive(Clone, Debug)]
+pub enum CopySubject {
+    /// The directory that this engine is about.
+    Directory {
+        /// Whose it is in the target.
+        tenant: TenantId,
+        /// What it is called there.
+        id: ProjectId,
+    },
+    /// A profile of one browser version.
+    Profile(Lineage),
+    /// Every subject of the store, and the policies of its tenants that the target does not have.
+    All,
+}
+
+impl Project {
+    /// The engine of its snapshots, and what they are as a subject of another store.
+    pub fn to_be_copied(self, called: Option<ProjectId>) -> (Engine, CopySubject) {
+        let tenant = self.engine.chunk_root.directory().map(|(tenant, _)| tenant);
+        let what = CopySubject::Directory {
+            tenant: tenant.unwrap_or_else(default_tenant),
+            id: called.unwrap_or(self.home.id),
+        };
+        (self.engine, what)
+    }
+}
+
+/// A subject that was copied, or was not.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]
+pub struct CopiedSubject {
+    /// What it is called in the target.
+    pub subject: String,
+    /// Whose.
+    pub tenant: TenantId,
+    /// Snapshots that were copied now.
+    pub snapshots: u64,
+    /// Snapshots that were there already.
+    pub snapshots_there: u64,
+    /// Chunks, or objects of a profile, that were copied.
+    pub objects: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Why it was not copied, or not to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// What was copied from one store into another.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+#[must_use = "what was not copied is said only here"]
 pub struct StoreCopied {
     /// From where.
     pub from: String,
     /// Where to.
     pub to: String,
-    /// Objects that were copied.
-    pub objects: u64,
-    /// Bytes of those.
-    pub bytes: u64,
-    /// Objects that were there already.
-    pub objects_there: u64,
+    /// Every subject.
+    pub subjects: Vec<CopiedSubject>,
+    /// Policies of tenants that were copied.
+    pub policies: u64,
     /// How long it took.
     pub elapsed_ms: u64,
 }
 
-/// Copies everything in one store into another.
-pub async fn copy_store(
-    from: &Engine,
-    to: &Engine,
-    clock: &dyn Clock,
-) -> Result<StoreCopied, Error> {
-    let started = clock.uptime();
-    to.store().ensure_trusted().await?;
-    let copied = copy(&from.bucket, &to.bucket).await?;
-    let elapsed = clock.uptime().saturating_sub(started);
-    Ok(StoreCopied {
-        from: from.location().to_string(),
-        to: to.location().to_string(),
-        objects: copied.objects,
-        bytes: copied.bytes,
-        objects_there: copied.objects_there,
-        elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
-    })
+impl StoreCopied {
+    /// Whether everything is in the target by now.
+    pub fn is_whole(&self) -> bool {
+        self.subjects.iter().all(|one| one.error.is_none())
+    }
 }
+
+impl CopiedSubject {
+    fn new(subject: String, tenant: TenantId) -> Self {
+        Self {
+            subject,
+            tenant,
+            snapshots: 0,
+            snapshots_there: 0,
+            objects: 0,
+            bytes: 0,
+            error: None,
+        }
+    }
+
+    fn failed(mut self, error: &Error) -> Self {
+        self.error = Some(error_chain(error));
+        self
+    }
+}
+
+/// The snapshot of the target that the next one shares chunks and sections with.
+#[derive(Clone, Default)]
+struct Previous {
+    id: Option<SnapshotId>,
+    names: HashMap<ChunkDigest, ChunkName>,
+    /// Whether this copy has put them or seen them itself.
+    is_looked_at: bool,
+    list: ListRoot,
+}
+
+impl Previous {
+    fn name_of(&self, digest: &ChunkDigest, guard: &SaveGuard) -> Option<ChunkName> {
+        let known = *self.names.get(digest)?;
+        (guard.place(*digest, Some(known)) == known).then_some(known)
+    }
+}
+
+/// A directory on its way from one store into another.
+struct Journey<'j> {
+    from: DirRepo<'j>,
+    source: Root,
+    to: DirRepo<'j>,
+    target: Root,
+    name: SubjectName,
+    repo: RepoDocument,
+    progress: Arc<Progress>,
+    previous: Previous,
+    copied: CopiedSubject,
+}
+
+impl Engine {
+    /// Copies subjects into another store. With [`CopySubject::All`] one that fails does not keep the others from being copied.
+    pub async fn copy_to(
+        &self,
+        to: &Self,
+        what: CopySubject,
+        progress: Arc<Progress>,
+    ) -> Result<StoreCopied, Error> {
+        let started = self.clock.uptime();
+        self.ensure_other(to)?;
+        to.store().ensure_trusted().await?;
+        let mut done = StoreCopied {
+            from: self.location().to_string(),
+            to: to.location().to_string(),
+            subjects: Vec::new(),
+            policies: 0,
+            elapsed_ms: 0,
+        };
+        match what {
+            CopySubject::Directory { tenant, id } => {
+                let copied = self.copy_directory(to, &tenant, &id, progress).await;
+                done.subjects.push(copied.map_err(|failed| failed.1)?);
+            }
+            CopySubject::Profile(lineage) => {
+                done.subjects.push(self.copy_profile(to, &lineage).await?);
+            }
+            CopySubject::All => self.copy_all(to, progress, &mut done).await?,
+        }
+        done.elapsed_ms = self.dirs().elapsed_ms(started);
+        Ok(done)
+    }
+
+    /// Refuses to copy a store into itself.
+    fn ensure_other(&self, to: &Self) -> Result<(), Error> {
+        let is_same = match self.location() {
+            // Each that is opened is another one.
+            StoreLocation::Memory => Arc::ptr_eq(&self.bucket, &to.bucket),
+            location => location == to.location(),
+        };
+        if !is_same {
+            return Ok(());
+        }
+        let said = format!("`{}` is the store that is copied from", to.location());
+        let hint = "say another one with --to; `fork` makes a second subject within one store";
+        Err(Failure::of(ErrorKind::Invalid, said).with_hint(hint).into())
+    }
+
+    async fn copy_all(
+        &self,
+        to: &Self,
+        progress: Arc<Progress>,
+        done: &mut StoreCopied,
+    ) -> Result<(), Error> {
+        let subjects = self.subjects(None).await?;
+        let mut tenants: Vec<TenantId> = subjects
+            .items
+            .iter()
+            .map(|row| row.tenant.clone())
+            .collect();
+        tenants.dedup();
+        for tenant in &tenants {
+            let is_new = policies::copy(&*self.bucket, &*to.bucket, tenant).await?;
+            done.policies += u64::from(is_new);
+        }
+        for row in subjects.items {
+            let one = CopiedSubject::new(row.subject.clone(), row.tenant.clone());
+            let copied = if let Some(id) = row.subject.strip_prefix(DIR_PREFIX) {
+                let id: ProjectId = id.parse().expect("it was listed under its id");
+                let source = self.rooted(ChunkRoot::project(&row.tenant, &id));
+                let copied = source.copy_directory(to, &row.tenant, &id, progress.clone());
+                Box::pin(copied).await.map_err(|(partial, error)| {
+                    let partial = partial.map_or(one, |partial| *partial);
+                    (partial, error)
+                })
+            } else {
+                let name = row.subject.strip_prefix(PROFILE_PREFIX);
+                let lineage = name.and_then(|name| name.parse::<Lineage>().ok());
+                let lineage = lineage.expect("what is no directory is a profile");
+                let copied = Box::pin(self.copy_profile(to, &lineage)).await;
+                copied.map_err(|error| (one, error))
+            };
+            done.subjects.push(match copied {
+                Ok(copied) => copied,
+                // A store that does not answer would be asked in vain for each of the others.
+                Err((_, error)) if error.kind() == ErrorKind::Unreachable => return Err(error),
+                Err((one, error)) => one.failed(&error),
+            });
+        }
+        Ok(())
+    }
+
+    /// Copies the directory that this engine is about. On failure it says how far it came.
+    async fn copy_directory(
+        &self,
+        to: &Self,
+        tenant: &TenantId,
+        id: &ProjectId,
+        progress: Arc<Progress>,
+    ) -> Result<CopiedSubject, (Option<Box<CopiedSubject>>, Error)> {
+        let to = to.rooted(ChunkRoot::project(tenant, id));
+        let begun = Journey::begin(self, &to, tenant, id, progress).await;
+        let mut journey = begun.map_err(|error| (None, error))?;
+        match journey.go().await {
+            Ok(()) => Ok(journey.copied),
+            Err(error) => Err((Some(Box::new(journey.copied)), error)),
+        }
+    }
+
+    /// Copies a lineage of a profile as it lies in the store.
+    async fn copy_profile(&self, to: &Self, lineage: &Lineage) -> Result<CopiedSubject, Error> {
+        let prefix = Prefix::lineage(lineage);
+        let copied = copying::copy(&self.bucket, &to.bucket, &prefix).await?;
+        let subject = format!("{PROFILE_PREFIX}{lineage}");
+        let mut one = CopiedSubject::new(subject, lineage.tenant.clone());
+        one.snapshots = copied.manifests;
+        one.snapshots_there = copied.manifests_there;
+        one.objects = copied.objects;
+        one.bytes = copied.bytes;
+        Ok(one)
+    }
+}
+
+impl<'j> Journey<'j> {
+    /// From the directory that one engine is about to the one that the other is about.
+    async fn begin(
+        from: &'j Engine,
+        to: &'j Engine,
+        tenant: &TenantId,
+        id: &ProjectId,
+        progress: Arc<Progress>,
+    ) -> Result<Self, Error> {
+        let (from, to) = (from.dirs(), to.dirs());
+        let (source, target) = (from.root(), to.root());
+        to.ensure_pool().await?;
+        let repo = to.settings(&target).await?;
+        ensure_writable(&repo)?;
+        let name = id.as_str().parse();
+        Ok(Self {
+            from,
+            source,
+            to,
+            target,
+            name: name.expect("the names of directories and of subjects follow one rule"),
+            repo,
+            progress,
+            previous: Previous::default(),
+            copied: CopiedSubject::new(format!("{DIR_PREFIX}{id}"), tenant.clone()),
+        })
+    }
+
+    /// Copies what the target does not have.
+    async fn go(&mut self) -> Result<(), Error> {
+        let repo = self.from.settings(&self.source).await?;
+        let wanted = self.from.believed_index(&self.source, &repo).await?;
+        let there = self.to.believed_index(&self.target, &self.repo).await?;
+        let rest = self.left_to_copy(&wanted, &there)?;
+        self.copied.snapshots_there = wanted.snapshots.len() as u64 - rest.len() as u64;
+        self.previous = self.last_copied(&there).await?;
+        for row in &rest {
+            self.copy_snapshot(&wanted, row).await?;
+        }
+        self.choose(wanted.active.as_ref()).await
+    }
+
+    /// The snapshots that are newer than what was copied before. A target that is not a copy of the source is refused.
+    fn left_to_copy(
+        &self,
+        wanted: &SnapshotIndex,
+        there: &SnapshotIndex,
+    ) -> Result<Vec<Indexed>, Error> {
+        let has_original = |one: &Indexed| wanted.snapshots.iter().any(|row| is_copy_of(one, row));
+        let is_of_this_life = |one: &Indexed| {
+            let copied = one.copied_from.as_ref();
+            copied.is_some_and(|copied| copied.incarnation == wanted.incarnation)
+        };
+        let mut rows = there.snapshots.iter();
+        if let Some(own) = there.snapshots.iter().find(|one| one.copied_from.is_none()) {
+            return Err(self.diverged(&format!("has snapshot `{}` of its own", own.id)));
+        }
+        if !there.snapshots.is_empty() && !rows.any(|one| has_original(one) || is_of_this_life(one))
+        {
+            return Err(self.diverged("is a copy of another directory"));
+        }
+        let is_copied = |row: &Indexed| there.snapshots.iter().any(|one| is_copy_of(one, row));
+        let newest = wanted.snapshots.iter().rposition(is_copied);
+        // Where everything that was copied is forgotten in one of the two, its time tells what is newer.
+        let last = there.snapshots.iter().map(|one| one.at_ms).max();
+        let is_newer = |(at, row): &(usize, &Indexed)| match newest {
+            Some(newest) => *at > newest,
+            None => last.is_none_or(|last| row.at_ms > last),
+        };
+        let rest = wanted.snapshots.iter().enumerate().filter(is_newer);
+        Ok(rest.map(|(_, row)| row.clone()).collect())
+    }
+
+    fn diverged(&self, why: &str) -> Error {
+        let (name, store) = (&self.copied.subject, self.to.location());
+        let said = format!("`{name}` in `{store}` {why}: nothing was copied into it");
+        let hint = "copy it under another name, with --as NAME";
+        let failure = Failure::of(ErrorKind::Diverged, said);
+        failure.with_hint(hint).into()
+    }
+
+    /// What the newest snapshot that was copied before has.
+    async fn last_copied(&self, there: &SnapshotIndex) -> Result<Previous, Error> {
+        let Some(row) = there.snapshots.last() else {
+            return Ok(Previous::default());
+        };
+        let opened = self.to.open_snapshot(&self.target, there, &row.id).await?;
+        let references =
+            references::add_manifest(&self.target, opened.manifest, References::default());
+        let references = references.await?;
+        let (source, list) = (ChunkFetcher::new(self.target.clone()), opened.list);
+        let list = bridge::blocking(move || root_of(&source, &list)).await?;
+        let names = references.names().iter();
+        Ok(Previous {
+            id: Some(row.id.clone()),
+            names: names.map(|name| (name.digest(), *name)).collect(),
+            is_looked_at: false,
+            list,
+        })
+    }
+
+    /// Copies one snapshot. One that is forgotten in the source meanwhile is passed over.
+    async fn copy_snapshot(&mut self, wanted: &SnapshotIndex, row: &Indexed) -> Result<(), Error> {
+        for attempt in 1.. {
+            let error = match Box::pin(self.try_snapshot(wanted, row)).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            if let Error::SaveGaveUp(why) = error
+                && attempt < ATTEMPTS
+            {
+                tracing::info!(why, "once more");
+                continue;
+            }
+            let now = self.from.index(&self.source).await?;
+            if now.find(&row.id).is_none() {
+                tracing::info!(snapshot = %row.id, "forgotten while it was copied");
+                return Ok(());
+            }
+            let error = self.from.blame(&self.source, Some(&row.id), error).await;
+            if !references::is_damage(&error) {
+                return Err(error);
+            }
+            let failure = Failure::new(error.kind(), "copy snapshot", &row.id).because(error);
+            return Err(failure.with_hint(DAMAGED).into());
+        }
+        Ok(())
+    }
+
+    async fn try_snapshot(&mut self, wanted: &SnapshotIndex, row: &Indexed) -> Result<(), Error> {
+        let opened = self.from.open_snapshot(&self.source, wanted, &row.id);
+        let opened = opened.await?;
+        let mut guard = SaveGuard::new();
+        let _ = guard.next(SaveAnswer::Begin);
+        let gc = gc_of(&self.target).await?;
+        let may_borrow = may_borrow(&self.target, &gc);
+        let _ = guard.next(SaveAnswer::Gc(gc));
+        let index = self.to.living_index(&self.target, &self.repo).await?;
+        if let Some(own) = index.snapshots.iter().find(|one| one.copied_from.is_none()) {
+            return Err(self.diverged(&format!("has snapshot `{}` of its own", own.id)));
+        }
+        let is_live = |id: &SnapshotId| index.find(id).is_some();
+        if !self.previous.id.as_ref().is_some_and(is_live) {
+            self.previous = Previous::default();
+        }
+        let donors = may_borrow.then(|| {
+            let (engine, is_first) = (self.to.engine.clone(), index.snapshots.is_empty());
+            Arc::new(Donors::new(
+                engine,
+                self.target.clone(),
+                self.repo.clone(),
+                is_first,
+            ))
+        });
+        let storing = self
+            .to
+            .storing(&self.target, &index, &guard, donors.clone())
+            .await?;
+        let list = match self.copy_tree(&opened, &guard, &storing).await {
+            Ok(list) => list,
+            Err(error) => {
+                storing.abandon().await;
+                return Err(error);
+            }
+        };
+        storing.finish().await?;
+        let manifest = self.manifest(wanted, &opened.manifest, &index, &list);
+        let naming = Naming {
+            root: &self.target,
+            guard,
+            names: &list.names,
+            donors: donors.as_deref(),
+        };
+        self.to.settle(naming, &manifest).await?;
+        self.publish(&manifest, &index, row).await?;
+        for name in &storing.healed() {
+            self.target.release(name).await?;
+        }
+        self.to
+            .remember_donor(&self.target, &self.repo, &manifest.snapshot_id)
+            .await;
+        self.copied.snapshots += 1;
+        self.copied.objects += list.chunks_new;
+        self.copied.bytes += list.bytes_stored;
+        self.remember(&manifest, list).await
+    }
+
+    /// Copies the list and the chunks of a snapshot.
+    async fn copy_tree(
+        &self,
+        opened: &OpenedSnapshot,
+        guard: &SaveGuard,
+        storing: &Arc<Storing>,
+    ) -> Result<CopiedList, Error> {
+        let from = ChunkFetcher::new(self.source.clone());
+        let there = ChunkFetcher::new(self.target.clone());
+        let (list, storing) = (opened.list.clone(), storing.clone());
+        let (guard, progress) = (guard.clone(), self.progress.clone());
+        let previous = self.previous.clone();
+        let level = self.repo.compression.level;
+        let copied = bridge::blocking(move || {
+            let known = |digest: &ChunkDigest| previous.name_of(digest, &guard);
+            let held = |digest: &ChunkDigest| known(digest).filter(|_| previous.is_looked_at);
+            copy::copy(&CopyParts {
+                list: &list,
+                from: &from,
+                to: &*storing,
+                there: &there,
+                held: &held,
+                known: &known,
+                parent: &previous.list,
+                level,
+                progress: &progress,
+            })
+        });
+        let copied = copied.await?;
+        opened.ensure_tree(copied.digest)?;
+        Ok(copied)
+    }
+
+    fn manifest(
+        &self,
+        wanted: &SnapshotIndex,
+        original: &SnapshotManifest,
+        index: &SnapshotIndex,
+        list: &CopiedList,
+    ) -> SnapshotManifest {
+        let id = ChunkRoot::new_id(original.timestamp_ms, &*self.to.rng);
+        let op_id = self.to.rng.op_id();
+        let mut manifest = original.copied(id, op_id, &list.list, wanted.incarnation);
+        manifest.name = self.name.clone();
+        manifest.incarnation = index.incarnation;
+        manifest.lease_epoch = index.fence.epoch;
+        let parent = original.parent_snapshot_id.as_ref();
+        manifest.parent_snapshot_id = parent.and_then(|parent| copy_of(index, parent));
+        manifest
+    }
+
+    async fn publish(
+        &self,
+        manifest: &SnapshotManifest,
+        index: &SnapshotIndex,
+        original: &Indexed,
+    ) -> Result<(), Error> {
+        let mut snapshot = Indexed::of(manifest);
+        snapshot.pinned = original.pinned;
+        snapshot.labels.clone_from(&original.labels);
+        let publish = Publish {
+            incarnation: index.incarnation,
+            lease: index.fence.epoch,
+            base: index.active.clone(),
+            snapshot,
+            activates: manifest.may_be_latest(),
+        };
+        self.to.publish(&self.target, manifest, publish).await?;
+        Ok(())
+    }
+
+    /// Remembers what the target has by now, for the next snapshot.
+    async fn remember(
+        &mut self,
+        manifest: &SnapshotManifest,
+        copied: CopiedList,
+    ) -> Result<(), Error> {
+        let source = ChunkFetcher::new(self.target.clone());
+        let list = bridge::blocking(move || root_of(&source, &copied.list)).await?;
+        let names = copied.names.iter();
+        self.previous = Previous {
+            id: Some(manifest.snapshot_id.clone()),
+            names: names.map(|name| (name.digest(), *name)).collect(),
+            is_looked_at: true,
+            list,
+        };
+        Ok(())
+    }
+
+    /// Lets `latest` mean in the target what it means in the source, if anything was copied or it means nothing yet.
+    async fn choose(&self, active: Option<&SnapshotId>) -> Result<(), Error> {
+        let index = self.to.index(&self.target).await?;
+        let chosen = active.and_then(|id| copy_of(&index, id));
+        let is_due = self.copied.snapshots > 0 || index.active.is_none();
+        if !is_due || chosen.is_none() || chosen == index.active {
+            return Ok(());
+        }
+        let seen = index.active.as_ref();
+        self.to.adopt(&self.target, chosen.as_ref(), seen).await
+    }
+}
+
+fn is_copy_of(copy: &Indexed, original: &Indexed) -> bool {
+    let copied = copy.copied_from.as_ref();
+    copied.is_some_and(|copied| copied.snapshot_id == original.id)
+}
+
+/// The copy of a snapshot, if an index leads to one.
+fn copy_of(index: &SnapshotIndex, original: &SnapshotId) -> Option<SnapshotId> {
+    let mut rows = index.snapshots.iter();
+    let found = rows.find(|one| {
+        let copied = one.copied_from.as_ref();
+        copied.is_some_and(|copied| copied.snapshot_id == *original)
+    });
+    found.map(|one| one.id.clone())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! A bucket in memory that does as the test wants at the very request that the test is about.
 
+pub(crate) mod pool;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;

@@ -19,7 +19,8 @@ mod gather;
 pub use command::{
     LostDatabase, LostHow, NotConsistent, RepoSave, RepoSaved, SaveOverlay, VolumeFacts,
 };
-pub(crate) use gather::{GatheredTree, matcher};
+pub(crate) use donors::Donors;
+pub(crate) use gather::{GatheredTree, gc_of, matcher, may_borrow};
 pub use gather::{IGNORE_FILE, patterns_in};
 
 use crate::bridge;
@@ -28,19 +29,18 @@ use crate::catalog::references;
 use crate::error::Error;
 use crate::handle::DirRepo;
 use describe::{check_shrink, databases_of, lost_databases, measured_volumes, settle_volumes};
-use gather::gc_of;
 use stasis_disk::form::chunked::save::Saved;
 use stasis_disk::fs::remove;
-use stasis_model::format::manifest::{Indexed, Publish, SnapshotManifest};
+use stasis_model::format::manifest::{Indexed, Publish, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::SnapshotId;
-use stasis_model::protocol::gc::{GaveUp, SaveAnswer, SaveStep};
+use stasis_model::protocol::gc::{GaveUp, Names, SaveAnswer, SaveGuard, SaveStep};
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_store::documents::roots::Root;
 use stasis_store::location::StoreLocation;
 use std::time::Duration;
 
 /// How often a save begins again when a sweep takes what it was about to use.
-const ATTEMPTS: usize = 5;
+pub(crate) const ATTEMPTS: usize = 5;
 const OVERTAKEN: &str = "a sweep took chunks that it was about to use; run it again";
 
 /// A snapshot that only the index does not lead to yet.
@@ -50,6 +50,16 @@ pub(crate) struct Ready {
     manifest: SnapshotManifest,
     /// Databases that should be in it and are not.
     lost: Vec<LostDatabase>,
+}
+
+/// The names that a snapshot uses, and who vouches for them.
+pub(crate) struct Naming<'n> {
+    pub(crate) root: &'n Root,
+    /// As it was when the names were given.
+    pub(crate) guard: SaveGuard,
+    pub(crate) names: &'n Names,
+    /// Who has lent some, if anybody may have.
+    pub(crate) donors: Option<&'n Donors>,
 }
 
 impl DirRepo<'_> {
@@ -95,7 +105,13 @@ impl DirRepo<'_> {
         );
         let lost = lost_databases(command, began, saved, &manifest, &gathered.damaged.paths())?;
         manifest.is_held_back = !lost.is_empty() && !command.force;
-        let manifest = self.settle(&gathered, manifest).await?;
+        let naming = Naming {
+            root: &began.root,
+            guard: gathered.guard.clone(),
+            names: &saved.names,
+            donors: gathered.donors.as_deref(),
+        };
+        self.settle(naming, &manifest).await?;
         Ok(Ready {
             gathered,
             manifest,
@@ -112,7 +128,15 @@ impl DirRepo<'_> {
         } = ready;
         gathered.command.activates &= lost.is_empty() || gathered.command.force;
         let activates = gathered.command.activates && gathered.command.reason.is_explicit();
-        self.publish(&gathered, &manifest).await?;
+        let publish = Publish {
+            incarnation: manifest.incarnation,
+            lease: manifest.lease_epoch,
+            base: manifest.parent_snapshot_id.clone(),
+            snapshot: Indexed::of(&manifest),
+            activates,
+        };
+        self.publish(&gathered.began.root, &manifest, publish)
+            .await?;
         let chunks_healed = gathered.release_healed().await?;
         let chunks_damaged = gathered.storing.unhealed().len() as u64;
         let GatheredTree {
@@ -213,19 +237,22 @@ impl DirRepo<'_> {
     }
 
     /// Puts the manifest, and goes on until no sweep can hurt what it names.
-    async fn settle(
+    pub(crate) async fn settle(
         self,
-        gathered: &GatheredTree,
-        manifest: SnapshotManifest,
-    ) -> Result<SnapshotManifest, Error> {
-        let (began, names) = (&gathered.began, &gathered.saved.names);
-        let mut guard = gathered.guard.clone();
-        let root = &began.root;
+        naming: Naming<'_>,
+        manifest: &SnapshotManifest,
+    ) -> Result<(), Error> {
+        let Naming {
+            root,
+            mut guard,
+            names,
+            donors,
+        } = naming;
         let mut step = guard.next(SaveAnswer::Gathered(names.clone()));
         loop {
             let answer = match step {
                 SaveStep::PutManifest => {
-                    root.put_manifest(&manifest).await?;
+                    root.put_manifest(manifest).await?;
                     SaveAnswer::Stored
                 }
                 SaveStep::ReadGc => SaveAnswer::Gc(gc_of(root).await?),
@@ -233,7 +260,7 @@ impl DirRepo<'_> {
                     let index = self.index(root).await?;
                     let found = references::named_by_indexed(root, &index, &asked).await;
                     let mut found = found?;
-                    if let Some(donors) = &gathered.donors {
+                    if let Some(donors) = donors {
                         found.append(&mut donors.still_live(&asked).await?);
                     }
                     SaveAnswer::Indexed(found)
@@ -241,7 +268,7 @@ impl DirRepo<'_> {
                 // Begun again, the save reads `gc.json` before it names anything, and stores what must be stored anew: its
                 // files, and the list that leads to them, whose chunks no replacement here would have judged.
                 SaveStep::StoreAnew(_) => return Err(Error::SaveGaveUp(OVERTAKEN)),
-                SaveStep::Publish => return Ok(manifest),
+                SaveStep::Publish => return Ok(()),
                 SaveStep::GiveUp(why) => return Err(Error::SaveGaveUp(words(why))),
                 SaveStep::Gather => SaveAnswer::Gathered(names.clone()),
             };
@@ -249,32 +276,22 @@ impl DirRepo<'_> {
         }
     }
 
-    async fn publish(
+    /// Makes the index lead to a manifest.
+    pub(crate) async fn publish(
         self,
-        gathered: &GatheredTree,
+        root: &Root,
         manifest: &SnapshotManifest,
-    ) -> Result<(), Error> {
-        let GatheredTree { command, began, .. } = gathered;
-        let manifest_sha256 = stasis_model::digest::ManifestDigest::of(
-            &stasis_model::format::document::render(manifest),
-        );
-        let publish = Publish {
-            incarnation: manifest.incarnation,
-            lease: manifest.lease_epoch,
-            base: manifest.parent_snapshot_id.clone(),
-            snapshot: Indexed::new(manifest, manifest_sha256),
-            activates: command.activates && command.reason.is_explicit(),
-        };
+        publish: Publish,
+    ) -> Result<SnapshotIndex, Error> {
         let op_id = manifest.op_id;
-        let changed = began
-            .root
+        let changed = root
             .change(op_id, |index| index.publish(&publish, op_id))
             .await;
-        self.operations()
-            .known(IndexOperation::Save, &began.root, changed)
-            .await?;
+        let operations = self.operations();
+        let index = operations.known(IndexOperation::Save, root, changed);
+        let index = index.await?;
         tracing::info!(snapshot = %manifest.snapshot_id, bytes = manifest.totals.bytes, "published");
-        Ok(())
+        Ok(index)
     }
 }
 

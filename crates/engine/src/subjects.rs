@@ -22,6 +22,9 @@ use std::path::{Path, PathBuf};
 /// How a directory is told from a path where a subject is named.
 pub const DIR_PREFIX: &str = "dir:";
 
+/// How a profile is told from a path where a subject is named.
+pub const PROFILE_PREFIX: &str = "profile:";
+
 /// What a subject is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -102,7 +105,7 @@ impl Engine {
         for row in self.profiles().list(tenant).await?.profiles {
             let newest = row.flipped_at_ms;
             items.push(SubjectRow {
-                subject: format!("profile:{}", row.subject),
+                subject: format!("{PROFILE_PREFIX}{}", row.subject),
                 kind: SubjectKind::Profile,
                 tenant: row.subject.tenant.clone(),
                 snapshots: row.snapshots,

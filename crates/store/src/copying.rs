@@ -1,7 +1,7 @@
-//! Copies a store into another one.
+//! Copies what lies under a prefix of a store, such as a lineage, into another store, as it lies there.
 //!
 //! 1. read the pointers of the source   2. copy contents, then manifests
-//! 3. read the pointers again; if any moved, go back to 2   4. write the pointers
+//! 3. read the pointers again; if any moved, go back to 2   4. write the pointers   5. look that everything is there
 //!
 //! *Always true:* a pointer in the target leads only to what is in the target. A pointer of the target is replaced only by a
 //! later version of itself; anything else is refused before it is touched. A copy that stops can be run again: what is there
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde_json::Value;
 use stasis_model::failure::{ErrorKind, Failure};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// How many objects are on their way at once.
@@ -38,60 +38,94 @@ pub struct Copied {
     pub bytes: u64,
     /// Objects that were there already.
     pub objects_there: u64,
+    /// Documents among those that were copied, each of which says what a snapshot is.
+    pub manifests: u64,
+    /// Such documents that were there already.
+    pub manifests_there: u64,
 }
 
-/// The pointers of a store.
-type Pointers = BTreeMap<Key, Object>;
+/// What is copied, as it was at one moment.
+#[derive(PartialEq)]
+struct Source {
+    pointers: BTreeMap<Key, Object>,
+    /// The last parts of the keys of manifests.
+    names: BTreeSet<String>,
+}
 
-/// Copies everything in `from` to `to`.
-pub async fn copy(from: &Arc<dyn Bucket>, to: &Arc<dyn Bucket>) -> Result<Copied, Failure> {
+/// Copies everything in `from` whose key begins so to `to`.
+pub async fn copy(
+    from: &Arc<dyn Bucket>,
+    to: &Arc<dyn Bucket>,
+    prefix: &Prefix,
+) -> Result<Copied, Failure> {
     let mut copied = Copied::default();
-    let mut pointers = pointers(&**from).await?;
-    check(&**to, &pointers).await?;
+    let mut source = source(&**from, prefix).await?;
+    check(&**to, &source).await?;
+    let mut is_first = true;
     for _ in 0..ROUNDS {
-        let listed = from.list(&Prefix::everything(), None, usize::MAX).await?;
-        let there = to.list(&Prefix::everything(), None, usize::MAX).await?;
+        let listed = from.list(prefix, None, usize::MAX).await?;
+        let there = to.list(prefix, None, usize::MAX).await?;
         let there: HashSet<Listed> = there.into_iter().collect();
         for role in [Role::Content, Role::Manifest] {
             let wanted = listed.iter().filter(|row| layout::role(&row.key) == role);
             let (old, new): (Vec<Listed>, Vec<Listed>) =
                 wanted.cloned().partition(|row| there.contains(row));
-            copied.objects_there += old.len() as u64;
+            let is_manifest = u64::from(role == Role::Manifest);
+            if is_first {
+                copied.objects_there += old.len() as u64;
+                copied.manifests_there += is_manifest * old.len() as u64;
+            }
+            copied.manifests += is_manifest * new.len() as u64;
             copy_all(from, to, new, &mut copied).await?;
         }
-        let now = self::pointers(&**from).await?;
-        if now == pointers {
-            for (key, object) in &pointers {
-                point(&**to, key, object, &mut copied).await?;
-            }
+        is_first = false;
+        let now = self::source(&**from, prefix).await?;
+        if now != source {
+            source = now;
+            check(&**to, &source).await?;
+            continue;
+        }
+        for key in source.pointers.keys() {
+            point(&**to, key, &source, &mut copied).await?;
+        }
+        // A sweep of the target knows what is needed only since the pointer is there.
+        let now = to.list(prefix, None, usize::MAX).await?;
+        let now: HashSet<&Key> = now.iter().map(|row| &row.key).collect();
+        let is_lost = |row: &&Listed| {
+            matches!(layout::role(&row.key), Role::Content | Role::Manifest)
+                && !now.contains(&row.key)
+        };
+        if !listed.iter().any(|row| is_lost(&row)) {
             return Ok(copied);
         }
-        pointers = now;
-        check(&**to, &pointers).await?;
     }
     let said = "the source is written to faster than it can be copied";
     Err(Failure::of(ErrorKind::Retry, said).with_hint(HINT))
 }
 
-async fn pointers(bucket: &dyn Bucket) -> Result<Pointers, BucketError> {
-    let mut pointers = Pointers::new();
-    let prefix = Prefix::everything();
-    let mut listed = objects(bucket, &prefix);
+async fn source(bucket: &dyn Bucket, prefix: &Prefix) -> Result<Source, BucketError> {
+    let (mut pointers, mut names) = (BTreeMap::new(), BTreeSet::new());
+    let mut listed = objects(bucket, prefix);
     while let Some(row) = listed.try_next().await? {
-        if layout::role(&row.key) == Role::Pointer
-            && let Some(object) = bucket.get(&row.key, DOCUMENT_MAX).await?
-        {
-            pointers.insert(row.key, object);
+        match layout::role(&row.key) {
+            Role::Manifest => {
+                names.insert(row.key.file_name().to_owned());
+            }
+            Role::Pointer => {
+                let found = bucket.get(&row.key, DOCUMENT_MAX).await?;
+                pointers.extend(found.map(|object| (row.key, object)));
+            }
+            Role::Content | Role::Private => {}
         }
     }
-    Ok(pointers)
+    Ok(Source { pointers, names })
 }
 
 /// Refuses a target whose pointers are not earlier versions of these.
-async fn check(to: &dyn Bucket, pointers: &Pointers) -> Result<(), Failure> {
-    for (key, object) in pointers {
+async fn check(to: &dyn Bucket, source: &Source) -> Result<(), Failure> {
+    for (key, object) in &source.pointers {
         if let Some(there) = to.get(key, DOCUMENT_MAX).await?
-            && !is_earlier(&there.body, &object.body)
+            && !source.follows(&there.body, &object.body)
         {
             return Err(diverged(key));
         }
@@ -105,24 +139,41 @@ fn diverged(key: &Key) -> Failure {
     Failure::of(ErrorKind::Diverged, said).with_hint(HINT)
 }
 
-/// Whether a document is the other one, or a version of it that was written before.
-fn is_earlier(there: &Bytes, here: &Bytes) -> bool {
-    if there == here {
-        return true;
+impl Source {
+    /// Whether a document of the source is the other one, or was that once.
+    fn follows(&self, there: &Bytes, here: &Bytes) -> bool {
+        if there == here {
+            return true;
+        }
+        let parse = |bytes: &Bytes| serde_json::from_slice::<Value>(bytes).ok();
+        let (Some(there), Some(here)) = (parse(there), parse(here)) else {
+            return false;
+        };
+        let number = |value: &Value, field: &str| value[field].as_u64();
+        let (Some(before), Some(now)) = (number(&there, "generation"), number(&here, "generation"))
+        else {
+            return false;
+        };
+        before < now && (remembers(&here, &there["op_id"]) || self.outgrew(&there, &here))
     }
-    let parse = |bytes: &Bytes| serde_json::from_slice::<Value>(bytes).ok();
-    let (Some(there), Some(here)) = (parse(there), parse(here)) else {
-        return false;
-    };
-    let number = |value: &Value, field: &str| value[field].as_u64();
-    let (Some(before), Some(now)) = (number(&there, "generation"), number(&here, "generation"))
-    else {
-        return false;
-    };
-    before < now
-        && (remembers(&here, &there["op_id"])
-            || holds_all(&there, &here)
-            || is_swept(&there, &here))
+
+    /// Whether one pointer goes on from another that it does not remember any more: what the other leads to is among the
+    /// snapshots of the source, its fence is not ahead, and nothing is pinned or deleted there that is not here.
+    fn outgrew(&self, there: &Value, here: &Value) -> bool {
+        let epoch = |value: &Value| value["fence"]["epoch"].as_u64();
+        let is_known = there["active_sha256"].as_str().is_some_and(|active| {
+            let stem = format!("profile-{}", active.get(..12).unwrap_or(active));
+            let mut names = self.names.iter();
+            active.is_empty() || names.any(|name| name.starts_with(&stem))
+        });
+        let has_all = |field: &str| {
+            let none = Vec::new();
+            let (wanted, has) = (there[field].as_array(), here[field].as_array());
+            let (wanted, has) = (wanted.unwrap_or(&none), has.unwrap_or(&none));
+            wanted.iter().all(|one| has.contains(one))
+        };
+        is_known && epoch(there) <= epoch(here) && has_all("pins") && has_all("tombstones")
+    }
 }
 
 /// Whether a document says that it was once written by this operation.
@@ -133,29 +184,6 @@ fn remembers(value: &Value, op_id: &Value) -> bool {
             .iter()
             .any(|one| one == op_id || one["op_id"] == *op_id)
     })
-}
-
-/// Whether every snapshot that one index leads to is known to the other: still there, or forgotten there.
-fn holds_all(there: &Value, here: &Value) -> bool {
-    let (Some(before), Some(kept)) = (there["snapshots"].as_array(), here["snapshots"].as_array())
-    else {
-        return false;
-    };
-    let is_kept = |id: &Value| kept.iter().any(|one| one["id"] == *id);
-    let is_forgotten = |id: &Value| {
-        id.as_str()
-            .is_some_and(|id| !here["tombstones"][id].is_null())
-    };
-    before
-        .iter()
-        .all(|one| is_kept(&one["id"]) || is_forgotten(&one["id"]))
-}
-
-/// Whether one `gc.json` is another's past: no round is under way, and no later one was finished.
-fn is_swept(there: &Value, here: &Value) -> bool {
-    let is_gc = there["epoch"].is_u64() && here["epoch"].is_u64();
-    let is_idle = is_gc && there["condemned_sha256"].is_null();
-    is_idle && there["epoch"].as_u64() <= here["epoch"].as_u64()
 }
 
 async fn copy_all(
@@ -210,16 +238,17 @@ async fn copy_one(
 async fn point(
     to: &dyn Bucket,
     key: &Key,
-    object: &Object,
+    source: &Source,
     copied: &mut Copied,
 ) -> Result<(), Failure> {
+    let object = &source.pointers[key];
     let there = to.get(key, DOCUMENT_MAX).await?;
     let swap = match &there {
         Some(there) if there.body == object.body => {
             copied.objects_there += 1;
             return Ok(());
         }
-        Some(there) if is_earlier(&there.body, &object.body) => {
+        Some(there) if source.follows(&there.body, &object.body) => {
             to.swap(key, &there.version, object.body.clone()).await?
         }
         Some(_) => return Err(diverged(key)),

@@ -4,6 +4,7 @@
 //! hash and compress; sinks and sources only move bytes. Where names come from, and when a list may be published, is not
 //! decided here.
 
+pub mod copy;
 pub mod databases;
 mod encoder;
 pub mod list;

@@ -40,11 +40,10 @@ use crate::error::{Error, ErrorKind};
 use crate::open::Engine;
 use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_model::failure::Failure;
-use stasis_model::format::manifest::{RepoDocument, SnapshotIndex};
+use stasis_model::format::manifest::SnapshotIndex;
 use stasis_model::id::{SnapshotId, SubjectName, TenantId};
 use stasis_model::snapshot_ref::{SnapshotRef, Unresolved};
 use stasis_quiesce::watchdog;
-use stasis_store::bucket::Swap;
 use stasis_store::layout::ChunkRoot;
 use stasis_store::location::StoreLocation;
 use std::collections::BTreeMap;
@@ -132,23 +131,7 @@ impl Project {
     /// Makes the place for its snapshots, if it is not there yet, and remembers which directory this is.
     pub(crate) async fn ensure_root(&self) -> Result<(), Error> {
         self.remember().await?;
-        let root = self.engine.dirs().root();
-        if root.repo().await?.is_some() {
-            return Ok(());
-        }
-        if let lost @ Error::LostRepo(_) = self.engine.dirs().missing(&root).await? {
-            return Err(lost);
-        }
-        self.engine.store().ensure_trusted().await?;
-        let settings = RepoDocument::new(self.engine.lineages.now(), self.engine.rng.op_id());
-        match root.init(&settings).await? {
-            Swap::Won(_) | Swap::Lost => Ok(()),
-            Swap::Unknown => root
-                .repo()
-                .await?
-                .map(|_| ())
-                .ok_or_else(|| Error::NoRepo(self.engine.location.to_string())),
-        }
+        self.engine.dirs().ensure_pool().await
     }
 }
 

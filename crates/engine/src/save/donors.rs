@@ -60,7 +60,7 @@ pub(crate) struct Donors {
 
 impl Donors {
     /// From within the async world, after `gc.json` was read. A subject that has no snapshot yet asks at once.
-    pub(super) fn new(engine: Engine, root: Root, repo: RepoDocument, is_first: bool) -> Self {
+    pub(crate) fn new(engine: Engine, root: Root, repo: RepoDocument, is_first: bool) -> Self {
         Self {
             engine,
             root,
@@ -157,7 +157,7 @@ impl DirRepo<'_> {
     }
 
     /// Remembers a snapshot that others may borrow from. Not being able to costs bytes at most.
-    pub(super) async fn remember_donor(
+    pub(crate) async fn remember_donor(
         self,
         root: &Root,
         repo: &RepoDocument,

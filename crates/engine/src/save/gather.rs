@@ -104,8 +104,7 @@ impl DirRepo<'_> {
         let mut guard = SaveGuard::new();
         let _ = guard.next(SaveAnswer::Begin);
         let gc = gc_of(&root).await?;
-        // As long as nothing was swept, a chunk that anybody has is found by its name.
-        let may_borrow = gc.epoch != GcEpoch::FIRST && !root.layout().is_alone();
+        let may_borrow = may_borrow(&root, &gc);
         let _ = guard.next(SaveAnswer::Gc(gc));
         let began = SaveBasis {
             ignores,
@@ -116,7 +115,9 @@ impl DirRepo<'_> {
             let donors = Donors::new(engine, began.root.clone(), began.repo.clone(), is_first);
             Arc::new(donors)
         });
-        let storing = self.storing(&began, &guard, donors.clone()).await?;
+        let storing = self
+            .storing(&began.root, &began.index, &guard, donors.clone())
+            .await?;
         let live = self.live_databases(&command);
         let damaged = live.damaged.clone();
         let settings = self.save_settings(&command, &began).await;
@@ -196,21 +197,22 @@ impl DirRepo<'_> {
         })
     }
 
-    async fn storing(
+    /// Where the chunks of a snapshot go.
+    pub(crate) async fn storing(
         self,
-        began: &SaveBasis,
+        root: &Root,
+        index: &SnapshotIndex,
         guard: &SaveGuard,
         donors: Option<Arc<Donors>>,
     ) -> Result<Arc<Storing>, Error> {
-        let is_empty =
-            began.root.layout().is_alone() && began.index.fence.epoch == Epoch::default();
+        let is_empty = root.layout().is_alone() && index.fence.epoch == Epoch::default();
         let damaged = if is_empty {
             Vec::new()
         } else {
-            began.root.quarantined().await?
+            root.quarantined().await?
         };
         let batch = self.rng.op_id();
-        let storing = Storing::new(began.root.clone(), batch, guard.clone());
+        let storing = Storing::new(root.clone(), batch, guard.clone());
         let is_near = !matches!(self.location, StoreLocation::S3(_));
         let lend = donors.map(|donors| -> Box<dyn Fn(&ChunkDigest) -> _ + Send + Sync> {
             Box::new(move |digest| donors.find(digest))
@@ -287,6 +289,11 @@ impl DirRepo<'_> {
         })
         .await
     }
+}
+
+/// Whether names of other subjects help: as long as nothing was swept, a chunk that anybody has is found by its name.
+pub(crate) fn may_borrow(root: &Root, gc: &GcState) -> bool {
+    gc.epoch != GcEpoch::FIRST && !root.layout().is_alone()
 }
 
 /// Cuts the tree into chunks and stores those that are new.
@@ -401,7 +408,7 @@ pub fn patterns_in(path: &Path, may_be_absent: bool) -> Result<Vec<String>, Erro
     Ok(lines.map(str::to_owned).collect())
 }
 
-pub(super) async fn gc_of(root: &Root) -> Result<GcState, Error> {
+pub(crate) async fn gc_of(root: &Root) -> Result<GcState, Error> {
     let found = root.gc().await?;
     Ok(found.map_or_else(GcState::empty, |found| found.value))
 }

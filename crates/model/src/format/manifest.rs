@@ -18,5 +18,7 @@ pub use profile::{
     NewProfileManifest, ProfileManifest, UnfitManifest,
 };
 pub use repo::RepoDocument;
-pub use snapshot::{FileList, INLINE_LIMIT, ListRef, SaveReason, SnapshotManifest, Totals};
+pub use snapshot::{
+    CopiedFrom, FileList, INLINE_LIMIT, ListRef, SaveReason, SnapshotManifest, Totals,
+};
 pub use volume::{Consistency, VolumeManifest};

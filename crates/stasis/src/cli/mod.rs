@@ -15,6 +15,7 @@ mod archive;
 pub(crate) mod byte_size;
 mod claim;
 mod clone;
+mod copy;
 mod demo;
 mod directory;
 mod doctor;
@@ -102,6 +103,10 @@ enum CliCommand {
     List(subjects::ListArgs),
     /// Make a directory of this machine a subject that is in the store already
     Link(subjects::LinkArgs),
+    /// Copy a subject with all its snapshots into another store, or all of them; run again, it goes on
+    ///
+    /// Snapshots get other ids there. What is copied is checked on the way. A subject that was saved into there since is left alone.
+    Copy(copy::CopyArgs),
     /// Make damaged or lost documents of a subject anew, from its snapshots
     ///
     /// The damaged bytes are kept in the store. Pins, later labels and tombstones that only a lost index knew are gone.
@@ -118,7 +123,7 @@ enum CliCommand {
     /// Leases of profiles: acquire, renew, release, hold, and administer
     #[command(subcommand)]
     Lease(lease::LeaseCommand),
-    /// Probe or copy a store
+    /// Probe a store
     #[command(subcommand)]
     Store(store::StoreCommand),
     /// Find out what became of an operation whose outcome was unknown
@@ -176,17 +181,20 @@ impl CliContext {
         self.engine_at(self.location()?, true).await
     }
 
+    /// The store that a URL or a path names.
+    fn store_named(&self, named: &str) -> anyhow::Result<StoreLocation> {
+        // A path is not mistaken for anything else here, and people type paths.
+        if named.starts_with(['/', '.']) {
+            return Ok(StoreLocation::File(std::path::absolute(named)?));
+        }
+        config::store(Some(named), &self.environment, &self.config)
+    }
+
     /// The repository that `--repo` names, else the store.
     async fn repo_engine(&self, repo: Option<&str>, create: bool) -> anyhow::Result<Engine> {
         let location = match repo {
-            // A path is not mistaken for anything else here, and people type paths.
-            Some(path) if path.starts_with(['/', '.']) => {
-                StoreLocation::File(std::path::absolute(path)?)
-            }
-            repo => {
-                let store = repo.or(self.store.as_deref());
-                config::store(store, &self.environment, &self.config)?
-            }
+            Some(repo) => self.store_named(repo)?,
+            None => self.location()?,
         };
         Ok(self.engine_at(location, create).await?.at_root().await?)
     }
@@ -306,6 +314,7 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Diff(diff) => Box::pin(diff.run(&context)).await?,
         CliCommand::List(list) => Box::pin(list.run(&context)).await?,
         CliCommand::Link(link) => Box::pin(link.run(&context)).await?,
+        CliCommand::Copy(copy) => Box::pin(copy.run(&context)).await?,
         CliCommand::Repair(repair) => Box::pin(repair.run(&context)).await?,
         CliCommand::Project(project) => Box::pin(project.run(&context)).await?,
         CliCommand::Workspace(workspace) => Box::pin(workspace.run(&context)).await?,

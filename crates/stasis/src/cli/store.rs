@@ -3,9 +3,7 @@
 use super::CliContext;
 use super::output::{table, word};
 use crate::report::Exit;
-use crate::system::SystemClock;
 use clap::Subcommand;
-use stasis_engine::copy::copy_store;
 use stasis_engine::probe::{ProbeReport, summary, trustworthy};
 
 #[derive(Debug, Subcommand)]
@@ -17,38 +15,14 @@ pub(super) enum StoreCommand {
         /// The store [default: --store]
         url: Option<String>,
     },
-    /// Copy a whole store, or a repository, into another one; what is there already is not copied twice
-    Copy {
-        /// The store to copy
-        from: String,
-        /// Where to: an empty store, or an earlier copy of the same one
-        to: String,
-    },
 }
 
 impl StoreCommand {
     pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         match self {
             Self::Probe { url } => probe(url, context).await,
-            Self::Copy { from, to } => copy(&from, &to, context).await,
         }
     }
-}
-
-async fn copy(from: &str, to: &str, context: &CliContext) -> anyhow::Result<Exit> {
-    let from = context.repo_engine(Some(from), false).await?;
-    let to = context.repo_engine(Some(to), true).await?;
-    context
-        .output
-        .say(&format!("copying {} to {}", from.location(), to.location()));
-    let copied = copy_store(&from, &to, &SystemClock).await?;
-    context.output.result(&copied, |copied| {
-        format!(
-            "copied {} objects of {} bytes; {} were there already; {} ms",
-            copied.objects, copied.bytes, copied.objects_there, copied.elapsed_ms
-        )
-    })?;
-    Ok(Exit::Done)
 }
 
 async fn probe(url: Option<String>, context: &CliContext) -> anyhow::Result<Exit> {

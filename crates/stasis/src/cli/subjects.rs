@@ -9,11 +9,8 @@ use stasis_engine::kind::project::Project;
 use stasis_engine::model::id::{Label, Lineage, ProfileRef, TenantId};
 use stasis_engine::open::Engine;
 use stasis_engine::repair::{AcceptedRollback, Repair};
-use stasis_engine::subjects::{DIR_PREFIX, SubjectList, SubjectRow};
+use stasis_engine::subjects::{DIR_PREFIX, PROFILE_PREFIX, SubjectList, SubjectRow};
 use std::path::{Path, PathBuf};
-
-/// How a profile is told from a path where a subject is named.
-const PROFILE_PREFIX: &str = "profile:";
 
 /// `stasis list`
 #[derive(Debug, Args)]

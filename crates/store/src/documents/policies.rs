@@ -28,6 +28,26 @@ async fn stored(
     found.context("read the policy of tenant", tenant)
 }
 
+/// Copies a tenant's policy into another store that has none of it; says whether it did.
+pub async fn copy(from: &dyn Bucket, to: &dyn Bucket, tenant: &TenantId) -> Result<bool, Failure> {
+    let Some(found) = stored(from, tenant).await? else {
+        return Ok(false);
+    };
+    let (key, bytes) = (
+        layout::policy(tenant),
+        document::render(&found.value).into(),
+    );
+    let written = to.create(&key, bytes).await;
+    let swap = written.context("write the policy of tenant", tenant)?;
+    if let Swap::Unknown = swap
+        && stored(to, tenant).await?.is_none()
+    {
+        let said = format!("the policy of tenant `{tenant}` could not be written");
+        return Err(Failure::of(ErrorKind::Retry, said));
+    }
+    Ok(matches!(swap, Swap::Won(_)))
+}
+
 /// What one attempt to change a policy came to.
 enum PolicyAttempt {
     /// It is changed.

@@ -1,4 +1,4 @@
-//! Copies of whole stores.
+//! Copies of lineages, as they lie in a store.
 
 use bytes::Bytes;
 use stasis_model::failure::ErrorKind;
@@ -13,31 +13,53 @@ fn key(text: &str) -> Key {
     Key::from_listing(text).unwrap()
 }
 
-fn index(generation: u64, op_id: &str, recent: &[&str]) -> Bytes {
+const LATEST: &str = "snapshots/t/p/131/latest.json";
+
+fn prefix() -> Prefix {
+    Prefix::lineage(&"t/p@131".parse().unwrap())
+}
+
+fn latest(generation: u64, op_id: &str, recent: &[&str]) -> Bytes {
+    let recent: Vec<_> = recent
+        .iter()
+        .map(|op_id| serde_json::json!({ "op_id": op_id }))
+        .collect();
     let value = serde_json::json!({ "generation": generation, "op_id": op_id, "recent": recent });
+    value.to_string().into()
+}
+
+/// A pointer that remembers none of its writers.
+fn old(generation: u64, active: &str, pins: &[&str]) -> Bytes {
+    let value = serde_json::json!({
+        "generation": generation,
+        "op_id": generation.to_string(),
+        "active_sha256": active,
+        "fence": { "epoch": generation },
+        "pins": pins,
+        "recent": [],
+    });
     value.to_string().into()
 }
 
 async fn source() -> Arc<dyn Bucket> {
     let bucket = MemoryBucket::new();
     let large = Bytes::from(vec![7; 20 << 20]);
-    bucket.put(&key("chunks/ab/large"), large).await.unwrap();
-    bucket
-        .put(&key("chunks/cd/small"), "small".into())
-        .await
-        .unwrap();
-    bucket
-        .put(&key("snapshots/one.json"), "{}".into())
-        .await
-        .unwrap();
-    bucket
-        .put(&key("index.json"), index(1, "a", &["a"]))
-        .await
-        .unwrap();
-    bucket
-        .put(&key("snapshots/t/p/131/lock.json"), "{}".into())
-        .await
-        .unwrap();
+    for (name, body) in [
+        ("snapshots/t/p/131/profile-abcdefabcdef.tar.zst", large),
+        (
+            "snapshots/t/p/131/profile-012345012345.tar.zst",
+            "small".into(),
+        ),
+        (
+            "snapshots/t/p/131/profile-abcdefabcdef.manifest.json",
+            "{}".into(),
+        ),
+        (LATEST, latest(1, "a", &["a"])),
+        ("snapshots/t/p/131/lock.json", "{}".into()),
+        ("snapshots/t/other/131/latest.json", "{}".into()),
+    ] {
+        bucket.put(&key(name), body).await.unwrap();
+    }
     Arc::new(bucket)
 }
 
@@ -55,7 +77,7 @@ async fn everything(bucket: &dyn Bucket) -> Vec<(String, Bytes)> {
 }
 
 #[tokio::test]
-async fn a_store_is_copied_to_a_directory_and_back_without_its_leases() {
+async fn a_lineage_is_copied_to_a_directory_and_back_without_its_leases() {
     let (from, scratch) = (source().await, tempfile::tempdir().unwrap());
     let directory: Arc<dyn Bucket> = Arc::new(
         FileBucket::open(scratch.path().join("store"))
@@ -64,12 +86,12 @@ async fn a_store_is_copied_to_a_directory_and_back_without_its_leases() {
     );
     let back: Arc<dyn Bucket> = Arc::new(MemoryBucket::new());
 
-    let copied = copy(&from, &directory).await.unwrap();
-    copy(&directory, &back).await.unwrap();
+    let copied = copy(&from, &directory, &prefix()).await.unwrap();
+    copy(&directory, &back, &prefix()).await.unwrap();
 
     assert_eq!((copied.objects, copied.objects_there), (4, 0));
     let mut wanted = everything(&*from).await;
-    wanted.retain(|(key, _)| !key.ends_with("lock.json"));
+    wanted.retain(|(key, _)| !key.ends_with("lock.json") && !key.contains("/other/"));
     assert_eq!(everything(&*back).await, wanted);
 }
 
@@ -79,17 +101,18 @@ async fn a_second_copy_takes_only_what_is_new() {
         source().await,
         Arc::new(MemoryBucket::new()) as Arc<dyn Bucket>,
     );
-    copy(&from, &to).await.unwrap();
-    from.put(&key("chunks/ef/new"), "new".into()).await.unwrap();
-    from.put(&key("index.json"), index(2, "b", &["a", "b"]))
+    copy(&from, &to, &prefix()).await.unwrap();
+    let new = key("snapshots/t/p/131/profile-999999999999.tar.zst");
+    from.put(&new, "new".into()).await.unwrap();
+    from.put(&key(LATEST), latest(2, "b", &["a", "b"]))
         .await
         .unwrap();
 
-    let copied = copy(&from, &to).await.unwrap();
+    let copied = copy(&from, &to, &prefix()).await.unwrap();
 
     assert_eq!((copied.objects, copied.objects_there), (2, 3));
-    let there = to.get(&key("index.json"), 1000).await.unwrap().unwrap();
-    assert_eq!(there.body, index(2, "b", &["a", "b"]));
+    let there = to.get(&key(LATEST), 1000).await.unwrap().unwrap();
+    assert_eq!(there.body, latest(2, "b", &["a", "b"]));
 }
 
 #[tokio::test]
@@ -98,52 +121,37 @@ async fn a_target_that_went_its_own_way_is_not_touched() {
         source().await,
         Arc::new(MemoryBucket::new()) as Arc<dyn Bucket>,
     );
-    let other = index(1, "x", &["x"]);
+    let other = latest(1, "x", &["x"]);
     assert!(matches!(
-        to.create(&key("index.json"), other.clone()).await.unwrap(),
+        to.create(&key(LATEST), other.clone()).await.unwrap(),
         Swap::Won(_)
     ));
 
-    let refused = copy(&from, &to).await.unwrap_err();
+    let refused = copy(&from, &to, &prefix()).await.unwrap_err();
 
     assert_eq!(refused.kind(), ErrorKind::Diverged, "{refused}");
-    assert_eq!(everything(&*to).await, [("index.json".to_owned(), other)]);
-}
-
-fn repository(generation: u64, ids: &[&str]) -> Bytes {
-    let snapshots: Vec<_> = ids
-        .iter()
-        .map(|id| serde_json::json!({ "id": id }))
-        .collect();
-    let value = serde_json::json!({ "generation": generation, "op_id": generation, "snapshots": snapshots, "recent": [] });
-    value.to_string().into()
+    assert_eq!(everything(&*to).await, [(LATEST.to_owned(), other)]);
 }
 
 #[tokio::test]
-async fn a_snapshot_that_only_the_target_has_is_never_dropped() {
+async fn a_pointer_that_was_copied_long_ago_is_replaced_only_by_one_that_knows_what_it_leads_to() {
     let (from, to) = (
         source().await,
         Arc::new(MemoryBucket::new()) as Arc<dyn Bucket>,
     );
-    let precious = repository(3, &["one", "precious"]);
-    to.put(&key("index.json"), precious.clone()).await.unwrap();
-    from.put(&key("index.json"), repository(40, &["one", "two"]))
-        .await
-        .unwrap();
+    let active = "abcdefabcdef0000";
+    let is_replaced = async |here: Bytes, there: Bytes| {
+        from.put(&key(LATEST), here.clone()).await.unwrap();
+        to.put(&key(LATEST), there.clone()).await.unwrap();
+        let copied = copy(&from, &to, &prefix()).await;
+        let now = to.get(&key(LATEST), 1000).await.unwrap().unwrap();
+        assert_eq!(now.body, if copied.is_ok() { here } else { there });
+        copied.is_ok()
+    };
 
-    let refused = copy(&from, &to).await.unwrap_err();
-
-    assert_eq!(refused.kind(), ErrorKind::Diverged, "{refused}");
-    assert_eq!(
-        everything(&*to).await,
-        [("index.json".to_owned(), precious)]
-    );
-
-    from.put(
-        &key("index.json"),
-        repository(41, &["one", "precious", "two"]),
-    )
-    .await
-    .unwrap();
-    copy(&from, &to).await.unwrap();
+    assert!(is_replaced(old(40, active, &["x"]), old(3, active, &["x"])).await);
+    assert!(is_replaced(old(40, active, &[]), old(3, "", &[])).await);
+    assert!(!is_replaced(old(40, active, &[]), old(3, "fedcbafedcba0000", &[])).await);
+    assert!(!is_replaced(old(40, active, &[]), old(3, active, &["own"])).await);
+    assert!(!is_replaced(old(3, active, &[]), old(40, active, &[])).await);
 }

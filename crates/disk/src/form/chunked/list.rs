@@ -4,7 +4,7 @@
 //! the new list would use less than half is not used: its sections are fetched and stored again with the new ones.
 
 use super::encoder::{ChunkEncoder, EncodeOutcome};
-use super::{ChunkError, ChunkSink, ChunkSource, cut_out, fetch};
+use super::{ChunkError, ChunkSource, cut_out, fetch};
 use stasis_model::digest::ChunkDigest;
 use stasis_model::format::manifest::{FileList, INLINE_LIMIT, ListRef};
 use stasis_model::invalid::Invalid;
@@ -13,9 +13,9 @@ use stasis_model::tree::EntryPath;
 use stasis_model::tree::chunking::BUNDLE_MIN;
 use stasis_model::tree::diff::DigestedEntry;
 use stasis_model::tree::list::{
-    Extent, ListRoot, ListRow, SectionPlace, SectionWriter, Slice, StoredChunk, read_section,
+    ListRoot, ListRow, SectionPlace, SectionWriter, Slice, StoredChunk, read_section,
 };
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
 /// How many chunks of lists are kept unpacked while a list is read.
@@ -281,40 +281,6 @@ pub fn root_of(source: &dyn ChunkSource, list: &FileList) -> Result<ListRoot, Ch
         name: at.root,
         source,
     })
-}
-
-/// Writes a list again with other names for some chunks.
-pub fn relocate(
-    list: &FileList,
-    moves: &BTreeMap<ChunkName, ChunkName>,
-    sink: &dyn ChunkSink,
-    level: i32,
-    source: &dyn ChunkSource,
-) -> Result<FileList, ChunkError> {
-    let mut parent = root_of(source, list)?;
-    parent
-        .sections
-        .retain(|place| !moves.contains_key(&place.slice.chunk.name));
-    let encoder = ChunkEncoder::new(sink, level)?;
-    let mut writer = ListWriter::new(encoder, &|_| None, &parent);
-    let mut reader = ListReader::new(source, list)?;
-    while let Some(mut row) = reader.next_row()? {
-        if let Some(content) = &mut row.content {
-            let stored = content
-                .extents
-                .iter_mut()
-                .filter_map(|extent| match extent {
-                    Extent::Stored(slice) => Some(slice),
-                    Extent::Hole(_) => None,
-                });
-            for slice in stored.chain(&mut content.pieces) {
-                let name = &mut slice.chunk.name;
-                *name = moves.get(name).copied().unwrap_or(*name);
-            }
-        }
-        writer.push(row)?;
-    }
-    Ok(writer.finish(source)?.list)
 }
 
 /// Chunks that were unpacked lately.

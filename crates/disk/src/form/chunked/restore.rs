@@ -11,6 +11,7 @@ mod fill;
 mod reading;
 mod rows;
 
+pub(super) use reading::each_row;
 pub use reading::{ListedTree, fetch_stored, read_list};
 
 use super::list::ListReader;

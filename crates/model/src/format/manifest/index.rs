@@ -15,9 +15,9 @@
 //! A subject that is deleted keeps its index, marked ([`SnapshotIndex::delete`]); what is saved under its name later is another
 //! subject, with an incarnation of its own ([`SnapshotIndex::begun`]). Nothing of one incarnation is published into another.
 
-use super::snapshot::{SaveReason, SnapshotManifest};
+use super::snapshot::{CopiedFrom, SaveReason, SnapshotManifest};
 use crate::digest::ManifestDigest;
-use crate::format::document::Document;
+use crate::format::document::{self, Document};
 use crate::id::{Epoch, Generation, Incarnation, Label, OpId, SnapshotId};
 use crate::snapshot_ref::{Candidate, SnapshotRef, Unresolved};
 use crate::time::Timestamp;
@@ -101,9 +101,17 @@ pub struct Indexed {
     /// Words of the user's; they may change, while what its document says stays.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, Label>,
+    /// The snapshot of another store that it is a copy of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied_from: Option<CopiedFrom>,
 }
 
 impl Indexed {
+    /// The row that leads to a manifest as it is written.
+    pub fn of(manifest: &SnapshotManifest) -> Self {
+        Self::new(manifest, ManifestDigest::of(&document::render(manifest)))
+    }
+
     /// The row that leads to a manifest, as its save has it.
     pub fn new(manifest: &SnapshotManifest, manifest_sha256: ManifestDigest) -> Self {
         Self {
@@ -116,6 +124,7 @@ impl Indexed {
             reason: manifest.reason,
             op_id: manifest.op_id,
             labels: manifest.labels.clone(),
+            copied_from: manifest.copied_from.clone(),
         }
     }
 }
@@ -268,7 +277,7 @@ impl SnapshotIndex {
         };
         let last = manifests.last().map(|(last, _)| last);
         let says = last.and_then(|last| {
-            if last.reason.is_explicit() && !last.is_part && !last.is_held_back {
+            if last.may_be_latest() {
                 Some(last.snapshot_id.clone())
             } else {
                 last.parent_snapshot_id.clone()

@@ -39,6 +39,9 @@ pub struct SnapshotManifest {
     pub timestamp_ms: Timestamp,
     /// The state it derives from.
     pub parent_snapshot_id: Option<SnapshotId>,
+    /// The snapshot of another store that it is a copy of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied_from: Option<CopiedFrom>,
     /// What the save was made for.
     pub reason: SaveReason,
     /// Words of the user's.
@@ -91,6 +94,16 @@ pub struct SnapshotManifest {
 impl Document for SnapshotManifest {
     const NAME: &'static str = "metadata.json";
     const LIMIT: usize = 4 << 20;
+}
+
+/// What a snapshot is a copy of.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CopiedFrom {
+    /// Which snapshot of the other store.
+    pub snapshot_id: SnapshotId,
+    /// The life of its subject there in which it was copied.
+    pub incarnation: Incarnation,
 }
 
 /// What the save was made for.
@@ -201,6 +214,7 @@ impl SnapshotManifest {
             timestamp: timestamp_ms.to_string(),
             timestamp_ms,
             parent_snapshot_id: None,
+            copied_from: None,
             reason: SaveReason::default(),
             labels: BTreeMap::new(),
             excludes: Vec::new(),
@@ -221,6 +235,36 @@ impl SnapshotManifest {
             file_list: None,
             extra: Map::new(),
         }
+    }
+
+    /// The same snapshot in another store, where its tree is `list`, from a subject that lives its life `incarnation`;
+    /// what it is there is to be filled in. It gets an id of its
+    /// own: ids are used once.
+    #[must_use = "the manifest is not changed in place"]
+    pub fn copied(
+        &self,
+        snapshot_id: SnapshotId,
+        op_id: OpId,
+        list: &FileList,
+        incarnation: Incarnation,
+    ) -> Self {
+        let mut copy = Self {
+            copied_from: Some(CopiedFrom {
+                snapshot_id: self.snapshot_id.clone(),
+                incarnation,
+            }),
+            snapshot_id,
+            op_id,
+            parent_snapshot_id: None,
+            ..self.clone()
+        };
+        copy.set_list(list);
+        copy
+    }
+
+    /// Whether a user asked for it and nothing is missing from it, so that `latest` may mean it.
+    pub fn may_be_latest(&self) -> bool {
+        self.reason.is_explicit() && !self.is_part && !self.is_held_back
     }
 
     /// All patterns of what was left out, in the order in which they count.

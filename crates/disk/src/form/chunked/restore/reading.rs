@@ -53,7 +53,7 @@ pub fn fetch_stored(source: &dyn ChunkSource, chunk: &StoredChunk) -> Result<Vec
 }
 
 /// Shows every entry of a list in the order of paths; says what the tree is. Refused is what could not be written anywhere.
-pub(super) fn each_row(
+pub(in crate::form::chunked) fn each_row(
     source: &dyn ChunkSource,
     list: &FileList,
     mut show: impl FnMut(ListRow) -> Result<(), ChunkError>,

@@ -16,6 +16,7 @@ fn snapshot(id: &str) -> Indexed {
         reason: SaveReason::Manual,
         op_id: OpId::default(),
         labels: BTreeMap::new(),
+        copied_from: None,
     }
 }
 

@@ -1,0 +1,147 @@
+//! A snapshot's list and its chunks, copied from one pool into another.
+//!
+//! *Always true:* a chunk is put only after its bytes were checked against its name, and the list that is written is, entry
+//! by entry, the one that was read. Chunks keep their bytes and get the names that the other pool gives them: whether
+//! a name may be used is known only where it lies.
+
+use super::encoder::ChunkEncoder;
+use super::list::{ListWriter, WrittenList};
+use super::restore::{each_row, read_list};
+use super::{ChunkError, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk, open};
+use crate::progress::Progress;
+use crate::worker_pool::{self, WorkerPool};
+use stasis_model::digest::{ChunkDigest, TreeDigest};
+use stasis_model::format::chunk::other_payload;
+use stasis_model::format::manifest::FileList;
+use stasis_model::protocol::gc::{ChunkName, Names};
+use stasis_model::tree::list::{Extent, ListRoot, ListRow, StoredChunk};
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How many chunks are read and asked for at once: whoever copies waits for stores more than for processors.
+const WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("it is not zero");
+
+/// Says under which name some bytes lie in the pool that is copied to.
+pub type NameOf<'c> = &'c (dyn Fn(&ChunkDigest) -> Option<ChunkName> + Sync);
+
+/// What is copied, and where to.
+pub struct CopyParts<'c> {
+    /// The snapshot's list.
+    pub list: &'c FileList,
+    /// Where it lies.
+    pub from: &'c dyn ChunkSource,
+    /// Where it goes.
+    pub to: &'c dyn ChunkSink,
+    /// What lies there already.
+    pub there: &'c dyn ChunkSource,
+    /// Names of chunks that need not be looked for there.
+    pub held: NameOf<'c>,
+    /// Names that a snapshot there has; what lies under them is looked at.
+    pub known: NameOf<'c>,
+    /// A list there that may have the same sections.
+    pub parent: &'c ListRoot,
+    /// The zstd level of the list.
+    pub level: i32,
+    /// How far it has come.
+    pub progress: &'c Progress,
+}
+
+/// A list that was copied, with everything that it leads to.
+#[derive(Debug)]
+pub struct CopiedList {
+    /// The list.
+    pub list: FileList,
+    /// What its tree is.
+    pub digest: TreeDigest,
+    /// Every chunk that it leads to.
+    pub names: Names,
+    /// Chunks that were put.
+    pub chunks_new: u64,
+    /// Bytes of those.
+    pub bytes_stored: u64,
+}
+
+/// Copies a list, and all chunks that the other pool does not have.
+pub fn copy(parts: &CopyParts<'_>) -> Result<CopiedList, ChunkError> {
+    let listed = read_list(parts.from, parts.list)?;
+    let moved = Mutex::new(HashMap::with_capacity(listed.chunks.len()));
+    let (chunks_new, bytes_new) = (AtomicU64::new(0), AtomicU64::new(0));
+    WorkerPool::<_, ChunkError>::for_each(WORKERS, listed.chunks, |chunk| {
+        let (name, put) = copy_chunk(parts, &chunk)?;
+        if let Some(bytes) = put {
+            chunks_new.fetch_add(1, Ordering::Relaxed);
+            bytes_new.fetch_add(bytes, Ordering::Relaxed);
+            parts.progress.advance(1, bytes);
+        }
+        worker_pool::lock(&moved).insert(chunk.name, name);
+        Ok(())
+    })?;
+    let moved = worker_pool::into_inner(moved);
+    let (written, digest) = copy_list(parts, &moved)?;
+    Ok(CopiedList {
+        list: written.list,
+        digest,
+        names: written.names,
+        chunks_new: chunks_new.into_inner() + written.chunks_new,
+        bytes_stored: bytes_new.into_inner() + written.stored_bytes,
+    })
+}
+
+/// Where a chunk lies in the other pool, and how many bytes had to be put for that.
+fn copy_chunk(
+    parts: &CopyParts<'_>,
+    chunk: &StoredChunk,
+) -> Result<(ChunkName, Option<u64>), ChunkError> {
+    let digest = chunk.name.digest();
+    if let Some(name) = (parts.held)(&digest) {
+        return Ok((name, None));
+    }
+    let PlacedChunk { name, is_stored } = parts.to.place(digest, (parts.known)(&digest))?;
+    if is_stored {
+        return Ok((name, None));
+    }
+    let bytes = parts.from.fetch(&chunk.name)?;
+    if open(&chunk.name, &bytes)?.len() != chunk.plain_len as usize {
+        return Err(ChunkError::Damaged {
+            name: chunk.name,
+            source: other_payload(),
+        });
+    }
+    let length = bytes.len() as u64;
+    parts.to.put(EncodedChunk { name, bytes })?;
+    Ok((name, Some(length)))
+}
+
+/// Writes the list anew with the names that its chunks have in the other pool.
+fn copy_list(
+    parts: &CopyParts<'_>,
+    moved: &HashMap<ChunkName, ChunkName>,
+) -> Result<(WrittenList, TreeDigest), ChunkError> {
+    let encoder = ChunkEncoder::new(parts.to, parts.level)?;
+    let known = |digest: &ChunkDigest| (parts.held)(digest).or_else(|| (parts.known)(digest));
+    let mut writer = ListWriter::new(encoder, &known, parts.parent);
+    let digest = each_row(parts.from, parts.list, |mut row| {
+        rename(&mut row, moved)?;
+        writer.push(row)
+    })?;
+    Ok((writer.finish(parts.there)?, digest))
+}
+
+fn rename(row: &mut ListRow, moved: &HashMap<ChunkName, ChunkName>) -> Result<(), ChunkError> {
+    let Some(content) = &mut row.content else {
+        return Ok(());
+    };
+    let extents = content.extents.iter_mut();
+    let stored = extents.filter_map(|extent| match extent {
+        Extent::Stored(slice) => Some(slice),
+        Extent::Hole(_) => None,
+    });
+    for slice in stored.chain(&mut content.pieces) {
+        let name = &mut slice.chunk.name;
+        // A list that says something else when it is read again is none.
+        *name = *moved.get(name).ok_or(ChunkError::Absent(*name))?;
+    }
+    Ok(())
+}

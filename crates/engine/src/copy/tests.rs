@@ -1,0 +1,355 @@
+//! Copies that stop anywhere, targets that went their own way, and pools that were swept meanwhile.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests make the directories that they save"
+)]
+
+use super::*;
+use crate::catalog::SnapshotSelector;
+use crate::restore::RepoRestore;
+use crate::rigged::pool::{Saver, World, all, noise};
+use crate::rigged::{Rigged, Turn};
+use stasis_model::format::manifest::SaveReason;
+use stasis_model::snapshot_ref::SnapshotRef;
+use stasis_store::bucket::Bucket;
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A subject here, and its place in another store.
+struct Pair {
+    here: World,
+    there: World,
+    shop: Saver,
+    copy: Saver,
+}
+
+impl Pair {
+    async fn new() -> Self {
+        let (here, there) = (World::new(), World::new());
+        let shop = here.subject("one", "shop").await;
+        let copy = there.subject("two", "shop").await;
+        Self {
+            here,
+            there,
+            shop,
+            copy,
+        }
+    }
+
+    async fn copy(&self) -> Result<CopiedSubject, Error> {
+        copy(&self.shop, &self.copy).await
+    }
+}
+
+async fn copy(from: &Saver, to: &Saver) -> Result<CopiedSubject, Error> {
+    let what = CopySubject::Directory {
+        tenant: "acme".parse().unwrap(),
+        id: to.name.as_str().parse().unwrap(),
+    };
+    let copied = from.engine.copy_to(&to.engine, what, Arc::default()).await;
+    copied.map(|mut copied| copied.subjects.remove(0))
+}
+
+async fn index(saver: &Saver) -> SnapshotIndex {
+    let dirs = saver.engine.dirs();
+    dirs.index(&dirs.root()).await.unwrap()
+}
+
+/// Every snapshot that the copy has, restored, is the tree that its original is.
+async fn is_equal(from: &Saver, to: &Saver) {
+    let scratch = tempfile::tempdir().unwrap();
+    let restore = async |saver: &Saver, id: &SnapshotId, name: &str| {
+        let target = scratch.path().join(name);
+        let id: SnapshotRef = id.as_str().parse().unwrap();
+        let restore = RepoRestore::new(SnapshotSelector::new(id), &target);
+        let _ = saver.engine.dirs().restore(restore).await.unwrap();
+        let tree = all(&target);
+        fs::remove_dir_all(&target).unwrap();
+        tree
+    };
+    for row in &index(to).await.snapshots {
+        let original = &row.copied_from.as_ref().unwrap().snapshot_id;
+        assert_ne!(row.id, *original);
+        let wanted = restore(from, original, "original").await;
+        assert_eq!(restore(to, &row.id, "copy").await, wanted);
+    }
+    to.is_sound().await;
+}
+
+#[tokio::test]
+async fn every_snapshot_is_copied_with_what_is_known_of_it_and_a_second_copy_takes_what_is_new() {
+    let pair = Pair::new().await;
+    let shop = &pair.shop;
+    shop.write("large", &noise(1, 3 << 20)).save().await;
+    let mut autosave = shop.write("note", b"two").command();
+    autosave.reason = SaveReason::Autosave;
+    let automatic = shop.engine.dirs().save(autosave).await.unwrap();
+    for number in 0..50 {
+        shop.write(&format!("small-{number}"), &noise(100 + number, 100));
+    }
+    shop.save().await;
+    let before = index(shop).await;
+    let first = before.snapshots[0].id.clone();
+    let root = shop.engine.dirs().root();
+    let op_id = shop.engine.rng.op_id();
+    let pinned = root.change(op_id, |index| index.pin(&first, true, op_id));
+    pinned.await.unwrap();
+
+    let done = pair.copy().await.unwrap();
+
+    assert_eq!((done.snapshots, done.snapshots_there), (3, 0));
+    is_equal(shop, &pair.copy).await;
+    let there = index(&pair.copy).await;
+    assert!(there.snapshots[0].pinned && !there.snapshots[1].pinned);
+    assert_eq!(there.snapshots[1].reason, SaveReason::Autosave);
+    let times = |index: &SnapshotIndex| {
+        index
+            .snapshots
+            .iter()
+            .map(|one| one.at_ms)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(times(&there), times(&before));
+    assert_eq!(
+        there.active,
+        copy_of(&there, before.active.as_ref().unwrap())
+    );
+    let copies = pair.copy.engine.dirs();
+    let (last, _) = copies
+        .root()
+        .manifest(&there.snapshots[2].id)
+        .await
+        .unwrap()
+        .unwrap();
+    // The automatic one in between is nobody's parent.
+    assert_eq!(last.parent_snapshot_id, Some(there.snapshots[0].id.clone()));
+    assert!(copy_of(&there, &automatic.snapshot_id).is_some());
+
+    let again = pair.copy().await.unwrap();
+    assert_eq!(
+        (again.snapshots, again.snapshots_there, again.bytes),
+        (0, 3, 0)
+    );
+    shop.write("note", b"four").save().await;
+    let more = pair.copy().await.unwrap();
+    assert_eq!((more.snapshots, more.snapshots_there), (1, 3));
+    assert!(more.bytes < 16 << 10, "{}", more.bytes);
+    is_equal(shop, &pair.copy).await;
+}
+
+#[tokio::test]
+async fn latest_means_in_the_copy_what_it_means_in_the_original() {
+    let pair = Pair::new().await;
+    pair.shop.write("a", b"one").save().await;
+    pair.shop.write("a", b"two").save().await;
+    let dirs = pair.shop.engine.dirs();
+    let before = index(&pair.shop).await;
+    let first = &before.snapshots[0].id;
+    dirs.adopt(&dirs.root(), Some(first), before.active.as_ref())
+        .await
+        .unwrap();
+
+    pair.copy().await.unwrap();
+
+    let there = index(&pair.copy).await;
+    assert_eq!(there.active, Some(there.snapshots[0].id.clone()));
+    // What is chosen in the target afterwards is not taken back by a copy of nothing.
+    let (dirs, second) = (pair.copy.engine.dirs(), &there.snapshots[1].id);
+    dirs.adopt(&dirs.root(), Some(second), there.active.as_ref())
+        .await
+        .unwrap();
+    pair.copy().await.unwrap();
+    assert_eq!(index(&pair.copy).await.active.as_ref(), Some(second));
+}
+
+#[tokio::test]
+async fn sweeps_of_either_pool_leave_what_the_other_needs_and_later_copies_still_share() {
+    let pair = Pair::new().await;
+    pair.shop.write("large", &noise(1, 3 << 20)).save().await;
+    pair.shop.end_epoch().await;
+    pair.copy().await.unwrap();
+    let other = pair.there.subject("two", "other").await;
+    other.end_epoch().await;
+
+    pair.shop.write("note", b"later").save().await;
+    let copied = pair.copy().await.unwrap();
+
+    assert!(copied.bytes < 16 << 10, "{}", copied.bytes);
+    pair.shop.gc().await.unwrap();
+    pair.copy.gc().await.unwrap();
+    pair.shop.restores().await;
+    is_equal(&pair.shop, &pair.copy).await;
+    // What both forgot, but for the newest, is not copied again.
+    let again = pair.copy().await.unwrap();
+    assert_eq!(again.snapshots, 0);
+}
+
+#[tokio::test]
+async fn a_second_directory_of_the_source_shares_what_the_first_one_brought() {
+    let pair = Pair::new().await;
+    pair.shop.write("large", &noise(1, 3 << 20)).save().await;
+    pair.copy().await.unwrap();
+    let other = pair.there.subject("two", "other").await;
+    other.end_epoch().await;
+    let blog = pair.here.subject("one", "blog").await;
+    blog.write("large", &noise(1, 3 << 20)).save().await;
+
+    let copied = copy(&blog, &pair.there.subject("two", "blog").await)
+        .await
+        .unwrap();
+
+    assert!(copied.bytes < 16 << 10, "{}", copied.bytes);
+}
+
+#[tokio::test]
+async fn a_target_with_snapshots_of_its_own_is_left_alone() {
+    let pair = Pair::new().await;
+    pair.shop.write("a", b"one").save().await;
+    pair.copy().await.unwrap();
+    pair.copy.write("a", b"own").save().await;
+    pair.shop.write("a", b"two").save().await;
+    let before = index(&pair.copy).await;
+
+    let refused = pair.copy().await.unwrap_err();
+
+    assert_eq!(refused.kind(), ErrorKind::Diverged, "{refused}");
+    assert_eq!(index(&pair.copy).await, before);
+}
+
+#[tokio::test]
+async fn another_directory_of_the_same_name_is_not_mixed_in() {
+    let pair = Pair::new().await;
+    pair.shop.write("a", b"one").save().await;
+    pair.copy().await.unwrap();
+    let elsewhere = World::new();
+    let other = elsewhere.subject("three", "shop").await;
+    other.write("a", b"other").save().await;
+
+    let refused = copy(&other, &pair.copy).await.unwrap_err();
+
+    assert_eq!(refused.kind(), ErrorKind::Diverged, "{refused}");
+    assert_eq!(index(&pair.copy).await.snapshots.len(), 1);
+}
+
+#[tokio::test]
+async fn a_source_that_forgot_what_was_copied_goes_on_and_nothing_comes_back() {
+    let pair = Pair::new().await;
+    pair.shop.write("a", b"one").save().await;
+    pair.copy().await.unwrap();
+    pair.shop.write("a", b"two").save().await;
+    pair.shop.gc().await.unwrap();
+
+    let copied = pair.copy().await.unwrap();
+
+    assert_eq!(copied.snapshots, 1);
+    assert_eq!(index(&pair.copy).await.snapshots.len(), 2);
+    pair.copy.is_sound().await;
+}
+
+#[tokio::test]
+async fn damage_in_the_source_is_named_and_never_copied() {
+    let pair = Pair::new().await;
+    pair.shop.write("a", &noise(1, 200_000)).save().await;
+    let root = pair.shop.engine.dirs().root();
+    let old: Vec<_> = root.chunks().await.unwrap();
+    pair.shop.write("b", &noise(2, 200_000)).save().await;
+    let new = root.chunks().await.unwrap();
+    let (name, _) = new.iter().find(|one| !old.contains(one)).unwrap();
+    let key = root.layout().chunk(name);
+    let stored = root.chunk(name).await.unwrap().unwrap();
+    let mut bytes = stored.to_vec();
+    *bytes.last_mut().unwrap() ^= 1;
+    pair.here.bucket.put(&key, bytes.into()).await.unwrap();
+
+    let refused = pair.copy().await.unwrap_err();
+
+    assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
+    let second = &index(&pair.shop).await.snapshots[1].id;
+    assert!(
+        error_chain(&refused).contains(second.as_str()),
+        "{}",
+        error_chain(&refused)
+    );
+    // The first one is whole, and there.
+    let there = index(&pair.copy).await;
+    assert_eq!(there.snapshots.len(), 1);
+    pair.copy.is_sound().await;
+    pair.here.bucket.put(&key, stored).await.unwrap();
+    pair.copy().await.unwrap();
+    is_equal(&pair.shop, &pair.copy).await;
+}
+
+#[tokio::test]
+async fn a_snapshot_that_is_forgotten_while_it_is_copied_is_passed_over() {
+    let bucket = Arc::new(Rigged::default());
+    let (here, there) = (World::new(), World::new());
+    let shop = here.subject_in(bucket.clone(), "one", "shop").await;
+    let copy_of_it = there.subject("two", "shop").await;
+    shop.write("a", &noise(1, 200_000)).save().await;
+    shop.write("a", &noise(2, 200_000)).save().await;
+    let first = index(&shop).await.snapshots[0].id.clone();
+    let engine = shop.engine.clone();
+    let is_done = Arc::new(AtomicUsize::new(0));
+    bucket.rig(move |asked| {
+        let (engine, first, is_done) = (engine.clone(), first.clone(), is_done.clone());
+        Box::pin(async move {
+            let is_manifest = asked.reads(&format!("{first}.json"));
+            if is_manifest && is_done.fetch_add(1, Ordering::Relaxed) == 0 {
+                let root = engine.dirs().root();
+                let op_id = engine.rng.op_id();
+                let now = engine.lineages.now();
+                let ids = [first.clone()];
+                let gone = root.change(op_id, |index| index.forget(&ids, now, op_id));
+                gone.await.unwrap();
+                root.remove_manifest(&first).await.unwrap();
+            }
+            Turn::Work
+        })
+    });
+
+    let copied = copy(&shop, &copy_of_it).await.unwrap();
+
+    assert_eq!(copied.snapshots, 1);
+    copy_of_it.is_sound().await;
+}
+
+#[tokio::test]
+async fn stopped_at_any_request_it_leads_only_to_what_is_whole_and_goes_on() {
+    let here = World::new();
+    let shop = here.subject("one", "shop").await;
+    shop.write("a", &noise(1, 200_000)).save().await;
+    for number in 0..40 {
+        shop.write(&format!("small-{number}"), &noise(100 + number, 100));
+    }
+    shop.save().await;
+    let mut stopped = 0;
+    for silently in [false, true] {
+        for last in 0.. {
+            let there = World::new();
+            let bucket = Arc::new(Rigged::default());
+            let target = there.subject_in(bucket.clone(), "two", "shop").await;
+            let asked = Arc::new(AtomicUsize::new(0));
+            let count = asked.clone();
+            bucket.decide(move |_| match count.fetch_add(1, Ordering::Relaxed) {
+                number if number < last => Turn::Work,
+                number if number == last && silently => Turn::ApplySilently,
+                _ => Turn::Fail,
+            });
+
+            let copied = copy(&shop, &target).await;
+
+            bucket.mend();
+            if copied.is_ok() {
+                assert!(asked.load(Ordering::Relaxed) <= last + 1);
+                break;
+            }
+            stopped += 1;
+            is_equal(&shop, &target).await;
+            copy(&shop, &target).await.unwrap();
+            is_equal(&shop, &target).await;
+            assert_eq!(index(&target).await.snapshots.len(), 2);
+        }
+    }
+    assert!(stopped > 20, "{stopped}");
+}

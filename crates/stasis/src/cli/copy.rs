@@ -1,0 +1,101 @@
+//! `stasis copy`: subjects of one store in another one
+
+use super::output::{plural, printable, table};
+use super::progress::watched;
+use super::{CliContext, project};
+use crate::report::Exit;
+use anyhow::bail;
+use clap::Args;
+use stasis_engine::copy::{CopiedSubject, CopySubject, StoreCopied};
+use stasis_engine::model::id::{Lineage, ProjectId};
+use stasis_engine::open::Engine;
+use stasis_engine::subjects::PROFILE_PREFIX;
+use std::path::Path;
+use std::sync::Arc;
+
+/// `stasis copy`
+#[derive(Debug, Args)]
+pub(super) struct CopyArgs {
+    /// A directory, `dir:NAME`, or `profile:TENANT/PROFILE@MAJOR`
+    #[arg(required_unless_present = "all")]
+    subject: Option<String>,
+    /// Every subject of the store
+    #[arg(long, conflicts_with = "subject")]
+    all: bool,
+    /// The store to copy into; a directory that is not there is made
+    #[arg(long, value_name = "URL")]
+    to: String,
+    /// What the directory is called there [default: as here]
+    #[arg(long = "as", value_name = "NAME", requires = "subject")]
+    called: Option<ProjectId>,
+}
+
+impl CopyArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
+        let to = context.store_named(&self.to)?;
+        let to = context.engine_at(to, true).await?;
+        let (from, what) = self.what(context).await?;
+        let progress = Arc::default();
+        let work = from.copy_to(&to, what, Arc::clone(&progress));
+        let copied = watched(context.output, "copying", progress, Box::pin(work)).await?;
+        context.output.result(&copied, text)?;
+        Ok(if copied.is_whole() {
+            Exit::Done
+        } else {
+            Exit::Failed
+        })
+    }
+}
+
+impl CopyArgs {
+    /// What is copied, and the store that has it.
+    async fn what(&self, context: &CliContext) -> anyhow::Result<(Engine, CopySubject)> {
+        let Some(subject) = &self.subject else {
+            return Ok((context.engine().await?, CopySubject::All));
+        };
+        let Some(profile) = subject.strip_prefix(PROFILE_PREFIX) else {
+            let project = project::named(context, Path::new(subject)).await?;
+            return Ok(project.to_be_copied(self.called.clone()));
+        };
+        if self.called.is_some() {
+            bail!("--as names a directory: a profile keeps its name");
+        }
+        let lineage: Lineage = profile.parse()?;
+        Ok((context.engine().await?, CopySubject::Profile(lineage)))
+    }
+}
+
+fn text(copied: &StoreCopied) -> String {
+    let row = |one: &CopiedSubject| {
+        let error = one.error.as_deref().map(printable);
+        vec![
+            one.subject.clone(),
+            one.tenant.to_string(),
+            one.snapshots.to_string(),
+            one.snapshots_there.to_string(),
+            one.bytes.to_string(),
+            error.map_or_else(String::new, |error| format!("not copied: {error}")),
+        ]
+    };
+    let head = ["SUBJECT", "TENANT", "COPIED", "THERE", "BYTES", ""];
+    let rows: Vec<_> = copied.subjects.iter().map(row).collect();
+    let count: u64 = copied.subjects.iter().map(|one| one.snapshots).sum();
+    let failed = copied.subjects.iter().filter(|one| one.error.is_some());
+    let end = match failed.count() as u64 {
+        0 => format!(
+            "{} copied to {}",
+            plural(count, "snapshot"),
+            printable(&copied.to)
+        ),
+        failed => format!(
+            "{} copied to {}, and {} not to the end: `stasis copy SUBJECT --to …` says what to do",
+            plural(count, "snapshot"),
+            printable(&copied.to),
+            plural(failed, "subject")
+        ),
+    };
+    if rows.is_empty() {
+        return "nothing is saved in this store yet: there is nothing to copy".to_owned();
+    }
+    format!("{}\n{end}", table(&head, rows))
+}
