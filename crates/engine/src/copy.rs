@@ -8,7 +8,7 @@
 //! A profile goes as it lies there: archives, manifests, and then its pointer (`stasis_store::copying`).
 //!
 //! *Always true:* in the target an index leads only to what is durable there, wherever a copy stops; run again, it goes on after
-//! the newest snapshot that it copied. What was saved into the target since is not touched: then nothing is copied, and it is
+//! the newest snapshot that it copied, so that what was forgotten there does not come back. What was saved into the target since is not touched: then nothing is copied, and it is
 //! said. No name of a chunk and no id of a snapshot is used in two pools.
 
 use crate::bridge;
@@ -18,9 +18,9 @@ use crate::catalog::{OpenedSnapshot, ensure_writable};
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::DirRepo;
 use crate::kind::project::Project;
-use crate::open::{Engine, default_tenant};
+use crate::open::Engine;
 use crate::save::{ATTEMPTS, Donors, Naming, gc_of, may_borrow};
-use crate::subjects::{DIR_PREFIX, PROFILE_PREFIX};
+use crate::subjects::{DIR_PREFIX, PROFILE_PREFIX, SubjectRow};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::copy::{self, CopiedList, CopyParts};
@@ -36,14 +36,16 @@ use stasis_model::protocol::gc::{ChunkName, SaveAnswer, SaveGuard};
 use stasis_model::tree::list::ListRoot;
 use stasis_store::copying;
 use stasis_store::documents::{policies, roots::Root};
-use stasis_store::layout::{ChunkRoot, Prefix};
+use stasis_store::layout::ChunkRoot;
 use stasis_store::location::StoreLocation;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// What to do when nothing is there.
+const NOTHING: &str = "`stasis list` shows every subject of the store";
+
 /// What to do about a snapshot that cannot be read.
-const DAMAGED: &str = "`stasis repo check --read-data` says what is damaged; a save of the directory heals what it still has; \
-    `stasis repo forget --damaged --confirm` gives damaged snapshots up";
+const DAMAGED: &str = "`stasis repo check --read-data` says what is damaged, in either store; a save of the directory heals what it still has";
 
 /// What is copied.
 #[derive(Clone, Debug)]
@@ -62,11 +64,14 @@ pub enum CopySubject {
 }
 
 impl Project {
-    /// The engine of its snapshots, and what they are as a subject of another store.
-    pub fn to_be_copied(self, called: Option<ProjectId>) -> (Engine, CopySubject) {
-        let tenant = self.engine.chunk_root.directory().map(|(tenant, _)| tenant);
+    /// The engine of its snapshots, and what they are as a subject of a tenant in another store.
+    pub fn to_be_copied(
+        self,
+        tenant: TenantId,
+        called: Option<ProjectId>,
+    ) -> (Engine, CopySubject) {
         let what = CopySubject::Directory {
-            tenant: tenant.unwrap_or_else(default_tenant),
+            tenant,
             id: called.unwrap_or(self.home.id),
         };
         (self.engine, what)
@@ -85,6 +90,11 @@ pub struct CopiedSubject {
     pub snapshots: u64,
     /// Snapshots that were there already.
     pub snapshots_there: u64,
+    /// Snapshots that are older than what was copied before and are not there: they were forgotten there, or are damaged here.
+    pub snapshots_left: u64,
+    /// Snapshots that are damaged here and were passed over.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<SnapshotId>,
     /// Chunks, or objects of a profile, that were copied.
     pub objects: u64,
     /// Bytes of those.
@@ -107,6 +117,9 @@ pub struct StoreCopied {
     pub subjects: Vec<CopiedSubject>,
     /// Policies of tenants that were copied.
     pub policies: u64,
+    /// What else went wrong.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<String>,
     /// How long it took.
     pub elapsed_ms: u64,
 }
@@ -114,7 +127,7 @@ pub struct StoreCopied {
 impl StoreCopied {
     /// Whether everything is in the target by now.
     pub fn is_whole(&self) -> bool {
-        self.subjects.iter().all(|one| one.error.is_none())
+        self.errors.is_empty() && self.subjects.iter().all(|one| one.error.is_none())
     }
 }
 
@@ -125,6 +138,8 @@ impl CopiedSubject {
             tenant,
             snapshots: 0,
             snapshots_there: 0,
+            snapshots_left: 0,
+            damaged: Vec::new(),
             objects: 0,
             bytes: 0,
             error: None,
@@ -138,7 +153,7 @@ impl CopiedSubject {
 }
 
 /// The snapshot of the target that the next one shares chunks and sections with.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Previous {
     id: Option<SnapshotId>,
     names: HashMap<ChunkDigest, ChunkName>,
@@ -162,8 +177,10 @@ struct Journey<'j> {
     target: Root,
     name: SubjectName,
     repo: RepoDocument,
+    /// The index of the source, when it was read.
+    wanted: SnapshotIndex,
     progress: Arc<Progress>,
-    previous: Previous,
+    previous: Arc<Previous>,
     copied: CopiedSubject,
 }
 
@@ -177,12 +194,12 @@ impl Engine {
     ) -> Result<StoreCopied, Error> {
         let started = self.clock.uptime();
         self.ensure_other(to)?;
-        to.store().ensure_trusted().await?;
         let mut done = StoreCopied {
             from: self.location().to_string(),
             to: to.location().to_string(),
             subjects: Vec::new(),
             policies: 0,
+            errors: Vec::new(),
             elapsed_ms: 0,
         };
         match what {
@@ -210,7 +227,7 @@ impl Engine {
             return Ok(());
         }
         let said = format!("`{}` is the store that is copied from", to.location());
-        let hint = "say another one with --to; `fork` makes a second subject within one store";
+        let hint = "say another one with --to";
         Err(Failure::of(ErrorKind::Invalid, said).with_hint(hint).into())
     }
 
@@ -220,42 +237,57 @@ impl Engine {
         progress: Arc<Progress>,
         done: &mut StoreCopied,
     ) -> Result<(), Error> {
-        let subjects = self.subjects(None).await?;
-        let mut tenants: Vec<TenantId> = subjects
-            .items
-            .iter()
-            .map(|row| row.tenant.clone())
-            .collect();
+        let subjects = self.subjects(None).await?.items;
+        to.store().ensure_trusted().await?;
+        let mut tenants: Vec<TenantId> = subjects.iter().map(|row| row.tenant.clone()).collect();
         tenants.dedup();
         for tenant in &tenants {
-            let is_new = policies::copy(&*self.bucket, &*to.bucket, tenant).await?;
-            done.policies += u64::from(is_new);
+            match policies::copy(&*self.bucket, &*to.bucket, tenant).await {
+                Ok(is_new) => done.policies += u64::from(is_new),
+                Err(failure) => done.errors.push(error_chain(&failure)),
+            }
         }
-        for row in subjects.items {
-            let one = CopiedSubject::new(row.subject.clone(), row.tenant.clone());
-            let copied = if let Some(id) = row.subject.strip_prefix(DIR_PREFIX) {
-                let id: ProjectId = id.parse().expect("it was listed under its id");
-                let source = self.rooted(ChunkRoot::project(&row.tenant, &id));
-                let copied = source.copy_directory(to, &row.tenant, &id, progress.clone());
-                Box::pin(copied).await.map_err(|(partial, error)| {
-                    let partial = partial.map_or(one, |partial| *partial);
-                    (partial, error)
-                })
-            } else {
-                let name = row.subject.strip_prefix(PROFILE_PREFIX);
-                let lineage = name.and_then(|name| name.parse::<Lineage>().ok());
-                let lineage = lineage.expect("what is no directory is a profile");
-                let copied = Box::pin(self.copy_profile(to, &lineage)).await;
-                copied.map_err(|error| (one, error))
-            };
+        let mut left = subjects.len();
+        for row in subjects {
+            left -= 1;
+            let copied = Box::pin(self.copy_row(to, &row, progress.clone())).await;
+            let is_away =
+                matches!(&copied, Err((_, error)) if error.kind() == ErrorKind::Unreachable);
             done.subjects.push(match copied {
                 Ok(copied) => copied,
-                // A store that does not answer would be asked in vain for each of the others.
-                Err((_, error)) if error.kind() == ErrorKind::Unreachable => return Err(error),
                 Err((one, error)) => one.failed(&error),
             });
+            // A store that does not answer would be asked in vain for each of the others.
+            if is_away && left > 0 {
+                done.errors.push(format!("{left} more were not tried"));
+                break;
+            }
         }
         Ok(())
+    }
+
+    /// Copies one of the subjects of the store. On failure it says how far it came.
+    async fn copy_row(
+        &self,
+        to: &Self,
+        row: &SubjectRow,
+        progress: Arc<Progress>,
+    ) -> Result<CopiedSubject, (CopiedSubject, Error)> {
+        let nothing = || CopiedSubject::new(row.subject.clone(), row.tenant.clone());
+        if let Some(id) = row.subject.strip_prefix(DIR_PREFIX) {
+            let id: ProjectId = id.parse().expect("it was listed under its id");
+            let source = self.rooted(ChunkRoot::project(&row.tenant, &id));
+            let copied = source.copy_directory(to, &row.tenant, &id, progress).await;
+            return copied.map_err(|(partial, error)| {
+                let partial = partial.map_or_else(nothing, |partial| *partial);
+                (partial, error)
+            });
+        }
+        let name = row.subject.strip_prefix(PROFILE_PREFIX);
+        let lineage = name.and_then(|name| name.parse::<Lineage>().ok());
+        let lineage = lineage.expect("what is no directory is a profile");
+        let copied = self.copy_profile(to, &lineage).await;
+        copied.map_err(|error| (nothing(), error))
     }
 
     /// Copies the directory that this engine is about. On failure it says how far it came.
@@ -277,8 +309,8 @@ impl Engine {
 
     /// Copies a lineage of a profile as it lies in the store.
     async fn copy_profile(&self, to: &Self, lineage: &Lineage) -> Result<CopiedSubject, Error> {
-        let prefix = Prefix::lineage(lineage);
-        let copied = copying::copy(&self.bucket, &to.bucket, &prefix).await?;
+        to.store().ensure_trusted().await?;
+        let copied = copying::copy(&self.bucket, &to.bucket, lineage).await?;
         let subject = format!("{PROFILE_PREFIX}{lineage}");
         let mut one = CopiedSubject::new(subject, lineage.tenant.clone());
         one.snapshots = copied.manifests;
@@ -300,6 +332,17 @@ impl<'j> Journey<'j> {
     ) -> Result<Self, Error> {
         let (from, to) = (from.dirs(), to.dirs());
         let (source, target) = (from.root(), to.root());
+        let repo = from.settings(&source).await?;
+        let wanted = from.believed_index(&source, &repo).await?;
+        if wanted.snapshots.is_empty() {
+            let said = format!(
+                "nothing is saved of `{DIR_PREFIX}{id}` in `{}`",
+                from.location()
+            );
+            let failure = Failure::of(ErrorKind::NotFound, said);
+            return Err(failure.with_hint(NOTHING).into());
+        }
+        to.store().ensure_trusted().await?;
         to.ensure_pool().await?;
         let repo = to.settings(&target).await?;
         ensure_writable(&repo)?;
@@ -311,32 +354,46 @@ impl<'j> Journey<'j> {
             target,
             name: name.expect("the names of directories and of subjects follow one rule"),
             repo,
+            wanted,
             progress,
-            previous: Previous::default(),
+            previous: Arc::default(),
             copied: CopiedSubject::new(format!("{DIR_PREFIX}{id}"), tenant.clone()),
         })
     }
 
-    /// Copies what the target does not have.
+    /// Copies what the target does not have. Snapshots that are damaged are passed over, and said at the end.
     async fn go(&mut self) -> Result<(), Error> {
-        let repo = self.from.settings(&self.source).await?;
-        let wanted = self.from.believed_index(&self.source, &repo).await?;
         let there = self.to.believed_index(&self.target, &self.repo).await?;
-        let rest = self.left_to_copy(&wanted, &there)?;
-        self.copied.snapshots_there = wanted.snapshots.len() as u64 - rest.len() as u64;
-        self.previous = self.last_copied(&there).await?;
-        for row in &rest {
-            self.copy_snapshot(&wanted, row).await?;
+        let rest = self.left_to_copy(&there)?;
+        let is_there = |row: &&Indexed| copy_of(&there, &row.id).is_some();
+        let count = self.wanted.snapshots.iter().filter(is_there).count() as u64;
+        self.copied.snapshots_there = count;
+        let all = self.wanted.snapshots.len() as u64;
+        self.copied.snapshots_left = all - count - rest.len() as u64;
+        if rest.is_empty() {
+            return Ok(());
         }
-        self.choose(wanted.active.as_ref()).await
+        self.choose(&there).await?;
+        self.previous = Arc::new(self.last_copied(&there).await?);
+        let mut damage = None;
+        for row in &rest {
+            match self.copy_snapshot(row).await {
+                Err(error) if references::is_damage(&error) => {
+                    self.copied.damaged.push(row.id.clone());
+                    damage = damage.or(Some(error));
+                }
+                done => done?,
+            }
+        }
+        damage.map_or(Ok(()), Err)
     }
 
     /// The snapshots that are newer than what was copied before. A target that is not a copy of the source is refused.
-    fn left_to_copy(
-        &self,
-        wanted: &SnapshotIndex,
-        there: &SnapshotIndex,
-    ) -> Result<Vec<Indexed>, Error> {
+    fn left_to_copy(&self, there: &SnapshotIndex) -> Result<Vec<Indexed>, Error> {
+        let wanted = &self.wanted;
+        if there.deleted_at_ms.is_some() {
+            return Err(self.diverged("was deleted there"));
+        }
         let has_original = |one: &Indexed| wanted.snapshots.iter().any(|row| is_copy_of(one, row));
         let is_of_this_life = |one: &Indexed| {
             let copied = one.copied_from.as_ref();
@@ -375,7 +432,15 @@ impl<'j> Journey<'j> {
         let Some(row) = there.snapshots.last() else {
             return Ok(Previous::default());
         };
-        let opened = self.to.open_snapshot(&self.target, there, &row.id).await?;
+        match self.read_copy(there, &row.id).await {
+            // What cannot be read helps nobody; what it shares is stored again.
+            Err(error) if references::is_damage(&error) => Ok(Previous::default()),
+            read => read,
+        }
+    }
+
+    async fn read_copy(&self, there: &SnapshotIndex, id: &SnapshotId) -> Result<Previous, Error> {
+        let opened = self.to.open_snapshot(&self.target, there, id).await?;
         let references =
             references::add_manifest(&self.target, opened.manifest, References::default());
         let references = references.await?;
@@ -383,7 +448,7 @@ impl<'j> Journey<'j> {
         let list = bridge::blocking(move || root_of(&source, &list)).await?;
         let names = references.names().iter();
         Ok(Previous {
-            id: Some(row.id.clone()),
+            id: Some(id.clone()),
             names: names.map(|name| (name.digest(), *name)).collect(),
             is_looked_at: false,
             list,
@@ -391,9 +456,9 @@ impl<'j> Journey<'j> {
     }
 
     /// Copies one snapshot. One that is forgotten in the source meanwhile is passed over.
-    async fn copy_snapshot(&mut self, wanted: &SnapshotIndex, row: &Indexed) -> Result<(), Error> {
+    async fn copy_snapshot(&mut self, row: &Indexed) -> Result<(), Error> {
         for attempt in 1.. {
-            let error = match Box::pin(self.try_snapshot(wanted, row)).await {
+            let error = match Box::pin(self.try_snapshot(row)).await {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
@@ -403,23 +468,23 @@ impl<'j> Journey<'j> {
                 tracing::info!(why, "once more");
                 continue;
             }
+            if !references::is_damage(&error) {
+                return Err(error);
+            }
             let now = self.from.index(&self.source).await?;
             if now.find(&row.id).is_none() {
                 tracing::info!(snapshot = %row.id, "forgotten while it was copied");
                 return Ok(());
             }
             let error = self.from.blame(&self.source, Some(&row.id), error).await;
-            if !references::is_damage(&error) {
-                return Err(error);
-            }
             let failure = Failure::new(error.kind(), "copy snapshot", &row.id).because(error);
             return Err(failure.with_hint(DAMAGED).into());
         }
         Ok(())
     }
 
-    async fn try_snapshot(&mut self, wanted: &SnapshotIndex, row: &Indexed) -> Result<(), Error> {
-        let opened = self.from.open_snapshot(&self.source, wanted, &row.id);
+    async fn try_snapshot(&mut self, row: &Indexed) -> Result<(), Error> {
+        let opened = self.from.open_snapshot(&self.source, &self.wanted, &row.id);
         let opened = opened.await?;
         let mut guard = SaveGuard::new();
         let _ = guard.next(SaveAnswer::Begin);
@@ -430,19 +495,16 @@ impl<'j> Journey<'j> {
         if let Some(own) = index.snapshots.iter().find(|one| one.copied_from.is_none()) {
             return Err(self.diverged(&format!("has snapshot `{}` of its own", own.id)));
         }
+        if copy_of(&index, &row.id).is_some() {
+            // By somebody else, or by a request of ours that was believed to be lost.
+            self.copied.snapshots_there += 1;
+            return Ok(());
+        }
         let is_live = |id: &SnapshotId| index.find(id).is_some();
         if !self.previous.id.as_ref().is_some_and(is_live) {
-            self.previous = Previous::default();
+            self.previous = Arc::default();
         }
-        let donors = may_borrow.then(|| {
-            let (engine, is_first) = (self.to.engine.clone(), index.snapshots.is_empty());
-            Arc::new(Donors::new(
-                engine,
-                self.target.clone(),
-                self.repo.clone(),
-                is_first,
-            ))
-        });
+        let donors = may_borrow.then(|| self.donors(&index));
         let storing = self
             .to
             .storing(&self.target, &index, &guard, donors.clone())
@@ -455,7 +517,7 @@ impl<'j> Journey<'j> {
             }
         };
         storing.finish().await?;
-        let manifest = self.manifest(wanted, &opened.manifest, &index, &list);
+        let manifest = self.manifest(&opened.manifest, &index, &list);
         let naming = Naming {
             root: &self.target,
             guard,
@@ -476,6 +538,13 @@ impl<'j> Journey<'j> {
         self.remember(&manifest, list).await
     }
 
+    /// Other subjects of the target whose chunks may be used.
+    fn donors(&self, index: &SnapshotIndex) -> Arc<Donors> {
+        let (engine, root) = (self.to.engine.clone(), self.target.clone());
+        let is_first = index.snapshots.is_empty();
+        Arc::new(Donors::new(engine, root, self.repo.clone(), is_first))
+    }
+
     /// Copies the list and the chunks of a snapshot.
     async fn copy_tree(
         &self,
@@ -490,8 +559,15 @@ impl<'j> Journey<'j> {
         let previous = self.previous.clone();
         let level = self.repo.compression.level;
         let copied = bridge::blocking(move || {
+            let is_damaged = |name: &ChunkName| storing.damaged().contains(name);
             let known = |digest: &ChunkDigest| previous.name_of(digest, &guard);
-            let held = |digest: &ChunkDigest| known(digest).filter(|_| previous.is_looked_at);
+            let held = |digest: &ChunkDigest| {
+                known(digest).filter(|name| previous.is_looked_at && !is_damaged(name))
+            };
+            let mut parent = previous.list.clone();
+            parent
+                .sections
+                .retain(|place| !is_damaged(&place.slice.chunk.name));
             copy::copy(&CopyParts {
                 list: &list,
                 from: &from,
@@ -499,7 +575,7 @@ impl<'j> Journey<'j> {
                 there: &there,
                 held: &held,
                 known: &known,
-                parent: &previous.list,
+                parent: &parent,
                 level,
                 progress: &progress,
             })
@@ -511,14 +587,13 @@ impl<'j> Journey<'j> {
 
     fn manifest(
         &self,
-        wanted: &SnapshotIndex,
         original: &SnapshotManifest,
         index: &SnapshotIndex,
         list: &CopiedList,
     ) -> SnapshotManifest {
         let id = ChunkRoot::new_id(original.timestamp_ms, &*self.to.rng);
         let op_id = self.to.rng.op_id();
-        let mut manifest = original.copied(id, op_id, &list.list, wanted.incarnation);
+        let mut manifest = original.copied(id, op_id, &list.list, self.wanted.incarnation);
         manifest.name = self.name.clone();
         manifest.incarnation = index.incarnation;
         manifest.lease_epoch = index.fence.epoch;
@@ -541,7 +616,7 @@ impl<'j> Journey<'j> {
             lease: index.fence.epoch,
             base: index.active.clone(),
             snapshot,
-            activates: manifest.may_be_latest(),
+            activates: self.becomes_latest(index, original, manifest),
         };
         self.to.publish(&self.target, manifest, publish).await?;
         Ok(())
@@ -556,24 +631,39 @@ impl<'j> Journey<'j> {
         let source = ChunkFetcher::new(self.target.clone());
         let list = bridge::blocking(move || root_of(&source, &copied.list)).await?;
         let names = copied.names.iter();
-        self.previous = Previous {
+        self.previous = Arc::new(Previous {
             id: Some(manifest.snapshot_id.clone()),
             names: names.map(|name| (name.digest(), *name)).collect(),
             is_looked_at: true,
             list,
-        };
+        });
         Ok(())
     }
 
-    /// Lets `latest` mean in the target what it means in the source, if anything was copied or it means nothing yet.
-    async fn choose(&self, active: Option<&SnapshotId>) -> Result<(), Error> {
-        let index = self.to.index(&self.target).await?;
-        let chosen = active.and_then(|id| copy_of(&index, id));
-        let is_due = self.copied.snapshots > 0 || index.active.is_none();
-        if !is_due || chosen.is_none() || chosen == index.active {
+    /// Whether `latest` means a copy from now on: that of what it means in the source and, as long as that is not there, the
+    /// newest that it could mean.
+    fn becomes_latest(
+        &self,
+        index: &SnapshotIndex,
+        original: &Indexed,
+        copy: &SnapshotManifest,
+    ) -> bool {
+        match &self.wanted.active {
+            Some(active) if *active == original.id => true,
+            Some(active) => copy.may_be_latest() && copy_of(index, active).is_none(),
+            None => false,
+        }
+    }
+
+    /// Lets `latest` mean in the target what it means in the source, if that is there already. It comes before anything new is
+    /// published, so that no copy that stops leaves it behind.
+    async fn choose(&self, there: &SnapshotIndex) -> Result<(), Error> {
+        let active = self.wanted.active.as_ref();
+        let chosen = active.and_then(|id| copy_of(there, id));
+        if chosen.is_none() || chosen == there.active {
             return Ok(());
         }
-        let seen = index.active.as_ref();
+        let seen = there.active.as_ref();
         self.to.adopt(&self.target, chosen.as_ref(), seen).await
     }
 }

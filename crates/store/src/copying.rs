@@ -1,33 +1,40 @@
-//! Copies what lies under a prefix of a store, such as a lineage, into another store, as it lies there.
+//! Copies a lineage of a profile into another store, as it lies there.
 //!
-//! 1. read the pointers of the source   2. copy contents, then manifests
-//! 3. read the pointers again; if any moved, go back to 2   4. write the pointers   5. look that everything is there
+//! 1. read the pointer of the source   2. copy archives, then manifests
+//! 3. read the pointer again; if it moved, go back to 2   4. write the key, then the pointer   5. look that everything is there
 //!
-//! *Always true:* a pointer in the target leads only to what is in the target. A pointer of the target is replaced only by a
-//! later version of itself; anything else is refused before it is touched. A copy that stops can be run again: what is there
-//! is not copied twice. Leases and what a probe found are not copied: they belong to a store, not to what is in it.
+//! *Always true:* a pointer in the target leads only to what is in the target, and an archive there is what its name says. A pointer of
+//! the target is replaced only by a later version of itself; anything else is refused before it is touched. A copy that
+//! stops can be run again: what is there is not copied twice. Leases are not copied: they belong to a store, not to what is in it.
 
-use crate::bucket::{Bucket, BucketError, Listed, Object, Swap, objects};
+use crate::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, Listed, Swap};
+use crate::documents::lineages::{ReadError, read};
 use crate::layout::{self, Key, Prefix, Role};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use serde_json::Value;
-use stasis_model::failure::{ErrorKind, Failure};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use stasis_model::digest::{ArchiveDigest, ArchiveHasher};
+use stasis_model::failure::{ErrorKind, Failure, Kinded};
+use stasis_model::format::document::{self, Document, Version, Versioned};
+use stasis_model::format::key::KeyDocument;
+use stasis_model::format::pointer::{Pointer, PointerMark};
+use stasis_model::id::Lineage;
+use std::collections::{BTreeSet, HashSet};
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How many objects are on their way at once.
 const IN_FLIGHT: usize = 8;
 /// Larger objects go piece by piece.
 const PIECE: u64 = 8 << 20;
-/// No document is larger.
-const DOCUMENT_MAX: u64 = 16 << 20;
-/// How often the pointers may move while we copy.
+/// How often the pointer may move while we copy.
 const ROUNDS: usize = 5;
 
 /// What to do when the stores, though both answer, do not let one be copied.
 const HINT: &str =
-    "copy into an empty store, or into an earlier copy of the same one; run it again to go on";
+    "copy into a store that has nothing of it, or an earlier copy; run it again to go on";
+/// What to do when there is nothing.
+const NOTHING: &str = "`stasis list` shows every subject of the store";
 
 /// What was copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -38,99 +45,108 @@ pub struct Copied {
     pub bytes: u64,
     /// Objects that were there already.
     pub objects_there: u64,
-    /// Documents among those that were copied, each of which says what a snapshot is.
+    /// Manifests among those that were copied, one for each snapshot.
     pub manifests: u64,
-    /// Such documents that were there already.
+    /// Manifests that were there already.
     pub manifests_there: u64,
 }
 
-/// What is copied, as it was at one moment.
-#[derive(PartialEq)]
-struct Source {
-    pointers: BTreeMap<Key, Object>,
-    /// The last parts of the keys of manifests.
-    names: BTreeSet<String>,
+/// A lineage in a store, as it was at one moment.
+struct Lying {
+    /// Archives, manifests, and whatever else is written once.
+    rows: Vec<Listed>,
+    latest: Option<Versioned<Pointer>>,
+    key: Option<Versioned<KeyDocument>>,
+    /// Whether anybody ever held a lease there, or rolled back.
+    is_leased: bool,
 }
 
-/// Copies everything in `from` whose key begins so to `to`.
-pub async fn copy(
-    from: &Arc<dyn Bucket>,
-    to: &Arc<dyn Bucket>,
-    prefix: &Prefix,
-) -> Result<Copied, Failure> {
-    let mut copied = Copied::default();
-    let mut source = source(&**from, prefix).await?;
-    check(&**to, &source).await?;
-    let mut is_first = true;
-    for _ in 0..ROUNDS {
-        let listed = from.list(prefix, None, usize::MAX).await?;
-        let there = to.list(prefix, None, usize::MAX).await?;
-        let there: HashSet<Listed> = there.into_iter().collect();
-        for role in [Role::Content, Role::Manifest] {
-            let wanted = listed.iter().filter(|row| layout::role(&row.key) == role);
-            let (old, new): (Vec<Listed>, Vec<Listed>) =
-                wanted.cloned().partition(|row| there.contains(row));
-            let is_manifest = u64::from(role == Role::Manifest);
-            if is_first {
-                copied.objects_there += old.len() as u64;
-                copied.manifests_there += is_manifest * old.len() as u64;
-            }
-            copied.manifests += is_manifest * new.len() as u64;
-            copy_all(from, to, new, &mut copied).await?;
+impl Lying {
+    async fn look(bucket: &dyn Bucket, lineage: &Lineage) -> Result<Self, Failure> {
+        let latest = understood(read(bucket, &layout::pointer(lineage)).await)?;
+        let key = understood(read(bucket, &layout::data_key(lineage)).await)?;
+        let prefix = Prefix::lineage(lineage);
+        let mut rows = bucket.list(&prefix, None, usize::MAX).await?;
+        let is_leased = rows.iter().any(|row| row.key == layout::lock(lineage));
+        rows.retain(|row| matches!(layout::role(&row.key), Role::Content | Role::Manifest));
+        Ok(Self {
+            rows,
+            latest,
+            key,
+            is_leased,
+        })
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.rows.is_empty() && self.latest.is_none()
+    }
+
+    /// Whether neither pointer nor key has moved since.
+    fn is_as(&self, before: &Self) -> bool {
+        fn version<D>(found: Option<&Versioned<D>>) -> Option<&Version> {
+            found.map(|found| &found.version)
         }
-        is_first = false;
-        let now = self::source(&**from, prefix).await?;
-        if now != source {
-            source = now;
-            check(&**to, &source).await?;
-            continue;
-        }
-        for key in source.pointers.keys() {
-            point(&**to, key, &source, &mut copied).await?;
-        }
-        // A sweep of the target knows what is needed only since the pointer is there.
-        let now = to.list(prefix, None, usize::MAX).await?;
-        let now: HashSet<&Key> = now.iter().map(|row| &row.key).collect();
-        let is_lost = |row: &&Listed| {
-            matches!(layout::role(&row.key), Role::Content | Role::Manifest)
-                && !now.contains(&row.key)
+        version(self.latest.as_ref()) == version(before.latest.as_ref())
+            && version(self.key.as_ref()) == version(before.key.as_ref())
+    }
+
+    /// Whether the manifest of a snapshot lies here.
+    fn has(&self, archive: ArchiveDigest) -> bool {
+        let stem = format!("profile-{}", archive.prefix());
+        let is_it = |row: &Listed| {
+            let name = row.key.file_name();
+            name.starts_with(&stem) && name.ends_with(".manifest.json")
         };
-        if !listed.iter().any(|row| is_lost(&row)) {
-            return Ok(copied);
-        }
+        self.rows.iter().any(is_it)
     }
-    let said = "the source is written to faster than it can be copied";
-    Err(Failure::of(ErrorKind::Retry, said).with_hint(HINT))
-}
 
-async fn source(bucket: &dyn Bucket, prefix: &Prefix) -> Result<Source, BucketError> {
-    let (mut pointers, mut names) = (BTreeMap::new(), BTreeSet::new());
-    let mut listed = objects(bucket, prefix);
-    while let Some(row) = listed.try_next().await? {
-        match layout::role(&row.key) {
-            Role::Manifest => {
-                names.insert(row.key.file_name().to_owned());
-            }
-            Role::Pointer => {
-                let found = bucket.get(&row.key, DOCUMENT_MAX).await?;
-                pointers.extend(found.map(|object| (row.key, object)));
-            }
-            Role::Content | Role::Private => {}
-        }
-    }
-    Ok(Source { pointers, names })
-}
-
-/// Refuses a target whose pointers are not earlier versions of these.
-async fn check(to: &dyn Bucket, source: &Source) -> Result<(), Failure> {
-    for (key, object) in &source.pointers {
-        if let Some(there) = to.get(key, DOCUMENT_MAX).await?
-            && !source.follows(&there.body, &object.body)
+    /// Refuses a target that is no earlier version of this.
+    fn ensure_follows(&self, there: &Self, lineage: &Lineage) -> Result<(), Failure> {
+        if let (Some(here), Some(there_key)) = (&self.key, &there.key)
+            && here.value != there_key.value
         {
-            return Err(diverged(key));
+            // Another wrapping of the same data key, or another data key.
+            let is_same = here.value.created_at == there_key.value.created_at;
+            if !is_same || there_key.value.generation >= here.value.generation {
+                return Err(diverged(&layout::data_key(lineage)));
+            }
         }
+        let (Some(here), Some(latest)) = (&self.latest, &there.latest) else {
+            // A pointer that leads to something is not replaced by none.
+            return match &there.latest {
+                Some(_) => Err(diverged(&layout::pointer(lineage))),
+                None => Ok(()),
+            };
+        };
+        let (here, before) = (&here.value, &latest.value);
+        let is_earlier = before.generation < here.generation
+            && (here.remembers(before.op_id) || !there.is_leased && self.outgrew(before, here));
+        if here == before || is_earlier {
+            return Ok(());
+        }
+        Err(diverged(&layout::pointer(lineage)))
     }
-    Ok(())
+
+    /// Whether a pointer goes on from one that it does not remember any more, in a store where nobody ever held a lease or
+    /// rolled back: what that one leads to lies here, its fence is not ahead, and nothing is pinned or deleted there that is not here.
+    fn outgrew(&self, before: &Pointer, here: &Pointer) -> bool {
+        let has_all = |wanted: &[PointerMark], has: &[PointerMark]| {
+            wanted
+                .iter()
+                .all(|one| has.iter().any(|mark| mark.sha256 == one.sha256))
+        };
+        before
+            .active_archive()
+            .is_none_or(|active| self.has(active))
+            && before.fence.epoch <= here.fence.epoch
+            && has_all(&before.pins, &here.pins)
+            && has_all(&before.tombstones, &here.tombstones)
+    }
+}
+
+/// A document, or why it cannot be used.
+fn understood<T>(found: Result<T, ReadError>) -> Result<T, Failure> {
+    found.map_err(|error| Failure::of(error.kind(), error))
 }
 
 /// The target holds something else under that name, or something newer.
@@ -139,51 +155,56 @@ fn diverged(key: &Key) -> Failure {
     Failure::of(ErrorKind::Diverged, said).with_hint(HINT)
 }
 
-impl Source {
-    /// Whether a document of the source is the other one, or was that once.
-    fn follows(&self, there: &Bytes, here: &Bytes) -> bool {
-        if there == here {
-            return true;
+/// Copies a lineage from one store into another.
+pub async fn copy(
+    from: &Arc<dyn Bucket>,
+    to: &Arc<dyn Bucket>,
+    lineage: &Lineage,
+) -> Result<Copied, Failure> {
+    let mut copied = Copied::default();
+    let mut source = Lying::look(&**from, lineage).await?;
+    if source.is_nothing() {
+        let said = format!("nothing is saved of profile `{lineage}`");
+        return Err(Failure::of(ErrorKind::NotFound, said).with_hint(NOTHING));
+    }
+    let mut target = Lying::look(&**to, lineage).await?;
+    source.ensure_follows(&target, lineage)?;
+    for round in 0..ROUNDS {
+        let there: HashSet<&Listed> = target.rows.iter().collect();
+        for role in [Role::Content, Role::Manifest] {
+            let wanted = source.rows.iter();
+            let wanted = wanted.filter(|row| layout::role(&row.key) == role);
+            let (old, new): (Vec<Listed>, Vec<Listed>) =
+                wanted.cloned().partition(|row| there.contains(row));
+            let is_manifest = u64::from(role == Role::Manifest);
+            if round == 0 {
+                copied.objects_there += old.len() as u64;
+                copied.manifests_there += is_manifest * old.len() as u64;
+            }
+            copied.manifests += is_manifest * new.len() as u64;
+            copy_all(from, to, new, &mut copied).await?;
         }
-        let parse = |bytes: &Bytes| serde_json::from_slice::<Value>(bytes).ok();
-        let (Some(there), Some(here)) = (parse(there), parse(here)) else {
-            return false;
-        };
-        let number = |value: &Value, field: &str| value[field].as_u64();
-        let (Some(before), Some(now)) = (number(&there, "generation"), number(&here, "generation"))
-        else {
-            return false;
-        };
-        before < now && (remembers(&here, &there["op_id"]) || self.outgrew(&there, &here))
+        let now = Lying::look(&**from, lineage).await?;
+        target = Lying::look(&**to, lineage).await?;
+        now.ensure_follows(&target, lineage)?;
+        let is_still = now.is_as(&source);
+        source = now;
+        if !is_still {
+            continue;
+        }
+        let (key, there) = (layout::data_key(lineage), target.key.as_ref());
+        point(&**to, &key, source.key.as_ref(), there, &mut copied).await?;
+        let (key, there) = (layout::pointer(lineage), target.latest.as_ref());
+        point(&**to, &key, source.latest.as_ref(), there, &mut copied).await?;
+        // A sweep of the target knows what is needed only since the pointer is there.
+        target = Lying::look(&**to, lineage).await?;
+        let there: BTreeSet<&Key> = target.rows.iter().map(|row| &row.key).collect();
+        if source.rows.iter().all(|row| there.contains(&row.key)) {
+            return Ok(copied);
+        }
     }
-
-    /// Whether one pointer goes on from another that it does not remember any more: what the other leads to is among the
-    /// snapshots of the source, its fence is not ahead, and nothing is pinned or deleted there that is not here.
-    fn outgrew(&self, there: &Value, here: &Value) -> bool {
-        let epoch = |value: &Value| value["fence"]["epoch"].as_u64();
-        let is_known = there["active_sha256"].as_str().is_some_and(|active| {
-            let stem = format!("profile-{}", active.get(..12).unwrap_or(active));
-            let mut names = self.names.iter();
-            active.is_empty() || names.any(|name| name.starts_with(&stem))
-        });
-        let has_all = |field: &str| {
-            let none = Vec::new();
-            let (wanted, has) = (there[field].as_array(), here[field].as_array());
-            let (wanted, has) = (wanted.unwrap_or(&none), has.unwrap_or(&none));
-            wanted.iter().all(|one| has.contains(one))
-        };
-        is_known && epoch(there) <= epoch(here) && has_all("pins") && has_all("tombstones")
-    }
-}
-
-/// Whether a document says that it was once written by this operation.
-fn remembers(value: &Value, op_id: &Value) -> bool {
-    let recent = value["recent"].as_array();
-    recent.is_some_and(|recent| {
-        recent
-            .iter()
-            .any(|one| one == op_id || one["op_id"] == *op_id)
-    })
+    let said = "the source is written to faster than it can be copied";
+    Err(Failure::of(ErrorKind::Retry, said).with_hint(HINT))
 }
 
 async fn copy_all(
@@ -204,64 +225,105 @@ async fn copy_all(
     Ok(())
 }
 
-/// Copies an object that is written once.
-async fn copy_one(
-    from: Arc<dyn Bucket>,
-    to: Arc<dyn Bucket>,
-    row: Listed,
-) -> Result<u64, BucketError> {
+/// Copies an object that is written once. An archive must be what its name says.
+async fn copy_one(from: Arc<dyn Bucket>, to: Arc<dyn Bucket>, row: Listed) -> Result<u64, Failure> {
+    let object = layout::lineage_of(&row.key)
+        .and_then(|lineage| layout::snapshot_object(&lineage, &row.key))
+        .filter(|object| !object.is_manifest);
+    let is_wrong = Arc::new(AtomicBool::new(false));
+    let damaged = |failed: BucketError| {
+        if is_wrong.load(Ordering::Relaxed) {
+            let why = "its bytes are not those that it is named for";
+            return Failure::new(ErrorKind::Corrupt, "copy", &row.key).because(why);
+        }
+        failed.into()
+    };
+    let wanted = object.map(|object| object.digits);
     if row.size <= PIECE {
         // Removed since it was listed: whatever led to it does so no more.
         let Some(bytes) = from.get_range(&row.key, 0..PIECE + 1).await? else {
             return Ok(0);
         };
+        let digest = ArchiveDigest::of(&bytes).to_string();
+        if wanted.is_some_and(|wanted| !digest.starts_with(&wanted)) {
+            is_wrong.store(true, Ordering::Relaxed);
+            return Err(damaged(BucketError::new(
+                BucketErrorKind::Corrupt,
+                "copy",
+                &row.key,
+            )));
+        }
         let length = bytes.len() as u64;
         to.put(&row.key, bytes).await?;
         return Ok(length);
     }
-    let pieces = (0..row.size.div_ceil(PIECE)).map(|number| number * PIECE);
-    let key = row.key.clone();
-    let pieces = stream::iter(pieces).then(move |start| {
-        let (from, key, end) = (from.clone(), key.clone(), (start + PIECE).min(row.size));
-        async move {
-            let piece = from
-                .get_range(&key, start..end)
-                .await
-                .map_err(std::io::Error::other)?;
-            piece.ok_or_else(|| std::io::Error::other("the object is gone"))
-        }
-    });
-    to.put_stream(&row.key, pieces.boxed()).await
+    let body = pieces(from, row.clone(), wanted, is_wrong.clone());
+    to.put_stream(&row.key, body).await.map_err(damaged)
 }
 
-/// Writes a pointer, if the target has none or an earlier version.
-async fn point(
+/// The bytes of an object. Without its last piece nothing is stored, so that one is handed on only when all are what they should be.
+fn pieces(
+    from: Arc<dyn Bucket>,
+    row: Listed,
+    wanted: Option<String>,
+    is_wrong: Arc<AtomicBool>,
+) -> ByteStream {
+    let starts = (0..row.size).step_by(usize::try_from(PIECE).expect("it is small"));
+    let begun = (ArchiveHasher::default(), starts);
+    let pieces = stream::try_unfold(begun, move |(mut hasher, mut starts)| {
+        let (from, row) = (from.clone(), row.clone());
+        let (wanted, is_wrong) = (wanted.clone(), is_wrong.clone());
+        async move {
+            let Some(start) = starts.next() else {
+                return Ok(None);
+            };
+            let end = (start + PIECE).min(row.size);
+            let piece = from.get_range(&row.key, start..end).await;
+            let piece = piece.map_err(io::Error::other)?;
+            let piece = piece.ok_or_else(|| io::Error::other("the object is gone"))?;
+            hasher.update(&piece);
+            let digest = (end == row.size).then(|| hasher.clone().finish().to_string());
+            if let (Some(digest), Some(wanted)) = (digest, wanted)
+                && !digest.starts_with(&wanted)
+            {
+                is_wrong.store(true, Ordering::Relaxed);
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            Ok(Some((piece, (hasher, starts))))
+        }
+    });
+    pieces.boxed()
+}
+
+/// Writes a document of the source, unless the target has it; what was written there since it was looked at is left alone.
+async fn point<D: Document + PartialEq>(
     to: &dyn Bucket,
     key: &Key,
-    source: &Source,
+    here: Option<&Versioned<D>>,
+    there: Option<&Versioned<D>>,
     copied: &mut Copied,
 ) -> Result<(), Failure> {
-    let object = &source.pointers[key];
-    let there = to.get(key, DOCUMENT_MAX).await?;
-    let swap = match &there {
-        Some(there) if there.body == object.body => {
+    let Some(here) = here else {
+        return Ok(());
+    };
+    let body = Bytes::from(document::render(&here.value));
+    let length = body.len() as u64;
+    let swap = match there {
+        Some(there) if there.value == here.value => {
             copied.objects_there += 1;
             return Ok(());
         }
-        Some(there) if source.follows(&there.body, &object.body) => {
-            to.swap(key, &there.version, object.body.clone()).await?
-        }
-        Some(_) => return Err(diverged(key)),
-        None => to.create(key, object.body.clone()).await?,
+        Some(there) => to.swap(key, &there.version, body).await?,
+        None => to.create(key, body).await?,
     };
     if !matches!(swap, Swap::Won(_)) {
-        let now = to.get(key, DOCUMENT_MAX).await?;
-        if now.is_none_or(|now| now.body != object.body) {
+        let now = understood(read::<D>(to, key).await)?;
+        if now.is_none_or(|now| now.value != here.value) {
             let said = format!("`{key}` in the target was changed by somebody else meanwhile");
             return Err(Failure::of(ErrorKind::Retry, said).with_hint(HINT));
         }
     }
     copied.objects += 1;
-    copied.bytes += object.body.len() as u64;
+    copied.bytes += length;
     Ok(())
 }

@@ -211,7 +211,9 @@ pub fn role(key: &Key) -> Role {
         "lock.json" => Role::Private,
         _ if path.starts_with("meta/") => Role::Private,
         _ if path.starts_with("damaged/") => Role::Content,
-        "latest.json" | "index.json" | "gc.json" | "policy.json" | "repo.json" => Role::Pointer,
+        "latest.json" | "key.json" | "index.json" | "gc.json" | "policy.json" | "repo.json" => {
+            Role::Pointer
+        }
         _ if is_manifest => Role::Manifest,
         _ => Role::Content,
     }

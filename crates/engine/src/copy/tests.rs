@@ -143,24 +143,30 @@ async fn latest_means_in_the_copy_what_it_means_in_the_original() {
     let pair = Pair::new().await;
     pair.shop.write("a", b"one").save().await;
     pair.shop.write("a", b"two").save().await;
-    let dirs = pair.shop.engine.dirs();
-    let before = index(&pair.shop).await;
-    let first = &before.snapshots[0].id;
-    dirs.adopt(&dirs.root(), Some(first), before.active.as_ref())
-        .await
-        .unwrap();
+    let adopt = async |saver: &Saver, at: usize| {
+        let (dirs, now) = (saver.engine.dirs(), index(saver).await);
+        let (chosen, seen) = (&now.snapshots[at].id, now.active.as_ref());
+        dirs.adopt(&dirs.root(), Some(chosen), seen).await.unwrap();
+    };
+    let active = async |at: usize| {
+        let now = index(&pair.copy).await;
+        assert_eq!(now.active, Some(now.snapshots[at].id.clone()));
+    };
+    adopt(&pair.shop, 0).await;
 
     pair.copy().await.unwrap();
 
-    let there = index(&pair.copy).await;
-    assert_eq!(there.active, Some(there.snapshots[0].id.clone()));
+    active(0).await;
     // What is chosen in the target afterwards is not taken back by a copy of nothing.
-    let (dirs, second) = (pair.copy.engine.dirs(), &there.snapshots[1].id);
-    dirs.adopt(&dirs.root(), Some(second), there.active.as_ref())
-        .await
-        .unwrap();
+    adopt(&pair.copy, 1).await;
     pair.copy().await.unwrap();
-    assert_eq!(index(&pair.copy).await.active.as_ref(), Some(second));
+    active(1).await;
+    // What somebody saves goes on from what `latest` means.
+    pair.shop.write("a", b"three").save().await;
+    adopt(&pair.shop, 1).await;
+    pair.copy().await.unwrap();
+    active(1).await;
+    assert_eq!(index(&pair.copy).await.snapshots.len(), 3);
 }
 
 #[tokio::test]
@@ -262,22 +268,131 @@ async fn damage_in_the_source_is_named_and_never_copied() {
     *bytes.last_mut().unwrap() ^= 1;
     pair.here.bucket.put(&key, bytes.into()).await.unwrap();
 
+    fs::remove_file(pair.shop.tree.join("b")).unwrap();
+    pair.shop.write("c", b"later").save().await;
+
     let refused = pair.copy().await.unwrap_err();
 
     assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
-    let second = &index(&pair.shop).await.snapshots[1].id;
-    assert!(
-        error_chain(&refused).contains(second.as_str()),
-        "{}",
-        error_chain(&refused)
-    );
-    // The first one is whole, and there.
+    let damaged = &index(&pair.shop).await.snapshots[1].id;
+    let said = error_chain(&refused);
+    assert!(said.contains(damaged.as_str()), "{said}");
+    // The others are whole, and there.
     let there = index(&pair.copy).await;
-    assert_eq!(there.snapshots.len(), 1);
-    pair.copy.is_sound().await;
-    pair.here.bucket.put(&key, stored).await.unwrap();
-    pair.copy().await.unwrap();
+    assert_eq!(there.snapshots.len(), 2);
+    assert_eq!(there.active, Some(there.snapshots[1].id.clone()));
     is_equal(&pair.shop, &pair.copy).await;
+    let again = pair.copy().await.unwrap();
+    assert_eq!((again.snapshots, again.snapshots_left), (0, 1));
+}
+
+#[tokio::test]
+async fn damage_in_the_target_does_not_keep_a_copy_from_going_on() {
+    let pair = Pair::new().await;
+    for number in 0..40 {
+        pair.shop
+            .write(&format!("small-{number}"), &noise(number, 300));
+    }
+    pair.shop.save().await;
+    pair.copy().await.unwrap();
+    let root = pair.copy.engine.dirs().root();
+    for (name, _) in root.chunks().await.unwrap() {
+        let key = root.layout().chunk(&name);
+        pair.there.bucket.put(&key, "damaged".into()).await.unwrap();
+    }
+    pair.shop.write("more", b"later").save().await;
+
+    let copied = pair.copy().await.unwrap();
+
+    assert_eq!(copied.snapshots, 1);
+    is_equal(&pair.shop, &pair.copy).await;
+}
+
+#[tokio::test]
+async fn a_subject_that_was_deleted_in_the_target_does_not_come_back() {
+    let pair = Pair::new().await;
+    pair.shop.write("a", b"one").save().await;
+    pair.copy().await.unwrap();
+    let root = pair.copy.engine.dirs().root();
+    let (op_id, now) = (
+        pair.copy.engine.rng.op_id(),
+        pair.copy.engine.lineages.now(),
+    );
+    let deleted = root.change(op_id, |index| index.delete(now, op_id)).await;
+    deleted.unwrap();
+
+    let refused = pair.copy().await.unwrap_err();
+
+    assert_eq!(refused.kind(), ErrorKind::Diverged, "{refused}");
+}
+
+#[tokio::test]
+async fn what_was_never_saved_is_not_copied_and_makes_no_pool() {
+    let (here, bucket) = (World::new(), Arc::new(Rigged::default()));
+    let shop = here.subject("one", "shop").await;
+    let there = World::new().subject_in(bucket.clone(), "two", "shop").await;
+    let _ = bucket.requests();
+
+    let refused = copy(&shop, &there).await.unwrap_err();
+
+    assert_eq!(refused.kind(), ErrorKind::NotFound, "{refused}");
+    assert_eq!(bucket.requests(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn two_copies_at_once_make_each_snapshot_once() {
+    let pair = Pair::new().await;
+    for number in 0..4 {
+        pair.shop.write("a", &noise(number, 1000)).save().await;
+    }
+
+    let (one, two) = tokio::join!(pair.copy(), pair.copy());
+
+    // Whoever was overtaken says so, and goes on when it is run again.
+    let refused = |done: &Result<CopiedSubject, Error>| {
+        done.as_ref()
+            .err()
+            .map(|error| assert_eq!(error.kind(), ErrorKind::Diverged))
+    };
+    let _ = (refused(&one), refused(&two));
+    pair.copy().await.unwrap();
+    let there = index(&pair.copy).await;
+    assert_eq!(there.snapshots.len(), 4);
+    is_equal(&pair.shop, &pair.copy).await;
+}
+
+#[tokio::test]
+async fn a_sweep_of_the_target_while_a_copy_is_under_way_takes_nothing_that_it_needs() {
+    let (here, there) = (World::new(), World::new());
+    let bucket = Arc::new(Rigged::default());
+    let shop = here.subject("one", "shop").await;
+    let target = there.subject_in(bucket.clone(), "two", "shop").await;
+    shop.write("a", &noise(1, 300_000)).save().await;
+    copy(&shop, &target).await.unwrap();
+    shop.write("b", &noise(2, 300_000)).save().await;
+    let other = there.subject_in(bucket.inner.clone(), "two", "other").await;
+    other.write("garbage", &noise(3, 300_000)).save().await;
+    other.write("garbage", &noise(4, 300_000)).save().await;
+    let is_done = Arc::new(AtomicUsize::new(0));
+    let other = Arc::new(other);
+    bucket.rig(move |asked| {
+        let (other, is_done) = (other.clone(), is_done.clone());
+        Box::pin(async move {
+            let is_manifest = asked.writes(".json") && !asked.writes("index.json");
+            if is_manifest && is_done.fetch_add(1, Ordering::Relaxed) == 0 {
+                // Its chunks are stored, and no manifest names them yet.
+                let swept = other.gc().await.unwrap();
+                assert!(swept.chunks_removed > 0, "{swept:?}");
+            }
+            Turn::Work
+        })
+    });
+
+    let copied = copy(&shop, &target).await.unwrap();
+
+    bucket.mend();
+    assert_eq!(copied.snapshots, 1);
+    is_equal(&shop, &target).await;
 }
 
 #[tokio::test]

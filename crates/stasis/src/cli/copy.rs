@@ -7,7 +7,7 @@ use crate::report::Exit;
 use anyhow::bail;
 use clap::Args;
 use stasis_engine::copy::{CopiedSubject, CopySubject, StoreCopied};
-use stasis_engine::model::id::{Lineage, ProjectId};
+use stasis_engine::model::id::{Lineage, ProjectId, TenantId};
 use stasis_engine::open::Engine;
 use stasis_engine::subjects::PROFILE_PREFIX;
 use std::path::Path;
@@ -25,6 +25,14 @@ pub(super) struct CopyArgs {
     /// The store to copy into; a directory that is not there is made
     #[arg(long, value_name = "URL")]
     to: String,
+    /// The tenant of the directory, here and there
+    #[arg(
+        long,
+        value_name = "TENANT",
+        default_value = "default",
+        requires = "subject"
+    )]
+    tenant: TenantId,
     /// What the directory is called there [default: as here]
     #[arg(long = "as", value_name = "NAME", requires = "subject")]
     called: Option<ProjectId>,
@@ -33,8 +41,8 @@ pub(super) struct CopyArgs {
 impl CopyArgs {
     pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let to = context.store_named(&self.to)?;
-        let to = context.engine_at(to, true).await?;
         let (from, what) = self.what(context).await?;
+        let to = context.engine_at(to, true).await?;
         let progress = Arc::default();
         let work = from.copy_to(&to, what, Arc::clone(&progress));
         let copied = watched(context.output, "copying", progress, Box::pin(work)).await?;
@@ -54,14 +62,23 @@ impl CopyArgs {
             return Ok((context.engine().await?, CopySubject::All));
         };
         let Some(profile) = subject.strip_prefix(PROFILE_PREFIX) else {
-            let project = project::named(context, Path::new(subject)).await?;
-            return Ok(project.to_be_copied(self.called.clone()));
+            let project = project::named_of(context, Path::new(subject), &self.tenant).await?;
+            return Ok(project.to_be_copied(self.tenant.clone(), self.called.clone()));
         };
         if self.called.is_some() {
             bail!("--as names a directory: a profile keeps its name");
         }
         let lineage: Lineage = profile.parse()?;
         Ok((context.engine().await?, CopySubject::Profile(lineage)))
+    }
+}
+
+/// What is to be said of a subject that does not have all its snapshots there.
+fn remark(one: &CopiedSubject, error: Option<String>) -> String {
+    match (error, one.snapshots_left) {
+        (Some(error), _) => format!("not copied: {error}"),
+        (None, 0) => String::new(),
+        (None, left) => format!("{} older not there", plural(left, "snapshot")),
     }
 }
 
@@ -74,14 +91,14 @@ fn text(copied: &StoreCopied) -> String {
             one.snapshots.to_string(),
             one.snapshots_there.to_string(),
             one.bytes.to_string(),
-            error.map_or_else(String::new, |error| format!("not copied: {error}")),
+            remark(one, error),
         ]
     };
     let head = ["SUBJECT", "TENANT", "COPIED", "THERE", "BYTES", ""];
     let rows: Vec<_> = copied.subjects.iter().map(row).collect();
     let count: u64 = copied.subjects.iter().map(|one| one.snapshots).sum();
     let failed = copied.subjects.iter().filter(|one| one.error.is_some());
-    let end = match failed.count() as u64 {
+    let mut end = match failed.count() as u64 {
         0 => format!(
             "{} copied to {}",
             plural(count, "snapshot"),
@@ -94,6 +111,9 @@ fn text(copied: &StoreCopied) -> String {
             plural(failed, "subject")
         ),
     };
+    for error in &copied.errors {
+        end = format!("{end}\n{}", printable(error));
+    }
     if rows.is_empty() {
         return "nothing is saved in this store yet: there is nothing to copy".to_owned();
     }

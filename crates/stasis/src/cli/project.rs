@@ -178,6 +178,19 @@ pub(super) async fn named(context: &CliContext, dir: &Path) -> anyhow::Result<pr
     ProjectSelector::of(dir).look(context).await
 }
 
+/// The same for a directory of some tenant.
+pub(super) async fn named_of(
+    context: &CliContext,
+    dir: &Path,
+    tenant: &TenantId,
+) -> anyhow::Result<project::Project> {
+    let selector = ProjectSelector {
+        tenant: tenant.clone(),
+        ..ProjectSelector::of(dir)
+    };
+    selector.look(context).await
+}
+
 impl ProjectSelector {
     fn of(dir: &Path) -> Self {
         Self {

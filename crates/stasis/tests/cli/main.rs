@@ -13,6 +13,7 @@ mod archive;
 mod bad_input;
 mod check;
 mod clone;
+mod copy;
 mod crash_points;
 mod directory_restore;
 mod directory_unreadable;
