@@ -62,7 +62,7 @@ impl Move {
         write(&profile, "Default/Preferences", preferences);
         let words = ["profile", "save", "acme/alice", "--dir", text(&profile)];
         laptop.json(0, &words);
-        laptop.data(0, &["tenant", "policy", "set", "acme", "lock_ttl=45s"]);
+        laptop.data(0, &["tenant", "policy", "set", "acme", "lease_ttl_s=45"]);
         let mut all = rows(&laptop).into_iter();
         let row = all.find(|row| row["kind"] == "dir").unwrap();
         let name = row["subject"].as_str().unwrap().to_owned();
@@ -152,7 +152,7 @@ fn a_laptop_goes_on_in_the_bucket_and_its_old_store_does_not_overwrite_that() {
 fn a_projects_own_store_is_copied_under_its_name() {
     let session = Session::new();
     let shop = session.home().join("shop");
-    write(&shop, "stasis.toml", b"[project]\nid = \"shop\"\n");
+    write(&shop, "stasis.toml", b"id = \"shop\"\n");
     write(&shop, "state/current/data.txt", b"one");
     session.data(0, &["save", text(&shop)]);
     let to = session.home().join("other");
