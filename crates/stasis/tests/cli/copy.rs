@@ -62,7 +62,7 @@ impl Move {
         write(&profile, "Default/Preferences", preferences);
         let words = ["profile", "save", "acme/alice", "--dir", text(&profile)];
         laptop.json(0, &words);
-        laptop.data(0, &["tenant", "policy", "set", "acme", "lease_ttl_s=45"]);
+        laptop.data(0, &["tenant", "policy", "set", "acme", "lease_ttl_s=240"]);
         let mut all = rows(&laptop).into_iter();
         let row = all.find(|row| row["kind"] == "dir").unwrap();
         let name = row["subject"].as_str().unwrap().to_owned();
