@@ -111,7 +111,7 @@ fn a_laptops_store_moves_to_a_bucket() {
         "--chrome-major",
         "131",
     ];
-    assert_eq!(server.json(0, &words)["outcome"], "loaded");
+    assert_eq!(server.json(0, &words)["outcome"], "success");
     let log = server.json(0, &["log", &name]);
     let oldest = log.as_array().unwrap().last().unwrap()["snapshot_id"].clone();
     let earlier = server.home().join("earlier");
