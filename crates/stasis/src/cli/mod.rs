@@ -187,7 +187,9 @@ impl CliContext {
         if named.starts_with(['/', '.']) {
             return Ok(StoreLocation::File(std::path::absolute(named)?));
         }
-        config::store(Some(named), &self.environment, &self.config)
+        Ok(named
+            .parse()
+            .map_err(stasis_engine::error::Error::bad_location)?)
     }
 
     /// The repository that `--repo` names, else the store.

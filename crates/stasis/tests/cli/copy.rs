@@ -113,7 +113,7 @@ fn a_laptops_store_moves_to_a_bucket() {
     ];
     assert_eq!(server.json(0, &words)["outcome"], "success");
     let log = server.json(0, &["log", &name]);
-    let oldest = log.as_array().unwrap().last().unwrap()["snapshot_id"].clone();
+    let oldest = log.as_array().unwrap()[0]["snapshot_id"].clone();
     let earlier = server.home().join("earlier");
     let oldest = oldest.as_str().unwrap();
     server.data(0, &["restore", &name, oldest, "--to", text(&earlier)]);
