@@ -70,6 +70,8 @@ enum WorkspaceCommand {
     Compact(checkpoint::WorkspaceCompactArgs),
     /// Make new directories from a checkpoint
     Fork(checkpoint::WorkspaceForkArgs),
+    /// Write a checkpoint out as a plain directory
+    Materialize(checkpoint::WorkspaceMaterializeArgs),
     /// Undo the last revert, restore or undo
     Undo(back::WorkspaceUndoArgs),
     /// Show the workspace's settings, space, watcher and undos
@@ -92,6 +94,7 @@ impl WorkspaceArgs {
             WorkspaceCommand::Delete(delete) => delete.run(context, &which).await?,
             WorkspaceCommand::Compact(compact) => compact.run(context, &which).await?,
             WorkspaceCommand::Fork(fork) => fork.run(context, &which).await?,
+            WorkspaceCommand::Materialize(materialize) => materialize.run(context, &which).await?,
             WorkspaceCommand::Undo(undo) => return undo.run(context, &which).await,
             WorkspaceCommand::Status => keep::status(context, &which).await?,
         }

@@ -5,7 +5,7 @@
 
 use super::encoder::{ChunkEncoder, EncodeOutcome};
 use super::{ChunkError, ChunkSink, ChunkSource, cut_out, fetch};
-use stasis_model::digest::ChunkDigest;
+use stasis_model::digest::{ChunkDigest, FileDigest};
 use stasis_model::format::manifest::{FileList, INLINE_LIMIT, ListRef};
 use stasis_model::invalid::Invalid;
 use stasis_model::protocol::gc::{ChunkName, Names};
@@ -119,6 +119,7 @@ pub(super) struct ListWriter<'s, 'k> {
     sections: Vec<Section>,
     bundler: Bundler,
     names: HashSet<ChunkName>,
+    versions: BTreeMap<FileDigest, u64>,
 }
 
 /// A list that was written.
@@ -127,6 +128,8 @@ pub(super) struct WrittenList {
     pub(super) list: FileList,
     /// Every chunk that the list leads to.
     pub(super) names: Names,
+    /// Every version of a file that is held whole, with its size.
+    pub(super) versions: BTreeMap<FileDigest, u64>,
     pub(super) stored_bytes: u64,
     pub(super) chunks_new: u64,
 }
@@ -148,6 +151,7 @@ impl<'s, 'k> ListWriter<'s, 'k> {
             sections: Vec::new(),
             bundler: Bundler::default(),
             names: HashSet::new(),
+            versions: BTreeMap::new(),
         }
     }
 
@@ -156,6 +160,9 @@ impl<'s, 'k> ListWriter<'s, 'k> {
             self.names
                 .extend(content.slices().map(|slice| slice.chunk.name));
             self.extents += content.extents.len();
+            if let [Extent::Version(size)] = *content.extents {
+                self.versions.insert(content.digest, size);
+            }
         }
         match &mut self.inline {
             Some(rows) if rows.len() < INLINE_LIMIT && self.extents <= INLINE_EXTENTS => {
@@ -203,6 +210,7 @@ impl<'s, 'k> ListWriter<'s, 'k> {
         Ok(WrittenList {
             list,
             names: self.names.into_iter().collect(),
+            versions: self.versions,
             stored_bytes: self.bundler.stored_bytes,
             chunks_new: self.bundler.chunks_new,
         })
@@ -305,7 +313,7 @@ pub fn relocate(
                 .iter_mut()
                 .filter_map(|extent| match extent {
                     Extent::Stored(slice) => Some(slice),
-                    Extent::Hole(_) => None,
+                    Extent::Hole(_) | Extent::Version(_) => None,
                 });
             for slice in stored.chain(&mut content.pieces) {
                 let name = &mut slice.chunk.name;

@@ -1,13 +1,13 @@
 //! How checkpoints come to be.
 
-mod chunked;
+mod listed;
 
 use super::error::SlotError;
-use super::packed::{NAMES, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
+use super::packed::DOCUMENTS;
 use super::staged::{CheckpointSource, StagedSlot};
-use super::{Eviction, MANIFEST, METADATA, Pool, PoolSettings, SYSTEM, WORKSPACE, measure};
+use super::{Eviction, METADATA, Pool, PoolSettings, SYSTEM, WORKSPACE, measure};
 use crate::fs::atomic_write::atomic_write;
-use crate::tree::clone::{CloneReport, Fallback};
+use crate::tree::clone::{self, CloneReport, Fallback, SourceSurvey};
 use crate::tree::walk::WalkSettings;
 use stasis_model::failure::AtPath;
 use stasis_model::workspace::{
@@ -68,15 +68,30 @@ impl Pool {
             metadata,
             replaced,
         };
-        let may_share = self.settings.fallback == Fallback::Copy
-            || measure::is_shared(source.workspace, self.path())?;
-        if !may_share {
-            return self.create_chunked(wanted);
-        }
-        match self.create_clone(&wanted) {
-            Err(SlotError::Unsupported { .. }) => self.create_chunked(wanted),
+        let form = self.usual_form(source)?;
+        let created = match form {
+            SlotForm::Clone => self.create_clone(&wanted),
+            form => self.create_listed(&wanted, form),
+        };
+        match created {
+            Err(SlotError::Unsupported { .. }) if form != SlotForm::Chunked => {
+                self.create_listed(&wanted, SlotForm::Chunked)
+            }
             created => created,
         }
+    }
+
+    /// How a checkpoint of a workspace is kept here.
+    fn usual_form(&self, source: &CheckpointSource<'_>) -> Result<SlotForm, SlotError> {
+        let is_shared = measure::is_shared(source.workspace, self.path())?;
+        Ok(match (is_shared, self.settings.fallback) {
+            (true, _) if clone::is_whole_subvolume(source.workspace, &self.settings.walk) => {
+                SlotForm::Clone
+            }
+            (true, _) => SlotForm::Versions,
+            (false, Fallback::Copy) => SlotForm::Clone,
+            (false, Fallback::Refuse) => SlotForm::Chunked,
+        })
     }
 
     fn create_clone(&self, wanted: &WantedSlot<'_>) -> Result<Created, SlotError> {
@@ -112,12 +127,8 @@ impl Pool {
     ) -> Result<Created, SlotError> {
         let target = staged.metadata().clone();
         evicted.extend(self.make_room(&target, measure::New::Staged(&staged))?);
-        staged.publish(replaced.is_some())?;
-        if replaced
-            .as_ref()
-            .is_some_and(|old| old.form == SlotForm::Chunked)
-            || !evicted.is_empty()
-        {
+        staged.publish(replaced.is_some(), &|left| self.release(left))?;
+        if replaced.as_ref().is_some_and(|old| old.form.is_list()) || !evicted.is_empty() {
             self.sweep(&HashSet::new())?;
         }
         let (metadata, workspace, system) = staged.into_report();
@@ -153,7 +164,7 @@ impl Pool {
             accounts.held(&[gone, &[target]].concat(), budget.bytes())
         })?;
         for slot in &gone {
-            self.slots.remove(*slot)?;
+            self.slots.remove(*slot, &|left| self.release(left))?;
         }
         Ok(gone)
     }
@@ -171,7 +182,7 @@ impl Pool {
         };
         atomic_write(&staged.path().join(METADATA), &metadata.to_json())?;
         staged.set_report((metadata.clone(), CloneReport::default(), None));
-        staged.publish(false)?;
+        staged.publish(false, &|_| {})?;
         Ok(metadata)
     }
 
@@ -211,8 +222,15 @@ impl Pool {
         let occupants = self.list()?;
         let replaced = may_take(&occupants, &metadata, instead_of)?;
         let mut staged = StagedSlot::empty(self.place(metadata.origin), metadata.slot)?;
-        for name in [WORKSPACE_DOCUMENT, SYSTEM_DOCUMENT, NAMES, MANIFEST] {
-            copy_file(&home.join(name), &staged.path().join(name))?;
+        for name in DOCUMENTS {
+            // It does not change any more, so that one file will do for both.
+            if !staged.link(&home, name)? {
+                copy_file(&home.join(name), &staged.path().join(name))?;
+            }
+        }
+        if from.form == SlotForm::Versions && home.join(SYSTEM).is_dir() {
+            let cloning = whole.settings.cloning(SourceSurvey::Count);
+            let _ = staged.system(&home.join(SYSTEM), &cloning)?;
         }
         atomic_write(&staged.path().join(METADATA), &metadata.to_json())?;
         staged.set_report((metadata, CloneReport::default(), None));

@@ -664,8 +664,10 @@ pub struct WorkspaceStatus {
     pub command_count: u32,
     /// How many more manual ones there can be.
     pub manual_available: u32,
-    /// What all checkpoints hold on the disk.
+    /// What all checkpoints hold on the disk, or at most hold.
     pub held_bytes: u64,
+    /// Whether they hold exactly that; otherwise it is more than they hold, because versions of one file share bytes.
+    pub held_is_exact: bool,
     /// What they may hold.
     pub budget_bytes: u64,
     /// The checkpoint that is being made for a hook right now: by which process, since when.
@@ -779,7 +781,7 @@ pub enum VersionStatus {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionForm {
-    /// As directories that share their bytes with the workspace.
+    /// As clones of single files, or snapshots of the whole, which share their bytes with the workspace.
     Clone,
     /// As compressed chunks.
     Chunked,
@@ -790,7 +792,7 @@ pub enum SessionForm {
 impl From<SlotForm> for SessionForm {
     fn from(form: SlotForm) -> Self {
         match form {
-            SlotForm::Clone => Self::Clone,
+            SlotForm::Clone | SlotForm::Versions => Self::Clone,
             SlotForm::Chunked => Self::Chunked,
         }
     }

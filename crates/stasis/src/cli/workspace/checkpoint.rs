@@ -207,20 +207,57 @@ impl WorkspaceForkArgs {
             count: self.n,
             run: self.dry.how(),
         };
-        let forked = which.open(context).await?.fork(command).await?;
-        context.output.result(&forked, |forked: &ForkedWorkspace| {
-            let directories = forked.directories.iter().map(|path| printable(path));
-            let directories: Vec<String> = directories.collect();
-            let verb = if forked.dry_run { "would be" } else { "is" };
-            format!(
-                "{} {verb} {}: {} files, {}; by {}; {} ms",
-                directories.join(", "),
-                forked.checkpoint,
-                forked.files,
-                size(forked.bytes),
-                forked.method,
-                forked.elapsed_ms
-            )
-        })
+        make_directories(command, context, which).await
     }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WorkspaceMaterializeArgs {
+    /// cp-N, or its name
+    #[arg(value_name = "CP")]
+    checkpoint: CheckpointRef,
+    /// The new directory; nothing may be there yet
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    #[command(flatten)]
+    dry: DryRunArgs,
+}
+
+impl WorkspaceMaterializeArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &WorkspaceSelector,
+    ) -> anyhow::Result<()> {
+        let command = workspace::ForkWorkspace {
+            checkpoint: self.checkpoint,
+            directory: self.to,
+            count: 1,
+            run: self.dry.how(),
+        };
+        make_directories(command, context, which).await
+    }
+}
+
+/// Makes directories of a checkpoint, and says which.
+async fn make_directories(
+    command: workspace::ForkWorkspace,
+    context: &CliContext,
+    which: &WorkspaceSelector,
+) -> anyhow::Result<()> {
+    let forked = which.open(context).await?.fork(command).await?;
+    context.output.result(&forked, |forked: &ForkedWorkspace| {
+        let directories = forked.directories.iter().map(|path| printable(path));
+        let directories: Vec<String> = directories.collect();
+        let verb = if forked.dry_run { "would be" } else { "is" };
+        format!(
+            "{} {verb} {}: {} files, {}; by {}; {} ms",
+            directories.join(", "),
+            forked.checkpoint,
+            forked.files,
+            size(forked.bytes),
+            forked.method,
+            forked.elapsed_ms
+        )
+    })
 }
