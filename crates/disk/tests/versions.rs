@@ -8,8 +8,8 @@
 )]
 
 use stasis_disk::form::slots::{
-    CheckpointSource, Created, Manifest, ManifestKind, Pool, PoolSettings, Return, SlotError,
-    StatCache, VERSIONS, manifest,
+    CheckpointSource, Created, Manifest, Pool, PoolSettings, Return, SlotError, StatCache,
+    VERSIONS, manifest,
 };
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::WalkSettings;
@@ -56,17 +56,17 @@ fn names(directory: &Path) -> BTreeSet<String> {
     names.collect()
 }
 
-/// The names of versions that a session must have: one for each content of its checkpoints.
+/// The names of versions that a session must have: those that its checkpoints name.
 fn wanted(pool: &Pool) -> BTreeSet<String> {
-    let found = pool.list().unwrap();
-    let known = found.iter().filter_map(Occupant::known);
     let mut wanted = BTreeSet::new();
-    for one in known.filter(|one| one.form == SlotForm::Versions) {
-        for entry in pool.contents(one).unwrap().entries() {
-            if let ManifestKind::File { size: 1.., digest } = entry.what {
-                wanted.insert(digest.to_string());
-            }
-        }
+    for one in pool.list().unwrap() {
+        let slot = pool.path().join(one.slot().index().to_string());
+        let Ok(bytes) = fs::read(slot.join(VERSIONS)) else {
+            continue;
+        };
+        let rows = bytes[8..bytes.len() - 32].chunks(40);
+        let digests = rows.map(|row| FileDigest::from_document(row[..32].try_into().unwrap()));
+        wanted.extend(digests.map(|digest| digest.to_string()));
     }
     wanted
 }

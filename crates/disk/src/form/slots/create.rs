@@ -129,7 +129,8 @@ impl Pool {
         evicted.extend(self.make_room(&target, measure::New::Staged(&staged))?);
         staged.publish(replaced.is_some(), &|left| self.release(left))?;
         if replaced.as_ref().is_some_and(|old| old.form.is_list()) || !evicted.is_empty() {
-            self.sweep(&HashSet::new())?;
+            // It is made; chunks that stay are swept by the next one.
+            let _ = self.sweep(&HashSet::new());
         }
         let (metadata, workspace, system) = staged.into_report();
         Ok(Created {

@@ -131,6 +131,12 @@ impl Trees {
         self.versions = counted.collect();
     }
 
+    /// Whether the system is one of them.
+    fn has_system(&self) -> bool {
+        let mut names = self.documents.iter().map(|(name, _)| *name);
+        names.any(|name| name == SYSTEM_DOCUMENT)
+    }
+
     fn report(&self) -> CloneReport {
         let totals = self.documents[0].1.totals;
         CloneReport {
@@ -152,6 +158,7 @@ impl Pool {
         wanted: &WantedSlot<'_>,
         form: SlotForm,
     ) -> Result<Created, SlotError> {
+        self.sweep(&HashSet::new())?;
         let (mut evicted, mut most) = (Vec::new(), 0);
         for attempt in 0..ATTEMPTS {
             // What is counted at most may be more than there is: the second time it is looked at.
@@ -163,7 +170,8 @@ impl Pool {
             match self.attempt(wanted, form, count)? {
                 ListAttempt::Made(report) => {
                     if wanted.replaced.is_some() {
-                        self.sweep(&HashSet::new())?;
+                        // It is made; chunks that stay are swept by the next one.
+                        let _ = self.sweep(&HashSet::new());
                     }
                     let (metadata, workspace, system) = *report;
                     let replaced = wanted.replaced.clone();
@@ -375,9 +383,15 @@ impl Pool {
     ) -> Result<StagedList<'_>, SlotError> {
         let place = self.place(wanted.metadata.origin);
         let mut staged = StagedSlot::empty(place, wanted.metadata.slot)?;
-        let mut own_cost = self.write_documents(&staged, trees)?;
+        // A list that keeps versions from before has them also where none is made any more.
+        let form = match &trees.same_as {
+            Some(before) => before.form,
+            None if !trees.versions.is_empty() => SlotForm::Versions,
+            None => form,
+        };
+        let mut own_cost = self.write_documents(&staged, form, trees)?;
         let system = match wanted.source.system {
-            Some(system) if form == SlotForm::Versions => {
+            Some(system) if !trees.has_system() => {
                 let cloning = self.settings.cloning(SourceSurvey::Count);
                 Some(staged.system(system, &cloning)?)
             }
@@ -409,7 +423,12 @@ impl Pool {
 
     /// Writes the documents of a list into its slot, or gives those of the checkpoint that it does not differ from a second name; says
     /// what the new ones take.
-    fn write_documents(&self, staged: &StagedSlot<'_>, trees: &Trees) -> Result<u64, SlotError> {
+    fn write_documents(
+        &self,
+        staged: &StagedSlot<'_>,
+        form: SlotForm,
+        trees: &Trees,
+    ) -> Result<u64, SlotError> {
         let before = trees.same_as.as_ref().map(|before| self.home_of(before));
         let mut own_cost = 0;
         let mut put = |name: &str, bytes: &dyn Fn() -> Vec<u8>| {
@@ -426,11 +445,7 @@ impl Pool {
         }
         put(NAMES, &|| names_to_bytes(&trees.names))?;
         put(MANIFEST, &|| trees.contents.bytes.clone())?;
-        let has_versions = match &before {
-            Some(before) => before.join(VERSIONS).exists(),
-            None => !trees.versions.is_empty(),
-        };
-        if has_versions {
+        if form == SlotForm::Versions {
             put(VERSIONS, &|| versions::to_bytes(&trees.versions))?;
         }
         Ok(own_cost)

@@ -358,8 +358,8 @@ fn no_random_checkpoint_in_chunks_ever_passes_the_budget() {
     if shares(&world) {
         return;
     }
-    let budget = 90_000;
-    random_checkpoints(&chunking(&world, budget), &world, (budget, 2_000));
+    let budget = 210_000;
+    random_checkpoints(&chunking(&world, budget), &world, (budget, 500));
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn no_random_copy_ever_passes_the_budget() {
 #[test]
 #[ignore = "ten thousand of each: scripts/full runs it"]
 fn ten_thousand_random_checkpoints_never_pass_the_budget() {
-    for (budget, is_chunked) in [(90_000, true), (150_000, false)] {
+    for (budget, is_chunked) in [(210_000, true), (150_000, false)] {
         let world = World::new();
         let pool = if is_chunked {
             chunking(&world, budget)
