@@ -268,14 +268,24 @@ impl Workspace {
     ) -> Result<(), Error> {
         let why = unchanged_since(last);
         if command.run == RunMode::Real {
-            if let Some(event) = event {
-                self.pool().note(last, event)?;
-            }
-            match self.session().db.skipped(self.clock().now(), &why) {
-                // The tree is what the checkpoint holds, whether that is written down or not.
-                Err(error) if free_space::is_want_of_room(&error) => {
+            // The tree is what the checkpoint holds, whether that is written down or not.
+            let is_forgiven = |error: &(dyn std::error::Error + 'static)| {
+                let is_forgiven = free_space::is_want_of_room(error);
+                if is_forgiven {
                     tracing::debug!(%error, "could not write down that nothing changed");
                 }
+                is_forgiven
+            };
+            if let Some(event) = event {
+                match self.pool().note(last, event) {
+                    Err(error) if is_forgiven(&error) => {}
+                    noted => {
+                        noted?;
+                    }
+                }
+            }
+            match self.session().db.skipped(self.clock().now(), &why) {
+                Err(error) if is_forgiven(&error) => {}
                 skipped => skipped?,
             }
         }
