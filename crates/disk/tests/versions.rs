@@ -8,8 +8,8 @@
 )]
 
 use stasis_disk::form::slots::{
-    CheckpointSource, Created, Manifest, Pool, PoolSettings, Return, SlotError, StatCache,
-    VERSIONS, manifest,
+    CheckedContent, CheckpointSource, Created, Manifest, Pool, PoolSettings, Return, SlotError,
+    StatCache, VERSIONS, manifest,
 };
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::WalkSettings;
@@ -248,6 +248,7 @@ fn a_missing_version_is_no_reason_to_refuse_anything_else() {
         fs::remove_file(session.join("objects").join(lost)).unwrap();
 
         let usage = pool.usage().unwrap();
+        let damaged = pool.check(&made, &mut CheckedContent::default()).unwrap();
         let path = EntryPath::parse(b"lost").unwrap();
         let read = pool.file(&made, &path, 10);
         let fork = pool.fork(&made, &session.join("fork"));
@@ -255,6 +256,7 @@ fn a_missing_version_is_no_reason_to_refuse_anything_else() {
         let next = auto(&pool, 1, 2);
 
         assert!(usage.held > 0);
+        assert_eq!(damaged, [EntryPath::parse(b"lost").unwrap()]);
         assert!(read.is_err() && fork.is_err());
         assert!(!session.join("fork").exists());
         assert!(next.is_ok(), "{next:?}");

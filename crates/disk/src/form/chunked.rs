@@ -9,7 +9,7 @@ mod encoder;
 pub mod list;
 pub mod list_cache;
 pub mod restore;
-mod same;
+pub(crate) mod same;
 pub mod save;
 mod scan;
 mod table;

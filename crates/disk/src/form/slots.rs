@@ -21,6 +21,7 @@
 //! of room has been done before 4 lets anything go. What is in a published checkpoint does not change any more, but for what is found
 //! out about it ([`Pool::record`]). Whatever changes the pool holds its lock; whoever only reads needs none.
 
+mod check;
 mod chunks;
 mod cost;
 mod create;
@@ -39,6 +40,7 @@ mod versions;
 mod view;
 
 pub use crate::tree::stat_cache::StatCache;
+pub use check::CheckedContent;
 pub use create::Created;
 pub use error::SlotError;
 pub use manifest::{

@@ -74,6 +74,8 @@ enum WorkspaceCommand {
     Materialize(checkpoint::WorkspaceMaterializeArgs),
     /// Undo the last revert, restore or undo
     Undo(back::WorkspaceUndoArgs),
+    /// Read every checkpoint and name those that are damaged
+    Check,
     /// Show the workspace's settings, space, watcher and undos
     Status,
 }
@@ -96,6 +98,7 @@ impl WorkspaceArgs {
             WorkspaceCommand::Fork(fork) => fork.run(context, &which).await?,
             WorkspaceCommand::Materialize(materialize) => materialize.run(context, &which).await?,
             WorkspaceCommand::Undo(undo) => return undo.run(context, &which).await,
+            WorkspaceCommand::Check => return checkpoint::check(context, &which).await,
             WorkspaceCommand::Status => keep::status(context, &which).await?,
         }
         Ok(Exit::Done)

@@ -183,7 +183,7 @@ impl Pool {
         };
         atomic_write(&staged.path().join(METADATA), &metadata.to_json())?;
         staged.set_report((metadata.clone(), CloneReport::default(), None));
-        staged.publish(false, &|_| {})?;
+        staged.publish(false, &|_| Ok(()))?;
         Ok(metadata)
     }
 

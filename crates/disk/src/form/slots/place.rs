@@ -15,8 +15,9 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// What is done before what is left of a slot is removed, with the directory that it is.
-pub(super) type BeforeRemoval<'a> = &'a dyn Fn(BorrowedFd<'_>);
+/// What is done before what is left of a slot is removed, with the directory that it is; what was refused is done again before the
+/// directory goes.
+pub(super) type BeforeRemoval<'a> = &'a dyn Fn(BorrowedFd<'_>) -> rustix::io::Result<()>;
 
 /// What a tree is called that is made of chunks only to be looked at, beside the slots.
 pub(super) const VIEW: &CStr = c"view";
@@ -191,7 +192,7 @@ impl SlotDir {
             };
         }
         let inside = open_dir_in(&self.fd, name)?;
-        before(inside.as_fd());
+        before(inside.as_fd())?;
         for tree in [WORKSPACE, SYSTEM] {
             // Subvolumes go at once when they are removed by name.
             remove::tree(&inside, &CString::new(tree).expect("words have no NUL"))?;

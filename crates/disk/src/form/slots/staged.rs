@@ -59,6 +59,8 @@ pub(super) struct StagedSlot<'a> {
     slot: Slot,
     staging: Staging,
     report: Option<SlotReport>,
+    /// Whether it is somebody else's to remove.
+    is_left: bool,
 }
 
 /// What a system was.
@@ -81,6 +83,7 @@ impl<'a> StagedSlot<'a> {
             slot,
             staging,
             report: None,
+            is_left: false,
         })
     }
 
@@ -298,6 +301,12 @@ impl<'a> StagedSlot<'a> {
         Ok(())
     }
 
+    /// Leaves it to whoever opens the pool next, who removes it with what it names.
+    pub(super) fn leave(mut self) {
+        self.staging.disarm();
+        self.is_left = true;
+    }
+
     /// What became of it.
     pub(super) fn into_report(mut self) -> SlotReport {
         self.report
@@ -313,9 +322,9 @@ impl Drop for StagedSlot<'_> {
         let is_own = root_dir::find(self.place.fd(), name).ok().flatten();
         let own = metadata::of(self.fd()).map(|seen| seen.identity());
         let is_own = is_own.is_some_and(|seen| Ok(seen.identity()) == own);
-        if is_own && name != &*name_of(self.slot) {
+        if is_own && !self.is_left && name != &*name_of(self.slot) {
             // Faster than what the staging directory would do: subvolumes go at once.
-            let _ = self.place.discard(name, &|_| {});
+            let _ = self.place.discard(name, &|_| Ok(()));
         }
     }
 }

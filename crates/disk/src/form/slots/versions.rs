@@ -212,9 +212,10 @@ pub(super) fn cost_of(bytes: u64) -> u64 {
 
 impl Pool {
     /// Removes the versions that what is left of a slot names, and nothing else does; none at all while somebody's needs are unknown.
-    pub(super) fn release(&self, gone: BorrowedFd<'_>) {
-        // Those that stay are removed when a user deletes a checkpoint, which looks at all of them.
-        let _ = self.try_release(gone);
+    /// Those that stay then are removed when a user deletes a checkpoint, which looks at all of them.
+    pub(super) fn release(&self, gone: BorrowedFd<'_>) -> rustix::io::Result<()> {
+        // Whatever it was, it is tried again as long as something is left that says what to look at.
+        self.try_release(gone).map_err(|_| Errno::IO)
     }
 
     fn try_release(&self, gone: BorrowedFd<'_>) -> Result<(), SlotError> {

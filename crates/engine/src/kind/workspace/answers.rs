@@ -638,6 +638,31 @@ pub struct WorkspaceMade {
     pub existed: bool,
 }
 
+/// What a look at every byte of the checkpoints found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct CheckedWorkspace {
+    /// How many were looked at.
+    pub checkpoints: u64,
+    /// Those that are damaged.
+    pub damaged: Vec<CheckedCheckpoint>,
+}
+
+/// A checkpoint that is damaged.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub struct CheckedCheckpoint {
+    /// `cp-3`
+    pub checkpoint: String,
+    /// What somebody called it.
+    pub name: Option<String>,
+    /// Why it cannot be read at all.
+    pub problem: Option<String>,
+    /// The first files that cannot be given back as they were.
+    pub files: Vec<String>,
+    /// How many those are.
+    pub files_count: u64,
+}
+
 /// How a workspace is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]

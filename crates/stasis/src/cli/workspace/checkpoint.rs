@@ -8,7 +8,8 @@ use crate::report::Exit;
 use clap::Args;
 use stasis_engine::clone::LeftOut;
 use stasis_engine::kind::workspace::{
-    self, Checkpointed, Compacted, DatabaseRow, DeletedCheckpoint, ForkedWorkspace, Maker,
+    self, CheckedWorkspace, Checkpointed, Compacted, DatabaseRow, DeletedCheckpoint,
+    ForkedWorkspace, Maker,
 };
 use stasis_engine::model::format::manifest::StoredAs;
 use stasis_engine::model::workspace::{CheckpointName, CheckpointOrigin, CheckpointRef};
@@ -260,4 +261,40 @@ async fn make_directories(
             forked.elapsed_ms
         )
     })
+}
+
+/// Reads every checkpoint, and names those that are damaged.
+pub(super) async fn check(context: &CliContext, which: &WorkspaceSelector) -> anyhow::Result<Exit> {
+    let checked = which.open(context).await?.check().await?;
+    context.output.result(&checked, checked_text)?;
+    Ok(if checked.damaged.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Corrupt
+    })
+}
+
+fn checked_text(checked: &CheckedWorkspace) -> String {
+    let all = plural(checked.checkpoints, "checkpoint");
+    if checked.damaged.is_empty() {
+        return format!("OK: {all}, all data verified");
+    }
+    let mut lines = vec![format!("{} of {all} damaged", checked.damaged.len())];
+    for one in &checked.damaged {
+        let label = checkpoint_label(&one.checkpoint, one.name.as_deref());
+        match &one.problem {
+            Some(problem) => lines.push(format!("{label}: {}", printable(problem))),
+            None => lines.push(format!("{label}: {} lost", plural(one.files_count, "file"))),
+        }
+        lines.extend(
+            one.files
+                .iter()
+                .map(|path| format!("  {}", printable(path))),
+        );
+    }
+    lines.push(
+        "hint: everything else in them can still be reverted; delete them when that is done"
+            .to_owned(),
+    );
+    lines.join("\n")
 }

@@ -10,17 +10,14 @@ use super::plan::{Job, Rare, ReadFile};
 use super::workers::{ATTEMPTS, OpenedFile, SaveWorkers, Tools};
 use crate::form::chunked::databases::HEADER;
 use crate::form::chunked::table::StoredContent;
-use crate::form::chunked::{ChunkError, ClonedVersion, VersionSink};
+use crate::form::chunked::{ChunkError, ClonedVersion, VersionSink, same};
 use crate::fs::metadata;
 use crate::tree::stat_cache::{FileStat, RacyLimit};
 use crate::tree::walk::WalkSkip;
-use rustix::io::{Errno, pread};
-use stasis_model::digest::{FileDigest, FileHasher};
+use rustix::io::pread;
+use stasis_model::digest::FileDigest;
 use stasis_model::failure::AtPath;
 use std::os::fd::AsFd;
-
-/// What is read at once.
-const BUFFER: usize = 256 << 10;
 
 impl<'a> SaveWorkers<'a> {
     /// Holds a file whole, if it can be cloned; says whether it is settled, one way or another.
@@ -86,9 +83,9 @@ impl<'a> SaveWorkers<'a> {
         let is_settled = racy.is_settled(&FileStat::from(&opened.seen));
         // The live file's pages are in memory more often than those of a clone that was just made.
         let digest = if is_settled && cloned.size == opened.seen.size {
-            digest(&opened.file)
+            same::digest(&opened.file)
         } else {
-            digest(&cloned.file)
+            same::digest(&cloned.file)
         };
         match digest {
             Ok(digest) => Ok(Some(digest)),
@@ -124,21 +121,5 @@ impl<'a> SaveWorkers<'a> {
         };
         self.done(job, ReadFile::new(content, rare), size > 0);
         Ok(())
-    }
-}
-
-fn digest(file: impl AsFd) -> Result<FileDigest, Errno> {
-    let (mut hasher, mut at) = (FileHasher::default(), 0);
-    let mut buffer = vec![0; BUFFER];
-    loop {
-        match pread(&file, &mut buffer, at) {
-            Ok(0) => return Ok(hasher.finish()),
-            Ok(read) => {
-                hasher.update(&buffer[..read]);
-                at += read as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
     }
 }

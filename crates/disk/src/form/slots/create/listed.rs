@@ -286,8 +286,10 @@ impl Pool {
         let release = |left: BorrowedFd<'_>| self.release(left);
         let published = kept.and_then(|()| staged.publish(wanted.replaced.is_some(), &release));
         if let Err(error) = published {
-            // What has its name already is needed by nobody.
-            self.release(staged.fd());
+            // What has its name already is needed by nobody. What cannot be removed now is found by what the slot was to be.
+            if self.release(staged.fd()).is_err() {
+                staged.leave();
+            }
             return Err(error);
         }
         let report = staged.into_report();

@@ -412,7 +412,7 @@ fn what_an_interrupted_checkpoint_stored_serves_the_next_one_if_it_is_whole() {
     // As a killed process leaves it: everything under temporary names, one torn, one that is not what it says.
     let _ = auto(&pool, 0).unwrap();
     let stored = inodes(&chunks);
-    pool.slots.remove(Slot::new(0), &|_| {}).unwrap();
+    pool.slots.remove(Slot::new(0), &|_| Ok(())).unwrap();
     let _ = std::fs::remove_file(world.home.path().join("remembered"));
     let left = chunks.join(".incoming.stasis-tmp-1");
     std::fs::create_dir(&left).unwrap();
