@@ -9,6 +9,7 @@ use super::{Eviction, METADATA, Pool, PoolSettings, SYSTEM, WORKSPACE, measure};
 use crate::fs::atomic_write::atomic_write;
 use crate::tree::clone::{self, CloneReport, Fallback, SourceSurvey};
 use crate::tree::walk::WalkSettings;
+use stasis_model::digest::WorkspaceDigest;
 use stasis_model::failure::AtPath;
 use stasis_model::workspace::{
     CheckpointOrigin, Occupant, Slot, SlotForm, SlotMetadata, eviction_order,
@@ -35,12 +36,17 @@ pub struct Created {
     pub replaced: Option<SlotMetadata>,
 }
 
+/// Whether what a tree contains is in a checkpoint that will do.
+type IsKnown<'a> = &'a dyn Fn(&WorkspaceDigest) -> bool;
+
 /// What is to be made.
 struct WantedSlot<'a> {
     source: &'a CheckpointSource<'a>,
     metadata: SlotMetadata,
     /// What is in its slot now, and goes.
     replaced: Option<SlotMetadata>,
+    /// Whether nothing is made because what the tree contains is in a checkpoint already.
+    is_known: Option<IsKnown<'a>>,
 }
 
 impl Pool {
@@ -60,6 +66,34 @@ impl Pool {
         metadata: SlotMetadata,
         instead_of: Option<&SlotMetadata>,
     ) -> Result<Created, SlotError> {
+        let made = self.create_wanted(source, metadata, instead_of, None)?;
+        Ok(made.expect("nothing is known already"))
+    }
+
+    /// Makes a checkpoint, unless all of the tree could be read and is what a checkpoint contains that `is_known` says. Only where
+    /// checkpoints are [lists](Self::makes_lists).
+    pub fn create_if_new(
+        &self,
+        source: &CheckpointSource<'_>,
+        metadata: SlotMetadata,
+        is_known: IsKnown<'_>,
+    ) -> Result<Option<Created>, SlotError> {
+        self.create_wanted(source, metadata, None, Some(is_known))
+    }
+
+    /// Whether a checkpoint of a workspace is a list here.
+    pub fn makes_lists(&self, workspace: &Path) -> Result<bool, SlotError> {
+        let form = self.usual_form(&CheckpointSource::of(workspace))?;
+        Ok(form.is_list())
+    }
+
+    fn create_wanted<'a>(
+        &self,
+        source: &'a CheckpointSource<'a>,
+        metadata: SlotMetadata,
+        instead_of: Option<&SlotMetadata>,
+        is_known: Option<IsKnown<'a>>,
+    ) -> Result<Option<Created>, SlotError> {
         let _lock = self.lock()?;
         let occupants = self.place(metadata.origin).list()?;
         let replaced = may_take(&occupants, &metadata, instead_of)?;
@@ -67,10 +101,11 @@ impl Pool {
             source,
             metadata,
             replaced,
+            is_known,
         };
         let form = self.usual_form(source)?;
         let created = match form {
-            SlotForm::Clone => self.create_clone(&wanted),
+            SlotForm::Clone => self.create_clone(&wanted).map(Some),
             form => self.create_listed(&wanted, form),
         };
         match created {
@@ -99,6 +134,7 @@ impl Pool {
             source,
             metadata,
             replaced,
+            ..
         } = wanted;
         let mut evicted = Vec::new();
         let may_copy = self.settings.fallback == Fallback::Copy;

@@ -15,7 +15,7 @@ use crate::form::chunked::save::Saved;
 use crate::fs::fd::open_dir;
 use crate::tree::clone::{CloneReport, SourceSurvey};
 use crate::tree::walk::WalkReport;
-use stasis_model::digest::{ChunkDigest, FileDigest};
+use stasis_model::digest::{ChunkDigest, FileDigest, TreeDigest};
 use stasis_model::format::document;
 use stasis_model::format::manifest::{SnapshotManifest, StoredAs};
 use stasis_model::id::SnapshotId;
@@ -59,6 +59,8 @@ struct StagedList<'a> {
 /// What came of an attempt to make a checkpoint that is a list.
 enum ListAttempt {
     Made(Box<SlotReport>),
+    /// What the tree contains is in a checkpoint already.
+    Known,
     /// All checkpoints would have held `needed`: these had to go, and these chunks are needed again.
     Evicted {
         slots: Vec<Slot>,
@@ -82,6 +84,8 @@ struct Trees {
     versions: VersionCosts,
     /// The checkpoint that nothing differs from.
     same_as: Option<SlotMetadata>,
+    /// What each of them was in the newest checkpoint.
+    newest: Vec<Option<(SnapshotId, TreeDigest)>>,
 }
 
 impl Trees {
@@ -96,6 +100,7 @@ impl Trees {
             databases: Vec::new(),
             versions: VersionCosts::new(),
             same_as: None,
+            newest: Vec::new(),
         }
     }
 
@@ -131,6 +136,31 @@ impl Trees {
         self.versions = counted.collect();
     }
 
+    /// Whether nothing has to be made, because all that is there is in a checkpoint already.
+    fn are_known(&mut self, wanted: &WantedSlot<'_>) -> bool {
+        let is_whole = self.walk.gaps() == 0;
+        let is_known = wanted.is_known.filter(|_| is_whole);
+        let is_known = is_known.is_some_and(|is_known| is_known(&self.contents.hash));
+        if is_known {
+            self.keep_caches_of_newest();
+        }
+        is_known
+    }
+
+    /// Keeps what was read for the next one although nothing is made, as far as the newest checkpoint is the very same tree, its times
+    /// included: some files may have been too young to be cached when that was made.
+    fn keep_caches_of_newest(&mut self) {
+        for (saved, newest) in self.saved.iter_mut().zip(&self.newest) {
+            if let Some((id, digest)) = newest
+                && !saved.is_same
+                && saved.digest == *digest
+            {
+                // What is not cached is read again.
+                let _ = saved.keep_cache_as(id);
+            }
+        }
+    }
+
     /// Whether the system is one of them.
     fn has_system(&self) -> bool {
         let mut names = self.documents.iter().map(|(name, _)| *name);
@@ -157,7 +187,7 @@ impl Pool {
         &self,
         wanted: &WantedSlot<'_>,
         form: SlotForm,
-    ) -> Result<Created, SlotError> {
+    ) -> Result<Option<Created>, SlotError> {
         self.sweep(&HashSet::new())?;
         let (mut evicted, mut most) = (Vec::new(), 0);
         for attempt in 0..ATTEMPTS {
@@ -168,6 +198,7 @@ impl Pool {
                 Count::Exact
             };
             match self.attempt(wanted, form, count)? {
+                ListAttempt::Known => return Ok(None),
                 ListAttempt::Made(report) => {
                     if wanted.replaced.is_some() {
                         // It is made; chunks that stay are swept by the next one.
@@ -175,13 +206,13 @@ impl Pool {
                     }
                     let (metadata, workspace, system) = *report;
                     let replaced = wanted.replaced.clone();
-                    return Ok(Created {
+                    return Ok(Some(Created {
                         metadata,
                         workspace,
                         system,
                         evicted,
                         replaced,
-                    });
+                    }));
                 }
                 ListAttempt::Evicted {
                     slots,
@@ -228,7 +259,7 @@ impl Pool {
             .chain(&undos)
             .filter_map(Occupant::known)
             .collect();
-        let trees = match self.pack(wanted, form, &incoming, &all) {
+        let mut trees = match self.pack(wanted, form, &incoming, &all) {
             Ok(trees) => trees,
             Err(error) => {
                 // Whoever interrupted it may want it after all; what failed would only take room.
@@ -238,6 +269,9 @@ impl Pool {
                 return Err(error);
             }
         };
+        if trees.are_known(wanted) {
+            return Ok(ListAttempt::Known);
+        }
         let staged = self.stage(wanted, form, &trees)?;
         // What differs from nothing adds nothing, and is made however much the others hold.
         if !(trees.same_as.is_some() && wanted.source.system.is_none()) {
@@ -349,6 +383,9 @@ impl Pool {
             let of_newest = newest.map_or(&[][..], |newest| &newest.databases);
             let databases = databases_of(&packed.saved, document, of_newest);
             trees.add(document, packed, databases);
+            let newest = before.as_ref().zip(newest.map(packed::id_of));
+            let newest = newest.map(|(before, id)| (id, before.state_digest));
+            trees.newest.push(newest);
         }
         let is_same = trees.saved.iter().all(|saved| saved.is_same);
         trees.same_as = newest.filter(|_| is_same).cloned();
