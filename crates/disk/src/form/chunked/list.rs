@@ -119,7 +119,7 @@ pub(super) struct ListWriter<'s, 'k> {
     sections: Vec<Section>,
     bundler: Bundler,
     names: HashSet<ChunkName>,
-    versions: BTreeMap<FileDigest, u64>,
+    versions: Vec<(FileDigest, u64)>,
 }
 
 /// A list that was written.
@@ -151,7 +151,7 @@ impl<'s, 'k> ListWriter<'s, 'k> {
             sections: Vec::new(),
             bundler: Bundler::default(),
             names: HashSet::new(),
-            versions: BTreeMap::new(),
+            versions: Vec::new(),
         }
     }
 
@@ -161,7 +161,7 @@ impl<'s, 'k> ListWriter<'s, 'k> {
                 .extend(content.slices().map(|slice| slice.chunk.name));
             self.extents += content.extents.len();
             if let [Extent::Version(size)] = *content.extents {
-                self.versions.insert(content.digest, size);
+                self.versions.push((content.digest, size));
             }
         }
         match &mut self.inline {
@@ -210,7 +210,7 @@ impl<'s, 'k> ListWriter<'s, 'k> {
         Ok(WrittenList {
             list,
             names: self.names.into_iter().collect(),
-            versions: self.versions,
+            versions: self.versions.into_iter().collect(),
             stored_bytes: self.bundler.stored_bytes,
             chunks_new: self.bundler.chunks_new,
         })

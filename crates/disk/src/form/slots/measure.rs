@@ -221,8 +221,8 @@ impl<'a> Accounts<'a> {
         let stay = self.all.iter().zip(&measured.all);
         let stay = stay.filter(|(one, _)| !one.is_in(gone));
         let mut versions = Extents::default();
-        for (digest, _) in self.needed_versions(gone) {
-            if let Some(found) = measured.versions.get(&digest) {
+        for (digest, _) in self.needed_versions(gone).rows() {
+            if let Some(found) = measured.versions.get(digest) {
                 versions.join(found);
             }
         }
@@ -250,26 +250,18 @@ impl<'a> Accounts<'a> {
     }
 
     /// The versions that are needed when some have gone, each once.
-    fn needed_versions(&self, gone: &[Slot]) -> Vec<(FileDigest, u64)> {
+    fn needed_versions(&self, gone: &[Slot]) -> VersionNames {
         let stay = self.all.iter().filter(|one| !one.is_in(gone));
         let mut lists: Vec<&Rc<VersionNames>> = stay.map(|one| &one.versions).collect();
         // Many are the same list.
         lists.sort_by_key(|one| Rc::as_ptr(one));
         lists.dedup_by_key(|one| Rc::as_ptr(one));
-        let mut seen: HashSet<FileDigest> = HashSet::new();
-        let mut all = Vec::new();
-        let mut add = |digest: &FileDigest, bytes: u64| {
-            if seen.insert(*digest) {
-                all.push((*digest, bytes));
-            }
-        };
-        for (digest, bytes) in lists.iter().flat_map(|one| one.rows()) {
-            add(digest, *bytes);
+        let mut all = VersionNames::default();
+        for list in lists {
+            all.add_all(list);
         }
         if let New::Packed { needs, .. } = &self.new {
-            for (digest, bytes) in &needs.versions {
-                add(digest, *bytes);
-            }
+            all.add_all(&VersionNames::from(&needs.versions));
         }
         all
     }
@@ -277,7 +269,8 @@ impl<'a> Accounts<'a> {
     /// What the versions take at most that are needed when some have gone.
     pub(super) fn in_versions(&self, gone: &[Slot]) -> u64 {
         let needed = self.needed_versions(gone);
-        let costs = needed.iter().map(|(_, bytes)| versions::cost_of(*bytes));
+        let costs = needed.rows().iter();
+        let costs = costs.map(|(_, bytes)| versions::cost_of(*bytes));
         costs.fold(0, u64::saturating_add)
     }
 
@@ -312,8 +305,8 @@ impl<'a> Accounts<'a> {
             New::Packed { open, .. } => open(digest),
             _ => self.store.version(digest).ok(),
         };
-        let needed = self.needed_versions(&[]).into_iter();
-        let found = needed.map(|(digest, bytes)| {
+        let needed = self.needed_versions(&[]);
+        let found = needed.rows().iter().map(|&(digest, bytes)| {
             let is_new = matches!(&self.new, New::Packed { needs, .. } if needs.versions.contains_key(&digest));
             let found = match open(&digest) {
                 Some(file) => Extents::of_file(file.as_fd(), bytes),

@@ -126,6 +126,15 @@ pub(super) struct VersionNames {
     rows: Vec<(FileDigest, u64)>,
 }
 
+impl From<&VersionCosts> for VersionNames {
+    fn from(costs: &VersionCosts) -> Self {
+        let rows = costs.iter().map(|(digest, cost)| (*digest, *cost));
+        Self {
+            rows: rows.collect(),
+        }
+    }
+}
+
 impl VersionNames {
     /// Reads what a slot says; `None` when that is torn.
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
@@ -153,6 +162,25 @@ impl VersionNames {
     pub(super) fn cost(&self, digest: &FileDigest) -> Option<u64> {
         let found = self.rows.binary_search_by(|(one, _)| one.cmp(digest));
         found.ok().map(|at| self.rows[at].1)
+    }
+
+    /// Adds what others name; both are sorted.
+    pub(super) fn add_all(&mut self, others: &Self) {
+        if self.rows.is_empty() {
+            self.rows.clone_from(&others.rows);
+            return;
+        }
+        let mut all = Vec::with_capacity(self.rows.len().max(others.rows.len()) + 64);
+        let mut others = others.rows.iter().peekable();
+        for row in self.rows.drain(..) {
+            while let Some(other) = others.next_if(|other| other.0 < row.0) {
+                all.push(*other);
+            }
+            others.next_if(|other| other.0 == row.0);
+            all.push(row);
+        }
+        all.extend(others);
+        self.rows = all;
     }
 
     /// Takes out what others name as well.
@@ -301,6 +329,17 @@ mod tests {
         assert_eq!(read.cost(&FileDigest::of(b"b")), Some(2));
         assert_eq!(VersionNames::from_bytes(&bytes), None);
         assert_eq!(VersionNames::from_bytes(b""), None);
+    }
+
+    #[test]
+    fn what_several_name_is_there_once_and_in_order() {
+        let mut all = named(&[]);
+
+        for texts in [&["c", "a"][..], &["b", "a", "z"], &[], &["z", "d"]] {
+            all.add_all(&named(texts));
+        }
+
+        assert_eq!(all, named(&["a", "b", "c", "d", "z"]));
     }
 
     #[test]
