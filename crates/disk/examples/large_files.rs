@@ -110,6 +110,7 @@ impl Bench {
             damaged: &HashSet::new(),
             witness: None,
             databases: None,
+            versions: None,
         };
         let saved = save(&parts, &settings).unwrap();
         self.saves += 1;
@@ -137,6 +138,7 @@ impl Bench {
             only: &[],
             old: None,
             leave: None,
+            same: None,
             workers: NonZeroUsize::new(2).unwrap(),
         };
         let written = restore(&parts).unwrap();

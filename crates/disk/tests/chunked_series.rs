@@ -177,6 +177,7 @@ impl Line {
             damaged: &HashSet::new(),
             witness: None,
             databases: None,
+            versions: None,
         };
         let mut saved = save(&parts, &settings).unwrap();
         saved.keep_cache().unwrap();
@@ -209,6 +210,7 @@ impl Line {
             only: &[],
             old: None,
             leave: None,
+            same: None,
             workers: NonZeroUsize::new(self.workers).unwrap(),
         };
         let written = restore(&parts).unwrap();

@@ -10,7 +10,7 @@ mod encoder;
 pub mod list;
 pub mod list_cache;
 pub mod restore;
-mod same;
+pub(crate) mod same;
 pub mod save;
 mod scan;
 mod table;
@@ -19,7 +19,7 @@ pub use encoder::{ChunkEncoder, open};
 
 use crate::tree::walk::WalkError;
 use crate::tree::write::TreeWriteError;
-use stasis_model::digest::ChunkDigest;
+use stasis_model::digest::{ChunkDigest, FileDigest};
 use stasis_model::failure::Failure;
 use stasis_model::format::chunk::other_payload;
 use stasis_model::invalid::Invalid;
@@ -28,6 +28,7 @@ use stasis_model::tree::EntryPath;
 use stasis_model::tree::list::Slice;
 use std::error::Error;
 use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Where a chunk is to be used, and whether its bytes are needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,6 +90,31 @@ pub trait ChunkSink: Sync {
 pub trait ChunkSource: Sync {
     /// The stored bytes of a chunk.
     fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError>;
+
+    /// The version of a file that is held whole, opened to be read. A source of chunks alone has none.
+    fn version(&self, digest: &FileDigest) -> Result<OwnedFd, ChunkError> {
+        Err(ChunkError::NoVersion(*digest))
+    }
+}
+
+/// Where versions of files are held whole, each as a clone that does not change any more. Called by several workers at once.
+pub trait VersionSink: Sync {
+    /// Clones an open file; nothing where it cannot be cloned to where versions are held.
+    fn clone_file(&self, file: BorrowedFd<'_>, size: u64) -> io::Result<Option<ClonedVersion>>;
+
+    /// Holds a clone under the digest of its content; one that is held already stays, and the clone goes.
+    fn hold(&self, cloned: ClonedVersion, digest: &FileDigest) -> io::Result<()>;
+}
+
+/// A clone of a file that has no name of its own yet.
+#[derive(Debug)]
+pub struct ClonedVersion {
+    /// The clone, to be read.
+    pub file: OwnedFd,
+    /// How long it is.
+    pub size: u64,
+    /// Which of the clones of its sink it is.
+    pub number: u64,
 }
 
 /// Why a tree was not stored in chunks, or not read from them.
@@ -98,6 +124,9 @@ pub enum ChunkError {
     /// It should be there.
     #[error("chunk `{0}` is missing")]
     Absent(ChunkName),
+    /// It should be there, whole.
+    #[error("the version of a file with the digest `{0}` is missing")]
+    NoVersion(FileDigest),
     /// It is not what its name says.
     #[error("chunk `{name}` is damaged")]
     Damaged {

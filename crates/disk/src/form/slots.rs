@@ -21,6 +21,7 @@
 //! of room has been done before 4 lets anything go. What is in a published checkpoint does not change any more, but for what is found
 //! out about it ([`Pool::record`]). Whatever changes the pool holds its lock; whoever only reads needs none.
 
+mod check;
 mod chunks;
 mod cost;
 mod create;
@@ -35,18 +36,21 @@ mod portion;
 mod restore;
 mod staged;
 mod undo;
+mod versions;
 mod view;
 
 pub use crate::tree::stat_cache::StatCache;
+pub use check::CheckedContent;
 pub use create::Created;
 pub use error::SlotError;
 pub use manifest::{
     Manifest, ManifestEntry, ManifestKind, databases_in_snapshot, manifest, manifest_of_clone,
 };
-pub use measure::{SlotUsage, Usage};
+pub use measure::{HeldBound, SlotUsage, Usage};
 pub use portion::{excluded_in, fact, portion, read_file};
 pub use restore::{SameContent, WorkspaceRestore, WorkspaceRestored, restore_in_place};
 pub use staged::CheckpointSource;
+pub use versions::VERSIONS;
 pub use view::{Return, View};
 
 pub use crate::fs::staging::OWN_PATTERNS;
@@ -62,10 +66,9 @@ use chunks::Chunks;
 use place::SlotDir;
 use stasis_model::failure::AtPath;
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{
-    AgentEvent, Budget, CheckpointOrigin, Occupant, Slot, SlotForm, SlotMetadata,
-};
+use stasis_model::workspace::{AgentEvent, Budget, CheckpointOrigin, Occupant, Slot, SlotMetadata};
 use std::collections::HashSet;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -151,8 +154,9 @@ impl Pool {
         match LockFile::try_take(&pool.path().join(LOCK)) {
             Ok(Some(_lock)) => {
                 leftovers::collect(session);
-                pool.slots.collect();
-                pool.undo.collect();
+                let release = |left: BorrowedFd<'_>| pool.release(left);
+                pool.slots.collect(&release);
+                pool.undo.collect(&release);
             }
             // Whoever only reads needs no lock, and there may be no room to make one.
             Err(error) if !free_space::is_want_of_room(&error) => return Err(error.into()),
@@ -261,16 +265,17 @@ impl Pool {
     /// Deletes a checkpoint; whatever is in the slot, if nobody knows what it is.
     pub fn delete(&self, slot: Slot) -> Result<(), SlotError> {
         let _lock = self.lock()?;
-        remove(&self.slots, slot)?;
+        self.remove(&self.slots, slot)?;
         self.chunks.collect();
-        self.sweep(&HashSet::new())
+        self.sweep(&HashSet::new())?;
+        self.sweep_versions()
     }
 
     /// Deletes several checkpoints; one that is gone already is passed over.
     pub fn forget(&self, slots: &[Slot]) -> Result<(), SlotError> {
         let _lock = self.lock()?;
         for slot in slots {
-            match remove(&self.slots, *slot) {
+            match self.remove(&self.slots, *slot) {
                 Err(SlotError::Empty(_)) => {}
                 removed => removed?,
             }
@@ -301,6 +306,13 @@ impl Pool {
         Ok(metadata)
     }
 
+    fn remove(&self, place: &SlotDir, slot: Slot) -> Result<(), SlotError> {
+        if place.occupant(slot)?.is_none() {
+            return Err(SlotError::Empty(slot));
+        }
+        Ok(place.remove(slot, &|left| self.release(left))?)
+    }
+
     /// Removes chunks that no checkpoint needs, and that are not among `kept`; none at all while somebody's needs are unknown.
     fn sweep(&self, kept: &HashSet<stasis_model::digest::ChunkDigest>) -> Result<(), SlotError> {
         let mut needed = kept.clone();
@@ -321,6 +333,13 @@ impl Pool {
         let (slots, undos) = (self.list()?, self.undos()?);
         let pools = [(&self.slots, &*slots), (&self.undo, &*undos)];
         measure::usage(&self.chunks, pools, None)
+    }
+
+    /// What they hold at most, together: read from what is written down of them, without a look at any tree.
+    pub fn held_at_most(&self) -> Result<HeldBound, SlotError> {
+        let (slots, undos) = (self.list()?, self.undos()?);
+        let pools = [(&self.slots, &*slots), (&self.undo, &*undos)];
+        measure::Accounts::new(&self.chunks, pools, measure::New::Expected(0))?.bound()
     }
 
     /// The same, but what a live tree refers to as well counts for no checkpoint: what each of them would free if it were deleted.
@@ -392,7 +411,7 @@ impl Pool {
         path: &EntryPath,
         most: u64,
     ) -> Result<Option<Vec<u8>>, SlotError> {
-        if of.form == SlotForm::Chunked {
+        if of.form.is_list() {
             let document = packed::document(&self.home_of(of))?;
             return packed::file(&self.chunks, &document, path, most);
         }
@@ -406,7 +425,7 @@ impl Pool {
         if let Some(recorded) = self.recorded(of) {
             return Ok(recorded);
         }
-        if of.form == SlotForm::Chunked {
+        if of.form.is_list() {
             let document = packed::document(&self.home_of(of))?;
             return packed::contents(&self.chunks, &document);
         }
@@ -419,13 +438,6 @@ impl Pool {
         let (manifest, _) = manifest(view.tree(), &mut nothing, &walk)?;
         Ok(manifest)
     }
-}
-
-fn remove(place: &SlotDir, slot: Slot) -> Result<(), SlotError> {
-    if place.occupant(slot)?.is_none() {
-        return Err(SlotError::Empty(slot));
-    }
-    Ok(place.remove(slot)?)
 }
 
 /// Fills in what was not counted when the checkpoint was made.

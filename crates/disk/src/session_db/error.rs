@@ -2,6 +2,7 @@
 
 use crate::fs::free_space;
 use rusqlite::ErrorCode;
+use rustix::fs::{self, Mode, OFlags};
 use stasis_model::failure::{ErrorKind, Failure};
 use std::error::Error;
 use std::io;
@@ -110,9 +111,26 @@ fn no_room(path: &Path, refused: &rusqlite::Error) -> Option<io::Error> {
         ErrorCode::CannotOpen | ErrorCode::SystemIoFailure => false,
         _ => return None,
     };
-    match check_room(path) {
+    match check_room(path).and_then(|()| check_name(path)) {
         Err(source) => Some(source),
         Ok(()) => says_so.then(|| rustix::io::Errno::NOSPC.into()),
+    }
+}
+
+/// Whether another name fits beside a database; the error is that none does. A btrfs without room for metadata says that it has bytes.
+fn check_name(path: &Path) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!("-room-{}", std::process::id()));
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    match fs::open(&*name, flags, Mode::RUSR | Mode::WUSR) {
+        Err(error) if free_space::is_errno(error) => Err(error.into()),
+        // Whatever else is wrong is found by whoever opens it.
+        Err(_) => Ok(()),
+        Ok(_) => {
+            // One that stays is empty, and in nobody's way.
+            let _ = fs::unlink(&*name);
+            Ok(())
+        }
     }
 }
 

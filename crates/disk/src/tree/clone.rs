@@ -14,6 +14,7 @@ mod builder;
 mod snapshot;
 mod witness;
 
+pub use snapshot::is_whole_subvolume;
 pub use witness::{CloneWitness, ClonedFile};
 
 use crate::fs::fd::{open_dir, reopen_dir};

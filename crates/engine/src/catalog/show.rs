@@ -262,6 +262,8 @@ fn write_out(
             Extent::Hole(length) => {
                 io::copy(&mut io::Read::take(io::repeat(0), *length), &mut out).map(|_| ())
             }
+            // No snapshot of a store has such a file.
+            Extent::Version(_) => Err(io::ErrorKind::NotFound.into()),
             Extent::Stored(slice) => {
                 let plain = unpacked.get(source, &slice.chunk.name)?;
                 out.write_all(cut_out(&plain, slice)?)

@@ -8,6 +8,7 @@
 //! an interrupted restore began is brought to its end before anything else happens to the tree.
 
 mod answers;
+mod check;
 mod commands;
 mod create;
 mod diff;
@@ -27,12 +28,12 @@ mod watch;
 pub use crate::error::{Freeable, NoRoom, RoomUse, WorkspaceError};
 pub use crate::restore::{LeftAloneEntry, LeftAloneReason};
 pub use answers::{
-    AgentEventRow, ChangeOp, ChangePlan, ChangesSummary, CheckpointRow, Checkpointed, Checkpoints,
-    Compacted, DatabaseRow, DeletedCheckpoint, DiffKind, DiffSide, EventCounts, ExcludedNow,
-    ForgetReason, ForgottenUndo, ForkedWorkspace, GitChange, GitCommit, GitPlan, PathChange,
-    PathDiff, PathHistory, PathStatus, PathVersion, PromptRow, RestoredWorkspace, RevertAction,
-    RevertedPath, SessionForm, UndoRow, UndoneChange, UnreadableSlot, VersionStatus, Watched,
-    WorkspaceChanges, WorkspaceMade, WorkspaceStatus,
+    AgentEventRow, ChangeOp, ChangePlan, ChangesSummary, CheckedCheckpoint, CheckedWorkspace,
+    CheckpointRow, Checkpointed, Checkpoints, Compacted, DatabaseRow, DeletedCheckpoint, DiffKind,
+    DiffSide, EventCounts, ExcludedNow, ForgetReason, ForgottenUndo, ForkedWorkspace, GitChange,
+    GitCommit, GitPlan, PathChange, PathDiff, PathHistory, PathStatus, PathVersion, PromptRow,
+    RestoredWorkspace, RevertAction, RevertedPath, SessionForm, UndoRow, UndoneChange,
+    UnreadableSlot, VersionStatus, Watched, WorkspaceChanges, WorkspaceMade, WorkspaceStatus,
 };
 pub use commands::{
     CompactCheckpoints, CreateCheckpoint, ForkWorkspace, InitWorkspace, Maker, RestoreWorkspace,
@@ -333,6 +334,11 @@ impl Workspace {
     /// Lets go of everything that could be undone, which frees its bytes; says how many.
     pub async fn forget_undos(&self) -> Result<u64, Error> {
         self.blocking(Self::forget_undos_now).await
+    }
+
+    /// Reads every checkpoint, and names those that cannot be given back as they were.
+    pub async fn check(&self) -> Result<CheckedWorkspace, Error> {
+        self.blocking(Self::check_now).await
     }
 
     /// How it is.

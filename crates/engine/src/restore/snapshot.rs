@@ -480,6 +480,7 @@ fn stage(
         only: &plan.only,
         old: stage.old(),
         leave: is_in_place.then_some(&leave),
+        same: None,
         workers,
     };
     let head = opened.manifest.root();

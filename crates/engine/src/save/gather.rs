@@ -318,6 +318,7 @@ async fn read_tree(
             damaged: storing.damaged(),
             witness: None,
             databases: Some(&live),
+            versions: None,
         };
         save::save(&parts, &settings)
     });

@@ -63,13 +63,16 @@ pub enum Extent {
     Hole(u64),
     /// Bytes that lie in a chunk.
     Stored(Slice),
+    /// All bytes of the file: a version of it that is held whole, under the file's digest. Only the checkpoints of a workspace have
+    /// such files; a store holds none.
+    Version(u64),
 }
 
 impl Extent {
     /// How many bytes of the file it is.
     pub fn length(&self) -> u64 {
         match self {
-            Self::Hole(length) => *length,
+            Self::Hole(length) | Self::Version(length) => *length,
             Self::Stored(slice) => slice.length.into(),
         }
     }
@@ -91,9 +94,23 @@ impl FileContent {
     pub fn slices(&self) -> impl Iterator<Item = &Slice> {
         let stored = self.extents.iter().filter_map(|extent| match extent {
             Extent::Stored(slice) => Some(slice),
-            Extent::Hole(_) => None,
+            Extent::Hole(_) | Extent::Version(_) => None,
         });
         stored.chain(&self.pieces)
+    }
+
+    /// A file of `size` bytes that is held whole, under its digest.
+    pub fn version(digest: FileDigest, size: u64) -> Self {
+        Self {
+            digest,
+            extents: vec![Extent::Version(size)],
+            pieces: Vec::new(),
+        }
+    }
+
+    /// Whether the file is held whole, under its digest.
+    pub fn is_version(&self) -> bool {
+        matches!(*self.extents, [Extent::Version(_)])
     }
 
     /// Its extents, to be looked up by where they lie in the file.
@@ -135,6 +152,7 @@ impl Stretches<'_> {
             let clipped = until - from;
             stretch.push(match extent {
                 Extent::Hole(_) => Extent::Hole(clipped),
+                Extent::Version(_) => Extent::Version(clipped),
                 Extent::Stored(slice) => Extent::Stored(Slice {
                     chunk: slice.chunk,
                     offset: slice.offset + u32::try_from(from - start).unwrap_or(u32::MAX),

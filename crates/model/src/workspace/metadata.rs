@@ -44,11 +44,21 @@ impl CheckpointOrigin {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SlotForm {
-    /// As directories that share their bytes with the workspace, where the filesystem can.
+    /// As directories that share their bytes with the workspace, where the filesystem can: the snapshot of a subvolume, a copy, or
+    /// what a change took out.
     #[default]
     Clone,
     /// As chunks that all checkpoints of a session share.
     Chunked,
+    /// As clones of single files, which all checkpoints of a session share: one for each version that a file had.
+    Versions,
+}
+
+impl SlotForm {
+    /// Whether it is a list of files whose bytes lie elsewhere in the session.
+    pub fn is_list(self) -> bool {
+        matches!(self, Self::Chunked | Self::Versions)
+    }
 }
 
 crate::display_as_serialized!(CheckpointOrigin, SlotForm);

@@ -70,8 +70,12 @@ enum WorkspaceCommand {
     Compact(checkpoint::WorkspaceCompactArgs),
     /// Make new directories from a checkpoint
     Fork(checkpoint::WorkspaceForkArgs),
+    /// Write a checkpoint out as a plain directory
+    Materialize(checkpoint::WorkspaceMaterializeArgs),
     /// Undo the last revert, restore or undo
     Undo(back::WorkspaceUndoArgs),
+    /// Read every checkpoint and name those that are damaged
+    Check,
     /// Show the workspace's settings, space, watcher and undos
     Status,
 }
@@ -92,7 +96,9 @@ impl WorkspaceArgs {
             WorkspaceCommand::Delete(delete) => delete.run(context, &which).await?,
             WorkspaceCommand::Compact(compact) => compact.run(context, &which).await?,
             WorkspaceCommand::Fork(fork) => fork.run(context, &which).await?,
+            WorkspaceCommand::Materialize(materialize) => materialize.run(context, &which).await?,
             WorkspaceCommand::Undo(undo) => return undo.run(context, &which).await,
+            WorkspaceCommand::Check => return checkpoint::check(context, &which).await,
             WorkspaceCommand::Status => keep::status(context, &which).await?,
         }
         Ok(Exit::Done)

@@ -63,5 +63,6 @@ mod workspace_full;
 mod workspace_git;
 mod workspace_undo;
 mod workspace_unreadable;
+mod workspace_versions;
 mod workspace_watch;
 mod workspace_writers;

@@ -13,6 +13,7 @@ use crate::worker_pool::{self, WorkerPool};
 use stasis_model::digest::{ChunkDigest, TreeDigest};
 use stasis_model::format::chunk::other_payload;
 use stasis_model::format::manifest::FileList;
+use stasis_model::invalid::Invalid;
 use stasis_model::protocol::gc::{ChunkName, Names};
 use stasis_model::tree::list::{Extent, ListRoot, ListRow, StoredChunk};
 use std::collections::HashMap;
@@ -133,10 +134,16 @@ fn rename(row: &mut ListRow, moved: &HashMap<ChunkName, ChunkName>) -> Result<()
     let Some(content) = &mut row.content else {
         return Ok(());
     };
+    if content.is_version() {
+        return Err(ChunkError::Unfit {
+            path: row.entry.path.clone(),
+            source: Invalid::new("its bytes lie in no chunk, but in a session"),
+        });
+    }
     let extents = content.extents.iter_mut();
     let stored = extents.filter_map(|extent| match extent {
         Extent::Stored(slice) => Some(slice),
-        Extent::Hole(_) => None,
+        Extent::Hole(_) | Extent::Version(_) => None,
     });
     for slice in stored.chain(&mut content.pieces) {
         let name = &mut slice.chunk.name;

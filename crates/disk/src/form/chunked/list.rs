@@ -5,7 +5,7 @@
 
 use super::encoder::{ChunkEncoder, EncodeOutcome};
 use super::{ChunkError, ChunkSource, cut_out, fetch};
-use stasis_model::digest::ChunkDigest;
+use stasis_model::digest::{ChunkDigest, FileDigest};
 use stasis_model::format::manifest::{FileList, INLINE_LIMIT, ListRef};
 use stasis_model::invalid::Invalid;
 use stasis_model::protocol::gc::{ChunkName, Names};
@@ -13,7 +13,7 @@ use stasis_model::tree::EntryPath;
 use stasis_model::tree::chunking::BUNDLE_MIN;
 use stasis_model::tree::diff::DigestedEntry;
 use stasis_model::tree::list::{
-    ListRoot, ListRow, SectionPlace, SectionWriter, Slice, StoredChunk, read_section,
+    Extent, ListRoot, ListRow, SectionPlace, SectionWriter, Slice, StoredChunk, read_section,
 };
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
@@ -119,6 +119,7 @@ pub(super) struct ListWriter<'s, 'k> {
     sections: Vec<Section>,
     bundler: Bundler,
     names: HashSet<ChunkName>,
+    versions: Vec<(FileDigest, u64)>,
 }
 
 /// A list that was written.
@@ -127,6 +128,8 @@ pub(super) struct WrittenList {
     pub(super) list: FileList,
     /// Every chunk that the list leads to.
     pub(super) names: Names,
+    /// Every version of a file that is held whole, with its size.
+    pub(super) versions: BTreeMap<FileDigest, u64>,
     pub(super) stored_bytes: u64,
     pub(super) chunks_new: u64,
 }
@@ -148,6 +151,7 @@ impl<'s, 'k> ListWriter<'s, 'k> {
             sections: Vec::new(),
             bundler: Bundler::default(),
             names: HashSet::new(),
+            versions: Vec::new(),
         }
     }
 
@@ -156,6 +160,9 @@ impl<'s, 'k> ListWriter<'s, 'k> {
             self.names
                 .extend(content.slices().map(|slice| slice.chunk.name));
             self.extents += content.extents.len();
+            if let [Extent::Version(size)] = *content.extents {
+                self.versions.push((content.digest, size));
+            }
         }
         match &mut self.inline {
             Some(rows) if rows.len() < INLINE_LIMIT && self.extents <= INLINE_EXTENTS => {
@@ -203,6 +210,7 @@ impl<'s, 'k> ListWriter<'s, 'k> {
         Ok(WrittenList {
             list,
             names: self.names.into_iter().collect(),
+            versions: self.versions.into_iter().collect(),
             stored_bytes: self.bundler.stored_bytes,
             chunks_new: self.bundler.chunks_new,
         })

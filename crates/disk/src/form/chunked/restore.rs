@@ -2,12 +2,13 @@
 //!
 //! 1. read the list: directories and links are announced, files are noted in little memory
 //! 2. take what is right already from the old tree
-//! 3. fetch every chunk that is still needed once, in parallel, and write what lies in it
+//! 3. clone what is held whole; fetch every chunk that is still needed once, in parallel, and write what lies in it
 //!
 //! *Always true:* only bytes whose chunk has the digest it is named for are written; the tree's own digest is checked by
 //! the caller before anything is put in place.
 
 mod fill;
+mod linked;
 mod reading;
 mod rows;
 
@@ -21,7 +22,7 @@ use crate::fs::root_dir::RootDir;
 use crate::tree::write::TreeWriter;
 use fill::Filling;
 use rows::RestoreRows;
-use stasis_model::digest::TreeDigest;
+use stasis_model::digest::{FileDigest, TreeDigest};
 use stasis_model::format::manifest::FileList;
 use stasis_model::tree::list::{FileContent, ListRow};
 use stasis_model::tree::{EntryKind, EntryPath};
@@ -30,6 +31,9 @@ use std::num::NonZeroUsize;
 
 /// Hears of entries of the old tree that are right as they are, and of what was seen of each before it was read.
 pub type Leave<'s> = dyn Fn(&EntryPath, &Seen) + Sync + 's;
+
+/// Says whether the old tree is known to hold a content at a path; asked by several workers at once.
+pub type SameAs<'s> = dyn Fn(&EntryPath, &FileDigest) -> bool + Sync + 's;
 
 /// What a restore works with.
 pub struct RestoreParts<'s> {
@@ -45,6 +49,8 @@ pub struct RestoreParts<'s> {
     pub old: Option<&'s RootDir>,
     /// Hears of files that are right where they are, and are not written again; without, everything is written.
     pub leave: Option<&'s Leave<'s>>,
+    /// Whether a file of the old tree is known to hold a content, so that it is not read; without, it is.
+    pub same: Option<&'s SameAs<'s>>,
     /// How many chunks are fetched at once.
     pub workers: NonZeroUsize,
 }
@@ -135,7 +141,7 @@ fn announce(
 ) -> Result<(), ChunkError> {
     let ListRow { mut entry, content } = row;
     let no_content = || FileContent {
-        digest: stasis_model::digest::FileDigest::of(b""),
+        digest: FileDigest::of(b""),
         extents: Vec::new(),
         pieces: Vec::new(),
     };
@@ -148,6 +154,11 @@ fn announce(
             rows.push(file.entry, &file.content.unwrap_or_else(no_content));
         }
         EntryKind::File { .. } => rows.push(entry, &content.unwrap_or_else(no_content)),
+        // Whether another name is right where it is, is known when its file is looked at.
+        EntryKind::HardLink { to } if parts.leave.is_some() => {
+            let to = to.clone();
+            rows.links.entry(to).or_default().push(entry);
+        }
         _ => parts.writer.entry(&entry)?,
     }
     Ok(())

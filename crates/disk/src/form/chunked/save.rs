@@ -1,7 +1,8 @@
 //! Reads a tree and stores what is new of it.
 //!
 //! 1. look at everything   2. join it with what is known of the last snapshot: a file that looks the same keeps its content
-//! 3. read the others, in parallel: small ones into bundles, large ones cut by content or compared piece by piece
+//! 3. read the others, in parallel: small ones into bundles, large ones cut by content or compared piece by piece; where files can be
+//!    cloned, each is held whole instead
 //! 4. write the list, using the sections that the last one has
 //!
 //! *Always true:* a content that is kept or found again is one that a snapshot in the index has; the digest of a file is
@@ -20,6 +21,7 @@ mod plan;
 mod rewrite;
 mod small;
 mod stream;
+mod version;
 mod workers;
 
 use super::databases::{DatabaseCapture, Inconsistent, SavedDatabase};
@@ -27,13 +29,13 @@ use super::encoder::ChunkEncoder;
 use super::list::{Bundler, ListReader, ListWriter, root_of};
 use super::list_cache::{self, ListCacheKey, ListCacheReader, ListCacheWriter};
 use super::scan::{Scan, ScannedDir, ScannedKind, Spot};
-use super::{ChunkError, ChunkSink, ChunkSource};
+use super::{ChunkError, ChunkSink, ChunkSource, VersionSink};
 use crate::fs::root_dir::RootDir;
 use crate::progress::Progress;
 use crate::tree::stat_cache::FileStat;
 use crate::tree::walk::{WalkReport, WalkSettings, WalkSkip};
 use plan::{FileState, PlannedDatabases, SavePlan};
-use stasis_model::digest::TreeDigest;
+use stasis_model::digest::{FileDigest, TreeDigest};
 use stasis_model::format::manifest::StoredAs;
 use stasis_model::format::manifest::{FileList, Totals};
 use stasis_model::id::SnapshotId;
@@ -45,7 +47,7 @@ use stasis_model::tree::canonical::TreeHasher;
 use stasis_model::tree::chunking::Chunker;
 use stasis_model::tree::list::{FileContent, ListRoot, ListRow};
 use stasis_model::tree::{Attribute, Entry, EntryKind, EntryPath, Metadata};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
@@ -103,6 +105,8 @@ pub struct SaveParts<'s> {
     pub witness: Option<&'s (dyn Fn(&ListRow) + Sync)>,
     /// Who copies live databases; without, they are files like others.
     pub databases: Option<&'s dyn DatabaseCapture>,
+    /// Where versions of files are held whole, as far as they can be cloned there; without, everything goes into chunks.
+    pub versions: Option<&'s dyn VersionSink>,
 }
 
 /// What a save read and stored.
@@ -164,6 +168,8 @@ pub struct Saved {
     pub databases: Vec<SavedDatabase>,
     /// Every chunk that the list leads to.
     pub names: Names,
+    /// Every version of a file that is held whole, with its size; none are named when nothing differs from the parent.
+    pub versions: BTreeMap<FileDigest, u64>,
     /// What was read and stored.
     pub report: SaveReport,
     /// Whether nothing differs from the parent, so that its list is this one's.
@@ -324,6 +330,7 @@ impl SaveRun<'_> {
             totals: parent.totals,
             databases: Vec::new(),
             names,
+            versions: BTreeMap::new(),
             report: SaveReport {
                 walk,
                 ..SaveReport::default()
@@ -376,6 +383,7 @@ impl SaveRun<'_> {
             totals,
             databases,
             names: written.names,
+            versions: written.versions,
             report,
             is_same: false,
             cache_update: match (cache, &settings.cache) {

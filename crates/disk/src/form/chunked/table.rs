@@ -14,6 +14,8 @@ pub(super) enum StoredContent {
         chunk: u32,
         offset: u32,
     },
+    /// All of it, held as one version.
+    Version(FileDigest),
     /// Anything else.
     Many(Box<FileContent>),
 }
@@ -68,7 +70,7 @@ impl ChunkTable {
         };
         match content {
             StoredContent::One { chunk, .. } if size > 0 => add(*chunk, size),
-            StoredContent::One { .. } => {}
+            StoredContent::One { .. } | StoredContent::Version(_) => {}
             StoredContent::Many(content) => {
                 for extent in &content.extents {
                     if let Extent::Stored(slice) = extent {
@@ -110,6 +112,7 @@ impl ChunkTable {
                 chunk: 0,
                 offset: 0,
             },
+            ([Extent::Version(_)], []) => StoredContent::Version(*digest),
             ([Extent::Stored(slice)], []) => StoredContent::One {
                 digest: *digest,
                 chunk: self.number(slice.chunk),
@@ -128,6 +131,7 @@ impl ChunkTable {
     pub(super) fn unpack(&self, content: &StoredContent, size: u64) -> FileContent {
         match content {
             StoredContent::Many(content) => (**content).clone(),
+            StoredContent::Version(digest) => FileContent::version(*digest, size),
             StoredContent::One { digest, .. } if size == 0 => FileContent {
                 digest: *digest,
                 extents: Vec::new(),
@@ -153,7 +157,7 @@ impl ChunkTable {
 impl StoredContent {
     pub(super) fn digest(&self) -> &FileDigest {
         match self {
-            Self::One { digest, .. } => digest,
+            Self::One { digest, .. } | Self::Version(digest) => digest,
             Self::Many(content) => &content.digest,
         }
     }

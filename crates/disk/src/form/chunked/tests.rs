@@ -155,6 +155,7 @@ impl World {
             damaged: &self.damaged,
             witness: None,
             databases: None,
+            versions: None,
         };
         let mut saved = save(&parts, &settings).unwrap();
         saved.keep_cache().unwrap();
@@ -185,6 +186,7 @@ impl World {
             only: &[],
             old: None,
             leave: None,
+            same: None,
             workers: NonZeroUsize::new(2).unwrap(),
         };
         let written = restore(&parts).unwrap();

@@ -1,4 +1,5 @@
-//! The chunks of a session: what its chunked checkpoints are made of, each stored once.
+//! The chunks of a session: what its chunked checkpoints are made of, each stored once. The versions of files that are held whole
+//! come with them ([`versions`](super::versions)).
 //!
 //! `chunks/<64 hex digits>`. To store some: write them into a temporary directory beside; `syncfs`; rename each into place; `fsync`
 //! the directory. To remove some: [`Chunks::sweep`] removes what no checkpoint names.
@@ -10,24 +11,30 @@
 
 use super::cost;
 use super::error::SlotError;
-use crate::form::chunked::{self, ChunkError, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk};
+use super::versions::{self, Versions};
+use crate::form::chunked::{
+    self, ChunkError, ChunkSink, ChunkSource, ClonedVersion, EncodedChunk, PlacedChunk, VersionSink,
+};
 use crate::fs::atomic_write;
 use crate::fs::fd::{open_dir_in, reopen_dir};
+use crate::fs::metadata;
 use crate::fs::staging::{self, Staging};
+use crate::tree::clone::Fallback;
+use crate::tree::content::{self, CarryError};
 use crate::worker_pool::lock;
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
-use stasis_model::digest::ChunkDigest;
+use stasis_model::digest::{ChunkDigest, FileDigest};
 use stasis_model::failure::AtPath;
 use stasis_model::protocol::gc::{ChunkName, GcEpoch, Names};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 /// Where they are in a session directory.
 pub(super) const DIRECTORY: &str = "chunks";
@@ -40,6 +47,7 @@ const BUFFER: usize = 32 << 10;
 pub(super) struct Chunks {
     path: PathBuf,
     fd: OwnedFd,
+    versions: Versions,
 }
 
 fn name_of(name: &ChunkName) -> CString {
@@ -52,7 +60,13 @@ impl Chunks {
         let path = session.join(DIRECTORY);
         atomic_write::make_directory(&path)?;
         let fd = open_dir_in(fs::CWD, &path).at("open the directory", &path)?;
-        Ok(Self { path, fd })
+        let versions = Versions::open(session)?;
+        Ok(Self { path, fd, versions })
+    }
+
+    /// The versions that are held whole.
+    pub(super) fn versions(&self) -> &Versions {
+        &self.versions
     }
 
     /// What each takes on the disk.
@@ -96,8 +110,11 @@ impl Chunks {
         Ok(())
     }
 
-    /// Begins to store some, no more than `allowance` bytes of the disk.
-    pub(super) fn incoming(&self, allowance: u64) -> Result<Incoming<'_>, SlotError> {
+    /// Begins to store some, no more bytes of the disk than `room` says, which is asked when there is something to store.
+    pub(super) fn incoming<'a>(
+        &'a self,
+        room: &'a (dyn Fn() -> u64 + Sync),
+    ) -> Result<Incoming<'a>, SlotError> {
         // Held while the new directory is made, so that nobody takes them for garbage.
         let left = staging::leftovers(&self.fd, INCOMING)
             .at("make a temporary directory in", &self.path)?;
@@ -113,11 +130,14 @@ impl Chunks {
         Ok(Incoming {
             chunks: self,
             staging,
-            allowance,
+            room,
+            allowance: OnceLock::new(),
             wanted: AtomicU64::new(0),
             adopted,
             placed: Mutex::default(),
             written: Mutex::default(),
+            clones: AtomicU64::new(0),
+            held: Mutex::default(),
         })
     }
 
@@ -168,31 +188,66 @@ impl ChunkSource for Chunks {
             .map_err(moving(*name))?
             .ok_or(ChunkError::Absent(*name))
     }
+
+    fn version(&self, digest: &FileDigest) -> Result<OwnedFd, ChunkError> {
+        self.versions.version(digest)
+    }
 }
 
-/// Chunks on their way in. Dropped before they are kept, they are removed.
-#[derive(Debug)]
+/// Chunks and versions on their way in. Dropped before they are kept, they are removed.
 pub(super) struct Incoming<'a> {
     chunks: &'a Chunks,
     staging: Staging,
-    allowance: u64,
+    /// Says what the chunks may take.
+    room: &'a (dyn Fn() -> u64 + Sync),
+    allowance: OnceLock<u64>,
     /// What all of them would take; what is over the allowance is counted, and not written.
     wanted: AtomicU64,
     /// What an interrupted checkpoint wrote, with what each costs; counts when it is needed.
     adopted: HashMap<ChunkDigest, u64>,
     placed: Mutex<HashSet<ChunkDigest>>,
     written: Mutex<Vec<ChunkName>>,
+    /// How many clones were made.
+    clones: AtomicU64,
+    /// The versions that were not there before, with what each takes. They are held however much that is: what a clone shares takes no
+    /// room, and what all of them take together is counted before they are kept.
+    held: Mutex<HashMap<FileDigest, u64>>,
+}
+
+/// What a version is called on its way in: no chunk is called so.
+fn incoming_name(digest: &FileDigest) -> CString {
+    CString::new(format!("{digest}.version")).expect("digits have no NUL")
+}
+
+fn clone_name(number: u64) -> CString {
+    CString::new(format!("clone-{number}")).expect("digits have no NUL")
 }
 
 impl Incoming<'_> {
-    /// What they may take.
+    /// What the chunks may take.
     pub(super) fn allowance(&self) -> u64 {
-        self.allowance
+        *self.allowance.get_or_init(|| (self.room)())
     }
 
-    /// What all of them take, written or not.
+    /// What all chunks take, written or not.
     pub(super) fn wanted(&self) -> u64 {
         self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// What a version takes of the disk, there already or new.
+    pub(super) fn version_cost(&self, digest: &FileDigest) -> Option<u64> {
+        let new = lock(&self.held).get(digest).copied();
+        new.or_else(|| self.chunks.versions.cost(digest))
+    }
+
+    /// Opens a version, there already or new.
+    pub(super) fn open_version(&self, digest: &FileDigest) -> Option<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let name = incoming_name(digest);
+        let opened = fs::openat(self.staging.root(), &*name, flags, Mode::empty());
+        opened
+            .ok()
+            .or_else(|| self.chunks.versions.version(digest).ok())
     }
 
     /// Whether a directory lies on the same filesystem.
@@ -217,13 +272,75 @@ impl Incoming<'_> {
             let kept = fs::renameat(self.staging.root(), &*name, &self.chunks.fd, &*name);
             kept.at("make chunks durable in", &self.chunks.path)?;
         }
-        Ok(fs::fsync(&self.chunks.fd).at("make chunks durable in", &self.chunks.path)?)
+        fs::fsync(&self.chunks.fd).at("make chunks durable in", &self.chunks.path)?;
+        self.keep_versions()
+    }
+
+    fn keep_versions(&self) -> Result<(), SlotError> {
+        let versions = &self.chunks.versions;
+        let mut is_any = false;
+        for digest in lock(&self.held).keys() {
+            let (from, to) = (incoming_name(digest), versions::name_of(digest));
+            let kept = fs::renameat(self.staging.root(), &*from, versions.fd(), &*to);
+            kept.at("make versions durable in", versions.path())?;
+            is_any = true;
+        }
+        if is_any {
+            fs::fsync(versions.fd()).at("make versions durable in", versions.path())?;
+        }
+        Ok(())
+    }
+}
+
+impl VersionSink for Incoming<'_> {
+    fn clone_file(&self, file: BorrowedFd<'_>, size: u64) -> io::Result<Option<ClonedVersion>> {
+        let number = self.clones.fetch_add(1, Ordering::Relaxed);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let name = clone_name(number);
+        let mode = Mode::RUSR | Mode::WUSR;
+        let cloned = fs::openat(self.staging.root(), &*name, flags, mode)?;
+        let never = AtomicBool::new(false);
+        match content::carry(file, cloned.as_fd(), size, Fallback::Refuse, &never) {
+            Ok(_) => {
+                let size = metadata::of(&cloned)?.size;
+                Ok(Some(ClonedVersion {
+                    file: cloned,
+                    size,
+                    number,
+                }))
+            }
+            Err(CarryError::CannotShare(_)) => {
+                fs::unlinkat(self.staging.root(), &*name, AtFlags::empty())?;
+                Ok(None)
+            }
+            Err(CarryError::Failed(error)) => Err(error.into()),
+            Err(CarryError::Late | CarryError::Cancelled) => Err(io::ErrorKind::Interrupted.into()),
+        }
+    }
+
+    fn hold(&self, cloned: ClonedVersion, digest: &FileDigest) -> io::Result<()> {
+        let (root, name) = (self.staging.root(), clone_name(cloned.number));
+        let bytes = metadata::of(&cloned.file)?.blocks * 512;
+        let is_there = self.chunks.versions.cost(digest).is_some();
+        let mut held = lock(&self.held);
+        let is_new = !is_there && cloned.size > 0 && !held.contains_key(digest);
+        if !is_new {
+            drop(held);
+            return Ok(fs::unlinkat(root, &*name, AtFlags::empty())?);
+        }
+        held.insert(*digest, bytes);
+        drop(held);
+        Ok(fs::renameat(root, &*name, root, &*incoming_name(digest))?)
     }
 }
 
 impl ChunkSource for Incoming<'_> {
     fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError> {
         self.chunks.fetch(name)
+    }
+
+    fn version(&self, digest: &FileDigest) -> Result<OwnedFd, ChunkError> {
+        self.chunks.version(digest)
     }
 }
 
@@ -246,7 +363,7 @@ impl ChunkSink for Incoming<'_> {
         let adopted = self.adopted.get(&digest).filter(|_| !is_stored);
         if let Some(cost) = adopted {
             let all = self.wanted.fetch_add(*cost, Ordering::Relaxed) + cost;
-            if all <= self.allowance {
+            if all <= self.allowance() {
                 lock(&self.written).push(name);
             }
         }
@@ -275,7 +392,7 @@ impl ChunkSink for Incoming<'_> {
 
     fn put(&self, chunk: EncodedChunk) -> Result<(), ChunkError> {
         let cost = cost::file(chunk.bytes.len() as u64);
-        if self.wanted.fetch_add(cost, Ordering::Relaxed) + cost > self.allowance {
+        if self.wanted.fetch_add(cost, Ordering::Relaxed) + cost > self.allowance() {
             return Ok(());
         }
         let flags =

@@ -20,11 +20,6 @@ pub(super) fn whole(entries: u64, bytes: u64) -> u64 {
     bytes.saturating_add(names)
 }
 
-/// What so many names hold whose bytes are elsewhere.
-pub(super) fn names(entries: u64) -> u64 {
-    entries.saturating_add(1).saturating_mul(ENTRY)
-}
-
 /// What a clone beneath `path` holds at most.
 pub(super) fn at_most(report: &CloneReport, path: &Path) -> Option<u64> {
     if report.survey == SourceSurvey::Skip {

@@ -1,14 +1,15 @@
 //! How checkpoints come to be.
 
-mod chunked;
+mod listed;
 
 use super::error::SlotError;
-use super::packed::{NAMES, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
+use super::packed::DOCUMENTS;
 use super::staged::{CheckpointSource, StagedSlot};
-use super::{Eviction, MANIFEST, METADATA, Pool, PoolSettings, SYSTEM, WORKSPACE, measure};
+use super::{Eviction, METADATA, Pool, PoolSettings, SYSTEM, WORKSPACE, measure};
 use crate::fs::atomic_write::atomic_write;
-use crate::tree::clone::{CloneReport, Fallback};
+use crate::tree::clone::{self, CloneReport, Fallback, SourceSurvey};
 use crate::tree::walk::WalkSettings;
+use stasis_model::digest::WorkspaceDigest;
 use stasis_model::failure::AtPath;
 use stasis_model::workspace::{
     CheckpointOrigin, Occupant, Slot, SlotForm, SlotMetadata, eviction_order,
@@ -35,12 +36,17 @@ pub struct Created {
     pub replaced: Option<SlotMetadata>,
 }
 
+/// Whether what a tree contains is in a checkpoint that will do.
+type IsKnown<'a> = &'a dyn Fn(&WorkspaceDigest) -> bool;
+
 /// What is to be made.
 struct WantedSlot<'a> {
     source: &'a CheckpointSource<'a>,
     metadata: SlotMetadata,
     /// What is in its slot now, and goes.
     replaced: Option<SlotMetadata>,
+    /// Whether nothing is made because what the tree contains is in a checkpoint already.
+    is_known: Option<IsKnown<'a>>,
 }
 
 impl Pool {
@@ -60,6 +66,34 @@ impl Pool {
         metadata: SlotMetadata,
         instead_of: Option<&SlotMetadata>,
     ) -> Result<Created, SlotError> {
+        let made = self.create_wanted(source, metadata, instead_of, None)?;
+        Ok(made.expect("nothing is known already"))
+    }
+
+    /// Makes a checkpoint, unless all of the tree could be read and is what a checkpoint contains that `is_known` says. Only where
+    /// checkpoints are [lists](Self::makes_lists).
+    pub fn create_if_new(
+        &self,
+        source: &CheckpointSource<'_>,
+        metadata: SlotMetadata,
+        is_known: IsKnown<'_>,
+    ) -> Result<Option<Created>, SlotError> {
+        self.create_wanted(source, metadata, None, Some(is_known))
+    }
+
+    /// Whether a checkpoint of a workspace is a list here.
+    pub fn makes_lists(&self, workspace: &Path) -> Result<bool, SlotError> {
+        let form = self.usual_form(&CheckpointSource::of(workspace))?;
+        Ok(form.is_list())
+    }
+
+    fn create_wanted<'a>(
+        &self,
+        source: &'a CheckpointSource<'a>,
+        metadata: SlotMetadata,
+        instead_of: Option<&SlotMetadata>,
+        is_known: Option<IsKnown<'a>>,
+    ) -> Result<Option<Created>, SlotError> {
         let _lock = self.lock()?;
         let occupants = self.place(metadata.origin).list()?;
         let replaced = may_take(&occupants, &metadata, instead_of)?;
@@ -67,16 +101,32 @@ impl Pool {
             source,
             metadata,
             replaced,
+            is_known,
         };
-        let may_share = self.settings.fallback == Fallback::Copy
-            || measure::is_shared(source.workspace, self.path())?;
-        if !may_share {
-            return self.create_chunked(wanted);
-        }
-        match self.create_clone(&wanted) {
-            Err(SlotError::Unsupported { .. }) => self.create_chunked(wanted),
+        let form = self.usual_form(source)?;
+        let created = match form {
+            SlotForm::Clone => self.create_clone(&wanted).map(Some),
+            form => self.create_listed(&wanted, form),
+        };
+        match created {
+            Err(SlotError::Unsupported { .. }) if form != SlotForm::Chunked => {
+                self.create_listed(&wanted, SlotForm::Chunked)
+            }
             created => created,
         }
+    }
+
+    /// How a checkpoint of a workspace is kept here.
+    fn usual_form(&self, source: &CheckpointSource<'_>) -> Result<SlotForm, SlotError> {
+        let is_shared = measure::is_shared(source.workspace, self.path())?;
+        Ok(match (is_shared, self.settings.fallback) {
+            (true, _) if clone::is_whole_subvolume(source.workspace, &self.settings.walk) => {
+                SlotForm::Clone
+            }
+            (true, _) => SlotForm::Versions,
+            (false, Fallback::Copy) => SlotForm::Clone,
+            (false, Fallback::Refuse) => SlotForm::Chunked,
+        })
     }
 
     fn create_clone(&self, wanted: &WantedSlot<'_>) -> Result<Created, SlotError> {
@@ -84,6 +134,7 @@ impl Pool {
             source,
             metadata,
             replaced,
+            ..
         } = wanted;
         let mut evicted = Vec::new();
         let may_copy = self.settings.fallback == Fallback::Copy;
@@ -112,13 +163,10 @@ impl Pool {
     ) -> Result<Created, SlotError> {
         let target = staged.metadata().clone();
         evicted.extend(self.make_room(&target, measure::New::Staged(&staged))?);
-        staged.publish(replaced.is_some())?;
-        if replaced
-            .as_ref()
-            .is_some_and(|old| old.form == SlotForm::Chunked)
-            || !evicted.is_empty()
-        {
-            self.sweep(&HashSet::new())?;
+        staged.publish(replaced.is_some(), &|left| self.release(left))?;
+        if replaced.as_ref().is_some_and(|old| old.form.is_list()) || !evicted.is_empty() {
+            // It is made; chunks that stay are swept by the next one.
+            let _ = self.sweep(&HashSet::new());
         }
         let (metadata, workspace, system) = staged.into_report();
         Ok(Created {
@@ -153,7 +201,7 @@ impl Pool {
             accounts.held(&[gone, &[target]].concat(), budget.bytes())
         })?;
         for slot in &gone {
-            self.slots.remove(*slot)?;
+            self.slots.remove(*slot, &|left| self.release(left))?;
         }
         Ok(gone)
     }
@@ -171,7 +219,7 @@ impl Pool {
         };
         atomic_write(&staged.path().join(METADATA), &metadata.to_json())?;
         staged.set_report((metadata.clone(), CloneReport::default(), None));
-        staged.publish(false)?;
+        staged.publish(false, &|_| Ok(()))?;
         Ok(metadata)
     }
 
@@ -211,8 +259,15 @@ impl Pool {
         let occupants = self.list()?;
         let replaced = may_take(&occupants, &metadata, instead_of)?;
         let mut staged = StagedSlot::empty(self.place(metadata.origin), metadata.slot)?;
-        for name in [WORKSPACE_DOCUMENT, SYSTEM_DOCUMENT, NAMES, MANIFEST] {
-            copy_file(&home.join(name), &staged.path().join(name))?;
+        for name in DOCUMENTS {
+            // It does not change any more, so that one file will do for both.
+            if !staged.link(&home, name)? {
+                copy_file(&home.join(name), &staged.path().join(name))?;
+            }
+        }
+        if from.form == SlotForm::Versions && home.join(SYSTEM).is_dir() {
+            let cloning = whole.settings.cloning(SourceSurvey::Count);
+            let _ = staged.system(&home.join(SYSTEM), &cloning)?;
         }
         atomic_write(&staged.path().join(METADATA), &metadata.to_json())?;
         staged.set_report((metadata, CloneReport::default(), None));

@@ -3,7 +3,7 @@
 //! A checkpoint does not change any more, so its places are found once and kept in its slot: `extents`, checked by a digest; what
 //! is torn or missing is found again.
 
-use super::cost::{self, ENTRY};
+use super::cost::ENTRY;
 use crate::fs::atomic_write::atomic_write;
 use crate::fs::root_dir::RootDir;
 use crate::fs::sys;
@@ -11,7 +11,7 @@ use crate::tree::walk::{self, Visitor, WalkError, WalkSettings, WalkedDir, Walke
 use crate::worker_pool::{into_inner, lock};
 use rustix::io::Errno;
 use stasis_model::tree::EntryKind;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -40,17 +40,48 @@ impl Extents {
     }
 
     pub(super) fn add(&mut self, other: &Self) {
-        self.places.extend_from_slice(&other.places);
-        self.own += other.own;
+        self.join(other);
         self.tidy();
     }
 
-    /// Counts names of which the bytes are elsewhere.
-    pub(super) fn add_names(&mut self, names: u64) {
-        self.own += cost::names(names);
+    /// Where the bytes of one file lie that takes so many of the disk, its name included.
+    pub(super) fn of_file(file: BorrowedFd<'_>, bytes: u64) -> Self {
+        let mut found = Self::of_bytes(ENTRY);
+        let mapped = sys::stretches(file, |at, length| match at {
+            Some(at) => found.places.push((at, at.saturating_add(length))),
+            None => found.own += length,
+        });
+        if mapped.is_err() {
+            return Self::of_bytes(bytes + ENTRY);
+        }
+        found.tidy();
+        found
     }
 
-    fn tidy(&mut self) {
+    /// Bytes that nothing shares.
+    pub(super) fn of_bytes(own: u64) -> Self {
+        let places = Vec::new();
+        Self { places, own }
+    }
+
+    /// The bytes that nothing shares.
+    pub(super) fn own(&self) -> u64 {
+        self.own
+    }
+
+    /// Adds others; when all are added, they are to be put in order.
+    pub(super) fn join(&mut self, other: &Self) {
+        self.own += other.own;
+        self.join_places(other);
+    }
+
+    /// The same, without the bytes that have no place.
+    pub(super) fn join_places(&mut self, other: &Self) {
+        self.places.extend_from_slice(&other.places);
+    }
+
+    /// Puts the places in order.
+    pub(super) fn tidy(&mut self) {
         self.places.sort_unstable();
         let mut tidy: Vec<(u64, u64)> = Vec::with_capacity(self.places.len());
         for &(start, end) in &self.places {

@@ -2,23 +2,28 @@
 //!
 //! What counts is every byte of the disk that some checkpoint refers to, once, whether the live tree still shares it or not: the
 //! live tree may change at any time, and what it lets go of is theirs from then on. So nothing that happens to the live tree makes them
-//! hold more. Names cost something too: 512 bytes each, and the blocks of directories.
+//! hold more. Names cost something too: 512 bytes each, and the blocks of directories. A list costs what its documents take; those
+//! that an unchanged checkpoint shares with the one before are counted once.
 //!
 //! As long as even the sum of what each could hold at most is within the budget, nobody looks at the disk. Otherwise the kernel is
 //! asked where each file lies (`FIEMAP`), once for each checkpoint. What it does not tell: how much smaller btrfs keeps a compressed
 //! stretch (counted in full), and what it cannot free of a stretch of which only a part is used (not counted).
 //!
-//! Chunks are counted as the files they are, each once.
+//! Chunks are counted as the files they are, each once. Versions of files are counted by the bytes that each takes, and only where that
+//! is too much by the places where they lie, because versions of one file share most of them.
 
 use super::chunks::{Chunks, names_from_bytes};
-use super::cost::{BLOCK, everything, whole};
+use super::cost::{self, BLOCK, everything, whole};
 use super::error::SlotError;
 use super::extents::{self, Extents};
-use super::packed::{self, NAMES, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
+use super::packed::{NAMES, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
 use super::place::SlotDir;
 use super::staged::StagedSlot;
-use super::{SYSTEM, WORKSPACE};
+use super::versions::{self, NamesReader, VERSIONS, VersionCosts, VersionNames};
+use super::{MANIFEST, METADATA, SYSTEM, WORKSPACE};
+use crate::form::chunked::ChunkSource;
 use crate::fs::facilities::{self, Support};
+use crate::fs::fd::open_dir;
 use crate::fs::free_space;
 use crate::fs::metadata;
 use crate::fs::root_dir::{Mounts, RootDir};
@@ -28,12 +33,14 @@ use crate::tree::survey;
 use crate::tree::walk::WalkSettings;
 use rustix::fs;
 use rustix::io::Errno;
-use stasis_model::digest::ChunkDigest;
+use stasis_model::digest::{ChunkDigest, FileDigest};
 use stasis_model::failure::AtPath;
 use stasis_model::filesystem::Filesystem;
-use stasis_model::workspace::{Occupant, Slot};
+use stasis_model::workspace::{Occupant, Slot, SlotForm};
 use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// What all checkpoints hold.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -60,7 +67,7 @@ pub struct SlotUsage {
 /// Whether a new checkpoint must be counted to see that all stay within the budget.
 pub(super) fn survey(accounts: &Accounts<'_>, path: &Path, budget: u64) -> SourceSurvey {
     let others = accounts.at_most(&[]);
-    let others = others.map(|others| others.saturating_add(accounts.in_chunks(&[])));
+    let others = others.map(|others| others.saturating_add(accounts.in_parts(&[])));
     // Twice: there may be a system too.
     let new = everything(path).map(|new| new.saturating_mul(2));
     match others.zip(new) {
@@ -107,18 +114,31 @@ pub(super) fn is_shared(workspace: &Path, pool: &Path) -> Result<bool, SlotError
     Ok(is_same && here.reflinks == Support::Yes)
 }
 
+/// What a checkpoint needs of what all of a session share.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SlotNeeds {
+    /// Its chunks.
+    pub(super) chunks: HashSet<ChunkDigest>,
+    /// The versions of files that are held whole.
+    pub(super) versions: VersionCosts,
+}
+
 /// The checkpoint that is to come.
 pub(super) enum New<'a> {
     /// It will hold so many bytes, shared with nobody.
     Expected(u64),
     /// It is there already, under another name.
     Staged(&'a StagedSlot<'a>),
-    /// It needs these chunks, and so many bytes besides that are not there yet.
+    /// It needs these chunks and versions, and so many bytes besides that are not there yet.
     Packed {
-        /// The chunks, there or not.
-        needs: &'a HashSet<ChunkDigest>,
-        /// What those take that are not there, and its names.
+        /// What it needs, there or not.
+        needs: &'a SlotNeeds,
+        /// What those chunks take that are not there, and its own documents.
         bytes: u64,
+        /// Its slot in the making, for a system that lies there.
+        staged: &'a StagedSlot<'a>,
+        /// Opens a version that may not have its name yet.
+        open: &'a dyn Fn(&FileDigest) -> Option<OwnedFd>,
     },
 }
 
@@ -130,35 +150,56 @@ struct Account {
     at_most: Option<u64>,
     /// The chunks it needs.
     chunks: Vec<ChunkDigest>,
+    /// The versions it needs.
+    versions: Rc<VersionNames>,
+    /// What says what is in it, each by its inode with what it takes: those of an unchanged checkpoint are those of the one before.
+    documents: Vec<(u64, u64)>,
+}
+
+/// Where all trees and versions lie.
+struct Measured {
+    all: Vec<Extents>,
+    new: Extents,
+    versions: HashMap<FileDigest, Extents>,
 }
 
 /// What is known of all checkpoints and the one to come; found out only as far as it matters.
 pub(super) struct Accounts<'a> {
     all: Vec<Account>,
     new: New<'a>,
+    store: &'a Chunks,
     costs: HashMap<ChunkDigest, u64>,
-    measured: Option<(Vec<Extents>, Extents)>,
+    measured: Option<Measured>,
 }
 
 impl<'a> Accounts<'a> {
     /// Of the checkpoints in the pools, and those that take something back.
     pub(super) fn new(
-        chunks: &Chunks,
+        chunks: &'a Chunks,
         pools: [(&SlotDir, &[Occupant]); 2],
         new: New<'a>,
     ) -> Result<Self, SlotError> {
         let [(slots, occupants), (undo, undos)] = pools;
         let in_pools = occupants.iter().map(|one| (Some(one.slot()), slots, one));
         let undos = undos.iter().map(|one| (None, undo, one));
-        let accounts = in_pools.chain(undos).map(|(slot, place, one)| Account {
-            slot,
-            path: place.slot(one.slot()),
-            at_most: one.known().and_then(|known| known.bytes_at_most),
-            chunks: named(&place.slot(one.slot())).unwrap_or_default(),
+        let mut names = NamesReader::default();
+        let accounts = in_pools.chain(undos).map(|(slot, place, one)| {
+            let (path, form) = (place.slot(one.slot()), one.known().map(|known| known.form));
+            let opened = open_dir(&path).ok();
+            let versions = opened.and_then(|opened| names.named(opened.as_fd(), form));
+            Account {
+                slot,
+                at_most: one.known().and_then(|known| known.bytes_at_most),
+                chunks: named(&path).unwrap_or_default(),
+                versions: versions.unwrap_or_default(),
+                documents: documents(&path, form),
+                path,
+            }
         });
         Ok(Self {
             all: accounts.collect(),
             new,
+            store: chunks,
             costs: chunks.costs()?,
             measured: None,
         })
@@ -166,41 +207,77 @@ impl<'a> Accounts<'a> {
 
     /// What they hold when some have gone: exactly, or at most if that is within the budget.
     pub(super) fn held(&mut self, gone: &[Slot], budget: u64) -> Result<u64, SlotError> {
-        let in_chunks = self.in_chunks(gone);
+        let in_parts = self.in_parts(gone);
         if self.measured.is_none() {
-            let most = self
-                .at_most(gone)
-                .map(|most| most.saturating_add(in_chunks));
+            let most = self.at_most(gone);
+            let most = most.map(|most| most.saturating_add(in_parts));
+            let most = most.map(|most| most.saturating_add(self.in_versions(gone)));
             if let Some(most) = most.filter(|most| *most <= budget) {
                 return Ok(most);
             }
             self.measured = Some(self.measure()?);
         }
-        let (all, new) = self.measured.as_ref().expect("they were just measured");
-        let stay = self.all.iter().zip(all).filter(|(one, _)| !one.is_in(gone));
-        let all: Vec<&Extents> = stay.map(|(_, one)| one).chain([new]).collect();
+        let measured = self.measured.as_ref().expect("they were just measured");
+        let stay = self.all.iter().zip(&measured.all);
+        let stay = stay.filter(|(one, _)| !one.is_in(gone));
+        let mut versions = Extents::default();
+        for (digest, _) in self.needed_versions(gone).rows() {
+            if let Some(found) = measured.versions.get(digest) {
+                versions.join(found);
+            }
+        }
+        versions.tidy();
+        let all = stay.map(|(_, one)| one).chain([&measured.new, &versions]);
+        let all: Vec<&Extents> = all.collect();
         let expected = match self.new {
             New::Expected(bytes) | New::Packed { bytes, .. } => bytes,
             New::Staged(_) => 0,
         };
-        let held = extents::held(&all).0.saturating_add(in_chunks);
+        let held = extents::held(&all).0.saturating_add(in_parts);
         Ok(held.saturating_add(expected))
     }
 
-    /// What the chunks take that are needed when some have gone.
-    fn in_chunks(&self, gone: &[Slot]) -> u64 {
-        let stay = self.all.iter().filter(|one| !one.is_in(gone));
-        let mut needed: HashSet<&ChunkDigest> = stay.flat_map(|one| &one.chunks).collect();
+    /// What the chunks and documents take that are needed when some have gone.
+    pub(super) fn in_parts(&self, gone: &[Slot]) -> u64 {
+        let stay = || self.all.iter().filter(|one| !one.is_in(gone));
+        let mut needed: HashSet<&ChunkDigest> = stay().flat_map(|one| &one.chunks).collect();
         if let New::Packed { needs, .. } = &self.new {
-            needed.extend(needs.iter());
+            needed.extend(needs.chunks.iter());
         }
         let costs = needed.iter().filter_map(|digest| self.costs.get(*digest));
-        costs.sum()
+        let documents: HashMap<u64, u64> = stay().flat_map(|one| &one.documents).copied().collect();
+        costs.sum::<u64>() + documents.values().sum::<u64>()
+    }
+
+    /// The versions that are needed when some have gone, each once.
+    fn needed_versions(&self, gone: &[Slot]) -> VersionNames {
+        let stay = self.all.iter().filter(|one| !one.is_in(gone));
+        let mut lists: Vec<&Rc<VersionNames>> = stay.map(|one| &one.versions).collect();
+        // Many are the same list.
+        lists.sort_by_key(|one| Rc::as_ptr(one));
+        lists.dedup_by_key(|one| Rc::as_ptr(one));
+        let mut all = VersionNames::default();
+        for list in lists {
+            all.add_all(list);
+        }
+        if let New::Packed { needs, .. } = &self.new {
+            all.add_all(&VersionNames::from(&needs.versions));
+        }
+        all
+    }
+
+    /// What the versions take at most that are needed when some have gone.
+    pub(super) fn in_versions(&self, gone: &[Slot]) -> u64 {
+        let needed = self.needed_versions(gone);
+        let costs = needed.rows().iter();
+        let costs = costs.map(|(_, bytes)| versions::cost_of(*bytes));
+        costs.fold(0, u64::saturating_add)
     }
 
     fn at_most(&self, gone: &[Slot]) -> Option<u64> {
         let mut most = match &self.new {
-            New::Expected(bytes) | New::Packed { bytes, .. } => *bytes,
+            New::Expected(bytes) => *bytes,
+            New::Packed { bytes, staged, .. } => bytes.saturating_add(staged.at_most()?),
             New::Staged(staged) => staged.at_most()?,
         };
         for one in self.all.iter().filter(|one| !one.is_in(gone)) {
@@ -209,24 +286,98 @@ impl<'a> Accounts<'a> {
         Some(most)
     }
 
-    fn measure(&self) -> Result<(Vec<Extents>, Extents), SlotError> {
-        let all = self
-            .all
-            .iter()
-            .map(|one| measure(&one.path))
-            .collect::<Result<_, _>>()?;
+    fn measure(&self) -> Result<Measured, SlotError> {
+        let all = self.all.iter().map(|one| measure(&one.path));
         let new = match &self.new {
-            New::Expected(_) | New::Packed { .. } => Extents::default(),
-            New::Staged(staged) => measure(&staged.path())?,
+            New::Expected(_) => Extents::default(),
+            New::Staged(staged) | New::Packed { staged, .. } => measure(&staged.path())?,
         };
-        Ok((all, new))
+        Ok(Measured {
+            all: all.collect::<Result<_, _>>()?,
+            new,
+            versions: self.measure_versions(),
+        })
     }
+
+    /// Where every version lies. One that is missing holds nothing: `check` names the checkpoints that lack it.
+    fn measure_versions(&self) -> HashMap<FileDigest, Extents> {
+        let open = |digest: &FileDigest| match &self.new {
+            New::Packed { open, .. } => open(digest),
+            _ => self.store.version(digest).ok(),
+        };
+        let needed = self.needed_versions(&[]);
+        let found = needed.rows().iter().map(|&(digest, bytes)| {
+            let is_new = matches!(&self.new, New::Packed { needs, .. } if needs.versions.contains_key(&digest));
+            let found = match open(&digest) {
+                Some(file) => Extents::of_file(file.as_fd(), bytes),
+                // What was too much is not even there.
+                None if is_new => Extents::of_bytes(versions::cost_of(bytes)),
+                None => Extents::default(),
+            };
+            (digest, found)
+        });
+        found.collect()
+    }
+
+    /// What all of them hold, as far as that can be said without a look at any tree.
+    pub(super) fn bound(&self) -> Result<HeldBound, SlotError> {
+        let (mut trees, mut most, mut is_exact) = (Vec::new(), 0_u64, true);
+        for one in &self.all {
+            match (Extents::read(&one.path), one.at_most) {
+                (Some(kept), _) => trees.push(kept),
+                (None, Some(0)) => {}
+                (None, Some(at_most)) => {
+                    most = most.saturating_add(at_most);
+                    is_exact = false;
+                }
+                (None, None) => trees.push(measure(&one.path)?),
+            }
+        }
+        let in_versions = self.in_versions(&[]);
+        let trees: Vec<&Extents> = trees.iter().collect();
+        let held = extents::held(&trees).0.saturating_add(most);
+        let held = held.saturating_add(self.in_parts(&[]));
+        Ok(HeldBound {
+            bytes: held.saturating_add(in_versions),
+            is_exact: is_exact && in_versions == 0,
+        })
+    }
+}
+
+/// What all checkpoints hold at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeldBound {
+    /// So many bytes.
+    pub bytes: u64,
+    /// Whether they hold exactly that: otherwise some of it may be counted twice.
+    pub is_exact: bool,
 }
 
 impl Account {
     fn is_in(&self, gone: &[Slot]) -> bool {
         self.slot.is_some_and(|slot| gone.contains(&slot))
     }
+}
+
+/// What the documents of a checkpoint take whose bytes lie elsewhere, by their inodes.
+fn documents(slot: &Path, form: Option<SlotForm>) -> Vec<(u64, u64)> {
+    if !form.is_some_and(SlotForm::is_list) {
+        return Vec::new();
+    }
+    let names = [
+        WORKSPACE_DOCUMENT,
+        SYSTEM_DOCUMENT,
+        NAMES,
+        VERSIONS,
+        MANIFEST,
+        METADATA,
+    ];
+    let found = names.iter().filter_map(|name| {
+        let seen = fs::lstat(slot.join(name)).ok()?;
+        let size = u64::try_from(seen.st_size).unwrap_or_default();
+        Some((seen.st_ino, cost::file(size)))
+    });
+    found.collect()
 }
 
 /// The chunks that the checkpoint in a directory needs; none if it is in no chunks, `None` if nobody can tell.
@@ -262,12 +413,10 @@ fn measure(slot: &Path) -> Result<Extents, SlotError> {
             }
         }
     }
-    for document in [WORKSPACE_DOCUMENT, SYSTEM_DOCUMENT] {
-        if let Some(document) = packed::read(slot, document)? {
-            found.add_names(document.totals.entries());
-        }
+    // Of a list there is nothing to be found again.
+    if found != Extents::default() {
+        found.keep(slot);
     }
-    found.keep(slot);
     Ok(found)
 }
 
@@ -284,28 +433,47 @@ pub(super) fn usage(
     beside: Option<&Extents>,
 ) -> Result<Usage, SlotError> {
     let accounts = Accounts::new(chunks, pools, New::Expected(0))?;
-    let (all, _) = accounts.measure()?;
+    let Measured {
+        mut all, versions, ..
+    } = accounts.measure()?;
+    // What belongs to a version and has no place of its own: its name, and what the kernel does not tell.
+    let own = |digest: &FileDigest| versions.get(digest).map_or(0, Extents::own);
+    let mut needs: HashMap<&ChunkDigest, u32> = HashMap::new();
+    let mut users: HashMap<&FileDigest, u32> = HashMap::new();
+    for (one, extents) in accounts.all.iter().zip(&mut all) {
+        for digest in &one.chunks {
+            *needs.entry(digest).or_default() += 1;
+        }
+        for (digest, _) in one.versions.rows() {
+            *users.entry(digest).or_default() += 1;
+            if let Some(found) = versions.get(digest) {
+                extents.join_places(found);
+            }
+        }
+        extents.tidy();
+    }
     let refs: Vec<&Extents> = all.iter().chain(beside).collect();
     let (held, alone) = extents::held(&refs);
     let undos = accounts.all.iter().zip(&alone);
     let undos = undos.filter(|(one, _)| one.slot.is_none());
     let undos = undos.map(|(_, alone)| *alone).sum();
-    let mut needs: HashMap<&ChunkDigest, u32> = HashMap::new();
-    for digest in accounts.all.iter().flat_map(|one| &one.chunks) {
-        *needs.entry(digest).or_default() += 1;
-    }
     let cost = |digest: &ChunkDigest| accounts.costs.get(digest).copied().unwrap_or_default();
     let slots = accounts.all.iter().zip(all.iter().zip(alone));
     let slots = slots.filter_map(|(one, (extents, exclusive))| {
         let only = one.chunks.iter().filter(|digest| needs[digest] == 1);
+        let names = || one.versions.rows().iter().map(|(digest, _)| digest);
+        let only_named = names().filter(|digest| users[digest] == 1);
         Some(SlotUsage {
             slot: one.slot?,
-            total: extents.total() + one.chunks.iter().map(cost).sum::<u64>(),
-            exclusive: exclusive + only.map(cost).sum::<u64>(),
+            total: extents.total()
+                + one.chunks.iter().map(cost).sum::<u64>()
+                + names().map(own).sum::<u64>(),
+            exclusive: exclusive + only.map(cost).sum::<u64>() + only_named.map(own).sum::<u64>(),
         })
     });
+    let in_names: u64 = users.keys().map(|digest| own(digest)).sum();
     Ok(Usage {
-        held: held + accounts.in_chunks(&[]),
+        held: held + accounts.in_parts(&[]) + in_names,
         slots: slots.collect(),
         undos,
     })

@@ -1,18 +1,20 @@
-//! A checkpoint in chunks: `workspace.json` and `system.json` say what each tree is, `chunks` which chunks both need.
+//! A checkpoint that is a list: `workspace.json` and `system.json` say what each tree is, `chunks` and `versions` what both need.
 //!
 //! The document is that of a snapshot in a repository, and so are the lists and chunks it leads to.
 
 mod sets;
 
+use super::MANIFEST;
 use super::chunks::Incoming;
 use super::error::SlotError;
 use super::manifest::{Manifest, ManifestEntry, ManifestKind};
 use super::restore::stage_above;
-use crate::form::chunked::ChunkSource;
+use super::versions::VERSIONS;
 use crate::form::chunked::list::ListReader;
 use crate::form::chunked::list_cache::ListCacheKey;
-use crate::form::chunked::restore::{RestoreParts, fetch_stored, restore};
+use crate::form::chunked::restore::{RestoreParts, SameAs, fetch_stored, restore};
 use crate::form::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
+use crate::form::chunked::{ChunkSource, VersionSink};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::progress::Progress;
@@ -36,6 +38,7 @@ use stasis_model::tree::list::{Extent, FileContent, ListRow};
 use stasis_model::tree::{EntryKind, EntryPath};
 use stasis_model::workspace::SlotMetadata;
 use std::collections::HashSet;
+use std::io::Read;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -46,6 +49,14 @@ pub(super) const WORKSPACE_DOCUMENT: &str = "workspace.json";
 pub(super) const SYSTEM_DOCUMENT: &str = "system.json";
 /// Which chunks both need.
 pub(super) const NAMES: &str = "chunks";
+/// Everything in the slot of a list that does not change any more, some of which it may not have.
+pub(super) const DOCUMENTS: [&str; 5] = [
+    WORKSPACE_DOCUMENT,
+    SYSTEM_DOCUMENT,
+    NAMES,
+    VERSIONS,
+    MANIFEST,
+];
 /// How hard chunks are compressed.
 const LEVEL: i32 = 3;
 /// How many chunks are read at once.
@@ -72,8 +83,8 @@ pub(super) struct Packing<'a> {
     pub(super) metadata: &'a SlotMetadata,
     pub(super) walk: &'a WalkSettings,
     pub(super) progress: &'a Arc<Progress>,
-    /// The newest checkpoint of the same tree, in chunks.
-    pub(super) parent: Option<&'a SnapshotManifest>,
+    /// The newest list of the same tree, and the id of its checkpoint.
+    pub(super) parent: Option<(&'a SnapshotManifest, SnapshotId)>,
     /// The documents of all checkpoints that are there.
     pub(super) known: &'a HashSet<SnapshotId>,
     /// Where the list of the tree is cached; without, everything is read.
@@ -82,6 +93,8 @@ pub(super) struct Packing<'a> {
     pub(super) spool: &'a Path,
     /// Whether it is wanted what is in it.
     pub(super) is_listed: bool,
+    /// Whether files are held whole, as far as they can be cloned.
+    pub(super) holds_versions: bool,
 }
 
 /// Opens what is to be saved: a directory, or the one that an image is in, less everything else in it.
@@ -119,7 +132,9 @@ pub(super) fn pack(
     packing: &Packing<'_>,
 ) -> Result<Packed, SlotError> {
     let (root, walk) = open(path, packing.walk)?;
-    let parent = packing.parent.map(parent).transpose()?;
+    let newest = packing.parent.clone();
+    let parent = newest.map(|(document, id)| parent(document, id));
+    let parent = parent.transpose()?;
     let snapshot = id_of(packing.metadata);
     let at = Timestamp::from_millis(packing.metadata.epoch_millis);
     let settings = SaveSettings {
@@ -153,6 +168,9 @@ pub(super) fn pack(
         damaged: &HashSet::new(),
         witness: packing.is_listed.then_some(&witness),
         databases: Some(&sets),
+        versions: packing
+            .holds_versions
+            .then_some(incoming as &dyn VersionSink),
     };
     let saved = save(&parts, &settings).map_err(SlotError::Pack)?;
     let contents = into_inner(contents)?;
@@ -176,9 +194,10 @@ fn document_of(saved: &Saved, snapshot: SnapshotId, at: Timestamp) -> SnapshotMa
     document
 }
 
-fn parent(document: &SnapshotManifest) -> Result<Parent, SlotError> {
+/// Its document may be that of an older checkpoint of the same tree, so that the id is the slot's.
+fn parent(document: &SnapshotManifest, snapshot: SnapshotId) -> Result<Parent, SlotError> {
     Ok(Parent {
-        snapshot: document.snapshot_id.clone(),
+        snapshot,
         digest: document.state_digest,
         totals: document.totals,
         root: document.root(),
@@ -259,6 +278,11 @@ fn stretch(
             Extent::Hole(length) => {
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
                 bytes.resize(bytes.len().saturating_add(length), 0);
+            }
+            Extent::Version(length) => {
+                let file = std::fs::File::from(source.version(&content.digest)?);
+                let read = file.take(length).read_to_end(&mut bytes);
+                read.on("read a version of", content.digest)?;
             }
             Extent::Stored(slice) => {
                 let chunk = fetch_stored(source, &slice.chunk)?;
@@ -342,6 +366,8 @@ pub(super) struct SlotPlacing<'a> {
     pub(super) is_there: bool,
     /// What it has of what is restored with that.
     pub(super) beside: Vec<EntryPath>,
+    /// Whether the old tree is known to hold a content, if it is known.
+    pub(super) same: Option<&'a SameAs<'a>>,
 }
 
 /// Makes a directory a checkpoint's tree, or one entry of it: a new one, or in place.
@@ -359,7 +385,11 @@ pub(super) fn place(
     }
     let written = if placing.is_there {
         let only: Vec<EntryPath> = only.into_iter().chain(beside).collect();
-        write(source, document, writer, &only, Some(&stage))?
+        let old = OldTree {
+            stage: &stage,
+            same: placing.same,
+        };
+        write(source, document, writer, &only, Some(old))?
     } else {
         let head = Some(&document.root());
         writer.finish(head)?
@@ -371,13 +401,21 @@ pub(super) fn place(
     })
 }
 
+/// What is restored over, and what is known of it.
+#[derive(Clone, Copy)]
+struct OldTree<'a> {
+    stage: &'a RestoreStage,
+    same: Option<&'a SameAs<'a>>,
+}
+
 fn write(
     source: &dyn ChunkSource,
     document: &SnapshotManifest,
     writer: TreeWriter,
     only: &[EntryPath],
-    stage: Option<&RestoreStage>,
+    old: Option<OldTree<'_>>,
 ) -> Result<WriteReport, SlotError> {
+    let (stage, same) = (old.map(|old| old.stage), old.and_then(|old| old.same));
     let list = document.list()?;
     let attributes = document.root_attributes()?;
     let head = document.root();
@@ -395,6 +433,7 @@ fn write(
         only,
         old: stage.and_then(RestoreStage::old),
         leave: is_in_place.then_some(&leave),
+        same,
         workers: WORKERS,
     });
     let tree = tree.map_err(SlotError::Unpack)?;

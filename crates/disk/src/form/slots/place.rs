@@ -15,6 +15,10 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+/// What is done before what is left of a slot is removed, with the directory that it is; what was refused is done again before the
+/// directory goes.
+pub(super) type BeforeRemoval<'a> = &'a dyn Fn(BorrowedFd<'_>) -> rustix::io::Result<()>;
+
 /// What a tree is called that is made of chunks only to be looked at, beside the slots.
 pub(super) const VIEW: &CStr = c"view";
 /// What the kernel fills with names in one call.
@@ -119,12 +123,14 @@ impl SlotDir {
     }
 
     /// Takes a slot out of the list, durably, and then removes it.
-    pub(super) fn remove(&self, slot: Slot) -> Result<(), Failure> {
+    pub(super) fn remove(&self, slot: Slot, before: BeforeRemoval<'_>) -> Result<(), Failure> {
         let (path, name) = (self.slot(slot), name_of(slot));
         for aside in staging::fresh_names(&name) {
             match fs::renameat_with(&self.fd, &*name, &self.fd, &*aside, RenameFlags::NOREPLACE) {
                 Err(Errno::EXIST) => continue,
-                Err(error) if free_space::is_errno(error) => return self.remove_in_place(slot),
+                Err(error) if free_space::is_errno(error) => {
+                    return self.remove_in_place(slot, before);
+                }
                 renamed => renamed.at("move aside", &path)?,
             }
             match fs::fsync(&self.fd) {
@@ -135,7 +141,7 @@ impl SlotDir {
                 synced => synced.at("make durable", &self.path)?,
             }
             // It is deleted; what stays of it is removed when the pool is opened the next time.
-            let _ = self.discard(&aside);
+            let _ = self.discard(&aside, before);
             return Ok(());
         }
         Err(Errno::EXIST).at("move aside", &path)
@@ -143,9 +149,10 @@ impl SlotDir {
 
     /// Removes a slot under its own name, on a disk so full that nothing can be renamed: a btrfs without room for metadata. A crash
     /// meanwhile leaves something without metadata, which is no checkpoint and can be deleted again.
-    fn remove_in_place(&self, slot: Slot) -> Result<(), Failure> {
+    fn remove_in_place(&self, slot: Slot, before: BeforeRemoval<'_>) -> Result<(), Failure> {
         let (path, name) = (self.slot(slot), name_of(slot));
-        let removed = self.disown(&name).and_then(|()| self.discard(&name));
+        let removed = self.disown(&name);
+        let removed = removed.and_then(|()| self.discard(&name, before));
         removed.at("remove", &path)?;
         // What was unlinked is gone, and made room.
         match fs::fsync(&self.fd) {
@@ -176,7 +183,7 @@ impl SlotDir {
     }
 
     /// Removes what was a slot, or should have become one.
-    pub(super) fn discard(&self, name: &CStr) -> rustix::io::Result<()> {
+    pub(super) fn discard(&self, name: &CStr, before: BeforeRemoval<'_>) -> rustix::io::Result<()> {
         let seen = root_dir::find(&self.fd, name)?;
         if !seen.is_some_and(|seen| seen.file_type().is_dir()) {
             return match fs::unlinkat(&self.fd, name, fs::AtFlags::empty()) {
@@ -185,6 +192,7 @@ impl SlotDir {
             };
         }
         let inside = open_dir_in(&self.fd, name)?;
+        before(inside.as_fd())?;
         for tree in [WORKSPACE, SYSTEM] {
             // Subvolumes go at once when they are removed by name.
             remove::tree(&inside, &CString::new(tree).expect("words have no NUL"))?;
@@ -193,7 +201,7 @@ impl SlotDir {
     }
 
     /// Removes what dead processes left, beside the slots and in them, as far as that goes.
-    pub(super) fn collect(&self) {
+    pub(super) fn collect(&self, before: BeforeRemoval<'_>) {
         for name in self.names().unwrap_or_default() {
             let slot = name.to_str().ok().and_then(Slot::from_directory);
             if slot.is_some() {
@@ -203,7 +211,7 @@ impl SlotDir {
             } else if is_left(&name)
                 && let Ok(Some(_locked)) = staging::abandoned(&self.fd, name.clone())
             {
-                let _ = self.discard(&name);
+                let _ = self.discard(&name, before);
             }
         }
     }
@@ -213,7 +221,7 @@ impl SlotDir {
 fn has_tree(slot: &OwnedFd, form: SlotForm) -> bool {
     let (name, wanted) = match form {
         SlotForm::Clone => (c"workspace", FileType::Directory),
-        SlotForm::Chunked => (c"workspace.json", FileType::RegularFile),
+        SlotForm::Chunked | SlotForm::Versions => (c"workspace.json", FileType::RegularFile),
     };
     let seen = root_dir::find(slot, name).ok().flatten();
     seen.is_some_and(|seen| seen.file_type() == wanted)

@@ -3,7 +3,7 @@
 use super::cost;
 use super::error::{CloneContext, SlotError};
 use super::manifest::Gatherer;
-use super::place::{SlotDir, name_of};
+use super::place::{BeforeRemoval, SlotDir, name_of};
 use super::{MANIFEST, METADATA, SYSTEM, WORKSPACE};
 use crate::fs::atomic_write::atomic_write;
 use crate::fs::fd::open_dir;
@@ -14,7 +14,7 @@ use crate::tree::clone::{CloneReport, CloneSettings, clone, clone_before};
 use crate::tree::content::{self, CarryError};
 use crate::tree::stat_cache::StatCache;
 use crate::tree::walk::{WalkError, WalkReport};
-use rustix::fs::{self, Mode, OFlags, RenameFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use stasis_model::digest::WorkspaceDigest;
 use stasis_model::failure::AtPath;
@@ -59,10 +59,12 @@ pub(super) struct StagedSlot<'a> {
     slot: Slot,
     staging: Staging,
     report: Option<SlotReport>,
+    /// Whether it is somebody else's to remove.
+    is_left: bool,
 }
 
 /// What a system was.
-enum System {
+pub(super) enum System {
     Tree(Box<CloneReport>),
     /// Of so many bytes.
     Image(u64),
@@ -81,6 +83,7 @@ impl<'a> StagedSlot<'a> {
             slot,
             staging,
             report: None,
+            is_left: false,
         })
     }
 
@@ -181,7 +184,11 @@ impl<'a> StagedSlot<'a> {
     }
 
     /// Clones the system: a directory, or an image that gets a directory around it.
-    fn system(&self, system: &Path, settings: &CloneSettings) -> Result<System, SlotError> {
+    pub(super) fn system(
+        &self,
+        system: &Path,
+        settings: &CloneSettings,
+    ) -> Result<System, SlotError> {
         let target = self.path().join(SYSTEM);
         let seen = fs::stat(system).at("look at", system)?;
         if metadata::Seen::from(&seen).file_type().is_dir() {
@@ -233,6 +240,17 @@ impl<'a> StagedSlot<'a> {
         Ok(written.at("write", self.path().join(name))?)
     }
 
+    /// Gives a file of another slot a name in this one; `false` where it cannot have another.
+    pub(super) fn link(&self, from: &Path, name: &str) -> Result<bool, SlotError> {
+        match fs::linkat(fs::CWD, from.join(name), self.fd(), name, AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT | Errno::MLINK | Errno::PERM | Errno::XDEV | Errno::OPNOTSUPP) => {
+                Ok(false)
+            }
+            Err(error) => Ok(Err(error).at("link into", self.path().join(name))?),
+        }
+    }
+
     /// Makes durable what was written.
     pub(super) fn sync(&self) -> Result<(), SlotError> {
         let synced = self.staging.sync();
@@ -251,7 +269,11 @@ impl<'a> StagedSlot<'a> {
     }
 
     /// Gives it its name; what had that name is removed.
-    pub(super) fn publish(&mut self, is_taken: bool) -> Result<(), SlotError> {
+    pub(super) fn publish(
+        &mut self,
+        is_taken: bool,
+        before: BeforeRemoval<'_>,
+    ) -> Result<(), SlotError> {
         let name = name_of(self.slot);
         let path = self.place.slot(self.slot);
         if !is_taken {
@@ -261,7 +283,7 @@ impl<'a> StagedSlot<'a> {
             }
             self.place.sync().inspect_err(|_| {
                 // Not durable is not done.
-                let _ = self.place.discard(&name);
+                let _ = self.place.discard(&name, before);
             })?;
             return Ok(());
         }
@@ -275,8 +297,14 @@ impl<'a> StagedSlot<'a> {
             return Err(error.into());
         }
         // The new one is there; what stays of the old one is removed when the pool is opened the next time.
-        let _ = self.place.discard(&temp);
+        let _ = self.place.discard(&temp, before);
         Ok(())
+    }
+
+    /// Leaves it to whoever opens the pool next, who removes it with what it names.
+    pub(super) fn leave(mut self) {
+        self.staging.disarm();
+        self.is_left = true;
     }
 
     /// What became of it.
@@ -294,9 +322,9 @@ impl Drop for StagedSlot<'_> {
         let is_own = root_dir::find(self.place.fd(), name).ok().flatten();
         let own = metadata::of(self.fd()).map(|seen| seen.identity());
         let is_own = is_own.is_some_and(|seen| Ok(seen.identity()) == own);
-        if is_own && name != &*name_of(self.slot) {
+        if is_own && !self.is_left && name != &*name_of(self.slot) {
             // Faster than what the staging directory would do: subvolumes go at once.
-            let _ = self.place.discard(name);
+            let _ = self.place.discard(name, &|_| Ok(()));
         }
     }
 }

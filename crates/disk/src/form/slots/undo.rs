@@ -5,7 +5,7 @@
 //! the backup's label, so that an undo checkpoint without one takes nothing back.
 
 use super::error::SlotError;
-use super::{Pool, WORKSPACE, remove};
+use super::{Pool, WORKSPACE};
 use crate::fs::atomic_write::atomic_write;
 use crate::tree::restore::{self, RestoreError};
 use stasis_model::failure::AtPath;
@@ -82,7 +82,7 @@ impl Pool {
         let _lock = self.lock()?;
         let slot = Slot::new(number);
         let elsewhere = elsewhere(&self.undo.slot(slot));
-        remove(&self.undo, slot)?;
+        self.remove(&self.undo, slot)?;
         if let Some(path) = elsewhere {
             // One that stays has no undo checkpoint any more, and is removed by whoever comes by.
             let _ = restore::remove_backup(&path);

@@ -4,13 +4,14 @@ use super::error::{CloneContext, SlotError};
 use super::leftovers::PendingTree;
 use super::place::VIEW;
 use super::restore::{WorkspaceRestore, restore_in_place};
-use super::{Manifest, Pool, WORKSPACE, packed};
+use super::{Manifest, ManifestKind, Pool, WORKSPACE, measure, packed};
 use crate::fs::fd::reopen_dir;
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::fs::staging::Staging;
-use crate::tree::clone::{self, CloneReport, CloneSettings, Fallback};
+use crate::tree::clone::{self, CloneReport, CloneSettings, Fallback, Method};
 use crate::tree::restore::{KeepIf, Placement, RestoreChanges, RestoreLimits, RestoreOrigin};
 use crate::tree::walk::WalkSettings;
+use stasis_model::digest::FileDigest;
 use stasis_model::failure::AtPath;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
@@ -118,13 +119,18 @@ impl Pool {
             at: back.at,
             from: of.slot.to_string(),
         };
-        if of.form == SlotForm::Chunked {
+        if of.form.is_list() {
             let document = packed::document(&self.home_of(of))?;
             self.still(of)?;
             let is_there = back.only.is_none_or(|only| contents.find(only).is_some());
             let beside = back.beside.iter();
             let beside = beside.filter(|path| contents.find(path).is_some());
+            let same = |path: &EntryPath, digest: &FileDigest| {
+                let is = back.live.find(path).map(|is| &is.what);
+                matches!(is, Some(ManifestKind::File { digest: is, .. }) if is == digest)
+            };
             let placing = packed::SlotPlacing {
+                same: Some(&same),
                 beside: beside.cloned().collect(),
                 target: back.workspace,
                 placement: Placement::InPlace,
@@ -156,9 +162,10 @@ impl Pool {
     pub fn fork(&self, of: &SlotMetadata, target: &Path) -> Result<CloneReport, SlotError> {
         self.still(of)?;
         let _pending = PendingTree::announce(&self.session, target);
-        if of.form == SlotForm::Chunked {
+        if of.form.is_list() {
             let document = packed::document(&self.home_of(of))?;
             let placing = packed::SlotPlacing {
+                same: None,
                 beside: Vec::new(),
                 target,
                 placement: Placement::New,
@@ -171,11 +178,20 @@ impl Pool {
             };
             let _ = packed::place(&self.chunks, &document, placing)?;
             let totals = document.totals;
+            let beside = target.parent().unwrap_or(target);
+            let is_shared = of.form == SlotForm::Versions
+                && measure::is_shared(beside, self.path()).unwrap_or_default();
+            let (method, bytes_copied) = if is_shared {
+                (Method::Reflink, 0)
+            } else {
+                (Method::Copy, totals.bytes)
+            };
             return Ok(CloneReport {
+                method,
                 files: totals.files,
                 directories: totals.directories,
                 bytes: totals.bytes,
-                bytes_copied: totals.bytes,
+                bytes_copied,
                 ..CloneReport::default()
             });
         }

@@ -17,7 +17,7 @@
 use super::{CloneError, CloneReport, CloneSettings, Method, SourceSurvey};
 use crate::fs::metadata::{self, Rights};
 use crate::fs::mounts::mounts_inside;
-use crate::fs::root_dir::RootDir;
+use crate::fs::root_dir::{Mounts, RootDir};
 use crate::fs::staging::Staging;
 use crate::fs::sys;
 use crate::tree::walk::{
@@ -26,6 +26,7 @@ use crate::tree::walk::{
 use rustix::fs::{self, AtFlags};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Snapshots the source beside the target; `None` when it has to be cloned file by file.
@@ -65,6 +66,12 @@ pub(super) fn take(
         return Ok(None);
     }
     Ok(Some((staging, report(walk))))
+}
+
+/// Whether a tree can be snapshotted at once: a whole subvolume of which nothing is left out.
+pub fn is_whole_subvolume(source: &Path, walk: &WalkSettings) -> bool {
+    let root = RootDir::open(source, Mounts::Stay).ok();
+    walk.excludes.is_empty() && root.is_some_and(|root| whole_subvolume(&root).is_some())
 }
 
 /// What is told of a snapshot that nobody looks at; nothing when a subvolume was made in the source meanwhile.

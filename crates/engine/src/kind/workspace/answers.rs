@@ -638,6 +638,31 @@ pub struct WorkspaceMade {
     pub existed: bool,
 }
 
+/// What a look at every byte of the checkpoints found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct CheckedWorkspace {
+    /// How many were looked at.
+    pub checkpoints: u64,
+    /// Those that are damaged.
+    pub damaged: Vec<CheckedCheckpoint>,
+}
+
+/// A checkpoint that is damaged.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub struct CheckedCheckpoint {
+    /// `cp-3`
+    pub checkpoint: String,
+    /// What somebody called it.
+    pub name: Option<String>,
+    /// Why it cannot be read at all.
+    pub problem: Option<String>,
+    /// The first files that cannot be given back as they were.
+    pub files: Vec<String>,
+    /// How many those are.
+    pub files_count: u64,
+}
+
 /// How a workspace is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]
@@ -664,8 +689,10 @@ pub struct WorkspaceStatus {
     pub command_count: u32,
     /// How many more manual ones there can be.
     pub manual_available: u32,
-    /// What all checkpoints hold on the disk.
+    /// What all checkpoints hold on the disk, or at most hold.
     pub held_bytes: u64,
+    /// Whether they hold exactly that; otherwise it is more than they hold, because versions of one file share bytes.
+    pub held_is_exact: bool,
     /// What they may hold.
     pub budget_bytes: u64,
     /// The checkpoint that is being made for a hook right now: by which process, since when.
@@ -779,7 +806,7 @@ pub enum VersionStatus {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionForm {
-    /// As directories that share their bytes with the workspace.
+    /// As clones of single files, or snapshots of the whole, which share their bytes with the workspace.
     Clone,
     /// As compressed chunks.
     Chunked,
@@ -790,7 +817,7 @@ pub enum SessionForm {
 impl From<SlotForm> for SessionForm {
     fn from(form: SlotForm) -> Self {
         match form {
-            SlotForm::Clone => Self::Clone,
+            SlotForm::Clone | SlotForm::Versions => Self::Clone,
             SlotForm::Chunked => Self::Chunked,
         }
     }

@@ -101,6 +101,8 @@ pub struct RevertPath {
     pub path: EntryPath,
     /// From which checkpoint; else the newest one that holds the entry and differs.
     pub checkpoint: Option<CheckpointRef>,
+    /// Whether what takes it back is let go at once.
+    pub no_undo: bool,
     /// The digest of the plan that was shown.
     pub confirm: Option<String>,
     /// Whether it is done.
@@ -114,6 +116,8 @@ pub struct RestoreWorkspace {
     pub checkpoint: CheckpointRef,
     /// Entries that are left as they are, with everything in them.
     pub except: Vec<EntryPath>,
+    /// Whether what takes it back is let go at once.
+    pub no_undo: bool,
     /// Whether whoever asks has agreed that commits leave the branch of a Git repository.
     pub agreed: bool,
     /// The digest of the plan that was shown.

@@ -20,12 +20,14 @@ use stasis_disk::fs::free_space;
 use stasis_disk::session_db::USUAL_MOST_EVENTS;
 use stasis_disk::tree::clone::Method;
 use stasis_disk::tree::walk::WalkReport;
+use stasis_model::digest::WorkspaceDigest;
 use stasis_model::time::Timestamp;
 use stasis_model::workspace::thinning::{self, ThinningVerdict};
 use stasis_model::workspace::{
     self, AgentCall, AgentEvent, CheckpointName, CheckpointOrigin, Occupant, Slot, SlotDatabase,
     SlotMetadata,
 };
+use std::cell::Cell;
 use std::time::Duration;
 
 /// No more than so many are forgotten at once: whoever asked for a checkpoint waits for it.
@@ -49,39 +51,38 @@ impl Workspace {
             };
             workspace::numbered(call, &occupants, now.millis())
         });
-        if command.pool.is_automatic()
-            && let Some(last) = self.unchanged_since(&occupants, command.pool)?
-        {
-            self.note_unchanged(&last, event, command)?;
-            return Ok(Checkpointed {
+        // A list is compared when it is made, by one look at the tree.
+        let is_compared = command.run == RunMode::Real
+            && self.session().system.is_none()
+            && self.pool().makes_lists(self.directory()).unwrap_or(false);
+        let known = if command.pool.is_automatic() {
+            self.known_states(&occupants, command.pool)?
+        } else {
+            Vec::new()
+        };
+        let skipped = |last: &SlotMetadata, event: Option<AgentEvent>| {
+            self.note_unchanged(last, event, command)?;
+            Ok(Checkpointed {
                 created: false,
-                skipped: Some(unchanged_since(&last)),
+                skipped: Some(unchanged_since(last)),
                 dry_run: command.run == RunMode::Dry,
-                ..self.checkpointed(&occupants, &last, started)
-            });
+                ..self.checkpointed(&occupants, last, started)
+            })
+        };
+        if !is_compared && let Some(last) = self.unchanged_since(&known)? {
+            return skipped(&last, event);
         }
-        let name = match (&command.name, command.pool) {
-            (Some(name), _) => Some(name.clone()),
-            (None, CheckpointOrigin::Manual) => Some(default_name(&occupants, now)),
-            (None, _) => None,
-        };
-        let slot = match command.pool {
-            CheckpointOrigin::Auto => workspace::next_auto(self.settings(), &occupants),
-            CheckpointOrigin::Prompt | CheckpointOrigin::Command => {
-                Ok(self.next_agent(&occupants)?)
-            }
-            _ => workspace::next_manual(self.settings(), &occupants, name.as_ref()),
-        };
-        let slot = slot?;
-        let mut metadata = SlotMetadata::new(slot, command.pool, now, self.next_sequence()?);
-        metadata.name = name;
-        metadata.made_by = Some(command.maker.word().to_owned());
-        metadata.agent_events.extend(event);
+        let mut metadata = self.next_slot(command, &occupants, now)?;
+        metadata.agent_events.extend(event.clone());
         if command.run == RunMode::Dry {
             return self.would_make(&occupants, &metadata, started);
         }
-        let made = self.make(metadata);
-        let created = made.map_err(|error| self.no_room(error, &RoomFor::Checkpoint))?;
+        let made = self.make(metadata, if is_compared { &known } else { &[] });
+        let made = made.map_err(|error| self.no_room(error, &RoomFor::Checkpoint))?;
+        let created = match made {
+            Made::New(created) => created,
+            Made::Known(last) => return skipped(&last, event),
+        };
         let occupants = self.pool().list()?;
         let thinned = self.thin_out(&occupants, now);
         let made = self.checkpointed(&occupants, &created.metadata, started);
@@ -91,6 +92,30 @@ impl Workspace {
             thinned,
             ..with_report(made, &created)
         })
+    }
+
+    /// What is known of a checkpoint before it is made: its slot, and what it is called.
+    fn next_slot(
+        &self,
+        command: &CreateCheckpoint,
+        occupants: &[Occupant],
+        now: Timestamp,
+    ) -> Result<SlotMetadata, Error> {
+        let name = match (&command.name, command.pool) {
+            (Some(name), _) => Some(name.clone()),
+            (None, CheckpointOrigin::Manual) => Some(default_name(occupants, now)),
+            (None, _) => None,
+        };
+        let slot = match command.pool {
+            CheckpointOrigin::Auto => workspace::next_auto(self.settings(), occupants),
+            CheckpointOrigin::Prompt | CheckpointOrigin::Command => Ok(self.next_agent(occupants)?),
+            _ => workspace::next_manual(self.settings(), occupants, name.as_ref()),
+        };
+        let slot = slot?;
+        let mut metadata = SlotMetadata::new(slot, command.pool, now, self.next_sequence()?);
+        metadata.name = name;
+        metadata.made_by = Some(command.maker.word().to_owned());
+        Ok(metadata)
     }
 
     /// The slot of the next checkpoint of an agent.
@@ -145,8 +170,8 @@ impl Workspace {
         })
     }
 
-    /// Makes a checkpoint, lists what is in it, and writes it down.
-    fn make(&self, metadata: SlotMetadata) -> Result<Created, Error> {
+    /// Makes a checkpoint, lists what is in it, and writes it down; none if the tree is what one of those holds that are known.
+    fn make(&self, metadata: SlotMetadata, known: &[SlotMetadata]) -> Result<Made, Error> {
         let began = self.clock().now();
         let stats = self.stats();
         let source = CheckpointSource {
@@ -154,7 +179,32 @@ impl Workspace {
             system: self.session().system.as_deref(),
             stats: Some(&stats),
         };
-        let mut created = self.pool_now()?.create(&source, metadata)?;
+        let pool = self.pool_now()?;
+        let same = Cell::new(None);
+        let is_known = |hash: &WorkspaceDigest| {
+            let last = known.iter().find(|one| one.hash.as_ref() == Some(hash));
+            same.set(last);
+            last.is_some()
+        };
+        let created = if known.is_empty() {
+            pool.create(&source, metadata).map(Some)
+        } else {
+            pool.create_if_new(&source, metadata, &is_known)
+        };
+        let created = match created {
+            // Whether anything changed can be said without room.
+            Err(error) if free_space::is_want_of_room(&error) => {
+                match self.unchanged_since(known)? {
+                    Some(last) => return Ok(Made::Known(Box::new(last))),
+                    None => return Err(error.into()),
+                }
+            }
+            created => created?,
+        };
+        let mut created = match (created, same.get()) {
+            (None, Some(last)) => return Ok(Made::Known(Box::new(last.clone()))),
+            (created, _) => created.expect("it is made, or one of those is it"),
+        };
         if created.metadata.hash.is_none() {
             match self.list_clone(&created, began) {
                 Ok((metadata, walk)) => {
@@ -179,7 +229,7 @@ impl Workspace {
                 written?;
             }
         }
-        Ok(created)
+        Ok(Made::New(Box::new(created)))
     }
 
     fn list_clone(
@@ -211,43 +261,50 @@ impl Workspace {
         Ok((amended?, report))
     }
 
-    /// The checkpoint that has the tree as it is now, so that no other one is needed in a pool.
+    /// The checkpoints of which no other one is needed in a pool while the tree is what one of them holds, the newest first.
     ///
     /// For the timer that is the last automatic one. For an agent any of its own will do as well; for a prompt nothing else does,
     /// since what is in the ring of the timer or has a name may go before the prompt may.
-    fn unchanged_since(
+    fn known_states(
         &self,
         occupants: &[Occupant],
         pool: CheckpointOrigin,
-    ) -> Result<Option<SlotMetadata>, Error> {
+    ) -> Result<Vec<SlotMetadata>, Error> {
         if self.session().system.is_some() {
             // Whether that changed nobody knows.
-            return Ok(None);
+            return Ok(Vec::new());
         }
         let known = occupants.iter().filter_map(Occupant::known);
         let automatic = known.filter(|one| one.origin.is_automatic() && one.complete);
         let mut automatic: Vec<&SlotMetadata> = automatic.collect();
         automatic.sort_by_key(|one| std::cmp::Reverse(one.age_key()));
         let Some(newest) = automatic.first() else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
         let newest = match self.with_hash(newest) {
             // What cannot be written down is found out again the next time.
-            Err(error) if free_space::is_want_of_room(&error) => return Ok(None),
+            Err(error) if free_space::is_want_of_room(&error) => return Ok(Vec::new()),
             newest => newest?,
         };
+        let is_enough = pool != CheckpointOrigin::Prompt || newest.origin.is_agents();
+        let others = automatic
+            .into_iter()
+            .filter(|one| pool.is_agents() && one.origin.is_agents() && one.name.is_none());
+        let newest = Some(newest).filter(|_| is_enough);
+        Ok(newest.into_iter().chain(others.cloned()).collect())
+    }
+
+    /// The first of these checkpoints that has the tree as it is now.
+    fn unchanged_since(&self, known: &[SlotMetadata]) -> Result<Option<SlotMetadata>, Error> {
+        if known.is_empty() {
+            return Ok(None);
+        }
         let (live, report) = self.live()?;
         if report.gaps() > 0 {
             return Ok(None);
         }
-        let is_same = |one: &SlotMetadata| one.hash == Some(live.hash());
-        if is_same(&newest) && (pool != CheckpointOrigin::Prompt || newest.origin.is_agents()) {
-            return Ok(Some(newest));
-        }
-        let mut others = automatic
-            .into_iter()
-            .filter(|one| pool.is_agents() && one.origin.is_agents() && one.name.is_none());
-        Ok(others.find(|one| is_same(one)).cloned())
+        let hash = Some(live.hash());
+        Ok(known.iter().find(|one| one.hash == hash).cloned())
     }
 
     /// A checkpoint with its hash, which is computed if it never was.
@@ -268,14 +325,24 @@ impl Workspace {
     ) -> Result<(), Error> {
         let why = unchanged_since(last);
         if command.run == RunMode::Real {
-            if let Some(event) = event {
-                self.pool().note(last, event)?;
-            }
-            match self.session().db.skipped(self.clock().now(), &why) {
-                // The tree is what the checkpoint holds, whether that is written down or not.
-                Err(error) if free_space::is_want_of_room(&error) => {
+            // The tree is what the checkpoint holds, whether that is written down or not.
+            let is_forgiven = |error: &(dyn std::error::Error + 'static)| {
+                let is_forgiven = free_space::is_want_of_room(error);
+                if is_forgiven {
                     tracing::debug!(%error, "could not write down that nothing changed");
                 }
+                is_forgiven
+            };
+            if let Some(event) = event {
+                match self.pool().note(last, event) {
+                    Err(error) if is_forgiven(&error) => {}
+                    noted => {
+                        noted?;
+                    }
+                }
+            }
+            match self.session().db.skipped(self.clock().now(), &why) {
+                Err(error) if is_forgiven(&error) => {}
                 skipped => skipped?,
             }
         }
@@ -331,6 +398,13 @@ impl Workspace {
         }
         self.create_now(&CreateCheckpoint::automatic(maker))
     }
+}
+
+/// What came of a checkpoint that was asked for.
+enum Made {
+    New(Box<Created>),
+    /// This one has it all.
+    Known(Box<SlotMetadata>),
 }
 
 /// Why no checkpoint was made.

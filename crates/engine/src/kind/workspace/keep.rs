@@ -158,7 +158,7 @@ impl Workspace {
         newest: &SlotMetadata,
         copied: SlotMetadata,
     ) -> Result<SlotMetadata, Error> {
-        if copied.form == SlotForm::Chunked {
+        if copied.form.is_list() {
             return Ok(copied);
         }
         let contents = self.contents(newest)?;
@@ -248,7 +248,7 @@ impl Workspace {
         if command.run == RunMode::Real {
             for target in &targets {
                 let report = self.pool().fork(&from, target)?;
-                if from.form == SlotForm::Clone {
+                if from.form != SlotForm::Chunked {
                     forked.method = report.method.into();
                 }
             }

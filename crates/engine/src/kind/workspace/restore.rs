@@ -39,6 +39,8 @@ use std::time::SystemTime;
 pub(super) struct ChangeDone {
     /// What takes it back: `u-4`.
     pub(super) undo: Option<String>,
+    /// The number of that.
+    slot: Option<u32>,
     pub(super) changed_meanwhile: Vec<String>,
     /// What can be undone no longer.
     pub(super) forgotten: Vec<ForgottenUndo>,
@@ -119,7 +121,10 @@ impl Workspace {
             // Whoever reverts an entry of the repository has named it.
             let is_agreed = self.actor() == Actor::Owner;
             self.confirm(&result.plan, command.confirm.as_deref(), is_agreed)?;
-            let done = self.carry_out(&plan)?.whole()?;
+            let mut done = self.carry_out(&plan)?.whole()?;
+            if command.no_undo {
+                self.drop_undo(&mut done)?;
+            }
             (result.undo, result.changed_meanwhile) = (done.undo, done.changed_meanwhile);
             result.undo_forgotten = done.forgotten;
             result.reverted = true;
@@ -259,7 +264,10 @@ impl Workspace {
         };
         if !plan.is_nothing() && command.run == RunMode::Real {
             self.confirm(&result.plan, command.confirm.as_deref(), command.agreed)?;
-            let done = self.carry_out(&plan)?;
+            let mut done = self.carry_out(&plan)?;
+            if command.no_undo {
+                self.drop_undo(&mut done)?;
+            }
             result.left_alone.extend(done.refused());
             (result.undo, result.changed_meanwhile) = (done.undo, done.changed_meanwhile);
             result.undo_forgotten = done.forgotten;
@@ -278,6 +286,15 @@ impl Workspace {
             changed: changed.map(|(path, _)| path).collect(),
             began: self.locked_at(),
         }))
+    }
+
+    /// Removes what would take a change back, as whoever asked for the change wants it.
+    fn drop_undo(&self, done: &mut ChangeDone) -> Result<(), Error> {
+        if let Some(slot) = done.slot.take() {
+            self.pool().delete_undo(slot)?;
+            done.undo = None;
+        }
+        Ok(())
     }
 
     /// When the session was locked, by the clock that files are stamped by.
@@ -355,6 +372,7 @@ impl RestoreKind for LiveRestore<'_> {
             );
             return Ok(ChangeDone {
                 undo: None,
+                slot: None,
                 changed_meanwhile: Vec::new(),
                 forgotten: Vec::new(),
                 not_permitted: Vec::new(),
@@ -369,6 +387,7 @@ impl RestoreKind for LiveRestore<'_> {
         tracing::info!(act = source.verb.word(), from = %called(source.from), entries = self.changed.len(), "changed the workspace");
         Ok(ChangeDone {
             undo: Some(called(&undo)),
+            slot: Some(undo.slot.index()),
             changed_meanwhile,
             forgotten,
             not_permitted: done.refused,

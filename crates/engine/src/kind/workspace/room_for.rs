@@ -110,7 +110,7 @@ impl Workspace {
         // What takes a change back exchanges the same inodes again.
         let from = plan.source.from;
         let is_shared = from.origin == CheckpointOrigin::Undo
-            || from.form == SlotForm::Clone && self.session().form().0 == SessionForm::Clone;
+            || from.form != SlotForm::Chunked && self.session().form().0 == SessionForm::Clone;
         Need::of(&plan.source.is, &plan.source.becomes, is_shared)
     }
 

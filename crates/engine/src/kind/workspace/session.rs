@@ -239,11 +239,14 @@ impl Session {
 }
 
 impl Session {
-    /// Whether some checkpoint is a directory.
+    /// Whether some checkpoint is a directory, or a list of clones.
     fn has_clones(&self) -> bool {
         let slots = std::fs::read_dir(self.path.join(slots::DIRECTORY));
         let mut slots = slots.into_iter().flatten().flatten();
-        slots.any(|slot| slot.path().join(slots::WORKSPACE).is_dir())
+        slots.any(|slot| {
+            let has = |name: &str| slot.path().join(name).exists();
+            has(slots::WORKSPACE) || has(slots::VERSIONS)
+        })
     }
 }
 

@@ -459,7 +459,7 @@ impl Workspace {
         if let Some(recorded) = self.pool().recorded(of) {
             return Ok(recorded.portion(path).to_vec());
         }
-        if of.form == SlotForm::Chunked {
+        if of.form.is_list() {
             return Ok(self.contents(of)?.portion(path).to_vec());
         }
         let view = self.pool().view(of, &[])?;
@@ -481,6 +481,7 @@ impl Workspace {
         };
         let newest = self.newest_first()?.into_iter().next();
         let skipped = session.db.last_skipped()?;
+        let held = self.pool().held_at_most()?;
         Ok(WorkspaceStatus {
             workspace: session.directory.display().to_string(),
             session: session.path.display().to_string(),
@@ -493,7 +494,8 @@ impl Workspace {
             prompt_count: count(CheckpointOrigin::Prompt),
             command_count: count(CheckpointOrigin::Command),
             manual_available: self.available(&occupants),
-            held_bytes: self.pool().usage()?.held,
+            held_bytes: held.bytes,
+            held_is_exact: held.is_exact,
             budget_bytes: session.budget.bytes(),
             hook_at_work: self.hook_at_work(),
             hook_warning: self.hook_warning()?,

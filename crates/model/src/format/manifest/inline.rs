@@ -123,6 +123,14 @@ struct InlineExtent {
     #[serde(default)]
     offset: u32,
     length: u64,
+    /// Whether the bytes are a whole version of the file, held under its digest.
+    #[serde(default, skip_serializing_if = "is_false")]
+    version: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 impl From<&Slice> for InlineExtent {
@@ -132,6 +140,7 @@ impl From<&Slice> for InlineExtent {
             chunk_length: slice.chunk.plain_len,
             offset: slice.offset,
             length: slice.length.into(),
+            version: false,
         }
     }
 }
@@ -140,11 +149,12 @@ impl From<&Extent> for InlineExtent {
     fn from(extent: &Extent) -> Self {
         match extent {
             Extent::Stored(slice) => Self::from(slice),
-            Extent::Hole(length) => Self {
+            Extent::Hole(length) | Extent::Version(length) => Self {
                 chunk: None,
                 chunk_length: 0,
                 offset: 0,
                 length: *length,
+                version: matches!(extent, Extent::Version(_)),
             },
         }
     }
@@ -153,7 +163,11 @@ impl From<&Extent> for InlineExtent {
 impl InlineExtent {
     fn extent(&self) -> Result<Extent, Invalid> {
         let Some(name) = self.chunk else {
-            return Ok(Extent::Hole(self.length));
+            return Ok(if self.version {
+                Extent::Version(self.length)
+            } else {
+                Extent::Hole(self.length)
+            });
         };
         let too_long = || not_a_list(bad_number("a length"));
         Ok(Extent::Stored(Slice {
@@ -250,19 +264,21 @@ impl InlineEntry {
 impl InlineContent {
     fn content(&self) -> Result<FileContent, Invalid> {
         let slice = |extent: &InlineExtent| match extent.extent()? {
-            Extent::Hole(_) => Err(two_kinds()),
+            Extent::Hole(_) | Extent::Version(_) => Err(two_kinds()),
             Extent::Stored(slice) => Ok(slice),
         };
         let pieces = self.pieces.iter().map(slice).collect::<Result<_, _>>()?;
-        Ok(FileContent {
+        let extents = self.chunks.iter().map(InlineExtent::extent);
+        let content = FileContent {
             digest: self.blake3,
-            extents: self
-                .chunks
-                .iter()
-                .map(InlineExtent::extent)
-                .collect::<Result<_, _>>()?,
+            extents: extents.collect::<Result<_, _>>()?,
             pieces,
-        })
+        };
+        let has_version = self.chunks.iter().any(|one| one.version);
+        if has_version && !(content.is_version() && content.pieces.is_empty()) {
+            return Err(two_kinds());
+        }
+        Ok(content)
     }
 }
 

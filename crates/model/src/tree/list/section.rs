@@ -20,6 +20,8 @@ const KIND: u8 = 0x07;
 const SAME: u8 = 0x10;
 const ATTRIBUTES: u8 = 0x20;
 const PIECES: u8 = 0x40;
+/// The file is held as one version, under its digest: no extents follow.
+const VERSION: u8 = 0x80;
 
 /// Not fewer entries than this are in a section, unless it is the last.
 const FEWEST: usize = 64;
@@ -105,7 +107,8 @@ impl SectionWriter {
         let flags = kind
             | flag(is_same, SAME)
             | flag(!attributes.is_empty(), ATTRIBUTES)
-            | flag(has_pieces, PIECES);
+            | flag(has_pieces, PIECES)
+            | flag(is_version(row), VERSION);
         self.bytes.push(flags);
         if !is_same {
             put_number(&mut self.bytes, metadata.mode.into());
@@ -144,9 +147,13 @@ impl SectionWriter {
 
     fn content(&mut self, content: &FileContent) {
         self.bytes.extend_from_slice(content.digest.as_bytes());
+        if content.is_version() {
+            return;
+        }
         put_number(&mut self.bytes, content.extents.len() as u64);
         for extent in &content.extents {
             match extent {
+                Extent::Version(_) => unreachable!("a version is all of its file"),
                 Extent::Hole(length) => {
                     put_number(&mut self.bytes, 0);
                     put_number(&mut self.bytes, *length);
@@ -174,6 +181,11 @@ impl SectionWriter {
         put_number(&mut self.bytes, slice.offset.into());
         put_number(&mut self.bytes, slice.length.into());
     }
+}
+
+/// Whether a row is that of a file that is held as one version.
+fn is_version(row: &ListRow) -> bool {
+    row.content.as_ref().is_some_and(FileContent::is_version)
 }
 
 /// A number drawn from a name.
@@ -291,14 +303,19 @@ impl SectionRows<'_> {
     }
 
     fn kind(&mut self, flags: u8) -> Result<(EntryKind, Option<FileContent>), Invalid> {
-        if flags & !(KIND | SAME | ATTRIBUTES | PIECES) != 0
-            || flags & PIECES != 0 && flags & KIND != FILE
+        if flags & !(KIND | SAME | ATTRIBUTES | PIECES | VERSION) != 0
+            || flags & (PIECES | VERSION) != 0 && flags & KIND != FILE
+            || flags & (PIECES | VERSION) == PIECES | VERSION
         {
             return Err(unknown("an entry with other flags"));
         }
         let kind = match flags & KIND {
             FILE => {
                 let size = self.reader.number()?;
+                if flags & VERSION != 0 {
+                    let content = self.version(size)?;
+                    return Ok((EntryKind::File { size }, Some(content)));
+                }
                 let content = self.content(size, flags & PIECES != 0)?;
                 return Ok((EntryKind::File { size }, Some(content)));
             }
@@ -352,6 +369,14 @@ impl SectionRows<'_> {
             extents,
             pieces,
         })
+    }
+
+    fn version(&mut self, size: u64) -> Result<FileContent, Invalid> {
+        let digest = FileDigest::from_document(self.reader.array()?);
+        if size == 0 || size > FILE_MAX {
+            return Err(bad_number("a version of a size that none has"));
+        }
+        Ok(FileContent::version(digest, size))
     }
 
     fn pieces(&mut self) -> Result<Vec<Slice>, Invalid> {

@@ -25,7 +25,17 @@ pub(super) struct WorkspaceRevertArgs {
     #[arg(value_name = "CP")]
     checkpoint: Option<CheckpointRef>,
     #[command(flatten)]
+    undo: NoUndoArgs,
+    #[command(flatten)]
     dry: DryRunArgs,
+}
+
+/// Whether what is replaced is kept.
+#[derive(Debug, Args, Clone, Copy)]
+struct NoUndoArgs {
+    /// Keep nothing of what is replaced: the change cannot be undone. A last resort where there is no room
+    #[arg(long)]
+    no_undo: bool,
 }
 
 impl WorkspaceRevertArgs {
@@ -38,10 +48,12 @@ impl WorkspaceRevertArgs {
         let command = RevertPath {
             path: entry(&workspace, &self.path)?,
             checkpoint: self.checkpoint,
+            no_undo: self.undo.no_undo,
             confirm: None,
             run: self.dry.how(),
         };
         let reverted = workspace.revert(command).await?;
+        warn_no_undo(context, self.undo, reverted.reverted);
         context.output.result(&reverted, reverted_text)
     }
 }
@@ -82,6 +94,8 @@ pub(super) struct WorkspaceRestoreArgs {
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
+    undo: NoUndoArgs,
+    #[command(flatten)]
     dry: DryRunArgs,
 }
 
@@ -99,6 +113,7 @@ impl WorkspaceRestoreArgs {
         }
         let command = RestoreWorkspace {
             except,
+            no_undo: self.undo.no_undo,
             agreed: self.yes,
             checkpoint: self.checkpoint,
             confirm: None,
@@ -127,8 +142,18 @@ impl WorkspaceRestoreArgs {
         if !is_asked {
             warn(context, &restored);
         }
+        warn_no_undo(context, self.undo, restored.restored);
         context.output.result(&restored, restored_text)?;
         Ok(exit_of(&restored.left_alone))
+    }
+}
+
+/// Says of a change that was made that there is no way back.
+fn warn_no_undo(context: &CliContext, undo: NoUndoArgs, is_done: bool) {
+    if undo.no_undo && is_done {
+        context
+            .output
+            .say("warning: what was replaced is gone: this cannot be undone");
     }
 }
 

@@ -8,7 +8,8 @@ use crate::report::Exit;
 use clap::Args;
 use stasis_engine::clone::LeftOut;
 use stasis_engine::kind::workspace::{
-    self, Checkpointed, Compacted, DatabaseRow, DeletedCheckpoint, ForkedWorkspace, Maker,
+    self, CheckedWorkspace, Checkpointed, Compacted, DatabaseRow, DeletedCheckpoint,
+    ForkedWorkspace, Maker,
 };
 use stasis_engine::model::format::manifest::StoredAs;
 use stasis_engine::model::workspace::{CheckpointName, CheckpointOrigin, CheckpointRef};
@@ -207,20 +208,93 @@ impl WorkspaceForkArgs {
             count: self.n,
             run: self.dry.how(),
         };
-        let forked = which.open(context).await?.fork(command).await?;
-        context.output.result(&forked, |forked: &ForkedWorkspace| {
-            let directories = forked.directories.iter().map(|path| printable(path));
-            let directories: Vec<String> = directories.collect();
-            let verb = if forked.dry_run { "would be" } else { "is" };
-            format!(
-                "{} {verb} {}: {} files, {}; by {}; {} ms",
-                directories.join(", "),
-                forked.checkpoint,
-                forked.files,
-                size(forked.bytes),
-                forked.method,
-                forked.elapsed_ms
-            )
-        })
+        make_directories(command, context, which).await
     }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WorkspaceMaterializeArgs {
+    /// cp-N, or its name
+    #[arg(value_name = "CP")]
+    checkpoint: CheckpointRef,
+    /// The new directory; nothing may be there yet
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    #[command(flatten)]
+    dry: DryRunArgs,
+}
+
+impl WorkspaceMaterializeArgs {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        which: &WorkspaceSelector,
+    ) -> anyhow::Result<()> {
+        let command = workspace::ForkWorkspace {
+            checkpoint: self.checkpoint,
+            directory: self.to,
+            count: 1,
+            run: self.dry.how(),
+        };
+        make_directories(command, context, which).await
+    }
+}
+
+/// Makes directories of a checkpoint, and says which.
+async fn make_directories(
+    command: workspace::ForkWorkspace,
+    context: &CliContext,
+    which: &WorkspaceSelector,
+) -> anyhow::Result<()> {
+    let forked = which.open(context).await?.fork(command).await?;
+    context.output.result(&forked, |forked: &ForkedWorkspace| {
+        let directories = forked.directories.iter().map(|path| printable(path));
+        let directories: Vec<String> = directories.collect();
+        let verb = if forked.dry_run { "would be" } else { "is" };
+        format!(
+            "{} {verb} {}: {} files, {}; by {}; {} ms",
+            directories.join(", "),
+            forked.checkpoint,
+            forked.files,
+            size(forked.bytes),
+            forked.method,
+            forked.elapsed_ms
+        )
+    })
+}
+
+/// Reads every checkpoint, and names those that are damaged.
+pub(super) async fn check(context: &CliContext, which: &WorkspaceSelector) -> anyhow::Result<Exit> {
+    let checked = which.open(context).await?.check().await?;
+    context.output.result(&checked, checked_text)?;
+    Ok(if checked.damaged.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Corrupt
+    })
+}
+
+fn checked_text(checked: &CheckedWorkspace) -> String {
+    let all = plural(checked.checkpoints, "checkpoint");
+    if checked.damaged.is_empty() {
+        return format!("OK: {all}, all data verified");
+    }
+    let mut lines = vec![format!("{} of {all} damaged", checked.damaged.len())];
+    for one in &checked.damaged {
+        let label = checkpoint_label(&one.checkpoint, one.name.as_deref());
+        match &one.problem {
+            Some(problem) => lines.push(format!("{label}: {}", printable(problem))),
+            None => lines.push(format!("{label}: {} lost", plural(one.files_count, "file"))),
+        }
+        lines.extend(
+            one.files
+                .iter()
+                .map(|path| format!("  {}", printable(path))),
+        );
+    }
+    lines.push(
+        "hint: everything else in them can still be reverted; delete them when that is done"
+            .to_owned(),
+    );
+    lines.join("\n")
 }

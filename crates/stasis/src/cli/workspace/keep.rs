@@ -222,7 +222,8 @@ fn status_text(status: &WorkspaceStatus) -> String {
             status.prompt_count, status.command_count
         ),
         format!(
-            "held        {} of {}",
+            "held        {}{} of {}",
+            if status.held_is_exact { "" } else { "at most " },
             size(status.held_bytes),
             size(status.budget_bytes)
         ),

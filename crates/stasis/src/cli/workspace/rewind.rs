@@ -80,6 +80,7 @@ impl RewindArgs {
         let mut except: Vec<_> = except.collect::<Result<_, _>>()?;
         except.extend(self.keep_git.then(|| workspace.git_directory()));
         let command = RestoreWorkspace {
+            no_undo: false,
             checkpoint,
             except,
             agreed: self.yes,

@@ -70,6 +70,7 @@ impl SnapshotTool for RevertTool {
 
     async fn call(self, served: &Served) -> CallAnswer {
         let command = RevertPath {
+            no_undo: false,
             path: served.entry(&self.path.0)?,
             checkpoint: optional_checkpoint(self.checkpoint.as_deref())?,
             confirm: confirmed(self.confirm),
@@ -100,6 +101,7 @@ impl SnapshotTool for RestoreTool {
 
     async fn call(self, served: &Served) -> CallAnswer {
         let command = RestoreWorkspace {
+            no_undo: false,
             checkpoint: checkpoint(&self.checkpoint)?,
             except: served.entries(&self.except.unwrap_or_default().0)?,
             agreed: false,

@@ -1,5 +1,6 @@
 //! The workers that fill files.
 
+use super::linked::LinkedFile;
 use super::reading::fetch_stored;
 use super::rows::{FileRow, RestoreRows, Use};
 use super::{RestoreParts, WrittenTree};
@@ -16,6 +17,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 /// How many files a worker takes at once when it needs no chunk for them.
 const RUN: usize = 256;
 
+/// What became of a file of the old tree.
+enum Reuse {
+    Taken,
+    /// It is right; whether it stays is known when all names of files are.
+    Later,
+    Not,
+}
+
 /// A file that lies in several places, while it is being filled.
 struct SharedFile<'s> {
     file: Mutex<Option<NewFile<'s>>>,
@@ -24,11 +33,13 @@ struct SharedFile<'s> {
 
 /// Everything workers share.
 pub(super) struct Filling<'s> {
-    parts: &'s RestoreParts<'s>,
-    rows: RestoreRows,
+    pub(super) parts: &'s RestoreParts<'s>,
+    pub(super) rows: RestoreRows,
     /// What was taken from the old tree.
     reused: Vec<AtomicBool>,
     several: HashMap<u32, SharedFile<'s>>,
+    /// Files that have several names, in the old tree or in the new one.
+    pub(super) linked: Mutex<Vec<LinkedFile>>,
     /// Files that were begun and came to nothing.
     begun: Mutex<HashMap<u32, NewFile<'s>>>,
     /// Where the uses of each chunk begin, the last one being their end.
@@ -74,6 +85,7 @@ impl<'s> Filling<'s> {
             rows,
             reused: (0..old_files).map(|_| AtomicBool::new(false)).collect(),
             several,
+            linked: Mutex::default(),
             begun: Mutex::default(),
             starts,
             chunks_fetched: AtomicU64::new(0),
@@ -88,6 +100,7 @@ impl<'s> Filling<'s> {
         let runs = self.rows.files.len().div_ceil(RUN);
         let workers = self.parts.workers;
         WorkerPool::for_each(workers, 0..runs, |run| self.without_chunks(run))?;
+        self.settle_linked()?;
         // Only now is it known what the old tree does not have; holes and what is left where it is need no room.
         let uses = self.rows.uses.iter();
         let missing = uses.filter(|one| !self.is_reused(one.file));
@@ -109,60 +122,105 @@ impl<'s> Filling<'s> {
     fn without_chunks(&self, run: usize) -> Result<(), ChunkError> {
         let files = self.rows.files.iter().enumerate();
         for (number, file) in files.skip(run * RUN).take(RUN) {
-            if file.uses == 0 {
-                let made = self.parts.writer.file(&self.rows.path(file), file.size)?;
-                finish(made, file)?;
-            } else if self.reuse(u32::try_from(number).unwrap_or(u32::MAX), file)? {
-                self.reused[number].store(true, Ordering::Relaxed);
-                self.files_reused.fetch_add(1, Ordering::Relaxed);
-                self.bytes_reused.fetch_add(file.size, Ordering::Relaxed);
+            let at = u32::try_from(number).unwrap_or(u32::MAX);
+            // What is empty, or nothing but holes, is made sooner than it is read.
+            let is_nowhere = file.uses == 0 && !file.is_version;
+            let reused = if is_nowhere && self.parts.same.is_none() {
+                Reuse::Not
+            } else {
+                self.reuse(at, file)?
+            };
+            match reused {
+                Reuse::Taken => self.has_reused(at, file),
+                Reuse::Later => {}
+                Reuse::Not => self.make(at, file)?,
             }
         }
         Ok(())
     }
 
+    /// Makes a file that lies in no chunk: from the version that is held of it, as a clone where that is possible, or empty.
+    pub(super) fn make(&self, number: u32, file: &FileRow) -> Result<(), ChunkError> {
+        if file.is_version {
+            let version = self.parts.source.version(&file.digest)?;
+            let made = self.begin(number)?;
+            made.fill_from(version.as_fd(), file.size)?;
+            finish(made, file)?;
+        } else if file.uses == 0 {
+            finish(self.begin(number)?, file)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn has_reused(&self, number: u32, file: &FileRow) {
+        self.reused[number as usize].store(true, Ordering::Relaxed);
+        self.files_reused.fetch_add(1, Ordering::Relaxed);
+        self.bytes_reused.fetch_add(file.size, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_left(&self, file: &FileRow) {
+        self.files_left.fetch_add(1, Ordering::Relaxed);
+        self.bytes_left.fetch_add(file.size, Ordering::Relaxed);
+    }
+
     /// Takes a file from the old tree, if it holds the same under the same name.
-    fn reuse(&self, number: u32, file: &FileRow) -> Result<bool, ChunkError> {
+    fn reuse(&self, number: u32, file: &FileRow) -> Result<Reuse, ChunkError> {
         let Some(old) = self.parts.old else {
-            return Ok(false);
+            return Ok(Reuse::Not);
         };
         let path = self.rows.path(file);
         let Some((directory, name)) = path.split_last() else {
-            return Ok(false);
+            return Ok(Reuse::Not);
         };
         let opened = CString::new(name).ok().and_then(|name| {
             let directory = old.directory(directory.as_bytes()).ok()?;
             old.file(directory.as_fd(), &name).ok()
         });
         let Some(opened) = opened else {
-            return Ok(false);
+            return Ok(Reuse::Not);
         };
         let seen = match crate::fs::metadata::of(&opened) {
-            Ok(seen) if seen.file_type().is_file() && seen.size == file.size => seen,
-            _ => return Ok(false),
+            Ok(seen) if seen.file_type().is_file() => seen,
+            _ => return Ok(Reuse::Not),
         };
-        if !same::holds(&opened, &file.digest) {
-            return Ok(false);
+        let has_names = seen.links > 1 || self.rows.links.contains_key(&path);
+        let is_right = seen.size == file.size
+            && match self.parts.same {
+                // Who knows the old tree has read what it had to: its times say whether that still holds.
+                Some(same) => same(&path, &file.digest) && seen.metadata() == file.metadata,
+                None => same::holds(&opened, &file.digest),
+            };
+        if let Some(leave) = self.parts.leave {
+            let may_stay = is_right
+                && seen.metadata() == file.metadata
+                && same::has_attributes(&opened, file.attributes());
+            if has_names {
+                lock(&self.linked).push(LinkedFile {
+                    number,
+                    seen,
+                    may_stay,
+                });
+                if may_stay {
+                    return Ok(Reuse::Later);
+                }
+            } else if may_stay {
+                leave(&path, &seen);
+                self.has_left(file);
+                return Ok(Reuse::Taken);
+            }
         }
-        if let Some(leave) = self.parts.leave
-            && seen.links == 1
-            && seen.metadata() == file.metadata
-            && same::has_attributes(&opened, file.attributes())
-        {
-            leave(&path, &seen);
-            self.files_left.fetch_add(1, Ordering::Relaxed);
-            self.bytes_left.fetch_add(file.size, Ordering::Relaxed);
-            return Ok(true);
+        if !is_right {
+            return Ok(Reuse::Not);
         }
         let made = self.parts.writer.file(&path, file.size)?;
         let wanted = blake3::Hash::from_bytes(*file.digest.as_bytes());
         if !made.reuse(opened.as_fd(), &wanted)? {
             // It changed since it was looked at: what was begun is filled from chunks.
             lock(&self.begun).insert(number, made);
-            return Ok(false);
+            return Ok(Reuse::Not);
         }
         finish(made, file)?;
-        Ok(true)
+        Ok(Reuse::Taken)
     }
 
     fn is_reused(&self, file: u32) -> bool {

@@ -17,6 +17,8 @@ pub(super) struct FileRow {
     pub(super) digest: FileDigest,
     /// In how many places of chunks it lies.
     pub(super) uses: u32,
+    /// Whether it is held whole.
+    pub(super) is_version: bool,
 }
 
 impl FileRow {
@@ -44,6 +46,8 @@ pub(super) struct RestoreRows {
     pub(super) uses: Vec<Use>,
     pub(super) chunks: Vec<StoredChunk>,
     places: HashMap<StoredChunk, u32>,
+    /// The other names of files, where files of an old tree may be left, by the first name of each.
+    pub(super) links: HashMap<EntryPath, Vec<Entry>>,
 }
 
 fn number(length: usize) -> u32 {
@@ -88,6 +92,7 @@ impl RestoreRows {
             size,
             digest: content.digest,
             uses,
+            is_version: content.is_version(),
         });
     }
 

@@ -62,7 +62,7 @@ impl PreviousBlocks<'_> {
         let stretch = self.stretches.get(run.at, run.length);
         let stays = |extent: &Extent| match extent {
             Extent::Stored(slice) => !self.gone.contains(&slice.chunk.name),
-            Extent::Hole(_) => true,
+            Extent::Hole(_) | Extent::Version(_) => true,
         };
         let length: u64 = stretch.iter().map(Extent::length).sum();
         let stays = length == run.length && (self.gone.is_empty() || stretch.iter().all(stays));
@@ -74,7 +74,7 @@ impl PreviousBlocks<'_> {
 fn gathered(content: &FileContent) -> HashSet<ChunkName> {
     let chunks = content.extents.iter().filter_map(|extent| match extent {
         Extent::Stored(slice) => Some(slice.chunk),
-        Extent::Hole(_) => None,
+        Extent::Hole(_) | Extent::Version(_) => None,
     });
     let small = chunks.filter(|chunk| chunk.plain_len < SMALL_CHUNK);
     let mut small: Vec<_> = small.map(|chunk| (chunk.plain_len, chunk.name)).collect();

@@ -17,6 +17,9 @@ impl<'a> SaveWorkers<'a> {
     /// Reads a large file and stores what is new of it.
     pub(super) fn large(&self, at: usize, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
         let job = &self.plan.jobs[at];
+        if self.version(job, tools)? {
+            return Ok(());
+        }
         for attempt in 1..=ATTEMPTS {
             let Some(opened) = self.open(job, tools)? else {
                 return Ok(());

@@ -135,7 +135,7 @@ impl Before {
     /// Whether the file is compared with it block by block, so that most of it may stay even if its length changed.
     fn is_compared(&self) -> bool {
         match &self.content {
-            StoredContent::One { .. } => false,
+            StoredContent::One { .. } | StoredContent::Version(_) => false,
             StoredContent::Many(content) => !content.pieces.is_empty(),
         }
     }
@@ -437,6 +437,7 @@ impl SavePlan {
     pub(super) fn is_abandoned(&self, content: &StoredContent) -> bool {
         match content {
             _ if self.leaves_nothing() => false,
+            StoredContent::Version(_) => false,
             StoredContent::One { chunk, .. } => self.is_left(*chunk),
             StoredContent::Many(content)
                 if content.pieces.iter().any(|slice| self.is_lost(slice)) =>
@@ -453,7 +454,7 @@ impl SavePlan {
     /// Whether an extent lies in a chunk that is being left.
     pub(super) fn lies_abandoned(&self, extent: &Extent) -> bool {
         match extent {
-            Extent::Hole(_) => false,
+            Extent::Hole(_) | Extent::Version(_) => false,
             Extent::Stored(slice) => {
                 let number = self.table().find(&slice.chunk);
                 number.is_some_and(|number| self.is_left(number))
@@ -470,6 +471,7 @@ impl SavePlan {
     fn is_in_lost(&self, content: &StoredContent) -> bool {
         match content {
             _ if self.lost.is_empty() => false,
+            StoredContent::Version(_) => false,
             StoredContent::One { chunk, .. } => self.lost.contains(chunk),
             StoredContent::Many(content) => content.slices().any(|slice| self.is_lost(slice)),
         }
@@ -485,6 +487,7 @@ impl SavePlan {
     /// The names of the chunks that a content of a file of `size` bytes lies in.
     pub(super) fn names_of(&self, content: &StoredContent, size: u64) -> Vec<ChunkName> {
         match content {
+            StoredContent::Version(_) => Vec::new(),
             StoredContent::One { .. } if size == 0 => Vec::new(),
             StoredContent::One { chunk, .. } => vec![self.table().get(*chunk).name],
             StoredContent::Many(content) => {

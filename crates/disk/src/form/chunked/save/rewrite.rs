@@ -85,7 +85,7 @@ impl SaveRun<'_> {
                     length: u32::try_from(size).unwrap_or(u32::MAX),
                 });
             }
-            StoredContent::One { .. } => {}
+            StoredContent::One { .. } | StoredContent::Version(_) => {}
             StoredContent::Many(content) => {
                 let mut at = 0;
                 for extent in &content.extents {

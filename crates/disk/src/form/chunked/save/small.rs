@@ -38,6 +38,9 @@ impl<'a> SaveWorkers<'a> {
         tools: &mut Tools<'a>,
     ) -> Result<(), ChunkError> {
         let job = &self.plan.jobs[at];
+        if self.version(job, tools)? {
+            return Ok(());
+        }
         let Some(opened) = self.read_small(job, buffer, tools)? else {
             return Ok(());
         };

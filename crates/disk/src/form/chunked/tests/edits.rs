@@ -107,7 +107,7 @@ impl World {
 fn chunks_of(content: &FileContent) -> usize {
     let stored = content.extents.iter().filter_map(|extent| match extent {
         Extent::Stored(slice) => Some(slice.chunk.name),
-        Extent::Hole(_) => None,
+        Extent::Hole(_) | Extent::Version(_) => None,
     });
     stored.collect::<HashSet<_>>().len()
 }
@@ -254,7 +254,7 @@ fn a_file_that_grows_while_it_is_overwritten_leaves_chunks_that_are_little_used(
 
     let chunks = content.extents.iter().filter_map(|extent| match extent {
         Extent::Stored(slice) => Some(slice.chunk),
-        Extent::Hole(_) => None,
+        Extent::Hole(_) | Extent::Version(_) => None,
     });
     let chunks: HashSet<_> = chunks.collect();
     let held: u64 = chunks.iter().map(|chunk| u64::from(chunk.plain_len)).sum();
@@ -323,7 +323,7 @@ fn holes_between_short_stretches_stay_holes() {
     let holes = world.content(&saved).extents;
     let holes = holes.iter().filter_map(|extent| match extent {
         Extent::Hole(length) => Some(length),
-        Extent::Stored(_) => None,
+        Extent::Stored(_) | Extent::Version(_) => None,
     });
     assert_eq!(holes.sum::<u64>(), 6 << 20);
     world.comes_back(&saved);

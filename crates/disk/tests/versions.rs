@@ -1,0 +1,467 @@
+//! Checkpoints as lists of file versions, on real filesystems, and killed at every call that changes anything.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests make the trees that they look at"
+)]
+
+use stasis_disk::form::slots::{
+    CheckedContent, CheckpointSource, Created, Manifest, Pool, PoolSettings, Return, SlotError,
+    StatCache, VERSIONS, manifest,
+};
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::tree::walk::WalkSettings;
+use stasis_model::digest::FileDigest;
+use stasis_model::time::Timestamp;
+use stasis_model::tree::EntryPath;
+use stasis_model::workspace::{Budget, CheckpointOrigin, Occupant, Slot, SlotForm, SlotMetadata};
+use stasis_testkit::mounted_image::MountedImage;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+/// Later than anything that a test makes: everything is old enough to be cached.
+const LATER: u64 = 10_000_000_000_000;
+
+fn pool_of(session: &Path, budget: u64) -> Pool {
+    Pool::open(session, PoolSettings::new(Budget::of_bytes(budget))).unwrap()
+}
+
+fn pool(session: &Path) -> Pool {
+    pool_of(session, 1 << 30)
+}
+
+fn auto(pool: &Pool, slot: u32, sequence: u64) -> Result<Created, SlotError> {
+    let at = Timestamp::from_millis(LATER + sequence * 1000);
+    let metadata = SlotMetadata::new(Slot::new(slot), CheckpointOrigin::Auto, at, sequence);
+    let workspace = pool.path().parent().unwrap().join("workspace");
+    pool.create(&CheckpointSource::of(&workspace), metadata)
+}
+
+fn list(tree: &Path) -> Manifest {
+    let root = RootDir::open(tree, Mounts::Stay).unwrap();
+    let mut nothing = StatCache::open(Path::new(""), Timestamp::default());
+    manifest(&root, &mut nothing, &WalkSettings::default())
+        .unwrap()
+        .0
+}
+
+fn names(directory: &Path) -> BTreeSet<String> {
+    let names = fs::read_dir(directory).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.collect()
+}
+
+/// The names of versions that a session must have: those that its checkpoints name.
+fn wanted(pool: &Pool) -> BTreeSet<String> {
+    let mut wanted = BTreeSet::new();
+    for one in pool.list().unwrap() {
+        let slot = pool.path().join(one.slot().index().to_string());
+        let Ok(bytes) = fs::read(slot.join(VERSIONS)) else {
+            continue;
+        };
+        let rows = bytes[8..bytes.len() - 32].chunks(40);
+        let digests = rows.map(|row| FileDigest::from_document(row[..32].try_into().unwrap()));
+        wanted.extend(digests.map(|digest| digest.to_string()));
+    }
+    wanted
+}
+
+/// Looks at every version: all that are needed are there, nothing else is, and each holds what it is called for.
+fn check_versions(session: &Path, pool: &Pool, when: &str) {
+    let there = names(&session.join("objects"));
+    assert_eq!(there, wanted(pool), "{when}");
+    for name in there {
+        let bytes = fs::read(session.join("objects").join(&name)).unwrap();
+        assert_eq!(FileDigest::of(&bytes).to_string(), name, "{when}");
+    }
+}
+
+fn on_each(filesystems: &[&str], test: impl Fn(&Path)) {
+    for filesystem in filesystems {
+        let Some(mounted) = MountedImage::new(filesystem, 512 << 20) else {
+            continue;
+        };
+        let session = mounted.root();
+        fs::create_dir_all(session.join("workspace/deep")).unwrap();
+        test(&session);
+    }
+}
+
+fn restored(pool: &Pool, of: &SlotMetadata, workspace: &Path) {
+    let live = list(workspace);
+    let back = Return {
+        workspace,
+        live: &live,
+        only: None,
+        beside: &[],
+        except: &[],
+        at: Timestamp::from_millis(LATER),
+        label: "a test",
+    };
+    let _ = pool.restore_in_place(of, back).unwrap();
+}
+
+#[test]
+fn each_version_of_a_file_is_cloned_once_and_goes_with_the_last_checkpoint_that_has_it() {
+    on_each(&["xfs", "btrfs"], |session| {
+        let workspace = session.join("workspace");
+        fs::write(workspace.join("same"), "stays").unwrap();
+        fs::write(workspace.join("deep/file"), "one").unwrap();
+        fs::write(workspace.join("twin"), "stays").unwrap();
+        fs::write(workspace.join("empty"), "").unwrap();
+        let pool = pool(session);
+
+        let first = auto(&pool, 0, 1).unwrap();
+        fs::write(workspace.join("deep/file"), "two").unwrap();
+        fs::rename(workspace.join("same"), workspace.join("renamed")).unwrap();
+        let second = auto(&pool, 1, 2).unwrap();
+        let both = names(&session.join("objects")).len();
+        check_versions(session, &pool, "two checkpoints");
+        pool.delete(Slot::new(0)).unwrap();
+        check_versions(session, &pool, "one deleted");
+        fs::write(workspace.join("deep/file"), "three").unwrap();
+        let third = auto(&pool, 1, 3).unwrap();
+
+        assert_eq!(first.metadata.form, SlotForm::Versions);
+        assert!(first.metadata.hash.is_some());
+        assert_eq!(both, 3, "`stays`, `one` and `two`");
+        assert!(second.replaced.is_none() && third.replaced.is_some());
+        check_versions(session, &pool, "one replaced");
+        assert_eq!(pool.contents(&third.metadata).unwrap(), list(&workspace));
+    });
+}
+
+#[test]
+fn an_unchanged_checkpoint_makes_two_inodes_and_holds_next_to_nothing() {
+    on_each(&["xfs", "btrfs", "ext4"], |session| {
+        let workspace = session.join("workspace");
+        for number in 0..300 {
+            let name = format!("deep/{number}");
+            fs::write(workspace.join(name), number.to_string().repeat(2000)).unwrap();
+        }
+        let pool = pool_of(session, 4 << 20);
+        let inodes = || -> BTreeSet<u64> {
+            let mut find = Command::new("find");
+            let found = find.arg(session).args(["-printf", "%i\n"]).output();
+            let found = String::from_utf8(found.unwrap().stdout).unwrap();
+            found.lines().map(|line| line.parse().unwrap()).collect()
+        };
+        let first = auto(&pool, 0, 1).unwrap();
+        let (before, held) = (inodes(), pool.usage().unwrap().held);
+
+        let second = auto(&pool, 1, 2).unwrap();
+        let third = auto(&pool, 2, 3).unwrap();
+
+        let new = inodes().difference(&before).count();
+        assert_eq!(new, 4, "a directory and a document for each of the two");
+        let grown = pool.usage().unwrap().held - held;
+        assert!(grown <= 2 * 8192, "{grown}");
+        let most = pool.held_at_most().unwrap();
+        assert!(most.bytes >= held && most.bytes <= 4 << 20, "{most:?}");
+        assert_eq!(first.metadata.hash, third.metadata.hash);
+        pool.delete(Slot::new(0)).unwrap();
+        assert_eq!(pool.contents(&second.metadata).unwrap(), list(&workspace));
+        assert_eq!(second.evicted, []);
+    });
+}
+
+#[test]
+fn a_tree_comes_back_with_its_links_holes_modes_and_times() {
+    on_each(&["xfs", "btrfs"], |session| {
+        let workspace = session.join("workspace");
+        let at = |name: &str| workspace.join(name);
+        fs::write(at("first"), "linked").unwrap();
+        fs::hard_link(at("first"), at("deep/second")).unwrap();
+        symlink("first", at("link")).unwrap();
+        fs::write(at("script"), "#!/bin/sh").unwrap();
+        fs::set_permissions(at("script"), fs::Permissions::from_mode(0o750)).unwrap();
+        let sparse = File::create(at("sparse")).unwrap();
+        sparse.set_len(32 << 20).unwrap();
+        sparse.write_all_at(b"end", (32 << 20) - 3).unwrap();
+        let pool = pool_of(session, 8 << 20);
+        let made = auto(&pool, 0, 1).unwrap().metadata;
+        let (was, links) = (list(&workspace), at("first").metadata().unwrap().ino());
+        let time = at("script").metadata().unwrap().modified().unwrap();
+
+        fs::write(at("script"), "changed").unwrap();
+        fs::remove_file(at("sparse")).unwrap();
+        fs::write(at("new"), "new").unwrap();
+        restored(&pool, &made, &workspace);
+        let fork = session.join("fork");
+        let forked = pool.fork(&made, &fork).unwrap();
+
+        assert_eq!(list(&workspace), was);
+        assert_eq!(list(&fork), was);
+        assert_eq!(forked.bytes_copied, 0);
+        assert_eq!(at("script").metadata().unwrap().modified().unwrap(), time);
+        assert!(at("sparse").metadata().unwrap().blocks() < 1 << 11);
+        let inode = |path: PathBuf| path.metadata().unwrap().ino();
+        assert_eq!(inode(at("first")), inode(at("deep/second")));
+        assert_eq!(inode(at("first")), links, "what was right stays as it is");
+        assert_eq!(inode(fork.join("first")), inode(fork.join("deep/second")));
+        let path = EntryPath::parse(b"script").unwrap();
+        let read = pool.file(&made, &path, 4).unwrap();
+        assert_eq!(read.unwrap(), b"#!/b");
+    });
+}
+
+#[test]
+fn what_cannot_be_cloned_is_stored_in_chunks_and_counted() {
+    on_each(&["btrfs"], |session| {
+        let workspace = session.join("workspace");
+        let fixed = workspace.join("deep/fixed");
+        File::create(&fixed).unwrap();
+        let mut chattr = Command::new("chattr");
+        assert!(chattr.arg("+C").arg(&fixed).status().unwrap().success());
+        fs::write(&fixed, "is never cloned".repeat(1000)).unwrap();
+        fs::write(workspace.join("usual"), "is cloned").unwrap();
+        let pool = pool(session);
+
+        let made = auto(&pool, 0, 1).unwrap().metadata;
+        let was = list(&workspace);
+        fs::write(&fixed, "changed").unwrap();
+        restored(&pool, &made, &workspace);
+
+        assert_eq!(names(&session.join("objects")).len(), 1);
+        assert_eq!(list(&workspace), was);
+    });
+}
+
+#[test]
+fn a_missing_version_is_no_reason_to_refuse_anything_else() {
+    on_each(&["xfs"], |session| {
+        let workspace = session.join("workspace");
+        fs::write(workspace.join("lost"), "lost").unwrap();
+        fs::write(workspace.join("kept"), "kept").unwrap();
+        let pool = pool_of(session, 1);
+        let made = auto(&pool, 0, 1);
+        assert!(matches!(made, Err(SlotError::OverBudget(_))), "{made:?}");
+        assert_eq!(names(&session.join("objects")).len(), 0);
+        let pool = pool_of(session, 1 << 20);
+        let made = auto(&pool, 0, 1).unwrap().metadata;
+        let lost = FileDigest::of(b"lost").to_string();
+        fs::remove_file(session.join("objects").join(lost)).unwrap();
+
+        let usage = pool.usage().unwrap();
+        let damaged = pool.check(&made, &mut CheckedContent::default()).unwrap();
+        let path = EntryPath::parse(b"lost").unwrap();
+        let read = pool.file(&made, &path, 10);
+        let fork = pool.fork(&made, &session.join("fork"));
+        fs::write(workspace.join("lost"), "other").unwrap();
+        let next = auto(&pool, 1, 2);
+
+        assert!(usage.held > 0);
+        assert_eq!(damaged, [EntryPath::parse(b"lost").unwrap()]);
+        assert!(read.is_err() && fork.is_err());
+        assert!(!session.join("fork").exists());
+        assert!(next.is_ok(), "{next:?}");
+    });
+}
+
+#[test]
+fn nothing_is_swept_while_a_checkpoint_cannot_say_what_it_needs() {
+    on_each(&["xfs"], |session| {
+        let workspace = session.join("workspace");
+        fs::write(workspace.join("file"), "one").unwrap();
+        let pool = pool(session);
+        let _ = auto(&pool, 0, 1).unwrap();
+        fs::write(workspace.join("file"), "two").unwrap();
+        let _ = auto(&pool, 1, 2).unwrap();
+        let torn = pool.path().join("0").join(VERSIONS);
+        fs::write(&torn, "torn").unwrap();
+
+        pool.delete(Slot::new(1)).unwrap();
+        let while_torn = names(&session.join("objects")).len();
+        pool.delete(Slot::new(0)).unwrap();
+
+        assert_eq!(while_torn, 2);
+        assert_eq!(names(&session.join("objects")).len(), 0);
+    });
+}
+
+const SESSION: &str = "STASIS_TEST_VERSIONS_SESSION";
+const VERB: &str = "STASIS_TEST_VERSIONS_VERB";
+/// Calls that change something.
+const CALLS: [&str; 13] = [
+    "write",
+    "ioctl",
+    "copy_file_range",
+    "fsync",
+    "syncfs",
+    "linkat",
+    "rename",
+    "renameat",
+    "renameat2",
+    "unlinkat",
+    "mkdirat",
+    "ftruncate",
+    "utimensat",
+];
+
+/// What a process does that is going to be killed.
+#[test]
+fn child() {
+    let (Some(session), Ok(verb)) = (std::env::var_os(SESSION), std::env::var(VERB)) else {
+        return;
+    };
+    let pool = pool(Path::new(&session));
+    let done = match verb.as_str() {
+        "create" => auto(&pool, 0, 3).is_ok(),
+        "same" => auto(&pool, 1, 3).is_ok(),
+        _ => pool.delete(Slot::new(0)).is_ok(),
+    };
+    std::process::exit(i32::from(!done));
+}
+
+/// A session with two checkpoints, and a workspace that is not what the first holds.
+fn furnish(home: &Path) {
+    let at = |name: &str| home.join("workspace").join(name);
+    fs::create_dir_all(at("deep")).unwrap();
+    fs::write(at("same"), "same").unwrap();
+    fs::write(at("deep/file"), "first").unwrap();
+    let pool = pool(home);
+    let _ = auto(&pool, 0, 1).unwrap();
+    fs::write(at("deep/file"), "second").unwrap();
+    fs::write(at("more"), "more").unwrap();
+    let _ = auto(&pool, 1, 2).unwrap();
+}
+
+fn run(home: &Path, verb: &str, arguments: &[&str]) -> Option<ExitStatus> {
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-o"]).arg(home.join("log"));
+    command
+        .args(arguments)
+        .arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "child", "--test-threads=1", "-q"]);
+    command.env(SESSION, home).env(VERB, verb);
+    match command.stdout(Stdio::null()).stderr(Stdio::null()).status() {
+        Ok(status) => Some(status),
+        Err(error) => {
+            let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
+            assert!(!needed, "strace is not there ({error}): run scripts/test");
+            println!("skipped: strace is not there");
+            None
+        }
+    }
+}
+
+/// Lets a fault happen at the first call of each kind, at the second, and so on, and looks at what is left.
+fn at_every_call(filesystem: &str, verb: &str, faults: &[&str]) {
+    let Some(mounted) = MountedImage::new(filesystem, 512 << 20) else {
+        return;
+    };
+    let home = |number: usize| {
+        let home = mounted.root().join(number.to_string());
+        fs::create_dir(&home).unwrap();
+        furnish(&home);
+        if verb == "create" {
+            fs::write(home.join("workspace/deep/file"), "third").unwrap();
+        }
+        home
+    };
+    let trace = format!("trace={}", CALLS.join(","));
+    let first = home(0);
+    let Some(status) = run(&first, verb, &["-e", &trace]) else {
+        return;
+    };
+    assert!(status.success());
+    let log = fs::read_to_string(first.join("log")).unwrap();
+    let mut runs = 0;
+    for call in CALLS {
+        let is_it = |line: &&str| line.contains(&format!(" {call}("));
+        for when in 1..=log.lines().filter(is_it).count() {
+            for fault in faults {
+                runs += 1;
+                let home = home(runs);
+                let inject = format!("inject={call}:{fault}:when={when}");
+                let trace = format!("trace={call}");
+                let status = run(&home, verb, &["-e", &trace, "-e", &inject]).unwrap();
+                look_at(
+                    &home,
+                    verb,
+                    &format!("{filesystem} {inject}"),
+                    status.code(),
+                );
+                fs::remove_dir_all(&home).unwrap();
+            }
+        }
+    }
+    println!("{filesystem}: `{verb}` survived {runs} faults");
+    assert!(runs >= 10);
+}
+
+fn look_at(home: &Path, verb: &str, when: &str, code: Option<i32>) {
+    let pool = pool(home);
+    let found = pool.list().unwrap();
+    let known: Vec<&SlotMetadata> = found.iter().filter_map(Occupant::known).collect();
+    assert_eq!(known.len(), found.len(), "{when}: {found:?}");
+    let left = names(pool.path());
+    let is_own = |name: &String| [".lock", "0", "1"].contains(&name.as_str());
+    assert!(left.iter().all(is_own), "{when}: {left:?}");
+    for one in &known {
+        // Every one of them is whole, to the last byte.
+        let out = home.join("out");
+        let _ = pool
+            .fork(one, &out)
+            .unwrap_or_else(|error| panic!("{when}: {error:?}"));
+        let contents = pool.contents(one).unwrap();
+        assert_eq!(list(&out), contents, "{when}");
+        assert_eq!(Some(contents.hash()), one.hash, "{when}");
+        fs::remove_dir_all(&out).unwrap();
+    }
+    check_versions(home, &pool, when);
+    let slots: Vec<(u32, u64)> = known
+        .iter()
+        .map(|one| (one.slot.index(), one.sequence))
+        .collect();
+    let allowed: [&[(u32, u64)]; 2] = match verb {
+        "create" => [&[(0, 1), (1, 2)], &[(0, 3), (1, 2)]],
+        "same" => [&[(0, 1), (1, 2)], &[(0, 1), (1, 3)]],
+        _ => [&[(0, 1), (1, 2)], &[(1, 2)]],
+    };
+    assert!(allowed.contains(&&*slots), "{when}: {slots:?}");
+    match code {
+        Some(0) => assert_eq!(slots, allowed[1], "{when}"),
+        Some(1) if verb != "delete" => assert_eq!(slots, allowed[0], "{when}"),
+        _ => {}
+    }
+    let again = match verb {
+        "create" => auto(&pool, 0, 4).map(drop),
+        "same" => auto(&pool, 1, 4).map(drop),
+        _ => pool.delete(Slot::new(1)),
+    };
+    again.unwrap_or_else(|error| panic!("{when}: {error:?}"));
+    check_versions(home, &pool, when);
+}
+
+const FAULTS: [&str; 3] = ["signal=KILL", "error=ENOSPC", "error=EIO"];
+
+#[test]
+fn a_checkpoint_on_xfs_survives_every_fault() {
+    at_every_call("xfs", "create", &FAULTS);
+}
+
+#[test]
+fn a_checkpoint_on_btrfs_survives_every_fault() {
+    at_every_call("btrfs", "create", &FAULTS);
+}
+
+#[test]
+fn a_checkpoint_on_ext4_survives_every_fault() {
+    at_every_call("ext4", "create", &FAULTS);
+}
+
+#[test]
+fn an_unchanged_checkpoint_survives_every_fault() {
+    at_every_call("xfs", "same", &FAULTS);
+}
+
+#[test]
+fn a_deletion_survives_every_fault() {
+    at_every_call("xfs", "delete", &FAULTS);
+}

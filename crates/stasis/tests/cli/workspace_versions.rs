@@ -1,0 +1,178 @@
+//! Checkpoints as lists of file versions, by the program: on xfs and btrfs, and in chunks on ext4.
+
+use crate::project::names;
+use crate::session::Session;
+use crate::workspace::Tree;
+use stasis_testkit::mounted_image::MountedImage;
+use std::fs;
+
+/// Does the same on each filesystem; says to the test whether files are held whole there.
+fn on_each(test: impl Fn(&Tree, bool)) {
+    for (filesystem, is_shared) in [("xfs", true), ("btrfs", true), ("ext4", false)] {
+        let Some(mounted) = MountedImage::new(filesystem, 512 << 20) else {
+            continue;
+        };
+        let files = [("same", "same\n"), ("deep/file", "first\n")];
+        let tree = Tree::of(Session::within(&mounted.root()), &files, &[]);
+        test(&tree, is_shared);
+    }
+}
+
+#[test]
+fn a_checkpoint_is_written_out_as_a_plain_directory() {
+    on_each(|tree, is_shared| {
+        tree.checkpoint("one");
+        let before = tree.contents();
+        tree.write("deep/file", "second\n");
+        let out = tree.session.home().join("out");
+        let to = out.to_str().unwrap();
+
+        let dry = tree.json(0, &["materialize", "one", "--to", to, "--dry-run"]);
+        let made = tree.json(0, &["materialize", "one", "--to", to]);
+        let again = tree.run(&["materialize", "one", "--to", to]);
+
+        assert_eq!(
+            (&dry["forked"], &made["forked"]),
+            (&false.into(), &true.into())
+        );
+        assert_eq!(made["method"], if is_shared { "reflink" } else { "chunks" });
+        assert_eq!(
+            fs::read_to_string(out.join("deep/file")).unwrap(),
+            "first\n"
+        );
+        assert_eq!(names(&out), ["deep", "same"]);
+        assert_ne!(again.code, 0, "nothing is overwritten");
+        tree.json(0, &["restore", "one"]);
+        assert_eq!(tree.contents(), before);
+    });
+}
+
+#[test]
+fn what_is_replaced_without_an_undo_is_gone_and_said_to_be() {
+    on_each(|tree, _| {
+        tree.checkpoint("one");
+        tree.write("deep/file", "second\n");
+        tree.write("added", "added\n");
+
+        let reverted = tree.run(&["revert", "deep/file", "one", "--no-undo"]);
+        let restored = tree.json(0, &["restore", "one", "--no-undo"]);
+        let undone = tree.run(&["undo"]);
+
+        assert!(
+            reverted.err.contains("cannot be undone"),
+            "{}",
+            reverted.err
+        );
+        assert_eq!(tree.read("deep/file"), "first\n");
+        assert_eq!(restored["restored"], true);
+        assert!(restored["undo"].is_null() && !tree.at("added").exists());
+        assert_ne!(undone.code, 0, "{}", undone.err);
+        assert_eq!(
+            tree.json(0, &["status"])["undo"].as_array().unwrap().len(),
+            0
+        );
+    });
+}
+
+#[test]
+fn a_status_opens_no_directory_of_the_workspace_and_says_at_most() {
+    on_each(|tree, is_shared| {
+        tree.checkpoint("one");
+        tree.write("deep/file", "second\n");
+        tree.checkpoint("two");
+        let log = tree.session.home().join("log");
+        let status = tree.command(&["status"]);
+        let mut strace = std::process::Command::new("strace");
+        strace.args([
+            "-f",
+            "-qq",
+            "-e",
+            "trace=open,openat,openat2,getdents64",
+            "-o",
+        ]);
+        strace
+            .arg(&log)
+            .arg(status.get_program())
+            .args(status.get_args());
+        for (name, value) in status.get_envs() {
+            match value {
+                Some(value) => strace.env(name, value),
+                None => strace.env_remove(name),
+            };
+        }
+        let Ok(said) = strace.output() else {
+            assert!(std::env::var_os("STASIS_REQUIRE_PARTS").is_none());
+            return;
+        };
+
+        let said = String::from_utf8(said.stdout).unwrap();
+        let log = fs::read_to_string(log).unwrap();
+        assert_eq!(said.contains("at most"), is_shared, "{said}");
+        assert!(!log.contains("/deep"), "{log}");
+        assert!(!log.contains("/objects/"), "{log}");
+        assert!(log.contains("auto_snapshots"), "{log}");
+    });
+}
+
+#[test]
+fn a_check_names_the_checkpoint_that_lost_a_file() {
+    on_each(|tree, is_shared| {
+        tree.checkpoint("one");
+        tree.write("deep/file", "second\n");
+        tree.checkpoint("two");
+        let whole = tree.json(0, &["check"]);
+        assert_eq!(
+            (
+                &whole["checkpoints"],
+                whole["damaged"].as_array().unwrap().len()
+            ),
+            (&2.into(), 0)
+        );
+        if !is_shared {
+            return;
+        }
+        let status = tree.json(0, &["status"]);
+        let objects = format!("{}/objects", status["session"].as_str().unwrap());
+        let is_second = |path: &std::path::PathBuf| fs::read(path).unwrap() == b"second\n";
+        let all = fs::read_dir(&objects)
+            .unwrap()
+            .map(|one| one.unwrap().path());
+        fs::remove_file({ all }.find(is_second).unwrap()).unwrap();
+
+        let checked = tree.json(9, &["check"]);
+        let listed = tree.json(0, &["list"]);
+        let status = tree.json(0, &["status"]);
+        let lost = tree.run(&["materialize", "two", "--to", "out"]);
+        let kept = tree.json(0, &["restore", "one"]);
+
+        let damaged = checked["damaged"].as_array().unwrap();
+        assert_eq!((damaged.len(), &damaged[0]["name"]), (1, &"two".into()));
+        assert_eq!(damaged[0]["files"], serde_json::json!(["deep/file"]));
+        assert_eq!(listed["snapshots"].as_array().unwrap().len(), 2);
+        assert!(status["held_bytes"].as_u64().unwrap() > 0);
+        assert_ne!(lost.code, 0);
+        assert_eq!(kept["restored"], true);
+    });
+}
+
+#[test]
+fn an_unchanged_automatic_checkpoint_is_skipped_and_a_touch_is_no_change() {
+    on_each(|tree, _| {
+        let first = tree.json(0, &["create", "--auto"]);
+        let same = tree.json(0, &["create", "--auto"]);
+        let later = fs::FileTimes::new().set_modified(std::time::SystemTime::UNIX_EPOCH);
+        fs::File::options()
+            .write(true)
+            .open(tree.at("same"))
+            .unwrap()
+            .set_times(later)
+            .unwrap();
+        let touched = tree.json(0, &["create", "--auto"]);
+        tree.write("same", "other\n");
+        let edited = tree.json(0, &["create", "--auto"]);
+
+        let created = [&first, &same, &touched, &edited].map(|one| one["created"] == true);
+        assert_eq!(created, [true, false, false, true]);
+        assert_eq!(same["checkpoint"], first["checkpoint"]);
+    });
+}
