@@ -10,7 +10,9 @@
 
 use super::cost;
 use super::error::SlotError;
-use crate::form::chunked::{self, ChunkError, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk};
+use crate::form::chunked::{
+    ChunkCodec, ChunkError, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk,
+};
 use crate::fs::atomic_write;
 use crate::fs::fd::{open_dir_in, reopen_dir};
 use crate::fs::staging::{self, Staging};
@@ -147,7 +149,7 @@ fn adopt(from: &OwnedFd, into: &Staging, adopted: &mut HashMap<ChunkDigest, u64>
         let is_read = File::from(opened).read_to_end(&mut bytes).is_ok();
         let name = ChunkName::new(digest, GcEpoch::FIRST);
         if is_read
-            && chunked::open(&name, &bytes).is_ok()
+            && ChunkCodec::Plain.open(&name, &bytes).is_ok()
             && fs::renameat(from, &*file, into.root(), &*file).is_ok()
         {
             adopted.insert(digest, cost::file(bytes.len() as u64));
@@ -163,6 +165,10 @@ fn moving(name: ChunkName) -> impl FnOnce(io::Error) -> ChunkError {
 }
 
 impl ChunkSource for Chunks {
+    fn codec(&self) -> &ChunkCodec {
+        &ChunkCodec::Plain
+    }
+
     fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError> {
         self.read(name)
             .map_err(moving(*name))?
@@ -222,12 +228,20 @@ impl Incoming<'_> {
 }
 
 impl ChunkSource for Incoming<'_> {
+    fn codec(&self) -> &ChunkCodec {
+        &ChunkCodec::Plain
+    }
+
     fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError> {
         self.chunks.fetch(name)
     }
 }
 
 impl ChunkSink for Incoming<'_> {
+    fn codec(&self) -> &ChunkCodec {
+        &ChunkCodec::Plain
+    }
+
     fn place(
         &self,
         digest: ChunkDigest,
@@ -268,7 +282,7 @@ impl ChunkSink for Incoming<'_> {
                 .read(&placed.name)
                 .map_err(moving(placed.name))?;
             placed.is_stored =
-                found.is_some_and(|bytes| chunked::open(&placed.name, &bytes).is_ok());
+                found.is_some_and(|bytes| ChunkCodec::Plain.open(&placed.name, &bytes).is_ok());
         }
         Ok(placed)
     }
