@@ -10,7 +10,6 @@ use crate::error::Error;
 use crate::handle::DirRepo;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_disk::form::chunked::open;
 use stasis_model::format::manifest::{IndexRefusal, SnapshotIndex};
 use stasis_model::id::{Epoch, Label, SnapshotId, SubjectName};
 use stasis_model::policy::retention::{
@@ -19,7 +18,7 @@ use stasis_model::policy::retention::{
 use stasis_model::protocol::gc::manifests::{
     ListedManifest, ManifestGc, ManifestGcAnswer, ManifestGcStep,
 };
-use stasis_model::protocol::gc::{Abort, GcAnswer, GcReport, GcRound, GcStep, Names};
+use stasis_model::protocol::gc::{Abort, ChunkName, GcAnswer, GcReport, GcRound, GcStep, Names};
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_store::bucket::Swap;
 use stasis_store::documents::roots::{ChangeError, Root};
@@ -127,6 +126,9 @@ impl DirRepo<'_> {
                     self.believed_index(&root, &repo).await?;
                 }
                 gone += self.tombstone_unpublished(&root).await?;
+                if repo.is_encrypted() {
+                    self.remove_references(&root).await?;
+                }
             }
             manifests_removed = gone;
             for (root, _) in &subjects {
@@ -313,6 +315,28 @@ impl DirRepo<'_> {
         }
     }
 
+    /// Removes lists of references whose manifest is gone, or was never put and cannot be published any more.
+    ///
+    /// In this order: a save puts the list, then the manifest, then publishes; the fence passes everything that is published.
+    async fn remove_references(self, root: &Root) -> Result<(), Error> {
+        let lists = root.reference_lists().await?;
+        if lists.is_empty() {
+            return Ok(());
+        }
+        let manifests = root.manifest_ids().await?;
+        let Some(index) = root.index().await? else {
+            return Ok(());
+        };
+        let (index, fence) = (&index.value, index.value.fence.epoch);
+        for (list, id, lease) in lists {
+            let is_needed = manifests.contains(&id) || index.find(&id).is_some();
+            if !is_needed && lease < fence {
+                root.remove_references(&list).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Forgets what was forgotten long ago, so that the index does not grow for ever.
     async fn drop_tombstones(self, root: &Root) -> Result<(), Error> {
         let before = self.lineages.now().minus(TOMBSTONES);
@@ -369,10 +393,10 @@ impl DirRepo<'_> {
                 continue;
             };
             let is_of_this_life =
-                index.value.is_alive() && manifest.incarnation == index.value.incarnation;
+                index.value.is_alive() && manifest.incarnation() == index.value.incarnation;
             listed.push(ListedManifest {
                 id,
-                lease: manifest.lease_epoch,
+                lease: manifest.lease_epoch(),
                 fence: Some(index.value.fence.epoch),
                 foreign: !is_of_this_life,
                 indexed,
@@ -403,10 +427,21 @@ impl DirRepo<'_> {
     /// healed it may have been killed before it could say so.
     async fn leave_quarantine(self, root: &Root) -> Result<(), Error> {
         let (mut gone, mut whole) = (Names::new(), Names::new());
-        for name in root.quarantined().await? {
+        let quarantined = root.quarantined().await?;
+        // Without the key of the pool nobody can tell whether a chunk is whole.
+        let codec = if quarantined.is_empty() {
+            None
+        } else {
+            self.codec(root).await.ok()
+        };
+        let is_whole = |name: &ChunkName, bytes: &[u8]| {
+            let codec = codec.as_ref();
+            codec.is_some_and(|codec| codec.open(name, bytes).is_ok())
+        };
+        for name in quarantined {
             match root.chunk(&name).await? {
                 None => gone.insert(name),
-                Some(bytes) if open(&name, &bytes).is_ok() => whole.insert(name),
+                Some(bytes) if is_whole(&name, &bytes) => whole.insert(name),
                 Some(_) => continue,
             };
         }
@@ -427,7 +462,7 @@ impl DirRepo<'_> {
     async fn sweep_round(
         self,
         root: &Root,
-        sizes: &mut HashMap<stasis_model::protocol::gc::ChunkName, u64>,
+        sizes: &mut HashMap<ChunkName, u64>,
     ) -> Result<GcReport, Error> {
         let mut unread = None;
         let mut sweep = GcRound::new(self.rng.op_id());

@@ -23,6 +23,7 @@ pub(crate) use gather::{GatheredTree, matcher};
 pub use gather::{IGNORE_FILE, patterns_in};
 
 use crate::bridge;
+use crate::catalog::pool::closed;
 use crate::catalog::port::ChunkFetcher;
 use crate::catalog::references;
 use crate::error::Error;
@@ -31,7 +32,8 @@ use describe::{check_shrink, databases_of, lost_databases, measured_volumes, set
 use gather::gc_of;
 use stasis_disk::form::chunked::save::Saved;
 use stasis_disk::fs::remove;
-use stasis_model::format::manifest::{Indexed, Publish, SnapshotManifest};
+use stasis_model::digest::ManifestDigest;
+use stasis_model::format::manifest::{Indexed, Publish, SnapshotManifest, StoredManifest};
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::{GaveUp, SaveAnswer, SaveStep};
 use stasis_model::protocol::operation::IndexOperation;
@@ -48,6 +50,8 @@ pub(crate) struct Ready {
     gathered: GatheredTree,
     /// What may be published.
     manifest: SnapshotManifest,
+    /// The same as it is stored.
+    stored: StoredManifest,
     /// Databases that should be in it and are not.
     lost: Vec<LostDatabase>,
 }
@@ -86,7 +90,7 @@ impl DirRepo<'_> {
         } = &gathered;
         check_shrink(command, began, saved)?;
         let mut manifest = self.manifest(command, began, saved);
-        let source = ChunkFetcher::new(began.root.clone());
+        let source = ChunkFetcher::new(began.root.clone(), began.codec.clone());
         manifest.volume_manifests = measured_volumes(&command.volumes, &saved.list, source).await?;
         settle_volumes(
             &command.volumes,
@@ -95,10 +99,12 @@ impl DirRepo<'_> {
         );
         let lost = lost_databases(command, began, saved, &manifest, &gathered.damaged.paths())?;
         manifest.is_held_back = !lost.is_empty() && !command.force;
-        let manifest = self.settle(&gathered, manifest).await?;
+        let stored = closed(&began.root, &began.codec, &manifest, &saved.names);
+        self.settle(&gathered, &stored).await?;
         Ok(Ready {
             gathered,
             manifest,
+            stored,
             lost,
         })
     }
@@ -108,11 +114,12 @@ impl DirRepo<'_> {
         let Ready {
             mut gathered,
             manifest,
+            stored,
             lost,
         } = ready;
         gathered.command.activates &= lost.is_empty() || gathered.command.force;
         let activates = gathered.command.activates && gathered.command.reason.is_explicit();
-        self.publish(&gathered, &manifest).await?;
+        self.publish(&gathered, &manifest, &stored).await?;
         let chunks_healed = gathered.release_healed().await?;
         let chunks_damaged = gathered.storing.unhealed().len() as u64;
         let GatheredTree {
@@ -154,8 +161,8 @@ impl DirRepo<'_> {
             }
             let is_dead = match root.manifest(&id).await {
                 Ok(Some((found, _))) => {
-                    found.incarnation == published.incarnation
-                        && found.lease_epoch <= published.lease_epoch
+                    found.incarnation() == published.incarnation
+                        && found.lease_epoch() <= published.lease_epoch
                 }
                 _ => false,
             };
@@ -213,11 +220,7 @@ impl DirRepo<'_> {
     }
 
     /// Puts the manifest, and goes on until no sweep can hurt what it names.
-    async fn settle(
-        self,
-        gathered: &GatheredTree,
-        manifest: SnapshotManifest,
-    ) -> Result<SnapshotManifest, Error> {
+    async fn settle(self, gathered: &GatheredTree, manifest: &StoredManifest) -> Result<(), Error> {
         let (began, names) = (&gathered.began, &gathered.saved.names);
         let mut guard = gathered.guard.clone();
         let root = &began.root;
@@ -225,7 +228,7 @@ impl DirRepo<'_> {
         loop {
             let answer = match step {
                 SaveStep::PutManifest => {
-                    root.put_manifest(&manifest).await?;
+                    root.put_manifest(manifest, names).await?;
                     SaveAnswer::Stored
                 }
                 SaveStep::ReadGc => SaveAnswer::Gc(gc_of(root).await?),
@@ -241,7 +244,7 @@ impl DirRepo<'_> {
                 // Begun again, the save reads `gc.json` before it names anything, and stores what must be stored anew: its
                 // files, and the list that leads to them, whose chunks no replacement here would have judged.
                 SaveStep::StoreAnew(_) => return Err(Error::SaveGaveUp(OVERTAKEN)),
-                SaveStep::Publish => return Ok(manifest),
+                SaveStep::Publish => return Ok(()),
                 SaveStep::GiveUp(why) => return Err(Error::SaveGaveUp(words(why))),
                 SaveStep::Gather => SaveAnswer::Gathered(names.clone()),
             };
@@ -253,11 +256,10 @@ impl DirRepo<'_> {
         self,
         gathered: &GatheredTree,
         manifest: &SnapshotManifest,
+        stored: &StoredManifest,
     ) -> Result<(), Error> {
         let GatheredTree { command, began, .. } = gathered;
-        let manifest_sha256 = stasis_model::digest::ManifestDigest::of(
-            &stasis_model::format::document::render(manifest),
-        );
+        let manifest_sha256 = ManifestDigest::of(&stored.render());
         let publish = Publish {
             incarnation: manifest.incarnation,
             lease: manifest.lease_epoch,

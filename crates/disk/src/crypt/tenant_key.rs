@@ -58,6 +58,18 @@ impl TenantKey {
         Self { root, id }
     }
 
+    /// The text of a new key, made of random bytes, which are cleared.
+    pub fn spell(random: &mut [u8; KEY]) -> Zeroizing<String> {
+        let mut text = Zeroizing::new(String::with_capacity(2 * KEY + 1));
+        for byte in random.iter() {
+            let digit = |value: u8| char::from_digit(u32::from(value), 16);
+            text.extend(digit(byte >> 4).into_iter().chain(digit(byte & 15)));
+        }
+        text.push('\n');
+        random.zeroize();
+        text
+    }
+
     /// Which key this is; says nothing of the key itself.
     pub fn id(&self) -> KeyId {
         self.id

@@ -4,8 +4,8 @@ use super::port::ChunkFetcher;
 use crate::bridge;
 use crate::error::{Error, ErrorKind};
 use stasis_disk::form::chunked::list::{UnpackedChunks, root_of};
-use stasis_disk::form::chunked::{ChunkError, ChunkSource, cut_out};
-use stasis_model::format::manifest::{FileList, SnapshotIndex, SnapshotManifest};
+use stasis_disk::form::chunked::{ChunkCodec, ChunkError, ChunkSource, cut_out};
+use stasis_model::format::manifest::{FileList, SnapshotIndex, SnapshotManifest, StoredManifest};
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::{ChunkName, Names};
 use stasis_model::tree::list::{FileContent, Slice, section_chunks};
@@ -193,6 +193,18 @@ async fn named_by(
             has_vanished = true;
             continue;
         };
+        if let StoredManifest::Encrypted(manifest) = &manifest {
+            let names = root.references(manifest).await;
+            match names.map_err(|error| Unread::of(&id, error.into()))? {
+                Some(names) => references.names.extend(names),
+                // It goes before its manifest does; one that is only lost stays so at every look.
+                None if still_leads_to(root, &id).await? => {
+                    return Err(Unread::Manifest(id.clone(), Error::LostReferences(id)));
+                }
+                None => has_vanished = true,
+            }
+            continue;
+        }
         references = add_manifest(root, manifest, references)
             .await
             .map_err(|error| Unread::of(&id, error))?;
@@ -215,11 +227,22 @@ async fn still_leads_to(root: &Root, id: &SnapshotId) -> Result<bool, Unread> {
 /// Adds what one manifest leads to.
 pub(crate) async fn add_manifest(
     root: &Root,
-    manifest: SnapshotManifest,
+    manifest: StoredManifest,
     mut references: References,
 ) -> Result<References, Error> {
+    let manifest = match manifest {
+        StoredManifest::Plain(manifest) => manifest,
+        StoredManifest::Encrypted(manifest) => {
+            let id = &manifest.snapshot_id;
+            let names = root.references(&manifest).await?;
+            let names = names.ok_or_else(|| Error::LostReferences(id.clone()))?;
+            references.names.extend(names);
+            return Ok(references);
+        }
+    };
     let list = list_of(&manifest)?;
-    let source = ChunkFetcher::new(root.clone());
+    // In an encrypted pool nothing plain can be read, so that such a manifest names nothing there.
+    let source = ChunkFetcher::new(root.clone(), ChunkCodec::Plain);
     let added = bridge::blocking(move || {
         references.add(&source, &list)?;
         Ok::<_, ChunkError>(references)

@@ -40,11 +40,10 @@ use crate::error::{Error, ErrorKind};
 use crate::open::Engine;
 use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_model::failure::Failure;
-use stasis_model::format::manifest::{RepoDocument, SnapshotIndex};
+use stasis_model::format::manifest::SnapshotIndex;
 use stasis_model::id::{SnapshotId, SubjectName, TenantId};
 use stasis_model::snapshot_ref::{SnapshotRef, Unresolved};
 use stasis_quiesce::watchdog;
-use stasis_store::bucket::Swap;
 use stasis_store::layout::ChunkRoot;
 use stasis_store::location::StoreLocation;
 use std::collections::BTreeMap;
@@ -140,15 +139,8 @@ impl Project {
             return Err(lost);
         }
         self.engine.store().ensure_trusted().await?;
-        let settings = RepoDocument::new(self.engine.lineages.now(), self.engine.rng.op_id());
-        match root.init(&settings).await? {
-            Swap::Won(_) | Swap::Lost => Ok(()),
-            Swap::Unknown => root
-                .repo()
-                .await?
-                .map(|_| ())
-                .ok_or_else(|| Error::NoRepo(self.engine.location.to_string())),
-        }
+        self.engine.dirs().make_pool(&root).await?;
+        Ok(())
     }
 }
 

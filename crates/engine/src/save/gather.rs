@@ -10,6 +10,7 @@ use crate::error::{ChunkError, Error, OPEN_DIRECTORY, refused};
 use crate::handle::DirRepo;
 use crate::open::Engine;
 use crate::own_places;
+use stasis_disk::form::chunked::ChunkCodec;
 use stasis_disk::form::chunked::list_cache::ListCacheKey;
 use stasis_disk::form::chunked::save::{self, Parent, SaveParts, SaveSettings, Saved};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
@@ -39,6 +40,7 @@ const LARGEST_IGNORE_FILE: u64 = 1 << 20;
 /// What a save found when it began.
 pub(super) struct SaveBasis {
     pub(super) root: Root,
+    pub(super) codec: ChunkCodec,
     pub(super) repo: RepoDocument,
     pub(super) index: SnapshotIndex,
     pub(super) parent: Option<Parent>,
@@ -101,6 +103,10 @@ impl DirRepo<'_> {
         let root = self.root_of(&command.name);
         let repo = self.settings(&root).await?;
         ensure_writable(&repo)?;
+        let codec = self.codec_of(&root, &repo).await?;
+        if !repo.is_encrypted() {
+            self.ensure_may_be_plain(&root.layout().pool_id()).await?;
+        }
         let mut guard = SaveGuard::new();
         let _ = guard.next(SaveAnswer::Begin);
         let gc = gc_of(&root).await?;
@@ -109,7 +115,7 @@ impl DirRepo<'_> {
         let _ = guard.next(SaveAnswer::Gc(gc));
         let began = SaveBasis {
             ignores,
-            ..self.begin(root, repo, &command).await?
+            ..self.begin(root, codec, repo, &command).await?
         };
         let donors = may_borrow.then(|| {
             let (engine, is_first) = (self.engine.clone(), began.parent.is_none());
@@ -146,6 +152,7 @@ impl DirRepo<'_> {
     async fn begin(
         self,
         root: Root,
+        codec: ChunkCodec,
         repo: RepoDocument,
         command: &RepoSave,
     ) -> Result<SaveBasis, Error> {
@@ -183,6 +190,7 @@ impl DirRepo<'_> {
         let snapshot = ChunkRoot::new_id(self.lineages.now(), &*self.rng);
         Ok(SaveBasis {
             root,
+            codec,
             repo,
             index,
             parent,
@@ -210,7 +218,12 @@ impl DirRepo<'_> {
             began.root.quarantined().await?
         };
         let batch = self.rng.op_id();
-        let storing = Storing::new(began.root.clone(), batch, guard.clone());
+        let storing = Storing::new(
+            began.root.clone(),
+            began.codec.clone(),
+            batch,
+            guard.clone(),
+        );
         let is_near = !matches!(self.location, StoreLocation::S3(_));
         let lend = donors.map(|donors| -> Box<dyn Fn(&ChunkDigest) -> _ + Send + Sync> {
             Box::new(move |digest| donors.find(digest))
@@ -297,7 +310,7 @@ async fn read_tree(
     live: LiveDatabases,
     settings: SaveSettings,
 ) -> Result<Saved, Error> {
-    let fetching = ChunkFetcher::new(began.root.clone());
+    let fetching = ChunkFetcher::new(began.root.clone(), began.codec.clone());
     let (storing, parent) = (storing.clone(), began.parent.clone());
     let (index, snapshot) = (began.index.clone(), began.snapshot.clone());
     let saved = bridge::blocking(move || {
@@ -319,7 +332,7 @@ async fn read_tree(
 
 /// What a save shares lists and contents with.
 fn parent_of(opened: OpenedSnapshot) -> Parent {
-    let OpenedSnapshot { manifest, list } = opened;
+    let OpenedSnapshot { manifest, list, .. } = opened;
     Parent {
         snapshot: manifest.snapshot_id.clone(),
         digest: manifest.state_digest,
