@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::handle::DirRepo;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_model::format::manifest::{IndexRefusal, SnapshotIndex};
+use stasis_model::format::manifest::{IndexRefusal, RepoDocument, SnapshotIndex};
 use stasis_model::id::{Epoch, Label, SnapshotId, SubjectName};
 use stasis_model::policy::retention::{
     self, Clocks, OnDoubt, RetentionPolicy, Snapshot, SnapshotOrigin,
@@ -108,7 +108,7 @@ impl DirRepo<'_> {
         let (manifests_removed, removed);
         if command.dry_run {
             manifests_removed = 0;
-            removed = self.would_remove(&root, &judged.going).await?;
+            removed = self.would_remove(&root, &repo, &judged.going).await?;
         } else {
             for (root, index) in &subjects {
                 let going = judged.going.iter();
@@ -134,8 +134,8 @@ impl DirRepo<'_> {
             for (root, _) in &subjects {
                 self.drop_tombstones(root).await?;
             }
-            removed = self.sweep_chunks(&root).await?;
-            self.leave_quarantine(&root).await?;
+            removed = self.sweep_chunks(&root, &repo).await?;
+            self.leave_quarantine(&root, &repo).await?;
         }
         let elapsed = self.clock.uptime().saturating_sub(started);
         Ok(RepoCollected {
@@ -259,10 +259,15 @@ impl DirRepo<'_> {
     }
 
     /// What a sweep would take if some snapshots were forgotten.
-    async fn would_remove(self, root: &Root, going: &[SnapshotId]) -> Result<(u64, u64), Error> {
+    async fn would_remove(
+        self,
+        root: &Root,
+        repo: &RepoDocument,
+        going: &[SnapshotId],
+    ) -> Result<(u64, u64), Error> {
         let chunks = root.chunks().await?;
         let all: Names = chunks.iter().map(|(name, _)| *name).collect();
-        let named = references::named_by_all(root, going, &all).await?;
+        let named = references::named_by_all(root, repo, going, &all).await?;
         let unused = chunks.iter().filter(|(name, _)| !named.contains(name));
         Ok(unused.fold((0, 0), |total, (_, size)| (total.0 + 1, total.1 + size)))
     }
@@ -407,11 +412,11 @@ impl DirRepo<'_> {
     }
 
     /// Sweeps until nothing is left to take.
-    async fn sweep_chunks(self, root: &Root) -> Result<(u64, u64), Error> {
+    async fn sweep_chunks(self, root: &Root, repo: &RepoDocument) -> Result<(u64, u64), Error> {
         let mut removed = (0, 0);
         for _ in 0..ROUNDS {
             let mut sizes = HashMap::new();
-            let swept = self.sweep_round(root, &mut sizes).await?;
+            let swept = self.sweep_round(root, repo, &mut sizes).await?;
             for name in &swept.deleted {
                 removed.0 += 1;
                 removed.1 += sizes.get(name).copied().unwrap_or_default();
@@ -425,7 +430,7 @@ impl DirRepo<'_> {
 
     /// Takes out of quarantine what was swept, because nothing needs it any more, and what is whole again: the save that
     /// healed it may have been killed before it could say so.
-    async fn leave_quarantine(self, root: &Root) -> Result<(), Error> {
+    async fn leave_quarantine(self, root: &Root, repo: &RepoDocument) -> Result<(), Error> {
         let (mut gone, mut whole) = (Names::new(), Names::new());
         let quarantined = root.quarantined().await?;
         // Without the key of the pool nobody can tell whether a chunk is whole.
@@ -446,7 +451,7 @@ impl DirRepo<'_> {
             };
         }
         if !gone.is_empty() {
-            let named = references::named_by_all(root, &[], &gone).await?;
+            let named = references::named_by_all(root, repo, &[], &gone).await?;
             gone.retain(|name| !named.contains(name));
         }
         if !whole.is_empty() {
@@ -462,6 +467,7 @@ impl DirRepo<'_> {
     async fn sweep_round(
         self,
         root: &Root,
+        repo: &RepoDocument,
         sizes: &mut HashMap<ChunkName, u64>,
     ) -> Result<GcReport, Error> {
         let mut unread = None;
@@ -475,7 +481,7 @@ impl DirRepo<'_> {
                     GcAnswer::Listed(sizes.keys().copied().collect())
                 }
                 GcStep::FindReferenced(asked) => {
-                    match references::named_by_all(root, &[], &asked).await {
+                    match references::named_by_all(root, repo, &[], &asked).await {
                         Ok(named) => GcAnswer::Referenced(named),
                         Err(error @ Unread::Manifest(..)) => {
                             unread = Some(error.into());

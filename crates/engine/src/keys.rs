@@ -4,7 +4,7 @@
 //! rotation rewraps it by a conditional write. Where it lies, nobody takes plain bytes for encrypted ones, with a key or
 //! without. The tenant's key is read only when something must be opened or closed with it.
 
-use crate::error::{EncryptionError, Error};
+use crate::error::{EncryptionError, Error, ErrorKind};
 use crate::open::Engine;
 use bytes::Bytes;
 use futures_util::TryStreamExt;
@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::crypt::DataKey;
 pub use stasis_disk::crypt::{KeyError, TenantKey};
-use stasis_model::failure::AtPath;
+use stasis_model::failure::{AtPath, Failure};
 use stasis_model::format::document::{self, Versioned};
 use stasis_model::format::event::{EventKind, Severity};
 use stasis_model::format::key::{KeyDocument, KeyOwner, PoolId};
@@ -22,7 +22,7 @@ use stasis_store::bucket::{BucketError, BucketErrorKind, Swap, objects};
 use stasis_store::documents::lineages::read;
 use stasis_store::layout;
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -67,6 +67,12 @@ pub fn new_key(path: &Path, rng: &dyn Rng) -> Result<NewKey, Error> {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     });
+    if let Err(error) = &written
+        && error.kind() == io::ErrorKind::AlreadyExists
+    {
+        let said = format!("`{}` exists already: no key is overwritten", path.display());
+        return Err(Failure::of(ErrorKind::Invalid, said).into());
+    }
     written.at("write the key to", path)?;
     Ok(NewKey {
         file: path.display().to_string(),
@@ -89,7 +95,7 @@ impl Engine {
     /// The tenant's key, if somebody gave one.
     pub(crate) fn tenant_key(&self) -> Result<Option<Arc<TenantKey>>, Error> {
         let key = self.tenant_key.as_ref().map(|source| source.get());
-        Ok(key.transpose()?)
+        Ok(key.transpose().map_err(EncryptionError::Unread)?)
     }
 
     pub(crate) async fn key_document(

@@ -234,8 +234,8 @@ impl DirRepo<'_> {
                 SaveStep::ReadGc => SaveAnswer::Gc(gc_of(root).await?),
                 SaveStep::CheckIndexed(asked) => {
                     let index = self.index(root).await?;
-                    let found = references::named_by_indexed(root, &index, &asked).await;
-                    let mut found = found?;
+                    let found = references::named_by_indexed(root, &began.repo, &index, &asked);
+                    let mut found = found.await?;
                     if let Some(donors) = &gathered.donors {
                         found.append(&mut donors.still_live(&asked).await?);
                     }

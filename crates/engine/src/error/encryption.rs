@@ -1,7 +1,8 @@
 //! What can go wrong with keys, and with what they encrypt.
 
-use crate::error_kind::ErrorKind;
+use crate::error_kind::{self, ErrorKind};
 use stasis_disk::crypt::KeyError;
+use stasis_model::failure::Failure;
 use stasis_model::format::key::{KeyId, KeyOwner};
 use stasis_model::id::{OpId, TenantId};
 
@@ -54,6 +55,9 @@ pub enum EncryptionError {
         /// What is not encrypted.
         what: String,
     },
+    /// The tenant's key could not be read.
+    #[error(transparent)]
+    Unread(Failure),
     /// The key does not fit.
     #[error(transparent)]
     Key(KeyError),
@@ -72,6 +76,7 @@ impl EncryptionError {
                 ErrorKind::Denied
             }
             Self::Key(KeyError::NoKey | KeyError::Unread(_)) => ErrorKind::Invalid,
+            Self::Unread(failure) => error_kind::failure_kind(failure),
             Self::RekeyUnknown { .. } => ErrorKind::Unknown,
             Self::Required { .. } => ErrorKind::Limit,
             Self::PlainInEncrypted(_)

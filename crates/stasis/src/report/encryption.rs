@@ -5,6 +5,7 @@ use stasis_engine::model::format::key::KeyOwner;
 
 pub(super) fn hint(error: &EncryptionError) -> Option<String> {
     let text = match error {
+        EncryptionError::Unread(failure) => return failure.hint().map(str::to_owned),
         EncryptionError::KeyNeeded { .. } => {
             "give the tenant's key with --key-file, --key-command or $STASIS_KEY_FILE"
         }

@@ -16,6 +16,8 @@ mod clone;
 mod crash_points;
 mod directory_restore;
 mod directory_unreadable;
+mod encrypted;
+mod encrypted_hostile;
 mod guide;
 mod hold;
 mod hook;

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 pub const ENCRYPTION: &str = "encryption";
 
 /// Lists of up to this many names stand in the document itself.
-const INLINE_NAMES: usize = 256;
+const INLINE_NAMES: usize = 64;
 
 /// No list of names is longer: chunks of some 2 TiB.
 pub const REFERENCES_LIMIT: usize = NAME_ROW << 21;
