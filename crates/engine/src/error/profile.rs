@@ -265,14 +265,6 @@ pub enum ProfileError {
     /// The new identity is not new.
     #[error("there is a profile `{0}` already")]
     ProfileExists(ProfileRef),
-    /// The key of an encrypted archive is bound to its lineage.
-    #[error("snapshot {sha} of `{subject}` is encrypted with a key of its own lineage")]
-    Encrypted {
-        /// Its digits.
-        sha: String,
-        /// Of which lineage.
-        subject: Lineage,
-    },
 }
 
 fn sizes(directories: &[(String, u64)]) -> String {
@@ -306,8 +298,7 @@ impl ProfileError {
             | Self::OtherRegion { .. }
             | Self::FreezeBudget { .. }
             | Self::SnapshotTooLarge { .. }
-            | Self::ProfileExists(_)
-            | Self::Encrypted { .. } => ErrorKind::Limit,
+            | Self::ProfileExists(_) => ErrorKind::Limit,
             Self::LeaseLost { .. } => ErrorKind::Fenced,
             Self::InUse { .. } => ErrorKind::Conflict,
             Self::NoMajor(_)

@@ -107,9 +107,6 @@ fn operator_hint(error: &ProfileError) -> Option<String> {
         ProfileError::OtherTenant { .. } => "an identity stays within its tenant",
         ProfileError::ForkedMajor { .. } => "leave the major out: the new profile has the source's",
         ProfileError::ProfileExists(_) => "choose a name that is not taken",
-        ProfileError::Encrypted { .. } => {
-            "load it with the tenant's key, and save it as the new profile"
-        }
         _ => return None,
     };
     Some(text.to_owned())
