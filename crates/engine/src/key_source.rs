@@ -4,6 +4,7 @@ use stasis_disk::crypt::TenantKey;
 use stasis_disk::form::chunked::ChunkCodec;
 use stasis_model::failure::Failure;
 use stasis_model::format::key::PoolId;
+use stasis_model::format::manifest::RepoDocument;
 use stasis_model::id::OpId;
 use std::collections::HashMap;
 use std::fmt;
@@ -62,18 +63,27 @@ pub(crate) struct KnownPools {
 #[derive(Debug)]
 struct KnownPool {
     repo: OpId,
+    is_encrypted: bool,
     codec: Option<ChunkCodec>,
 }
 
 impl KnownPools {
     /// Notes which `repo.json` a pool has; says whether it was noted before.
-    pub(crate) fn met(&self, pool: PoolId, repo: OpId) -> bool {
+    pub(crate) fn met(&self, pool: PoolId, repo: &RepoDocument) -> bool {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = pools.get(&pool).is_some_and(|known| known.repo == repo);
-        if !known {
-            pools.insert(pool, KnownPool { repo, codec: None });
+        let is_it = |known: &KnownPool| {
+            known.repo == repo.op_id && known.is_encrypted == repo.is_encrypted()
+        };
+        let is_known = pools.get(&pool).is_some_and(is_it);
+        if !is_known {
+            let known = KnownPool {
+                repo: repo.op_id,
+                is_encrypted: repo.is_encrypted(),
+                codec: None,
+            };
+            pools.insert(pool, known);
         }
-        known
+        is_known
     }
 
     /// How the chunks of a pool are named and stored, if that was noted.
@@ -83,9 +93,9 @@ impl KnownPools {
     }
 
     /// Notes how the chunks of a pool with this `repo.json` are named and stored.
-    pub(crate) fn know(&self, pool: &PoolId, repo: OpId, codec: &ChunkCodec) {
+    pub(crate) fn know(&self, pool: &PoolId, repo: &RepoDocument, codec: &ChunkCodec) {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = pools.get_mut(pool).filter(|known| known.repo == repo) {
+        if let Some(known) = pools.get_mut(pool).filter(|known| known.repo == repo.op_id) {
             known.codec = Some(codec.clone());
         }
     }

@@ -122,7 +122,8 @@ fn is_earlier(there: &Bytes, here: &Bytes) -> bool {
     before < now
         && (remembers(&here, &there["op_id"])
             || holds_all(&there, &here)
-            || is_swept(&there, &here))
+            || is_swept(&there, &here)
+            || is_rewrapped(&there, &here))
 }
 
 /// Whether a document says that it was once written by this operation.
@@ -156,6 +157,13 @@ fn is_swept(there: &Value, here: &Value) -> bool {
     let is_gc = there["epoch"].is_u64() && here["epoch"].is_u64();
     let is_idle = is_gc && there["condemned_sha256"].is_null();
     is_idle && there["epoch"].as_u64() <= here["epoch"].as_u64()
+}
+
+/// Whether one `key.json` is another's past: the same data key, wrapped before.
+fn is_rewrapped(there: &Value, here: &Value) -> bool {
+    let is_key = there["wrapped"].is_string() && here["wrapped"].is_string();
+    let same = |field: &str| there[field] == here[field];
+    is_key && same("created_at_ms") && same("lineage") && same("pool")
 }
 
 async fn copy_all(

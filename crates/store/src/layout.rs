@@ -221,7 +221,9 @@ pub fn role(key: &Key) -> Role {
         "lock.json" => Role::Private,
         _ if path.starts_with("meta/") => Role::Private,
         _ if path.starts_with("damaged/") => Role::Content,
-        "latest.json" | "index.json" | "gc.json" | "policy.json" | "repo.json" => Role::Pointer,
+        "latest.json" | "index.json" | "gc.json" | "policy.json" | "repo.json" | "key.json" => {
+            Role::Pointer
+        }
         _ if is_manifest => Role::Manifest,
         _ => Role::Content,
     }
@@ -308,6 +310,7 @@ mod tests {
             Role::Manifest
         );
         assert_eq!(role("snapshots/acme/alice/131/latest.json"), Role::Pointer);
+        assert_eq!(role("pools/acme/key.json"), Role::Pointer);
         assert_eq!(role("snapshots/acme/alice/131/lock.json"), Role::Private);
         assert_eq!(role("meta/probe.json"), Role::Private);
     }

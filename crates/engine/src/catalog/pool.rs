@@ -34,7 +34,7 @@ impl DirRepo<'_> {
         };
         repo.check_readable().map_err(Error::UnfitRepo)?;
         let pool = root.layout().pool_id();
-        let is_known = self.pools.met(pool.clone(), repo.op_id);
+        let is_known = self.pools.met(pool.clone(), &repo);
         if !is_known && !repo.is_encrypted() {
             let owner = KeyOwner::from(pool);
             if self.key_document(&owner).await?.is_some() {
@@ -93,7 +93,7 @@ impl DirRepo<'_> {
                 ChunkCodec::Encrypted(Arc::new(cipher))
             }
         };
-        self.pools.know(&pool, repo.op_id, &codec);
+        self.pools.know(&pool, repo, &codec);
         Ok(codec)
     }
 

@@ -132,8 +132,8 @@ impl FindingRepairs<'_> {
 
     async fn repo(&mut self) -> Result<Option<NewDocument<RepoDocument>>, Error> {
         let why = match damage(self.root.repo().await)? {
-            Ok(Some(repo)) => {
-                repo.check_readable().map_err(Error::UnfitRepo)?;
+            Ok(Some(_)) => {
+                self.dirs.settings(&self.root).await?;
                 return Ok(None);
             }
             Ok(None) => match self.dirs.missing(&self.root).await? {
@@ -241,6 +241,8 @@ impl FindingRepairs<'_> {
         &mut self,
         is_there: &(dyn Fn(&ChunkName) -> bool + Sync),
     ) -> Result<SnapshotIndex, Error> {
+        // Without the key nothing can be proven, and that is no fault of the snapshots.
+        self.dirs.codec(&self.root).await?;
         let mut proven = Vec::new();
         for id in self.root.manifest_ids().await? {
             let (stored, digest) = match damage(self.root.manifest(&id).await)? {

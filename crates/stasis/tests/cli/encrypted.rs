@@ -406,3 +406,33 @@ fn a_lost_repo_json_is_made_anew_with_the_key_and_never_as_a_plain_one() {
     );
     assert!(stored.restored(&id) != show(&stored.tree()));
 }
+
+#[test]
+fn a_store_is_copied_without_the_key_and_the_copy_follows_a_rotation() {
+    let keys = Keys::new();
+    let stored = encrypted(Kind::Everyday, &keys);
+    fill(&stored);
+    let id = stored.saved();
+    let from = stored.session.object("").display().to_string();
+    let copy = stored.at("copy").display().to_string();
+    let flag = format!("--new-key-file={}", keys.file("new").display());
+    let restore = |key: &str, code: i32| {
+        let to = stored.at("there").display().to_string();
+        let words = ["repo", "restore", &id, &to, "--repo", &copy];
+        by(&stored, Some(&keys.file(key)), code, &words);
+        code == 0 && show(Path::new(&to)) == show(&stored.tree())
+    };
+
+    by(&stored, None, 0, &["store", "copy", &from, &copy]);
+    by(
+        &stored,
+        Some(&keys.file("mine")),
+        0,
+        &["key", "rotate", &flag],
+    );
+    assert!(!restore("new", 8), "the copy has the old wrapping");
+    by(&stored, None, 0, &["store", "copy", &from, &copy]);
+
+    assert!(!restore("mine", 8));
+    assert!(restore("new", 0));
+}
