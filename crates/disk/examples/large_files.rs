@@ -12,7 +12,9 @@
 
 use stasis_disk::form::chunked::restore::{RestoreParts, restore};
 use stasis_disk::form::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
-use stasis_disk::form::chunked::{ChunkError, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk};
+use stasis_disk::form::chunked::{
+    ChunkCodec, ChunkError, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk,
+};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_disk::tree::write::{TreeWriter, WriteSettings};
@@ -40,6 +42,10 @@ impl ChunkDir {
 }
 
 impl ChunkSink for ChunkDir {
+    fn codec(&self) -> &ChunkCodec {
+        &ChunkCodec::Plain
+    }
+
     fn place(
         &self,
         digest: ChunkDigest,
@@ -57,6 +63,10 @@ impl ChunkSink for ChunkDir {
 }
 
 impl ChunkSource for ChunkDir {
+    fn codec(&self) -> &ChunkCodec {
+        &ChunkCodec::Plain
+    }
+
     fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError> {
         fs::read(self.path(name)).map_err(|_| ChunkError::Absent(*name))
     }

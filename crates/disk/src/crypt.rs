@@ -1,31 +1,36 @@
-//! Keys, and what they close: a tenant's key wraps data keys, a data key encrypts pieces of its lineage.
+//! Keys, and what they close: a tenant's key wraps data keys, a data key encrypts pieces of its lineage or its pool.
 //!
 //! ```text
 //! tenant's key ──HKDF──▶ wrapping key ──AES-256-GCM──▶ key.json        random nonce, said there
 //! data key     ──HKDF──▶ naming key   ──BLAKE3 keyed──▶ a piece's id   32 bytes, of the piece's plaintext
 //!              ──HKDF(id)──▶ a key for this piece alone ──AES-256-GCM──▶ the piece
+//!              ──HKDF──▶ another naming key ──HMAC-SHA-256──▶ the name of a chunk, of its plaintext
 //! ```
 //!
-//! **Pieces** (`pieces.rs`) are encrypted deterministically: the same piece of the same lineage gives the same bytes, so
+//! **Pieces** (`pieces.rs`) are encrypted deterministically: the same piece of the same owner gives the same bytes, so
 //! that what did not change can be copied. The key of a piece is made from the id of its plaintext, hence
 //! *always true:* a key with its one nonce encrypts one plaintext only. The id is a keyed hash of exactly the bytes that
 //! are encrypted, not of what they were made from: whether a compressor always gives the same bytes, or an older archive
-//! was honest, does not matter here. What belongs to it (lineage, kind, id) is authenticated with each piece.
+//! was honest, does not matter here. What belongs to it (owner, kind, id, and for
+//! chunks and manifests what they are in their pool) is authenticated with each piece.
+//!
+//! **Pools** (`pool.rs`): the pieces of a pool are its chunks and its manifests.
 //!
 //! Nothing here draws random bytes: the caller hands them in. Keys are cleared when they are dropped and are never shown.
 
 mod data_key;
 mod pieces;
+mod pool;
 mod tenant_key;
 
 pub use data_key::DataKey;
 pub(crate) use pieces::{ID, Kind, PieceId, Pieces, TAG};
+pub use pool::PoolCipher;
 pub use tenant_key::TenantKey;
 
 use aws_lc_rs::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Prk, Salt};
-use stasis_model::format::key::KeyId;
-use stasis_model::id::Lineage;
+use stasis_model::format::key::{KeyId, KeyOwner};
 use std::io;
 use zeroize::Zeroizing;
 
@@ -43,12 +48,10 @@ pub enum KeyError {
     #[error("could not read the key")]
     Unread(#[source] io::Error),
     /// Another tenant key wrapped the data key.
-    #[error(
-        "the data key of `{lineage}` is wrapped by key {expected}, and the given key is {given}"
-    )]
+    #[error("the data key of `{owner}` is wrapped by key {expected}, and the given key is {given}")]
     WrongKey {
         /// Whose data key.
-        lineage: Lineage,
+        owner: KeyOwner,
         /// Which key is needed.
         expected: KeyId,
         /// Which was given.
@@ -56,17 +59,17 @@ pub enum KeyError {
     },
     /// The document belongs somewhere else.
     #[error("the data key of `{found}` lies where that of `{expected}` should be")]
-    OtherLineage {
+    OtherOwner {
         /// Whose data key was wanted.
-        expected: Lineage,
+        expected: KeyOwner,
         /// Whose it is.
-        found: Lineage,
+        found: KeyOwner,
     },
     /// The right key does not open it.
     #[error(
         "the wrapped data key of `{0}` was changed: it does not open with the key that wrapped it"
     )]
-    Damaged(Lineage),
+    Damaged(KeyOwner),
 }
 
 /// Where keys are derived from `secret`, each use of it in its own domain.

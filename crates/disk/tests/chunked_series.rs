@@ -13,7 +13,9 @@
 use stasis_disk::form::chunked::list_cache::ListCacheKey;
 use stasis_disk::form::chunked::restore::{RestoreParts, restore};
 use stasis_disk::form::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
-use stasis_disk::form::chunked::{ChunkError, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk};
+use stasis_disk::form::chunked::{
+    ChunkCodec, ChunkError, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk,
+};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_disk::tree::write::{TreeWriter, WriteSettings};
@@ -101,6 +103,10 @@ impl Draw {
 struct Chunks(Mutex<BTreeMap<ChunkName, Vec<u8>>>);
 
 impl ChunkSink for Chunks {
+    fn codec(&self) -> &ChunkCodec {
+        &ChunkCodec::Plain
+    }
+
     fn place(
         &self,
         digest: ChunkDigest,
@@ -122,6 +128,10 @@ impl ChunkSink for Chunks {
 }
 
 impl ChunkSource for Chunks {
+    fn codec(&self) -> &ChunkCodec {
+        &ChunkCodec::Plain
+    }
+
     fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError> {
         let chunks = self.0.lock().unwrap();
         chunks.get(name).cloned().ok_or(ChunkError::Absent(*name))

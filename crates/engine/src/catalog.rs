@@ -1,9 +1,11 @@
 //! The catalogue of a root: which snapshots there are, which one is meant, and what is in it.
 
+pub(crate) mod pool;
 pub(crate) mod port;
 pub(crate) mod references;
 mod show;
 
+use pool::NewPool;
 pub(crate) use port::ChunkFetcher;
 pub(crate) use show::no_entry;
 pub use show::{ListedEntry, RepoSnapshotRow, RepoStats};
@@ -13,6 +15,7 @@ use crate::handle::DirRepo;
 use crate::open::Engine;
 use schemars::JsonSchema;
 use serde::Serialize;
+use stasis_disk::form::chunked::ChunkCodec;
 use stasis_disk::tree::restore::KeepIf;
 use stasis_disk::tree::walk;
 use stasis_model::digest::TreeDigest;
@@ -67,6 +70,8 @@ impl SnapshotSelector {
 pub(crate) struct OpenedSnapshot {
     pub(crate) manifest: SnapshotManifest,
     pub(crate) list: FileList,
+    /// How the chunks of its pool are named and stored.
+    pub(crate) codec: ChunkCodec,
 }
 
 /// What metadata says besides the list, in a form that a restore can use.
@@ -83,6 +88,11 @@ pub(crate) fn ensure_writable(repo: &RepoDocument) -> Result<(), Error> {
 }
 
 impl OpenedSnapshot {
+    /// Where its chunks come from.
+    pub(crate) fn fetcher(&self, root: &Root) -> ChunkFetcher {
+        ChunkFetcher::new(root.clone(), self.codec.clone())
+    }
+
     /// Everything that a restore needs of the metadata, or why it could not be used.
     pub(crate) fn readable(&self) -> Result<Readable, Error> {
         let unfit = |source| Error::UnfitSnapshot {
@@ -192,16 +202,13 @@ impl DirRepo<'_> {
         if let lost @ Error::LostRepo(_) = self.missing(&root).await? {
             return Err(lost);
         }
-        let settings = RepoDocument::new(self.lineages.now(), self.rng.op_id());
-        let swap = root.init(&settings).await?;
-        let found = root.repo().await?;
-        match (swap, found) {
-            (Swap::Won(_), _) => {}
-            (_, Some(found)) if found.op_id == settings.op_id => {}
-            (_, Some(_)) => return Err(Error::RepoExists(repo)),
-            (_, None) => return Err(Error::NoRepo(repo)),
+        match self.make_pool(&root).await? {
+            NewPool::Made(settings) => Ok(RepoMade {
+                repo,
+                settings: *settings,
+            }),
+            NewPool::There => Err(Error::RepoExists(repo)),
         }
-        Ok(RepoMade { repo, settings })
     }
 
     /// Makes the pool of the subject, if it is not there yet.
@@ -214,24 +221,8 @@ impl DirRepo<'_> {
             return Err(lost);
         }
         self.store().ensure_trusted().await?;
-        let settings = RepoDocument::new(self.lineages.now(), self.rng.op_id());
-        let made = match root.init(&settings).await? {
-            Swap::Won(_) | Swap::Lost => true,
-            Swap::Unknown => root.repo().await?.is_some(),
-        };
-        if made {
-            return Ok(());
-        }
-        Err(Error::NoRepo(self.location.to_string()))
-    }
-
-    /// What the repository says of itself, if this build may read it.
-    pub(crate) async fn settings(self, root: &Root) -> Result<RepoDocument, Error> {
-        let Some(repo) = root.repo().await? else {
-            return Err(self.missing(root).await?);
-        };
-        repo.check_readable().map_err(Error::UnfitRepo)?;
-        Ok(repo)
+        self.make_pool(&root).await?;
+        Ok(())
     }
 
     /// Why there is no `repo.json`: because nobody made a root here, or because it was lost.
@@ -446,7 +437,6 @@ impl DirRepo<'_> {
         if digest != row.manifest_sha256 {
             return Err(gone());
         }
-        let list = references::list_of(&manifest)?;
-        Ok(OpenedSnapshot { manifest, list })
+        self.understand(root, manifest).await
     }
 }

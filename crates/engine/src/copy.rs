@@ -12,6 +12,7 @@
 //! said. No name of a chunk and no id of a snapshot is used in two pools.
 
 use crate::bridge;
+use crate::catalog::pool::closed;
 use crate::catalog::port::{ChunkFetcher, Storing};
 use crate::catalog::references::{self, References};
 use crate::catalog::{OpenedSnapshot, ensure_writable};
@@ -19,17 +20,18 @@ use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::DirRepo;
 use crate::kind::project::Project;
 use crate::open::Engine;
-use crate::save::{ATTEMPTS, Donors, Naming, gc_of, may_borrow};
+use crate::save::{ATTEMPTS, Donors, Naming, StoringPlace, gc_of, may_borrow};
 use crate::subjects::{DIR_PREFIX, PROFILE_PREFIX, SubjectRow};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::copy::{self, CopiedList, CopyParts};
 use stasis_disk::form::chunked::list::root_of;
+use stasis_disk::form::chunked::{ChunkCodec, ChunkError};
 use stasis_disk::progress::Progress;
 use stasis_model::digest::ChunkDigest;
 use stasis_model::failure::Failure;
 use stasis_model::format::manifest::{
-    Indexed, Publish, RepoDocument, SnapshotIndex, SnapshotManifest,
+    Indexed, Publish, RepoDocument, SnapshotIndex, SnapshotManifest, StoredManifest,
 };
 use stasis_model::id::{Lineage, ProjectId, SnapshotId, SubjectName, TenantId};
 use stasis_model::protocol::gc::{ChunkName, SaveAnswer, SaveGuard};
@@ -157,16 +159,24 @@ impl CopiedSubject {
 struct Previous {
     id: Option<SnapshotId>,
     names: HashMap<ChunkDigest, ChunkName>,
-    /// Whether this copy has put them or seen them itself.
-    is_looked_at: bool,
+    /// What this copy has put or seen itself, by what it is called in the source.
+    moved: HashMap<ChunkName, ChunkName>,
     list: ListRoot,
 }
 
 impl Previous {
     fn name_of(&self, digest: &ChunkDigest, guard: &SaveGuard) -> Option<ChunkName> {
-        let known = *self.names.get(digest)?;
-        (guard.place(*digest, Some(known)) == known).then_some(known)
+        usable(*self.names.get(digest)?, guard)
     }
+
+    fn moved_to(&self, name: &ChunkName, guard: &SaveGuard) -> Option<ChunkName> {
+        usable(*self.moved.get(name)?, guard)
+    }
+}
+
+/// A name that a snapshot has, unless it is condemned.
+fn usable(name: ChunkName, guard: &SaveGuard) -> Option<ChunkName> {
+    (guard.place(name.digest(), Some(name)) == name).then_some(name)
 }
 
 /// A directory on its way from one store into another.
@@ -177,6 +187,8 @@ struct Journey<'j> {
     target: Root,
     name: SubjectName,
     repo: RepoDocument,
+    /// How chunks are named and stored in the target.
+    codec: ChunkCodec,
     /// The index of the source, when it was read.
     wanted: SnapshotIndex,
     progress: Arc<Progress>,
@@ -346,6 +358,7 @@ impl<'j> Journey<'j> {
         to.ensure_pool().await?;
         let repo = to.settings(&target).await?;
         ensure_writable(&repo)?;
+        let codec = to.codec_of(&target, &repo).await?;
         let name = id.as_str().parse();
         Ok(Self {
             from,
@@ -354,6 +367,7 @@ impl<'j> Journey<'j> {
             target,
             name: name.expect("the names of directories and of subjects follow one rule"),
             repo,
+            codec,
             wanted,
             progress,
             previous: Arc::default(),
@@ -441,16 +455,18 @@ impl<'j> Journey<'j> {
 
     async fn read_copy(&self, there: &SnapshotIndex, id: &SnapshotId) -> Result<Previous, Error> {
         let opened = self.to.open_snapshot(&self.target, there, id).await?;
-        let references =
-            references::add_manifest(&self.target, opened.manifest, References::default());
-        let references = references.await?;
-        let (source, list) = (ChunkFetcher::new(self.target.clone()), opened.list);
-        let list = bridge::blocking(move || root_of(&source, &list)).await?;
+        let (source, list) = (self.there(), opened.list);
+        let read = bridge::blocking(move || {
+            let mut references = References::default();
+            references.add(&source, &list)?;
+            Ok::<_, ChunkError>((references, root_of(&source, &list)?))
+        });
+        let (references, list) = read.await?;
         let names = references.names().iter();
         Ok(Previous {
             id: Some(id.clone()),
             names: names.map(|name| (name.digest(), *name)).collect(),
-            is_looked_at: false,
+            moved: HashMap::new(),
             list,
         })
     }
@@ -505,10 +521,12 @@ impl<'j> Journey<'j> {
             self.previous = Arc::default();
         }
         let donors = may_borrow.then(|| self.donors(&index));
-        let storing = self
-            .to
-            .storing(&self.target, &index, &guard, donors.clone())
-            .await?;
+        let place = StoringPlace {
+            root: &self.target,
+            codec: &self.codec,
+            index: &index,
+        };
+        let storing = self.to.storing(place, &guard, donors.clone()).await?;
         let list = match self.copy_tree(&opened, &guard, &storing).await {
             Ok(list) => list,
             Err(error) => {
@@ -518,14 +536,16 @@ impl<'j> Journey<'j> {
         };
         storing.finish().await?;
         let manifest = self.manifest(&opened.manifest, &index, &list);
+        let stored = closed(&self.target, &self.codec, &manifest, &list.names);
         let naming = Naming {
             root: &self.target,
+            repo: &self.repo,
             guard,
             names: &list.names,
             donors: donors.as_deref(),
         };
-        self.to.settle(naming, &manifest).await?;
-        self.publish(&manifest, &index, row).await?;
+        self.to.settle(naming, &stored).await?;
+        self.publish(&manifest, &stored, &index, row).await?;
         for name in &storing.healed() {
             self.target.release(name).await?;
         }
@@ -536,6 +556,11 @@ impl<'j> Journey<'j> {
         self.copied.objects += list.chunks_new;
         self.copied.bytes += list.bytes_stored;
         self.remember(&manifest, list).await
+    }
+
+    /// The chunks of the target.
+    fn there(&self) -> ChunkFetcher {
+        ChunkFetcher::new(self.target.clone(), self.codec.clone())
     }
 
     /// Other subjects of the target whose chunks may be used.
@@ -552,8 +577,8 @@ impl<'j> Journey<'j> {
         guard: &SaveGuard,
         storing: &Arc<Storing>,
     ) -> Result<CopiedList, Error> {
-        let from = ChunkFetcher::new(self.source.clone());
-        let there = ChunkFetcher::new(self.target.clone());
+        let from = ChunkFetcher::new(self.source.clone(), opened.codec.clone());
+        let there = self.there();
         let (list, storing) = (opened.list.clone(), storing.clone());
         let (guard, progress) = (guard.clone(), self.progress.clone());
         let previous = self.previous.clone();
@@ -561,8 +586,9 @@ impl<'j> Journey<'j> {
         let copied = bridge::blocking(move || {
             let is_damaged = |name: &ChunkName| storing.damaged().contains(name);
             let known = |digest: &ChunkDigest| previous.name_of(digest, &guard);
-            let held = |digest: &ChunkDigest| {
-                known(digest).filter(|name| previous.is_looked_at && !is_damaged(name))
+            let held = |name: &ChunkName| {
+                let moved = previous.moved_to(name, &guard);
+                moved.filter(|name| !is_damaged(name))
             };
             let mut parent = previous.list.clone();
             parent
@@ -605,10 +631,11 @@ impl<'j> Journey<'j> {
     async fn publish(
         &self,
         manifest: &SnapshotManifest,
+        stored: &StoredManifest,
         index: &SnapshotIndex,
         original: &Indexed,
     ) -> Result<(), Error> {
-        let mut snapshot = Indexed::of(manifest);
+        let mut snapshot = Indexed::of(manifest, stored);
         snapshot.pinned = original.pinned;
         snapshot.labels.clone_from(&original.labels);
         let publish = Publish {
@@ -628,13 +655,13 @@ impl<'j> Journey<'j> {
         manifest: &SnapshotManifest,
         copied: CopiedList,
     ) -> Result<(), Error> {
-        let source = ChunkFetcher::new(self.target.clone());
-        let list = bridge::blocking(move || root_of(&source, &copied.list)).await?;
+        let (source, list) = (self.there(), copied.list);
+        let list = bridge::blocking(move || root_of(&source, &list)).await?;
         let names = copied.names.iter();
         self.previous = Arc::new(Previous {
             id: Some(manifest.snapshot_id.clone()),
             names: names.map(|name| (name.digest(), *name)).collect(),
-            is_looked_at: true,
+            moved: copied.moved,
             list,
         });
         Ok(())

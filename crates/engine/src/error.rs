@@ -2,10 +2,12 @@
 //!
 //! Beneath every verb and every kind: what only one kind can meet is a leaf here, so that [`Error`] names it without the kind.
 
+mod encryption;
 mod profile;
 mod project;
 mod workspace;
 
+pub use encryption::EncryptionError;
 pub use profile::ProfileError;
 pub use project::ProjectError;
 pub use workspace::{Freeable, NoRoom, RoomUse, WorkspaceError};
@@ -114,6 +116,9 @@ pub enum Error {
     /// What the index leads to is not there, or not what it was.
     #[error("the metadata of snapshot `{0}` is missing or not what the index says")]
     LostManifest(SnapshotId),
+    /// Which chunks a snapshot of an encrypted pool needs is not known any more.
+    #[error("the list of chunks that snapshot `{0}` needs is missing")]
+    LostReferences(SnapshotId),
     /// Snapshots were saved, and what leads to them is not there.
     #[error(
         "the index of `{0}` is missing: what it led to cannot be listed, and nothing may be saved or deleted"
@@ -175,6 +180,9 @@ pub enum Error {
     /// A check of the databases in a directory.
     #[error(transparent)]
     Check(CheckError),
+    /// Keys, and what they encrypt.
+    #[error(transparent)]
+    Encryption(Box<EncryptionError>),
     /// A profile.
     #[error(transparent)]
     Profile(Box<ProfileError>),
@@ -207,6 +215,12 @@ pub(crate) fn refused(op: &'static str, path: &Path, why: io::ErrorKind) -> Erro
     Failure::new(Kinded::kind(&why), op, path.display())
         .because(why)
         .into()
+}
+
+impl From<EncryptionError> for Error {
+    fn from(error: EncryptionError) -> Self {
+        Self::Encryption(Box::new(error))
+    }
 }
 
 impl From<ProfileError> for Error {
@@ -352,6 +366,7 @@ impl Error {
             Self::Clone(error) => error_kind::clone(error),
             Self::Check(error) => error_kind::check(error),
             Self::Archive(error) => error_kind::archive(error),
+            Self::Encryption(error) => error.kind(),
             Self::Profile(error) => error.kind(),
             Self::Project(error) => error.kind(),
             Self::Workspace(error) => error.kind(),
@@ -366,6 +381,7 @@ impl Error {
             Self::Index(error) => error.kind(),
             Self::UnfitSnapshot { .. }
             | Self::LostManifest(_)
+            | Self::LostReferences(_)
             | Self::LostIndex(_)
             | Self::LostRepo(_)
             | Self::WrongTree(_)

@@ -10,8 +10,7 @@ use crate::error::Error;
 use crate::handle::DirRepo;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_disk::form::chunked::open;
-use stasis_model::format::manifest::{IndexRefusal, SnapshotIndex};
+use stasis_model::format::manifest::{IndexRefusal, RepoDocument, SnapshotIndex};
 use stasis_model::id::{Epoch, Label, SnapshotId, SubjectName};
 use stasis_model::policy::retention::{
     self, Clocks, OnDoubt, RetentionPolicy, Snapshot, SnapshotOrigin,
@@ -19,7 +18,7 @@ use stasis_model::policy::retention::{
 use stasis_model::protocol::gc::manifests::{
     ListedManifest, ManifestGc, ManifestGcAnswer, ManifestGcStep,
 };
-use stasis_model::protocol::gc::{Abort, GcAnswer, GcReport, GcRound, GcStep, Names};
+use stasis_model::protocol::gc::{Abort, ChunkName, GcAnswer, GcReport, GcRound, GcStep, Names};
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_store::bucket::Swap;
 use stasis_store::documents::roots::{ChangeError, Root};
@@ -109,7 +108,7 @@ impl DirRepo<'_> {
         let (manifests_removed, removed);
         if command.dry_run {
             manifests_removed = 0;
-            removed = self.would_remove(&root, &judged.going).await?;
+            removed = self.would_remove(&root, &repo, &judged.going).await?;
         } else {
             for (root, index) in &subjects {
                 let going = judged.going.iter();
@@ -127,13 +126,16 @@ impl DirRepo<'_> {
                     self.believed_index(&root, &repo).await?;
                 }
                 gone += self.tombstone_unpublished(&root).await?;
+                if repo.is_encrypted() {
+                    self.remove_references(&root).await?;
+                }
             }
             manifests_removed = gone;
             for (root, _) in &subjects {
                 self.drop_tombstones(root).await?;
             }
-            removed = self.sweep_chunks(&root).await?;
-            self.leave_quarantine(&root).await?;
+            removed = self.sweep_chunks(&root, &repo).await?;
+            self.leave_quarantine(&root, &repo).await?;
         }
         let elapsed = self.clock.uptime().saturating_sub(started);
         Ok(RepoCollected {
@@ -257,10 +259,15 @@ impl DirRepo<'_> {
     }
 
     /// What a sweep would take if some snapshots were forgotten.
-    async fn would_remove(self, root: &Root, going: &[SnapshotId]) -> Result<(u64, u64), Error> {
+    async fn would_remove(
+        self,
+        root: &Root,
+        repo: &RepoDocument,
+        going: &[SnapshotId],
+    ) -> Result<(u64, u64), Error> {
         let chunks = root.chunks().await?;
         let all: Names = chunks.iter().map(|(name, _)| *name).collect();
-        let named = references::named_by_all(root, going, &all).await?;
+        let named = references::named_by_all(root, repo, going, &all).await?;
         let unused = chunks.iter().filter(|(name, _)| !named.contains(name));
         Ok(unused.fold((0, 0), |total, (_, size)| (total.0 + 1, total.1 + size)))
     }
@@ -311,6 +318,28 @@ impl DirRepo<'_> {
             };
             step = burial.next(answer);
         }
+    }
+
+    /// Removes lists of references whose manifest is gone, or was never put and cannot be published any more.
+    ///
+    /// In this order: a save puts the list, then the manifest, then publishes; the fence passes everything that is published.
+    async fn remove_references(self, root: &Root) -> Result<(), Error> {
+        let lists = root.reference_lists().await?;
+        if lists.is_empty() {
+            return Ok(());
+        }
+        let manifests = root.manifest_ids().await?;
+        let Some(index) = root.index().await? else {
+            return Ok(());
+        };
+        let (index, fence) = (&index.value, index.value.fence.epoch);
+        for (list, id, lease) in lists {
+            let is_needed = manifests.contains(&id) || index.find(&id).is_some();
+            if !is_needed && lease < fence {
+                root.remove_references(&list).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Forgets what was forgotten long ago, so that the index does not grow for ever.
@@ -369,10 +398,10 @@ impl DirRepo<'_> {
                 continue;
             };
             let is_of_this_life =
-                index.value.is_alive() && manifest.incarnation == index.value.incarnation;
+                index.value.is_alive() && manifest.incarnation() == index.value.incarnation;
             listed.push(ListedManifest {
                 id,
-                lease: manifest.lease_epoch,
+                lease: manifest.lease_epoch(),
                 fence: Some(index.value.fence.epoch),
                 foreign: !is_of_this_life,
                 indexed,
@@ -383,11 +412,11 @@ impl DirRepo<'_> {
     }
 
     /// Sweeps until nothing is left to take.
-    async fn sweep_chunks(self, root: &Root) -> Result<(u64, u64), Error> {
+    async fn sweep_chunks(self, root: &Root, repo: &RepoDocument) -> Result<(u64, u64), Error> {
         let mut removed = (0, 0);
         for _ in 0..ROUNDS {
             let mut sizes = HashMap::new();
-            let swept = self.sweep_round(root, &mut sizes).await?;
+            let swept = self.sweep_round(root, repo, &mut sizes).await?;
             for name in &swept.deleted {
                 removed.0 += 1;
                 removed.1 += sizes.get(name).copied().unwrap_or_default();
@@ -401,17 +430,28 @@ impl DirRepo<'_> {
 
     /// Takes out of quarantine what was swept, because nothing needs it any more, and what is whole again: the save that
     /// healed it may have been killed before it could say so.
-    async fn leave_quarantine(self, root: &Root) -> Result<(), Error> {
+    async fn leave_quarantine(self, root: &Root, repo: &RepoDocument) -> Result<(), Error> {
         let (mut gone, mut whole) = (Names::new(), Names::new());
-        for name in root.quarantined().await? {
+        let quarantined = root.quarantined().await?;
+        // Without the key of the pool nobody can tell whether a chunk is whole.
+        let codec = if quarantined.is_empty() {
+            None
+        } else {
+            self.codec(root).await.ok()
+        };
+        let is_whole = |name: &ChunkName, bytes: &[u8]| {
+            let codec = codec.as_ref();
+            codec.is_some_and(|codec| codec.open(name, bytes).is_ok())
+        };
+        for name in quarantined {
             match root.chunk(&name).await? {
                 None => gone.insert(name),
-                Some(bytes) if open(&name, &bytes).is_ok() => whole.insert(name),
+                Some(bytes) if is_whole(&name, &bytes) => whole.insert(name),
                 Some(_) => continue,
             };
         }
         if !gone.is_empty() {
-            let named = references::named_by_all(root, &[], &gone).await?;
+            let named = references::named_by_all(root, repo, &[], &gone).await?;
             gone.retain(|name| !named.contains(name));
         }
         if !whole.is_empty() {
@@ -427,7 +467,8 @@ impl DirRepo<'_> {
     async fn sweep_round(
         self,
         root: &Root,
-        sizes: &mut HashMap<stasis_model::protocol::gc::ChunkName, u64>,
+        repo: &RepoDocument,
+        sizes: &mut HashMap<ChunkName, u64>,
     ) -> Result<GcReport, Error> {
         let mut unread = None;
         let mut sweep = GcRound::new(self.rng.op_id());
@@ -440,7 +481,7 @@ impl DirRepo<'_> {
                     GcAnswer::Listed(sizes.keys().copied().collect())
                 }
                 GcStep::FindReferenced(asked) => {
-                    match references::named_by_all(root, &[], &asked).await {
+                    match references::named_by_all(root, repo, &[], &asked).await {
                         Ok(named) => GcAnswer::Referenced(named),
                         Err(error @ Unread::Manifest(..)) => {
                             unread = Some(error.into());

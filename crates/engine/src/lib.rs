@@ -60,6 +60,8 @@ pub mod gc;
 pub mod handle;
 pub mod hold;
 pub mod hook_record;
+mod key_source;
+pub mod keys;
 pub mod kind;
 pub mod lease;
 mod library;

@@ -1,6 +1,7 @@
 //! Stasis as a library: one store with the clock, the randomness and the directories of this host.
 
 use crate::error::{Error, refused};
+use crate::keys::TenantKey;
 use crate::kind::workspace::{HostEnv, Workspace};
 use crate::open::{Engine, Open};
 use crate::system::{self, SystemClock, SystemRng};
@@ -33,6 +34,13 @@ impl Stasis {
     pub async fn open_with(open: Open) -> Result<Self, Error> {
         let engine = Engine::open(open, Arc::new(SystemClock), Arc::new(SystemRng)).await?;
         Ok(Self { engine })
+    }
+
+    /// The same store for a tenant that has a key, for encrypted profiles and directories.
+    #[must_use = "the store is not changed in place"]
+    pub fn with_key(self, key: TenantKey) -> Self {
+        let engine = self.engine.with_key(key);
+        Self { engine }
     }
 
     /// The workspace that a directory is, or lies in.

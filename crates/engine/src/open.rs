@@ -2,11 +2,12 @@
 
 use crate::bridge;
 use crate::error::Error;
+use crate::key_source::{KeySource, KnownPools};
 use crate::own_places;
 use crate::warning::{self, Warning};
 use stasis_disk::crypt::TenantKey;
 use stasis_disk::fs::atomic_write::read_bounded;
-use stasis_model::failure::AtPath;
+use stasis_model::failure::{AtPath, Failure};
 use stasis_model::id::TenantId;
 use stasis_model::rng::Rng;
 use stasis_model::time::Clock;
@@ -86,8 +87,10 @@ pub struct Engine {
     pub(crate) trusted: Arc<OnceCell<()>>,
     /// Where snapshots in chunks are kept.
     pub(crate) chunk_root: ChunkRoot,
-    /// The tenant's key, for encrypted lineages.
-    pub(crate) tenant_key: Option<Arc<TenantKey>>,
+    /// The tenant's key, for encrypted lineages and pools.
+    pub(crate) tenant_key: Option<Arc<KeySource>>,
+    /// What is known of pools that were met.
+    pub(crate) pools: Arc<KnownPools>,
 }
 
 impl Engine {
@@ -155,6 +158,7 @@ impl Engine {
             trusted,
             chunk_root: ChunkRoot::pool(&default_tenant()),
             tenant_key: None,
+            pools: Arc::default(),
         }
     }
 
@@ -179,7 +183,21 @@ impl Engine {
     #[must_use = "the engine is not changed in place"]
     pub fn with_key(self, key: TenantKey) -> Self {
         Self {
-            tenant_key: Some(Arc::new(key)),
+            tenant_key: Some(Arc::new(KeySource::given(key))),
+            pools: Arc::default(),
+            ..self
+        }
+    }
+
+    /// The same engine for a tenant whose key is read when it is first needed.
+    #[must_use = "the engine is not changed in place"]
+    pub fn with_key_from(
+        self,
+        read: impl Fn() -> Result<TenantKey, Failure> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            tenant_key: Some(Arc::new(KeySource::new(read))),
+            pools: Arc::default(),
             ..self
         }
     }

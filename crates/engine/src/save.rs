@@ -20,10 +20,11 @@ pub use command::{
     LostDatabase, LostHow, NotConsistent, RepoSave, RepoSaved, SaveOverlay, VolumeFacts,
 };
 pub(crate) use donors::Donors;
-pub(crate) use gather::{GatheredTree, gc_of, matcher, may_borrow};
+pub(crate) use gather::{GatheredTree, StoringPlace, gc_of, matcher, may_borrow};
 pub use gather::{IGNORE_FILE, patterns_in};
 
 use crate::bridge;
+use crate::catalog::pool::closed;
 use crate::catalog::port::ChunkFetcher;
 use crate::catalog::references;
 use crate::error::Error;
@@ -31,7 +32,9 @@ use crate::handle::DirRepo;
 use describe::{check_shrink, databases_of, lost_databases, measured_volumes, settle_volumes};
 use stasis_disk::form::chunked::save::Saved;
 use stasis_disk::fs::remove;
-use stasis_model::format::manifest::{Indexed, Publish, SnapshotIndex, SnapshotManifest};
+use stasis_model::format::manifest::{
+    Indexed, Publish, RepoDocument, SnapshotIndex, SnapshotManifest, StoredManifest,
+};
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::{GaveUp, Names, SaveAnswer, SaveGuard, SaveStep};
 use stasis_model::protocol::operation::IndexOperation;
@@ -48,6 +51,8 @@ pub(crate) struct Ready {
     gathered: GatheredTree,
     /// What may be published.
     manifest: SnapshotManifest,
+    /// The same as it is stored.
+    stored: StoredManifest,
     /// Databases that should be in it and are not.
     lost: Vec<LostDatabase>,
 }
@@ -55,6 +60,7 @@ pub(crate) struct Ready {
 /// The names that a snapshot uses, and who vouches for them.
 pub(crate) struct Naming<'n> {
     pub(crate) root: &'n Root,
+    pub(crate) repo: &'n RepoDocument,
     /// As it was when the names were given.
     pub(crate) guard: SaveGuard,
     pub(crate) names: &'n Names,
@@ -96,7 +102,7 @@ impl DirRepo<'_> {
         } = &gathered;
         check_shrink(command, began, saved)?;
         let mut manifest = self.manifest(command, began, saved);
-        let source = ChunkFetcher::new(began.root.clone());
+        let source = ChunkFetcher::new(began.root.clone(), began.codec.clone());
         manifest.volume_manifests = measured_volumes(&command.volumes, &saved.list, source).await?;
         settle_volumes(
             &command.volumes,
@@ -105,16 +111,19 @@ impl DirRepo<'_> {
         );
         let lost = lost_databases(command, began, saved, &manifest, &gathered.damaged.paths())?;
         manifest.is_held_back = !lost.is_empty() && !command.force;
+        let stored = closed(&began.root, &began.codec, &manifest, &saved.names);
         let naming = Naming {
             root: &began.root,
+            repo: &began.repo,
             guard: gathered.guard.clone(),
             names: &saved.names,
             donors: gathered.donors.as_deref(),
         };
-        self.settle(naming, &manifest).await?;
+        self.settle(naming, &stored).await?;
         Ok(Ready {
             gathered,
             manifest,
+            stored,
             lost,
         })
     }
@@ -124,6 +133,7 @@ impl DirRepo<'_> {
         let Ready {
             mut gathered,
             manifest,
+            stored,
             lost,
         } = ready;
         gathered.command.activates &= lost.is_empty() || gathered.command.force;
@@ -132,7 +142,7 @@ impl DirRepo<'_> {
             incarnation: manifest.incarnation,
             lease: manifest.lease_epoch,
             base: manifest.parent_snapshot_id.clone(),
-            snapshot: Indexed::of(&manifest),
+            snapshot: Indexed::of(&manifest, &stored),
             activates,
         };
         self.publish(&gathered.began.root, &manifest, publish)
@@ -178,8 +188,8 @@ impl DirRepo<'_> {
             }
             let is_dead = match root.manifest(&id).await {
                 Ok(Some((found, _))) => {
-                    found.incarnation == published.incarnation
-                        && found.lease_epoch <= published.lease_epoch
+                    found.incarnation() == published.incarnation
+                        && found.lease_epoch() <= published.lease_epoch
                 }
                 _ => false,
             };
@@ -240,10 +250,11 @@ impl DirRepo<'_> {
     pub(crate) async fn settle(
         self,
         naming: Naming<'_>,
-        manifest: &SnapshotManifest,
+        manifest: &StoredManifest,
     ) -> Result<(), Error> {
         let Naming {
             root,
+            repo,
             mut guard,
             names,
             donors,
@@ -252,14 +263,14 @@ impl DirRepo<'_> {
         loop {
             let answer = match step {
                 SaveStep::PutManifest => {
-                    root.put_manifest(manifest).await?;
+                    root.put_manifest(manifest, names).await?;
                     SaveAnswer::Stored
                 }
                 SaveStep::ReadGc => SaveAnswer::Gc(gc_of(root).await?),
                 SaveStep::CheckIndexed(asked) => {
                     let index = self.index(root).await?;
-                    let found = references::named_by_indexed(root, &index, &asked).await;
-                    let mut found = found?;
+                    let found = references::named_by_indexed(root, repo, &index, &asked);
+                    let mut found = found.await?;
                     if let Some(donors) = donors {
                         found.append(&mut donors.still_live(&asked).await?);
                     }

@@ -73,6 +73,42 @@ impl ChunkName {
     }
 }
 
+/// The length of a name in a list of names.
+pub const NAME_ROW: usize = 36;
+
+/// Names as lists keep them: for each its digest and the epoch of its birth, little endian.
+pub fn to_rows<'n>(names: impl IntoIterator<Item = &'n ChunkName>) -> Vec<u8> {
+    let row = |name: &ChunkName| {
+        let mut row = [0; NAME_ROW];
+        row[..32].copy_from_slice(name.digest.as_bytes());
+        row[32..].copy_from_slice(&name.born.0.to_le_bytes());
+        row
+    };
+    names.into_iter().flat_map(row).collect()
+}
+
+/// The names in a list; bytes that two builds would write differently are refused.
+pub fn from_rows(rows: &[u8]) -> Result<Vec<ChunkName>, Invalid> {
+    let (rows, rest) = rows.as_chunks::<NAME_ROW>();
+    if !rest.is_empty() {
+        return Err(Invalid::new("the list of names ends within a name"));
+    }
+    let name = |row: &[u8; NAME_ROW]| {
+        let (digest, born) = row.split_at(32);
+        let digest = digest.try_into().expect("a row has 36 bytes");
+        let born = born.try_into().expect("a row has 36 bytes");
+        let born = GcEpoch(u32::from_le_bytes(born));
+        ChunkName::new(ChunkDigest::from_document(digest), born)
+    };
+    let names: Vec<ChunkName> = rows.iter().map(name).collect();
+    if !names.is_sorted_by(|a, b| a < b) {
+        return Err(Invalid::new(
+            "the names in the list are not sorted, or one is there twice",
+        ));
+    }
+    Ok(names)
+}
+
 impl fmt::Display for ChunkName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "sha256:{}", self.digest)?;

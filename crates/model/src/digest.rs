@@ -111,12 +111,26 @@ digest! {
     ManifestDigest
 }
 digest! {
-    /// SHA-256 of a chunk's plaintext: two chunks are the same chunk iff these are equal.
+    /// SHA-256 of a chunk's plaintext, in encrypted pools keyed (HMAC): two chunks are the same chunk iff these are equal.
     ChunkDigest
 }
 digest! {
     /// SHA-256 of a list of condemned names.
     CondemnedDigest
+}
+digest! {
+    /// SHA-256 of the names of all chunks that a snapshot of an encrypted pool needs.
+    ReferencesDigest
+}
+digest! {
+    @bare
+    /// A keyed digest of bytes that are encrypted: without the key it says only whether two of them are the same.
+    PieceDigest
+}
+digest! {
+    @bare
+    /// What shows that a `repo.json` and a data key belong together; made from both, and of no use to whoever has neither.
+    PoolCheck
 }
 digest! {
     /// SHA-256 of a store's address, to name what this host caches of it.

@@ -366,6 +366,12 @@ impl Incarnation {
     }
 }
 
+impl fmt::Display for Incarnation {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(out)
+    }
+}
+
 macro_rules! counter {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*

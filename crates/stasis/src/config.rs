@@ -15,6 +15,10 @@ pub(crate) struct Config {
     pub(crate) store: Option<String>,
     /// What this host is called in locks and manifests.
     pub(crate) host: Option<String>,
+    /// A file with the tenant's key.
+    pub(crate) key_file: Option<PathBuf>,
+    /// A command that prints the tenant's key.
+    pub(crate) key_command: Option<String>,
     /// Which log events are shown.
     pub(crate) log: Option<String>,
 }

@@ -3,6 +3,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `STASIS_STORE` | the store's URL |
+//! | `STASIS_KEY_FILE`, `STASIS_KEY_COMMAND` | a file with the tenant's key, a command that prints it |
 //! | `STASIS_BROWSER` | the browser that is asked for its version |
 //! | `STASIS_LOG` | which events are shown, as in `info` or `stasis_store=debug` |
 //! | `XDG_DATA_HOME`, `XDG_CONFIG_HOME`, `XDG_CACHE_HOME`, `XDG_STATE_HOME`, `HOME` | where our files lie |
@@ -34,6 +35,8 @@ pub(crate) const HOOK_TEST: &str = "STASIS_HOOK_TEST";
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) store: Option<String>,
+    pub(crate) key_file: Option<PathBuf>,
+    pub(crate) key_command: Option<String>,
     pub(crate) browser: Option<PathBuf>,
     pub(crate) log: Option<String>,
     pub(crate) config_file: Option<PathBuf>,
@@ -66,6 +69,8 @@ impl Environment {
         let home = system::home();
         Self {
             store: text("STASIS_STORE"),
+            key_file: text("STASIS_KEY_FILE").map(PathBuf::from),
+            key_command: text("STASIS_KEY_COMMAND"),
             browser: text("STASIS_BROWSER").map(PathBuf::from),
             log: text("STASIS_LOG"),
             config_file: base_directory("XDG_CONFIG_HOME", ".config")

@@ -1,5 +1,6 @@
 //! Every error → words, hint, exit code.
 
+mod encryption;
 mod profile;
 mod project;
 mod repository;
@@ -179,6 +180,7 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
         Error::Bucket(error) => bucket_hint(error.kind),
         Error::Clone(error) => clone_hint(error),
         Error::Archive(error) => archive_hint(error),
+        Error::Encryption(error) => encryption::hint(error),
         Error::Profile(error) => profile::hint(error),
         Error::Project(error) => project::hint(error),
         Error::Workspace(inner) => workspace::hint(inner, error.kind()),

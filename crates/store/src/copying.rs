@@ -64,7 +64,7 @@ struct Lying {
 impl Lying {
     async fn look(bucket: &dyn Bucket, lineage: &Lineage) -> Result<Self, Failure> {
         let latest = understood(read(bucket, &layout::pointer(lineage)).await)?;
-        let key = understood(read(bucket, &layout::data_key(lineage)).await)?;
+        let key = understood(read(bucket, &layout::data_key(&lineage.clone().into())).await)?;
         let prefix = Prefix::lineage(lineage);
         let mut rows = bucket.list(&prefix, None, usize::MAX).await?;
         let is_leased = rows.iter().any(|row| row.key == layout::lock(lineage));
@@ -108,7 +108,7 @@ impl Lying {
             // Another wrapping of the same data key, or another data key.
             let is_same = here.value.created_at == there_key.value.created_at;
             if !is_same || there_key.value.generation >= here.value.generation {
-                return Err(diverged(&layout::data_key(lineage)));
+                return Err(diverged(&layout::data_key(&lineage.clone().into())));
             }
         }
         let (Some(here), Some(latest)) = (&self.latest, &there.latest) else {
@@ -192,7 +192,10 @@ pub async fn copy(
         if !is_still {
             continue;
         }
-        let (key, there) = (layout::data_key(lineage), target.key.as_ref());
+        let (key, there) = (
+            layout::data_key(&lineage.clone().into()),
+            target.key.as_ref(),
+        );
         point(&**to, &key, source.key.as_ref(), there, &mut copied).await?;
         let (key, there) = (layout::pointer(lineage), target.latest.as_ref());
         point(&**to, &key, source.latest.as_ref(), there, &mut copied).await?;

@@ -8,10 +8,11 @@ mod snapshot;
 
 pub use chunk_root::ChunkRoot;
 pub use snapshot::{
-    SnapshotKeys, SnapshotObject, Spelling, StoredForm, data_key, lineage_of, snapshot_object,
+    SnapshotKeys, SnapshotObject, Spelling, StoredForm, lineage_of, snapshot_object,
 };
 
 use stasis_model::digest::ArchiveDigest;
+use stasis_model::format::key::{KeyOwner, PoolId};
 use stasis_model::id::{Lineage, OpId, TenantId};
 use stasis_model::time::Timestamp;
 use std::borrow::Borrow;
@@ -120,6 +121,15 @@ fn lineage_root(lineage: &Lineage) -> String {
 /// A lineage's pointer.
 pub fn pointer(lineage: &Lineage) -> Key {
     Key(lineage_root(lineage) + "latest.json")
+}
+
+/// The wrapped data key of a lineage or a pool.
+pub fn data_key(owner: &KeyOwner) -> Key {
+    Key(match owner {
+        KeyOwner::Lineage(lineage) => lineage_root(lineage) + "key.json",
+        KeyOwner::Pool(PoolId::Tenant(tenant)) => format!("pools/{tenant}/key.json"),
+        KeyOwner::Pool(PoolId::State) => "key.json".to_owned(),
+    })
 }
 
 /// A lineage's lock.
@@ -300,6 +310,7 @@ mod tests {
             Role::Manifest
         );
         assert_eq!(role("snapshots/acme/alice/131/latest.json"), Role::Pointer);
+        assert_eq!(role("pools/acme/key.json"), Role::Pointer);
         assert_eq!(role("snapshots/acme/alice/131/lock.json"), Role::Private);
         assert_eq!(role("meta/probe.json"), Role::Private);
     }

@@ -5,8 +5,8 @@ use super::{KEY, KeyError, cipher, derive, fields, root};
 use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce};
 use aws_lc_rs::hkdf::Prk;
 use stasis_model::format::document::Document;
-use stasis_model::format::key::{KeyDocument, KeyId, NONCE, WRAPPED, WrappedKey};
-use stasis_model::id::{Lineage, OpId};
+use stasis_model::format::key::{KeyDocument, KeyId, KeyOwner, NONCE, WRAPPED, WrappedKey};
+use stasis_model::id::OpId;
 use stasis_model::time::Timestamp;
 use std::fmt;
 use std::io::Read;
@@ -58,6 +58,18 @@ impl TenantKey {
         Self { root, id }
     }
 
+    /// The text of a new key, made of random bytes, which are cleared.
+    pub fn spell(random: &mut [u8; KEY]) -> Zeroizing<String> {
+        let mut text = Zeroizing::new(String::with_capacity(2 * KEY + 1));
+        for byte in random.iter() {
+            let digit = |value: u8| char::from_digit(u32::from(value), 16);
+            text.extend(digit(byte >> 4).into_iter().chain(digit(byte & 15)));
+        }
+        text.push('\n');
+        random.zeroize();
+        text
+    }
+
     /// Which key this is; says nothing of the key itself.
     pub fn id(&self) -> KeyId {
         self.id
@@ -68,14 +80,14 @@ impl TenantKey {
         let mut wrapped = [0; WRAPPED];
         let (secret, tag) = wrapped.split_at_mut(KEY);
         secret.copy_from_slice(key.secret());
-        let (cipher, bound) = self.wrapping(key.lineage());
+        let (cipher, bound) = self.wrapping(key.owner());
         let (nonce_here, bound) = (Nonce::assume_unique_for_key(nonce), Aad::from(bound));
         let closed = cipher.seal_in_place_separate_tag(nonce_here, bound, secret);
         tag.copy_from_slice(closed.expect("32 bytes can be encrypted").as_ref());
         WrappedKey::new(self.id, nonce, wrapped)
     }
 
-    /// Makes the first document of the key's lineage. `nonce` is random.
+    /// Makes the first document of the key's owner. `nonce` is random.
     pub fn first_document(
         &self,
         key: &DataKey,
@@ -83,31 +95,31 @@ impl TenantKey {
         op_id: OpId,
         now: Timestamp,
     ) -> KeyDocument {
-        KeyDocument::first(key.lineage().clone(), self.wrap(key, nonce), op_id, now)
+        KeyDocument::first(key.owner().clone(), self.wrap(key, nonce), op_id, now)
     }
 
-    /// Reads the data key of `lineage` from its document; which key is needed is checked before anything else.
-    pub fn unwrap(&self, document: &KeyDocument, lineage: &Lineage) -> Result<DataKey, KeyError> {
-        if document.lineage != *lineage {
-            return Err(KeyError::OtherLineage {
-                expected: lineage.clone(),
-                found: document.lineage.clone(),
+    /// Reads the data key of `owner` from its document; which key is needed is checked before anything else.
+    pub fn unwrap(&self, document: &KeyDocument, owner: &KeyOwner) -> Result<DataKey, KeyError> {
+        if document.owner != *owner {
+            return Err(KeyError::OtherOwner {
+                expected: owner.clone(),
+                found: document.owner.clone(),
             });
         }
         if document.key.key_id != self.id {
             return Err(KeyError::WrongKey {
-                lineage: lineage.clone(),
+                owner: owner.clone(),
                 expected: document.key.key_id,
                 given: self.id,
             });
         }
         let mut wrapped = Zeroizing::new(*document.key.bytes());
-        let (cipher, bound) = self.wrapping(lineage);
+        let (cipher, bound) = self.wrapping(owner);
         let nonce = Nonce::assume_unique_for_key(*document.key.nonce());
         let opened = cipher.open_in_place(nonce, Aad::from(bound), &mut *wrapped);
-        let opened = opened.map_err(|_| KeyError::Damaged(lineage.clone()))?;
+        let opened = opened.map_err(|_| KeyError::Damaged(owner.clone()))?;
         let secret = opened.first_chunk_mut().expect("the tag has 16 bytes");
-        Ok(DataKey::from_random(secret, lineage.clone()))
+        Ok(DataKey::from_random(secret, owner.clone()))
     }
 
     /// Wraps the data key of a document by `new` instead of by this key. `nonce` is random.
@@ -118,16 +130,16 @@ impl TenantKey {
         nonce: [u8; NONCE],
         op_id: OpId,
     ) -> Result<KeyDocument, KeyError> {
-        let key = self.unwrap(document, &document.lineage)?;
+        let key = self.unwrap(document, &document.owner)?;
         Ok(document.rewrapped(new.wrap(&key, nonce), op_id))
     }
 
-    /// The key that wraps for a lineage, and what is authenticated along with it.
-    pub(super) fn wrapping(&self, lineage: &Lineage) -> (LessSafeKey, Vec<u8>) {
-        let (lineage, id) = (lineage.to_string(), self.id.to_string());
+    /// The key that wraps for a lineage or a pool, and what is authenticated along with it.
+    pub(super) fn wrapping(&self, owner: &KeyOwner) -> (LessSafeKey, Vec<u8>) {
+        let (owner, id) = (owner.to_string(), self.id.to_string());
         let version = KeyDocument::VERSION.to_le_bytes();
-        let cipher = cipher(&self.root, &fields(&[b"wrap", lineage.as_bytes()]));
-        let bound = [DOMAIN, &version, lineage.as_bytes(), id.as_bytes()];
+        let cipher = cipher(&self.root, &fields(&[b"wrap", owner.as_bytes()]));
+        let bound = [DOMAIN, &version, owner.as_bytes(), id.as_bytes()];
         (cipher, fields(&bound))
     }
 }

@@ -2,6 +2,7 @@ use super::*;
 use stasis_model::digest::TreeDigest;
 use stasis_model::format::document::{parse, render};
 use stasis_model::format::key::{KeyDocument, NONCE, WRAPPED, WrappedKey};
+use stasis_model::id::Lineage;
 use stasis_model::id::OpId;
 use stasis_model::time::Timestamp;
 use std::fmt::Write;
@@ -17,8 +18,9 @@ fn another_tenant_key() -> TenantKey {
     TenantKey::parse("ab".repeat(32).as_bytes()).unwrap()
 }
 
-fn lineage(name: &str) -> Lineage {
-    name.parse().unwrap()
+fn lineage(name: &str) -> KeyOwner {
+    let lineage: Lineage = name.parse().unwrap();
+    lineage.into()
 }
 
 fn data_key(of: &str) -> DataKey {
@@ -38,7 +40,7 @@ fn with(nonce: [u8; NONCE], wrapped: [u8; WRAPPED]) -> KeyDocument {
 
 fn closed(of: &str, kind: Kind, plain: &[u8]) -> (PieceId, Vec<u8>) {
     let mut piece = plain.to_vec();
-    let id = data_key(of).pieces().close(kind, &mut piece);
+    let id = data_key(of).pieces().close(kind, None, &mut piece);
     (id, piece)
 }
 
@@ -131,7 +133,7 @@ fn a_wrapped_data_key_comes_back_through_its_document() {
         .unwrap();
 
     assert_eq!(key.secret(), &[0x42; KEY]);
-    assert_eq!(key.lineage(), &lineage("acme/ada@131"));
+    assert_eq!(key.owner(), &lineage("acme/ada@131"));
     assert!(!read.key.bytes().windows(8).any(|part| part == [0x42; 8]));
 }
 
@@ -152,11 +154,11 @@ fn a_document_that_was_changed_or_moved_does_not_open() {
     let here = lineage("acme/ada@131");
     let unwrap = |document: &KeyDocument| tenant_key().unwrap(document, &here).unwrap_err();
     let mut moved = document();
-    moved.lineage = lineage("acme/eve@131");
+    moved.owner = lineage("acme/eve@131");
     let (nonce, wrapped) = (*document().key.nonce(), *document().key.bytes());
 
-    assert!(matches!(unwrap(&moved), KeyError::OtherLineage { .. }));
-    let theirs = tenant_key().unwrap(&moved, &moved.lineage).unwrap_err();
+    assert!(matches!(unwrap(&moved), KeyError::OtherOwner { .. }));
+    let theirs = tenant_key().unwrap(&moved, &moved.owner).unwrap_err();
     assert!(matches!(theirs, KeyError::Damaged(_)), "{theirs:?}");
     let mut renamed = document();
     renamed.key.key_id = another_tenant_key().id();
@@ -216,7 +218,7 @@ fn a_piece_opens_as_what_it_is_and_as_nothing_else() {
     let (id, piece) = closed("acme/ada@131", Kind::Frame, b"some bytes");
     let open = |pieces: &Pieces, kind, id: &PieceId| {
         let mut opened = piece.clone();
-        pieces.open(kind, id, &mut opened).map(|()| opened)
+        pieces.open(kind, None, id, &mut opened).map(|()| opened)
     };
 
     assert_eq!(open(&here, Kind::Frame, &id).unwrap(), b"some bytes");
@@ -231,13 +233,16 @@ fn a_piece_opens_as_what_it_is_and_as_nothing_else() {
         let mut flipped = piece.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
         assert_eq!(
-            here.open(Kind::Frame, &id, &mut flipped),
+            here.open(Kind::Frame, None, &id, &mut flipped),
             Err(pieces::Broken)
         );
     }
     for length in 0..piece.len() {
         let mut cut = piece[..length].to_vec();
-        assert_eq!(here.open(Kind::Frame, &id, &mut cut), Err(pieces::Broken));
+        assert_eq!(
+            here.open(Kind::Frame, None, &id, &mut cut),
+            Err(pieces::Broken)
+        );
     }
 }
 

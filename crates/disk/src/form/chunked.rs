@@ -4,6 +4,7 @@
 //! hash and compress; sinks and sources only move bytes. Where names come from, and when a list may be published, is not
 //! decided here.
 
+mod codec;
 pub mod copy;
 pub mod databases;
 mod encoder;
@@ -15,7 +16,8 @@ pub mod save;
 mod scan;
 mod table;
 
-pub use encoder::{ChunkEncoder, open};
+pub use codec::ChunkCodec;
+pub use encoder::ChunkEncoder;
 
 use crate::tree::walk::WalkError;
 use crate::tree::write::TreeWriteError;
@@ -59,6 +61,9 @@ pub struct EncodedChunk {
 
 /// Where chunks go. Called by several workers at once.
 pub trait ChunkSink: Sync {
+    /// How chunks are named and stored where they go.
+    fn codec(&self) -> &ChunkCodec;
+
     /// Says where a chunk is to be used; `known` is the name that a snapshot in the index has for it.
     fn place(
         &self,
@@ -88,6 +93,9 @@ pub trait ChunkSink: Sync {
 
 /// Where chunks come from. Called by several workers at once.
 pub trait ChunkSource: Sync {
+    /// How chunks are named and stored where they come from.
+    fn codec(&self) -> &ChunkCodec;
+
     /// The stored bytes of a chunk.
     fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError>;
 
@@ -187,7 +195,7 @@ impl From<Failure> for ChunkError {
 /// The plaintext of a chunk, checked against its name.
 pub fn fetch(source: &dyn ChunkSource, name: &ChunkName) -> Result<Vec<u8>, ChunkError> {
     let stored = source.fetch(name)?;
-    open(name, &stored)
+    source.codec().open(name, &stored)
 }
 
 /// The bytes of a slice, of a chunk that was checked against its name.

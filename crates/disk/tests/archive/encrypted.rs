@@ -11,6 +11,7 @@ use stasis_disk::form::archive::{
 };
 use stasis_disk::tree::write::{TreeWriter, WriteSettings};
 use stasis_model::digest::ArchiveDigest;
+use stasis_model::id::Lineage;
 use stasis_model::tree::EntryPath;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -45,7 +46,8 @@ impl ReadAt for Bytes {
 }
 
 fn key_of(lineage: &str, byte: u8) -> DataKey {
-    DataKey::from_random(&mut [byte; 32], lineage.parse().unwrap())
+    let lineage: Lineage = lineage.parse().unwrap();
+    DataKey::from_random(&mut [byte; 32], lineage.into())
 }
 
 fn key() -> DataKey {

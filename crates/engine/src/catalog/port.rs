@@ -2,7 +2,7 @@
 
 use crate::bridge::Crossing;
 use stasis_disk::form::chunked::{
-    ChunkError, ChunkLook, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk, open,
+    ChunkCodec, ChunkError, ChunkLook, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk,
 };
 use stasis_model::digest::ChunkDigest;
 use stasis_model::id::OpId;
@@ -25,14 +25,16 @@ const ASKED_SINGLY: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct ChunkFetcher {
     root: Root,
+    codec: ChunkCodec,
     crossing: Crossing,
 }
 
 impl ChunkFetcher {
     /// From within the async world.
-    pub(crate) fn new(root: Root) -> Self {
+    pub(crate) fn new(root: Root, codec: ChunkCodec) -> Self {
         Self {
             root,
+            codec,
             crossing: Crossing::here(),
         }
     }
@@ -47,6 +49,10 @@ fn moved<T>(name: ChunkName, result: Result<T, BucketError>) -> Result<T, ChunkE
 }
 
 impl ChunkSource for ChunkFetcher {
+    fn codec(&self) -> &ChunkCodec {
+        &self.codec
+    }
+
     fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError> {
         let found = self.crossing.wait(self.root.chunk(name));
         match moved(*name, found)? {
@@ -62,6 +68,7 @@ type Lend = dyn Fn(&ChunkDigest) -> Option<ChunkName> + Send + Sync;
 /// Stores the chunks of one save.
 pub(crate) struct Storing {
     root: Root,
+    codec: ChunkCodec,
     crossing: Crossing,
     batch: OpId,
     guard: SaveGuard,
@@ -97,9 +104,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Storing {
     /// From within the async world.
-    pub(crate) fn new(root: Root, batch: OpId, guard: SaveGuard) -> Self {
+    pub(crate) fn new(root: Root, codec: ChunkCodec, batch: OpId, guard: SaveGuard) -> Self {
         Self {
             root,
+            codec,
             crossing: Crossing::here(),
             batch,
             guard,
@@ -180,7 +188,7 @@ impl Storing {
             ChunkLook::Whole if self.is_near => {
                 let found = self.crossing.wait(self.root.chunk(name));
                 let found = moved(*name, found)?;
-                found.is_some_and(|bytes| open(name, &bytes).is_ok())
+                found.is_some_and(|bytes| self.codec.open(name, &bytes).is_ok())
             }
             _ => self.is_there(name)?,
         };
@@ -289,6 +297,10 @@ impl Storing {
 }
 
 impl ChunkSink for Storing {
+    fn codec(&self) -> &ChunkCodec {
+        &self.codec
+    }
+
     fn place(
         &self,
         digest: ChunkDigest,
@@ -309,7 +321,8 @@ impl ChunkSink for Storing {
         if placed.is_stored && !is_ours && !self.is_near {
             let found = self.crossing.wait(self.root.chunk(&placed.name));
             let found = moved(placed.name, found)?;
-            placed.is_stored = found.is_some_and(|bytes| open(&placed.name, &bytes).is_ok());
+            placed.is_stored =
+                found.is_some_and(|bytes| self.codec.open(&placed.name, &bytes).is_ok());
         }
         Ok(placed)
     }

@@ -2,10 +2,12 @@
 
 use super::port::ChunkFetcher;
 use crate::bridge;
-use crate::error::{Error, ErrorKind};
+use crate::error::{EncryptionError, Error, ErrorKind};
 use stasis_disk::form::chunked::list::{UnpackedChunks, root_of};
-use stasis_disk::form::chunked::{ChunkError, ChunkSource, cut_out};
-use stasis_model::format::manifest::{FileList, SnapshotIndex, SnapshotManifest};
+use stasis_disk::form::chunked::{ChunkCodec, ChunkError, ChunkSource, cut_out};
+use stasis_model::format::manifest::{
+    FileList, RepoDocument, SnapshotIndex, SnapshotManifest, StoredManifest,
+};
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::{ChunkName, Names};
 use stasis_model::tree::list::{FileContent, Slice, section_chunks};
@@ -55,6 +57,12 @@ impl References {
             }
         }
         Ok(())
+    }
+
+    /// Which of `asked` are among them.
+    fn among(&self, asked: &Names) -> Names {
+        let is_named = |name: &&ChunkName| self.names.contains(*name);
+        asked.iter().filter(is_named).copied().collect()
     }
 
     /// All names.
@@ -116,18 +124,20 @@ impl From<BucketError> for Unread {
 /// is looked at again.
 pub(crate) async fn named_by_all(
     root: &Root,
+    repo: &RepoDocument,
     going: &[SnapshotId],
     asked: &Names,
 ) -> Result<Names, Unread> {
     let mut named = Names::new();
     for root in root.pool_roots().await? {
-        named.append(&mut named_by_subject(&root, going, asked).await?);
+        named.append(&mut named_by_subject(&root, repo, going, asked).await?);
     }
     Ok(named)
 }
 
 async fn named_by_subject(
     root: &Root,
+    repo: &RepoDocument,
     going: &[SnapshotId],
     asked: &Names,
 ) -> Result<Names, Unread> {
@@ -138,8 +148,8 @@ async fn named_by_subject(
         let indexed = index.snapshots.iter().map(|one| one.id.clone());
         let mut ids: BTreeSet<SnapshotId> = listed.into_iter().chain(indexed).collect();
         ids.retain(|id| !going.contains(id));
-        match named_by(root, &index, ids, asked).await? {
-            Looked::All(names) => return Ok(names),
+        match named_by(root, repo, &index, &ids).await? {
+            Looked::All(named) => return Ok(named.among(asked)),
             Looked::Without(_) => {}
         }
     }
@@ -148,36 +158,37 @@ async fn named_by_subject(
 
 /// What the manifests name that were to be read.
 enum Looked {
-    All(Names),
+    All(References),
     /// Some of them were removed meanwhile.
-    Without(Names),
+    Without(References),
 }
 
 /// Which of `asked` the snapshots of an index name.
 pub(crate) async fn named_by_indexed(
     root: &Root,
+    repo: &RepoDocument,
     index: &SnapshotIndex,
     asked: &Names,
 ) -> Result<Names, Unread> {
     let ids = index.snapshots.iter().map(|one| one.id.clone()).collect();
-    match named_by(root, index, ids, asked).await? {
+    match named_by(root, repo, index, &ids).await? {
         // What is gone proves nothing, and need not.
-        Looked::All(names) | Looked::Without(names) => Ok(names),
+        Looked::All(named) | Looked::Without(named) => Ok(named.among(asked)),
     }
 }
 
 async fn named_by(
     root: &Root,
+    repo: &RepoDocument,
     index: &SnapshotIndex,
-    ids: BTreeSet<SnapshotId>,
-    asked: &Names,
+    ids: &BTreeSet<SnapshotId>,
 ) -> Result<Looked, Unread> {
     let mut references = References::default();
     let mut has_vanished = false;
     for id in ids {
-        let indexed = index.find(&id).map(|one| one.manifest_sha256);
-        let found = root.manifest(&id).await;
-        let found = found.map_err(|error| Unread::of(&id, error.into()))?;
+        let indexed = index.find(id).map(|one| one.manifest_sha256);
+        let found = root.manifest(id).await;
+        let found = found.map_err(|error| Unread::of(id, error.into()))?;
         let is_it = match (&found, indexed) {
             (None, None) => {
                 has_vanished = true;
@@ -187,23 +198,45 @@ async fn named_by(
             (found, _) => found.is_some(),
         };
         let Some((manifest, _)) = found.filter(|_| is_it) else {
-            if still_leads_to(root, &id).await? {
-                return Err(Unread::Manifest(id.clone(), Error::LostManifest(id)));
+            if still_leads_to(root, id).await? {
+                let lost = Error::LostManifest(id.clone());
+                return Err(Unread::Manifest(id.clone(), lost));
             }
             has_vanished = true;
             continue;
         };
+        ensure_form(root, repo, &manifest).map_err(|error| Unread::of(id, error))?;
+        if let StoredManifest::Encrypted(manifest) = &manifest {
+            let names = root.references(manifest).await;
+            match names.map_err(|error| Unread::of(id, error.into()))? {
+                Some(names) => references.names.extend(names),
+                // It goes before its manifest does; one that is only lost stays so at every look.
+                None if still_leads_to(root, id).await? => {
+                    let lost = Error::LostReferences(id.clone());
+                    return Err(Unread::Manifest(id.clone(), lost));
+                }
+                None => has_vanished = true,
+            }
+            continue;
+        }
         references = add_manifest(root, manifest, references)
             .await
-            .map_err(|error| Unread::of(&id, error))?;
+            .map_err(|error| Unread::of(id, error))?;
     }
-    let is_named = |name: &&ChunkName| references.names.contains(*name);
-    let names = asked.iter().filter(is_named).copied().collect();
     Ok(if has_vanished {
-        Looked::Without(names)
+        Looked::Without(references)
     } else {
-        Looked::All(names)
+        Looked::All(references)
     })
+}
+
+/// Refuses a manifest that is not of its pool's form: whoever put it there may want others to be taken for garbage.
+fn ensure_form(root: &Root, repo: &RepoDocument, manifest: &StoredManifest) -> Result<(), Error> {
+    if repo.is_encrypted() == matches!(manifest, StoredManifest::Encrypted(_)) {
+        return Ok(());
+    }
+    let owner = root.layout().pool_id().into();
+    Err(EncryptionError::PlainInEncrypted(owner).into())
 }
 
 /// Whether the index leads to a snapshot now: one that was forgotten and tombstoned meanwhile is not missed.
@@ -215,11 +248,22 @@ async fn still_leads_to(root: &Root, id: &SnapshotId) -> Result<bool, Unread> {
 /// Adds what one manifest leads to.
 pub(crate) async fn add_manifest(
     root: &Root,
-    manifest: SnapshotManifest,
+    manifest: StoredManifest,
     mut references: References,
 ) -> Result<References, Error> {
+    let manifest = match manifest {
+        StoredManifest::Plain(manifest) => manifest,
+        StoredManifest::Encrypted(manifest) => {
+            let id = &manifest.snapshot_id;
+            let names = root.references(&manifest).await?;
+            let names = names.ok_or_else(|| Error::LostReferences(id.clone()))?;
+            references.names.extend(names);
+            return Ok(references);
+        }
+    };
     let list = list_of(&manifest)?;
-    let source = ChunkFetcher::new(root.clone());
+    // In an encrypted pool nothing plain can be read, so that such a manifest names nothing there.
+    let source = ChunkFetcher::new(root.clone(), ChunkCodec::Plain);
     let added = bridge::blocking(move || {
         references.add(&source, &list)?;
         Ok::<_, ChunkError>(references)

@@ -145,7 +145,8 @@ impl DirRepo<'_> {
     ) -> Result<(OpenedSnapshot, ChunkFetcher), Error> {
         let FoundSnapshot { root, index, id } = self.find(wanted).await?;
         let opened = self.open_snapshot(&root, &index, &id).await?;
-        Ok((opened, ChunkFetcher::new(root)))
+        let source = opened.fetcher(&root);
+        Ok((opened, source))
     }
 
     /// The entries of a snapshot beneath `path`, in order.

@@ -13,7 +13,7 @@
 //! metadata and chunks.
 
 use crate::bridge;
-use crate::catalog::references::{self, is_damage};
+use crate::catalog::references::is_damage;
 use crate::catalog::{ChunkFetcher, ensure_writable, name_of};
 use crate::error::{Error, error_chain};
 use crate::handle::DirRepo;
@@ -23,9 +23,7 @@ use serde::Serialize;
 use stasis_disk::form::chunked::list::root_of;
 use stasis_disk::form::chunked::{ChunkError, ChunkSource, fetch};
 use stasis_model::format::event::{AuditEvent, EventKind, Severity};
-use stasis_model::format::manifest::{
-    FileList, IndexRefusal, Indexed, SnapshotIndex, SnapshotManifest, StepBack,
-};
+use stasis_model::format::manifest::{FileList, IndexRefusal, Indexed, SnapshotIndex, StepBack};
 use stasis_model::id::{Label, OpId, SnapshotId, SubjectName, TenantId};
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::protocol::operation::IndexOperation;
@@ -252,14 +250,14 @@ impl DirRepo<'_> {
         id: &SnapshotId,
     ) -> Result<Option<DamageProof>, Error> {
         let found = match index.find(id) {
-            Some(indexed) => published(root, indexed).await?,
-            None => unpublished(root, index, id).await?,
+            Some(indexed) => self.published(root, indexed).await?,
+            None => self.unpublished(root, index, id).await?,
         };
         let list = match found {
             DamageFound::Damaged(proof) => return Ok(Some(proof)),
             DamageFound::Whole(list) => list,
         };
-        let source = ChunkFetcher::new(root.clone());
+        let source = ChunkFetcher::new(root.clone(), self.codec(root).await?);
         let spoiled = bridge::blocking(move || spoiled(&source, &list)).await?;
         let Some(why) = spoiled.values().next().cloned() else {
             return self.wrong_tree(root, index, id).await;
@@ -396,51 +394,56 @@ enum DamageFound {
     Whole(FileList),
 }
 
-/// The metadata of a snapshot that the index leads to, by its digest: bytes that are what they were are not damaged,
-/// whatever this build makes of them.
-async fn published(root: &Root, indexed: &Indexed) -> Result<DamageFound, Error> {
-    let why = match root.manifest_digest(&indexed.id).await {
-        Ok(Some(digest)) if digest == indexed.manifest_sha256 => None,
-        Ok(Some(_)) => Some("is not what the index says"),
-        Ok(None) => Some("is missing"),
-        Err(error) if error.kind == BucketErrorKind::TooLarge => Some("is larger than any can be"),
-        Err(error) => return Err(error.into()),
-    };
-    if let Some(why) = why {
-        return Ok(DamageFound::Damaged(DamageProof::metadata(why)));
+impl DirRepo<'_> {
+    /// The metadata of a snapshot that the index leads to, by its digest: bytes that are what they were are not damaged,
+    /// whatever this build makes of them.
+    async fn published(self, root: &Root, indexed: &Indexed) -> Result<DamageFound, Error> {
+        let why = match root.manifest_digest(&indexed.id).await {
+            Ok(Some(digest)) if digest == indexed.manifest_sha256 => None,
+            Ok(Some(_)) => Some("is not what the index says"),
+            Ok(None) => Some("is missing"),
+            Err(error) if error.kind == BucketErrorKind::TooLarge => {
+                Some("is larger than any can be")
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(why) = why {
+            return Ok(DamageFound::Damaged(DamageProof::metadata(why)));
+        }
+        let lost = || Error::LostManifest(indexed.id.clone());
+        let (manifest, _) = root.manifest(&indexed.id).await?.ok_or_else(lost)?;
+        let opened = self.understand(root, manifest).await?;
+        Ok(DamageFound::Whole(opened.list))
     }
-    let lost = || Error::LostManifest(indexed.id.clone());
-    let (manifest, _) = root.manifest(&indexed.id).await?.ok_or_else(lost)?;
-    whole_list(&manifest)
-}
 
-/// The metadata of a snapshot that was never published: only that it is no metadata at all can be seen.
-async fn unpublished(
-    root: &Root,
-    index: &SnapshotIndex,
-    id: &SnapshotId,
-) -> Result<DamageFound, Error> {
-    if index.tombstones.contains_key(id) {
-        return Err(ChangeError::from(IndexRefusal::Gone(id.clone())).into());
+    /// The metadata of a snapshot that was never published: only that it is no metadata at all can be seen.
+    async fn unpublished(
+        self,
+        root: &Root,
+        index: &SnapshotIndex,
+        id: &SnapshotId,
+    ) -> Result<DamageFound, Error> {
+        if index.tombstones.contains_key(id) {
+            return Err(ChangeError::from(IndexRefusal::Gone(id.clone())).into());
+        }
+        let absent = || ChangeError::from(IndexRefusal::Absent(id.clone()));
+        match root.manifest(id).await {
+            Ok(Some((manifest, _))) => {
+                let opened = self.understand(root, manifest).await?;
+                Ok(DamageFound::Whole(opened.list))
+            }
+            Ok(None) => Err(absent().into()),
+            Err(ReadError::Bucket(error)) if error.kind == BucketErrorKind::TooLarge => Ok(
+                DamageFound::Damaged(DamageProof::metadata("is larger than any can be")),
+            ),
+            Err(error @ ReadError::Bucket(_)) => Err(error.into()),
+            Err(error) if error.is_of_another_build() => Err(error.into()),
+            Err(error) => Ok(DamageFound::Damaged(DamageProof {
+                why: error_chain(&error),
+                chunks: BTreeSet::new(),
+            })),
+        }
     }
-    let absent = || ChangeError::from(IndexRefusal::Absent(id.clone()));
-    match root.manifest(id).await {
-        Ok(Some((manifest, _))) => whole_list(&manifest),
-        Ok(None) => Err(absent().into()),
-        Err(ReadError::Bucket(error)) if error.kind == BucketErrorKind::TooLarge => Ok(
-            DamageFound::Damaged(DamageProof::metadata("is larger than any can be")),
-        ),
-        Err(error @ ReadError::Bucket(_)) => Err(error.into()),
-        Err(error) if error.is_of_another_build() => Err(error.into()),
-        Err(error) => Ok(DamageFound::Damaged(DamageProof {
-            why: error_chain(&error),
-            chunks: BTreeSet::new(),
-        })),
-    }
-}
-
-fn whole_list(manifest: &SnapshotManifest) -> Result<DamageFound, Error> {
-    Ok(DamageFound::Whole(references::list_of(manifest)?))
 }
 
 /// The chunk that is missing or damaged, if that is what went wrong.

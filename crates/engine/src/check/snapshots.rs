@@ -12,17 +12,19 @@ use super::damaged::spoiled;
 use crate::bridge;
 use crate::catalog::references::is_damage;
 use crate::catalog::{ChunkFetcher, OpenedSnapshot};
-use crate::error::{Error, error_chain};
+use crate::error::{EncryptionError, Error, error_chain};
 use crate::handle::DirRepo;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::list::{ListReader, root_of};
 use stasis_disk::form::chunked::restore::{fetch_stored, read_list};
-use stasis_disk::form::chunked::{ChunkError, ChunkSource};
+use stasis_disk::form::chunked::{ChunkCodec, ChunkError, ChunkSource};
 use stasis_disk::progress::Progress;
 use stasis_disk::worker_pool::{self, WorkerPool};
 use stasis_model::format::chunk::HEADER;
-use stasis_model::format::manifest::{FileList, RepoDocument, SnapshotIndex};
+use stasis_model::format::manifest::{
+    FileList, Indexed, RepoDocument, SnapshotIndex, StoredManifest,
+};
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::list::{FileContent, StoredChunk};
@@ -105,6 +107,9 @@ pub struct RepoChecked {
     pub bytes_read: u64,
     /// What is wrong. Nothing, if all is well.
     pub damage: Vec<RepoDamage>,
+    /// Whether contents of encrypted pools were not looked at because no key was given: only that everything is there which
+    /// snapshots need.
+    pub without_key: bool,
     /// Whether damaged chunks were entered in the quarantine, so that the next save repairs what it can.
     pub marked: bool,
     /// How long it took.
@@ -114,6 +119,8 @@ pub struct RepoChecked {
 /// Who needs which chunk.
 #[derive(Debug, Default)]
 struct Needs {
+    /// How chunks are named and stored; none if nothing can be opened.
+    codec: Option<ChunkCodec>,
     by_chunk: HashMap<StoredChunk, BTreeSet<usize>>,
     lists: Vec<(SnapshotId, FileList)>,
     damage: Vec<RepoDamage>,
@@ -237,11 +244,109 @@ impl DirRepo<'_> {
         }
         checked.damage.extend(lost_head(&index));
         checked.snapshots += index.snapshots.len() as u64;
-        let needs = self.needs(&root, &index).await?;
+        let codec = self.codec_to_check(&root, checking, is_new).await?;
+        let needs = match &codec {
+            Some(codec) => self.needs(&root, &index, codec).await?,
+            None => self.needs_without_key(&root, &index).await?,
+        };
         let bad = self.bad_chunks(&root, &needs, checking).await?;
         self.tell_damage(&root, needs, bad, &mut checking.checked)
             .await?;
         Ok(read_only)
+    }
+
+    /// How chunks are named and stored; none if nothing can be opened.
+    async fn codec_to_check(
+        self,
+        root: &Root,
+        checking: &mut Checking,
+        is_new: bool,
+    ) -> Result<Option<ChunkCodec>, Error> {
+        match self.codec(root).await {
+            Ok(codec) => Ok(Some(codec)),
+            Err(Error::Encryption(error))
+                if matches!(*error, EncryptionError::KeyNeeded { .. }) =>
+            {
+                checking.checked.without_key = true;
+                Ok(None)
+            }
+            Err(error @ Error::Encryption(_)) => {
+                if is_new {
+                    document("key.json", error, &mut checking.checked)?;
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What snapshots of an encrypted pool need, as their metadata says it in the clear.
+    async fn needs_without_key(self, root: &Root, index: &SnapshotIndex) -> Result<Needs, Error> {
+        let mut needs = Needs::default();
+        for one in &index.snapshots {
+            let read = self.references_of(root, one).await;
+            let names = match read {
+                Ok(names) => names,
+                Err(error) if !is_damage(&error) => return Err(error),
+                Err(error) => {
+                    let damage = RepoDamage::of_snapshot("metadata", &one.id, &error);
+                    needs.damage.push(damage);
+                    continue;
+                }
+            };
+            let number = needs.lists.len();
+            for name in names {
+                // Nobody says in the clear how long it is.
+                let chunk = StoredChunk { name, plain_len: 0 };
+                needs.by_chunk.entry(chunk).or_default().insert(number);
+            }
+            let nothing = FileList::Inline(Vec::new());
+            needs.lists.push((one.id.clone(), nothing));
+        }
+        Ok(needs)
+    }
+
+    /// Says what is wrong with the list, in the clear, of the chunks that a snapshot of an encrypted pool needs: gc believes it.
+    async fn unlisted(
+        self,
+        root: &Root,
+        indexed: &Indexed,
+        needed: &BTreeSet<StoredChunk>,
+    ) -> Result<Option<RepoDamage>, Error> {
+        let id = &indexed.id;
+        let names = match self.references_of(root, indexed).await {
+            Ok(names) => names,
+            Err(error) if !is_damage(&error) => return Err(error),
+            Err(error) => return Ok(Some(RepoDamage::of_snapshot("references", id, &error))),
+        };
+        let unlisted = needed.iter().find(|chunk| !names.contains(&chunk.name));
+        Ok(unlisted.map(|chunk| RepoDamage {
+            snapshots: vec![id.clone()],
+            ..RepoDamage::new(
+                format!("references of {id}"),
+                format!("chunk {} is needed and not among them", chunk.name),
+            )
+        }))
+    }
+
+    async fn references_of(
+        self,
+        root: &Root,
+        indexed: &Indexed,
+    ) -> Result<HashSet<ChunkName>, Error> {
+        let lost = || Error::LostManifest(indexed.id.clone());
+        let found = root.manifest(&indexed.id).await?;
+        let is_it = |digest| digest == indexed.manifest_sha256;
+        let (stored, _) = found
+            .filter(|(_, digest)| is_it(*digest))
+            .ok_or_else(lost)?;
+        let StoredManifest::Encrypted(stored) = stored else {
+            let owner = root.layout().pool_id().into();
+            return Err(EncryptionError::PlainInEncrypted(owner).into());
+        };
+        let names = root.references(&stored).await?;
+        let names = names.ok_or_else(|| Error::LostReferences(indexed.id.clone()))?;
+        Ok(names.into_iter().collect())
     }
 
     /// The chunks that are missing, and those that turn out damaged if they are to be read.
@@ -267,7 +372,7 @@ impl DirRepo<'_> {
         let chunks = needs.by_chunk.keys().copied();
         let new: Vec<StoredChunk> = chunks.filter(|chunk| pool.needed.insert(*chunk)).collect();
         checked.chunks += new.len() as u64;
-        let Some(progress) = &checking.read_data else {
+        let Some((progress, codec)) = checking.read_data.as_ref().zip(needs.codec.as_ref()) else {
             for name in root.quarantined().await? {
                 if needed.contains(&name) {
                     let why = "was found damaged, and no save that has its bytes was made since";
@@ -284,7 +389,9 @@ impl DirRepo<'_> {
         checked.chunks_read += there.len() as u64;
         checked.bytes_read += bytes;
         progress.expect(there.len() as u64, bytes);
-        let read = self.read_chunks(root, there, progress.clone()).await?;
+        let read = self
+            .read_chunks(root, codec, there, progress.clone())
+            .await?;
         pool.bad.extend(read);
         let own = pool.bad.iter().filter(|(name, _)| needed.contains(*name));
         bad.extend(own.map(|(name, why)| (*name, why.clone())));
@@ -292,8 +399,16 @@ impl DirRepo<'_> {
     }
 
     /// Reads every snapshot's metadata and list, as a restore does.
-    async fn needs(self, root: &Root, index: &SnapshotIndex) -> Result<Needs, Error> {
-        let mut needs = Needs::default();
+    async fn needs(
+        self,
+        root: &Root,
+        index: &SnapshotIndex,
+        codec: &ChunkCodec,
+    ) -> Result<Needs, Error> {
+        let mut needs = Needs {
+            codec: Some(codec.clone()),
+            ..Needs::default()
+        };
         let ids: Vec<SnapshotId> = index.snapshots.iter().map(|one| one.id.clone()).collect();
         for id in ids {
             let opened = match self.open_snapshot(root, index, &id).await {
@@ -309,6 +424,12 @@ impl DirRepo<'_> {
             let list = opened.list.clone();
             match self.read_as_restore(root, opened).await {
                 Ok(chunks) => {
+                    if let ChunkCodec::Encrypted(_) = codec
+                        && let Some(indexed) = index.find(&id)
+                    {
+                        let damage = self.unlisted(root, indexed, &chunks).await?;
+                        needs.damage.extend(damage);
+                    }
                     let number = needs.lists.len();
                     for chunk in chunks {
                         needs.by_chunk.entry(chunk).or_default().insert(number);
@@ -320,7 +441,7 @@ impl DirRepo<'_> {
                     let mut damage = RepoDamage::of_snapshot("list", &id, &error);
                     damage.forgettable = self.is_proven(root, index, &id).await;
                     needs.damage.push(damage);
-                    let source = ChunkFetcher::new(root.clone());
+                    let source = ChunkFetcher::new(root.clone(), codec.clone());
                     let names = bridge::blocking(move || spoiled(&source, &list)).await;
                     let names = names.unwrap_or_default().into_keys();
                     needs.spoiled.extend(names.map(|name| (name, id.clone())));
@@ -336,7 +457,7 @@ impl DirRepo<'_> {
         root: &Root,
         opened: OpenedSnapshot,
     ) -> Result<BTreeSet<StoredChunk>, Error> {
-        let source = ChunkFetcher::new(root.clone());
+        let source = opened.fetcher(root);
         bridge::blocking(move || {
             drop(opened.readable()?);
             let mut chunks = list_chunks(&source, &opened.list)?;
@@ -357,10 +478,12 @@ impl DirRepo<'_> {
     async fn read_chunks(
         self,
         root: &Root,
+        codec: &ChunkCodec,
         chunks: Vec<(StoredChunk, u64)>,
         progress: Arc<Progress>,
     ) -> Result<BTreeMap<ChunkName, String>, Error> {
-        let (source, workers) = (ChunkFetcher::new(root.clone()), self.restore_workers());
+        let source = ChunkFetcher::new(root.clone(), codec.clone());
+        let workers = self.restore_workers();
         bridge::blocking(move || {
             let bad = Mutex::new(BTreeMap::new());
             WorkerPool::for_each(workers, chunks, |(chunk, size)| {
@@ -413,8 +536,13 @@ impl DirRepo<'_> {
             }
             marks.insert(name);
             let snapshots = hurt.iter().map(|(id, _)| id.clone()).collect();
-            let source = ChunkFetcher::new(root.clone());
-            let files = bridge::blocking(move || files_in(&source, &hurt, &name)).await;
+            let files = match &needs.codec {
+                Some(codec) => {
+                    let source = ChunkFetcher::new(root.clone(), codec.clone());
+                    bridge::blocking(move || files_in(&source, &hurt, &name)).await
+                }
+                None => BTreeSet::new(),
+            };
             checked.damage.push(RepoDamage {
                 snapshots,
                 files: files.into_iter().collect(),

@@ -116,12 +116,9 @@ async fn every_snapshot_is_copied_with_what_is_known_of_it_and_a_second_copy_tak
         copy_of(&there, before.active.as_ref().unwrap())
     );
     let copies = pair.copy.engine.dirs();
-    let (last, _) = copies
-        .root()
-        .manifest(&there.snapshots[2].id)
-        .await
-        .unwrap()
-        .unwrap();
+    let root = copies.root();
+    let last = copies.open_snapshot(&root, &there, &there.snapshots[2].id);
+    let last = last.await.unwrap().manifest;
     // The automatic one in between is nobody's parent.
     assert_eq!(last.parent_snapshot_id, Some(there.snapshots[0].id.clone()));
     assert!(copy_of(&there, &automatic.snapshot_id).is_some());

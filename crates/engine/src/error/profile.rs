@@ -1,9 +1,8 @@
 //! What can go wrong with a profile, and with nothing else.
 
 use crate::error_kind::ErrorKind;
-use stasis_disk::crypt::KeyError;
 use stasis_model::failure::{Failure, Kinded};
-use stasis_model::id::{ChromeMajor, Lineage, OpId, ProfileRef};
+use stasis_model::id::{ChromeMajor, Lineage, ProfileRef};
 use stasis_model::upgrade::UpgradeRefusal;
 use stasis_quiesce::browser::BrowserError;
 use stasis_quiesce::freeze::FreezeError;
@@ -128,31 +127,6 @@ pub enum ProfileError {
         /// For how long.
         frozen_for: Duration,
     },
-    /// The lineage is encrypted, and nobody gave a key.
-    #[error("`{0}` is encrypted, and no key was given")]
-    KeyNeeded(Lineage),
-    /// A key was given, but the lineage is not encrypted.
-    #[error("`{0}` has snapshots that are not encrypted, and a key was given")]
-    PlainLineage(Lineage),
-    /// The lineage is encrypted, and the snapshot is not.
-    #[error("`{0}` is encrypted, but this snapshot of it is not: somebody may have replaced it")]
-    PlainInEncrypted(Lineage),
-    /// The wrapped key is gone.
-    #[error("the wrapped data key of `{0}` is not there: its snapshots cannot be opened")]
-    NoKey(Lineage),
-    /// It is not known which key wraps the data key.
-    #[error(
-        "it is unknown whether the data key of `{lineage}` is wrapped by the new key (operation {op_id})"
-    )]
-    RekeyUnknown {
-        /// Of what.
-        lineage: Lineage,
-        /// Which operation.
-        op_id: OpId,
-    },
-    /// The key does not fit.
-    #[error(transparent)]
-    Key(KeyError),
     /// A running browser may not be captured.
     #[error("hot snapshots of `{0}` are not allowed by the tenant's policy")]
     HotNotAllowed(Lineage),
@@ -291,14 +265,6 @@ pub enum ProfileError {
     /// The new identity is not new.
     #[error("there is a profile `{0}` already")]
     ProfileExists(ProfileRef),
-    /// The key of an encrypted archive is bound to its lineage.
-    #[error("snapshot {sha} of `{subject}` is encrypted with a key of its own lineage")]
-    Encrypted {
-        /// Its digits.
-        sha: String,
-        /// Of which lineage.
-        subject: Lineage,
-    },
 }
 
 fn sizes(directories: &[(String, u64)]) -> String {
@@ -332,16 +298,10 @@ impl ProfileError {
             | Self::OtherRegion { .. }
             | Self::FreezeBudget { .. }
             | Self::SnapshotTooLarge { .. }
-            | Self::ProfileExists(_)
-            | Self::Encrypted { .. } => ErrorKind::Limit,
+            | Self::ProfileExists(_) => ErrorKind::Limit,
             Self::LeaseLost { .. } => ErrorKind::Fenced,
-            Self::RekeyUnknown { .. } => ErrorKind::Unknown,
-            Self::KeyNeeded(_) | Self::PlainLineage(_) | Self::Key(KeyError::WrongKey { .. }) => {
-                ErrorKind::Denied
-            }
             Self::InUse { .. } => ErrorKind::Conflict,
-            Self::Key(KeyError::NoKey | KeyError::Unread(_))
-            | Self::NoMajor(_)
+            Self::NoMajor(_)
             | Self::OtherMajor { .. }
             | Self::Version(_)
             | Self::NoBrowser
@@ -369,11 +329,8 @@ impl ProfileError {
             | Self::UnusableManifest(ReadError::NoManifest(_)) => ErrorKind::NotFound,
             Self::Sha { .. }
             | Self::Integrity { .. }
-            | Self::PlainInEncrypted(_)
-            | Self::NoKey(_)
             | Self::NotWhole { .. }
-            | Self::UnusableManifest(_)
-            | Self::Key(_) => ErrorKind::Corrupt,
+            | Self::UnusableManifest(_) => ErrorKind::Corrupt,
         }
     }
 }

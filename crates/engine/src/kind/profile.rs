@@ -35,7 +35,6 @@ pub use delete::{DeleteSnapshot, Deleted};
 pub use diff::{Changes, CookieName, DiffSnapshots, Differing, OneSided, ProfileDiff, Wanted};
 pub use fork::{ForkProfile, Forked};
 pub use inventory::{LockWord, SnapshotRow, SnapshotStatus};
-pub use keys::{Rekeyed, TenantKey};
 pub use list::{DamagedManifest, Orphan, ProfileList, ProfileRow, SnapshotList};
 pub use load::{FallbackReason, LoadOutcome, OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish};
 pub use pin::{Pinned, Pinning};

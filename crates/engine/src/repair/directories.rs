@@ -1,13 +1,15 @@
 //! The documents of a directory and of its pool, made anew from metadata and chunks.
 
 use super::{NewDocument, Repair, damage, overtaken};
-use crate::catalog::OpenedSnapshot;
-use crate::catalog::references::{self, is_damage};
+use crate::catalog::pool::encrypted;
+use crate::catalog::references::is_damage;
 use crate::check::log;
-use crate::error::{Error, ErrorKind, error_chain};
+use crate::error::{EncryptionError, Error, ErrorKind, error_chain};
 use crate::handle::DirRepo;
 use stasis_model::failure::Failure;
-use stasis_model::format::manifest::{RepoDocument, SnapshotIndex};
+use stasis_model::format::chunk::is_encrypted;
+use stasis_model::format::key::KeyOwner;
+use stasis_model::format::manifest::{RepoDocument, SnapshotIndex, StoredManifest};
 use stasis_model::id::{Label, OpId};
 use stasis_model::protocol::gc::{ChunkName, GcDocument, GcEpoch, GcState};
 use stasis_store::documents::repair::DamagedDocument;
@@ -130,8 +132,8 @@ impl FindingRepairs<'_> {
 
     async fn repo(&mut self) -> Result<Option<NewDocument<RepoDocument>>, Error> {
         let why = match damage(self.root.repo().await)? {
-            Ok(Some(repo)) => {
-                repo.check_readable().map_err(Error::UnfitRepo)?;
+            Ok(Some(_)) => {
+                self.dirs.settings(&self.root).await?;
                 return Ok(None);
             }
             Ok(None) => match self.dirs.missing(&self.root).await? {
@@ -144,8 +146,40 @@ impl FindingRepairs<'_> {
         if let Ok(Some(_)) = damage(self.root.repo().await)? {
             return Err(overtaken(damaged.key()));
         }
-        let with = RepoDocument::new(self.dirs.lineages.now(), self.op_id);
+        let with = self.new_repo().await?;
         Ok(Some(NewDocument { damaged, with }))
+    }
+
+    /// What a pool says that lost its `repo.json`: never that it is plain where anything encrypted lies, and never a new key.
+    async fn new_repo(&self) -> Result<RepoDocument, Error> {
+        let new = RepoDocument::new(self.dirs.lineages.now(), self.op_id);
+        let owner = KeyOwner::from(self.root.layout().pool_id());
+        if self.dirs.key_document(&owner).await?.is_some() {
+            let key = self.dirs.data_key(&owner).await?;
+            return Ok(encrypted(new, &key));
+        }
+        if self.has_encrypted().await? {
+            return Err(EncryptionError::NoKey(owner).into());
+        }
+        Ok(new)
+    }
+
+    /// Whether anything in the pool is encrypted.
+    async fn has_encrypted(&self) -> Result<bool, Error> {
+        for root in self.root.pool_roots().await? {
+            for id in root.manifest_ids().await? {
+                let stored = root.manifest(&id).await;
+                if let Ok(Some((StoredManifest::Encrypted(_), _))) = stored {
+                    return Ok(true);
+                }
+            }
+        }
+        let chunks = self.root.chunks().await?;
+        let Some((name, _)) = chunks.first() else {
+            return Ok(false);
+        };
+        let bytes = self.root.chunk(name).await?;
+        Ok(bytes.is_some_and(|bytes| is_encrypted(&bytes)))
     }
 
     async fn gc(
@@ -207,9 +241,11 @@ impl FindingRepairs<'_> {
         &mut self,
         is_there: &(dyn Fn(&ChunkName) -> bool + Sync),
     ) -> Result<SnapshotIndex, Error> {
+        // Without the key nothing can be proven, and that is no fault of the snapshots.
+        self.dirs.codec(&self.root).await?;
         let mut proven = Vec::new();
         for id in self.root.manifest_ids().await? {
-            let (manifest, digest) = match damage(self.root.manifest(&id).await)? {
+            let (stored, digest) = match damage(self.root.manifest(&id).await)? {
                 Ok(Some(found)) => found,
                 // Removed since it was listed.
                 Ok(None) => continue,
@@ -218,16 +254,16 @@ impl FindingRepairs<'_> {
                     continue;
                 }
             };
-            let read = match references::list_of(&manifest) {
-                Ok(list) => {
-                    let manifest = manifest.clone();
-                    let opened = OpenedSnapshot { manifest, list };
-                    self.dirs.read_as_restore(&self.root, opened).await
+            let read = match self.dirs.understand(&self.root, stored).await {
+                Ok(opened) => {
+                    let manifest = opened.manifest.clone();
+                    let chunks = self.dirs.read_as_restore(&self.root, opened).await;
+                    chunks.map(|chunks| (manifest, chunks))
                 }
                 Err(error) => Err(error),
             };
-            let chunks = match read {
-                Ok(chunks) => chunks,
+            let (manifest, chunks) = match read {
+                Ok(read) => read,
                 Err(error) if is_damage(&error) => {
                     self.repair.leave_out(&id, error_chain(&error));
                     continue;

@@ -306,7 +306,7 @@ impl DirRepo<'_> {
             return Ok(());
         }
         let (live, list, asked) = (live.to_owned(), opened.list.clone(), except.to_vec());
-        let source = ChunkFetcher::new(root.clone());
+        let source = opened.fetcher(root);
         let unknown = bridge::blocking(move || {
             let is_absent = |path: &EntryPath| {
                 let path = live.join(OsStr::from_bytes(path.as_bytes()));
@@ -336,7 +336,7 @@ impl DirRepo<'_> {
     ) -> Result<StagedSnapshot, Error> {
         let totals = plan.source.opened.manifest.totals;
         command.progress.expect(totals.files, totals.bytes);
-        let (workers, source) = (self.restore_workers(), ChunkFetcher::new(root.clone()));
+        let (workers, source) = (self.restore_workers(), plan.source.opened.fetcher(root));
         let staged = bridge::blocking(move || stage(&command, &plan, &source, workers));
         match staged.await {
             Ok(staged) => Ok(staged),

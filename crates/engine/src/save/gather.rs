@@ -10,6 +10,7 @@ use crate::error::{ChunkError, Error, OPEN_DIRECTORY, refused};
 use crate::handle::DirRepo;
 use crate::open::Engine;
 use crate::own_places;
+use stasis_disk::form::chunked::ChunkCodec;
 use stasis_disk::form::chunked::list_cache::ListCacheKey;
 use stasis_disk::form::chunked::save::{self, Parent, SaveParts, SaveSettings, Saved};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
@@ -39,6 +40,7 @@ const LARGEST_IGNORE_FILE: u64 = 1 << 20;
 /// What a save found when it began.
 pub(super) struct SaveBasis {
     pub(super) root: Root,
+    pub(super) codec: ChunkCodec,
     pub(super) repo: RepoDocument,
     pub(super) index: SnapshotIndex,
     pub(super) parent: Option<Parent>,
@@ -53,6 +55,23 @@ pub(super) struct SaveBasis {
     /// The databases of the parent.
     pub(super) parent_databases: BTreeMap<String, DatabaseManifest>,
     pub(super) snapshot: SnapshotId,
+}
+
+/// Where chunks are stored, and what was there before.
+pub(crate) struct StoringPlace<'p> {
+    pub(crate) root: &'p Root,
+    pub(crate) codec: &'p ChunkCodec,
+    pub(crate) index: &'p SnapshotIndex,
+}
+
+impl SaveBasis {
+    fn place(&self) -> StoringPlace<'_> {
+        StoringPlace {
+            root: &self.root,
+            codec: &self.codec,
+            index: &self.index,
+        }
+    }
 }
 
 /// A tree whose chunks are all stored; nothing leads to them yet.
@@ -101,6 +120,10 @@ impl DirRepo<'_> {
         let root = self.root_of(&command.name);
         let repo = self.settings(&root).await?;
         ensure_writable(&repo)?;
+        let codec = self.codec_of(&root, &repo).await?;
+        if !repo.is_encrypted() {
+            self.ensure_may_be_plain(&root.layout().pool_id()).await?;
+        }
         let mut guard = SaveGuard::new();
         let _ = guard.next(SaveAnswer::Begin);
         let gc = gc_of(&root).await?;
@@ -108,16 +131,14 @@ impl DirRepo<'_> {
         let _ = guard.next(SaveAnswer::Gc(gc));
         let began = SaveBasis {
             ignores,
-            ..self.begin(root, repo, &command).await?
+            ..self.begin(root, codec, repo, &command).await?
         };
         let donors = may_borrow.then(|| {
             let (engine, is_first) = (self.engine.clone(), began.parent.is_none());
             let donors = Donors::new(engine, began.root.clone(), began.repo.clone(), is_first);
             Arc::new(donors)
         });
-        let storing = self
-            .storing(&began.root, &began.index, &guard, donors.clone())
-            .await?;
+        let storing = self.storing(began.place(), &guard, donors.clone()).await?;
         let live = self.live_databases(&command);
         let damaged = live.damaged.clone();
         let settings = self.save_settings(&command, &began).await;
@@ -147,6 +168,7 @@ impl DirRepo<'_> {
     async fn begin(
         self,
         root: Root,
+        codec: ChunkCodec,
         repo: RepoDocument,
         command: &RepoSave,
     ) -> Result<SaveBasis, Error> {
@@ -184,6 +206,7 @@ impl DirRepo<'_> {
         let snapshot = ChunkRoot::new_id(self.lineages.now(), &*self.rng);
         Ok(SaveBasis {
             root,
+            codec,
             repo,
             index,
             parent,
@@ -200,11 +223,11 @@ impl DirRepo<'_> {
     /// Where the chunks of a snapshot go.
     pub(crate) async fn storing(
         self,
-        root: &Root,
-        index: &SnapshotIndex,
+        place: StoringPlace<'_>,
         guard: &SaveGuard,
         donors: Option<Arc<Donors>>,
     ) -> Result<Arc<Storing>, Error> {
+        let StoringPlace { root, codec, index } = place;
         let is_empty = root.layout().is_alone() && index.fence.epoch == Epoch::default();
         let damaged = if is_empty {
             Vec::new()
@@ -212,7 +235,7 @@ impl DirRepo<'_> {
             root.quarantined().await?
         };
         let batch = self.rng.op_id();
-        let storing = Storing::new(root.clone(), batch, guard.clone());
+        let storing = Storing::new(root.clone(), codec.clone(), batch, guard.clone());
         let is_near = !matches!(self.location, StoreLocation::S3(_));
         let lend = donors.map(|donors| -> Box<dyn Fn(&ChunkDigest) -> _ + Send + Sync> {
             Box::new(move |digest| donors.find(digest))
@@ -304,7 +327,7 @@ async fn read_tree(
     live: LiveDatabases,
     settings: SaveSettings,
 ) -> Result<Saved, Error> {
-    let fetching = ChunkFetcher::new(began.root.clone());
+    let fetching = ChunkFetcher::new(began.root.clone(), began.codec.clone());
     let (storing, parent) = (storing.clone(), began.parent.clone());
     let (index, snapshot) = (began.index.clone(), began.snapshot.clone());
     let saved = bridge::blocking(move || {
@@ -327,7 +350,7 @@ async fn read_tree(
 
 /// What a save shares lists and contents with.
 fn parent_of(opened: OpenedSnapshot) -> Parent {
-    let OpenedSnapshot { manifest, list } = opened;
+    let OpenedSnapshot { manifest, list, .. } = opened;
     Parent {
         snapshot: manifest.snapshot_id.clone(),
         digest: manifest.state_digest,

@@ -5,6 +5,8 @@
     reason = "tests make the directories that they save"
 )]
 
+mod encrypted;
+
 use super::*;
 use crate::rigged::Rigged;
 use crate::rigged::pool::{World, noise};

@@ -9,7 +9,18 @@
 //! | 4 | length of the plaintext, little endian |
 //!
 //! The name of a chunk is the digest of its *plaintext*, so codec and level may differ between builds.
+//!
+//! In an encrypted pool all of that is encrypted, and something else stands before it:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 4 | `STCE` |
+//! | 1 | version, 1 |
+//! | 3 | 0 |
+//! | 32 | the keyed digest of what is encrypted |
+//! | … | a chunk as above, encrypted, and a tag of 16 bytes |
 
+use crate::digest::PieceDigest;
 use crate::invalid::Invalid;
 use crate::tree::chunking::CHUNK_MAX;
 
@@ -17,6 +28,11 @@ use crate::tree::chunking::CHUNK_MAX;
 pub const HEADER: usize = 12;
 const MAGIC: &[u8; 4] = b"STCK";
 const VERSION: u8 = 1;
+const ENCRYPTED: [u8; 8] = *b"STCE\x01\0\0\0";
+/// How many bytes stand before what is encrypted.
+const ENCRYPTED_HEADER: usize = 8 + 32;
+/// By so much an encrypted chunk is longer than a plain one, its tag included.
+pub const ENCRYPTED_GROWTH: usize = ENCRYPTED_HEADER + 16;
 
 /// How the payload was made from the plaintext.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +50,29 @@ pub struct ChunkHeader {
     pub codec: Codec,
     /// How long the plaintext is; never more than [`CHUNK_MAX`].
     pub plain_len: u32,
+}
+
+/// An encrypted chunk as it is stored, with room for what is encrypted.
+pub fn encrypted_header(id: PieceDigest, length: usize) -> Vec<u8> {
+    let mut stored = Vec::with_capacity(ENCRYPTED_HEADER + length);
+    stored.extend_from_slice(&ENCRYPTED);
+    stored.extend_from_slice(id.as_bytes());
+    stored
+}
+
+/// Whether a stored chunk begins like an encrypted one.
+pub fn is_encrypted(stored: &[u8]) -> bool {
+    stored.starts_with(&ENCRYPTED[..4])
+}
+
+/// Splits an encrypted chunk into the digest of what is encrypted, and that.
+pub fn split_encrypted(stored: &[u8]) -> Result<(PieceDigest, &[u8]), Invalid> {
+    let inner = stored.strip_prefix(&ENCRYPTED[..]);
+    let split = inner.and_then(|inner| inner.split_first_chunk());
+    match split {
+        Some((id, encrypted)) => Ok((PieceDigest::from_document(*id), encrypted)),
+        None => Err(Invalid::new("it does not begin like an encrypted chunk")),
+    }
 }
 
 /// The refusal of a chunk whose payload does not give what its header says.

@@ -1,14 +1,14 @@
-//! `key.json`: the data key of a lineage, wrapped by its tenant's key.
+//! `key.json`: the data key of a lineage or of a pool, wrapped by its tenant's key.
 //!
-//! Every archive of a lineage is encrypted with one data key. It lies beside them, encrypted itself, so that a tenant's
-//! new key costs one small write and no archive. Nothing in the document is secret.
+//! Every archive of a lineage, and everything in a pool, is encrypted with one data key. It lies beside them, encrypted
+//! itself, so that a tenant's new key costs one small write and no archive or chunk. Nothing in the document is secret.
 //!
 //! *Always true:* the data key never changes while the document is rewritten; only its wrapping does. A document that is
-//! lost takes every archive of its lineage with it, so it is created once, before the first of them, and never deleted.
+//! lost takes everything with it that its key encrypts, so it is created once, before the first snapshot, and never deleted.
 
 use crate::base64;
 use crate::format::document::Document;
-use crate::id::{Generation, Lineage, OpId};
+use crate::id::{Generation, Lineage, OpId, TenantId};
 use crate::invalid::Invalid;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -72,7 +72,7 @@ impl From<KeyId> for String {
 /// How a data key is wrapped; a build refuses what it does not know.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Wrapping {
-    /// AES-256-GCM under a key that HKDF-SHA-256 makes of the tenant's key and the lineage.
+    /// AES-256-GCM under a key that HKDF-SHA-256 makes of the tenant's key and the owner of the data key.
     #[serde(rename = "hkdf-sha256+aes-256-gcm")]
     HkdfAesGcm,
 }
@@ -138,6 +138,73 @@ impl WrappedKey {
     }
 }
 
+/// A pool of chunks: that of a tenant, or the one that a directory's own state is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum PoolId {
+    /// The pool that everything chunked of a tenant lies in.
+    Tenant(TenantId),
+    /// The pool of a store that is one directory's own state.
+    State,
+}
+
+impl fmt::Display for PoolId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tenant(tenant) => write!(out, "pools/{tenant}"),
+            Self::State => out.write_str("state"),
+        }
+    }
+}
+
+impl TryFrom<String> for PoolId {
+    type Error = Invalid;
+    fn try_from(text: String) -> Result<Self, Invalid> {
+        match text.strip_prefix("pools/") {
+            Some(tenant) => Ok(Self::Tenant(tenant.parse()?)),
+            None if text == "state" => Ok(Self::State),
+            None => Err(Invalid::new("a pool is `pools/<tenant>`, or `state`")),
+        }
+    }
+}
+
+impl From<PoolId> for String {
+    fn from(id: PoolId) -> Self {
+        id.to_string()
+    }
+}
+
+/// What a data key encrypts. No two owners are spelled alike: a lineage has an `@`, a pool never.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyOwner {
+    /// The archives of a profile's lineage.
+    Lineage(Lineage),
+    /// The chunks and manifests of a pool.
+    Pool(PoolId),
+}
+
+impl fmt::Display for KeyOwner {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lineage(lineage) => lineage.fmt(out),
+            Self::Pool(pool) => pool.fmt(out),
+        }
+    }
+}
+
+impl From<Lineage> for KeyOwner {
+    fn from(lineage: Lineage) -> Self {
+        Self::Lineage(lineage)
+    }
+}
+
+impl From<PoolId> for KeyOwner {
+    fn from(pool: PoolId) -> Self {
+        Self::Pool(pool)
+    }
+}
+
 /// The document `key.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct KeyDocument {
@@ -149,8 +216,9 @@ pub struct KeyDocument {
     /// The data key.
     #[serde(flatten)]
     pub key: WrappedKey,
-    /// Whose archives it encrypts.
-    pub lineage: Lineage,
+    /// What it encrypts.
+    #[serde(flatten)]
+    pub owner: KeyOwner,
     /// When the data key was made.
     #[serde(rename = "created_at_ms")]
     pub created_at: Timestamp,
@@ -163,14 +231,14 @@ impl Document for KeyDocument {
 }
 
 impl KeyDocument {
-    /// The first document of a lineage.
-    pub fn first(lineage: Lineage, key: WrappedKey, op_id: OpId, now: Timestamp) -> Self {
+    /// The first document of a lineage or a pool.
+    pub fn first(owner: KeyOwner, key: WrappedKey, op_id: OpId, now: Timestamp) -> Self {
         Self {
             version: Self::VERSION,
             op_id,
             generation: Generation(1),
             key,
-            lineage,
+            owner,
             created_at: now,
             extra: Map::new(),
         }

@@ -1,9 +1,11 @@
 //! The documents of snapshots.
 //!
 //! Of a profile: a manifest beside its archive. Of a chunked root: `repo.json` says how bytes are cut and stored, once and for all; `index.json` leads to every snapshot, and is the only
-//! one that is rewritten, by conditional writes; each snapshot has a `metadata.json`, written once.
+//! one that is rewritten, by conditional writes; each snapshot has a `metadata.json`, written once;
+//! in an encrypted pool that is an [`EncryptedManifest`], which shows which chunks are needed and hides the rest.
 
 mod database;
+mod encrypted;
 mod index;
 mod inline;
 mod profile;
@@ -12,12 +14,15 @@ mod snapshot;
 mod volume;
 
 pub use database::{DatabaseManifest, StoredAs};
+pub use encrypted::{
+    ENCRYPTION, EncryptedManifest, ManifestReferences, REFERENCES_LIMIT, StoredManifest,
+};
 pub use index::{IndexRefusal, Indexed, Publish, SnapshotIndex, StepBack, SubjectFence, Tombstone};
 pub use profile::{
     Ancestor, CRASHED, CapturedBy, CapturedIn, CookieStore, ENCRYPTED, EndingRecord, Geo, Mode,
     NewProfileManifest, ProfileManifest, UnfitManifest,
 };
-pub use repo::RepoDocument;
+pub use repo::{PoolEncryption, RepoDocument};
 pub use snapshot::{
     CopiedFrom, FileList, INLINE_LIMIT, ListRef, SaveReason, SnapshotManifest, Totals,
 };

@@ -83,6 +83,8 @@ pub struct TenantPolicy {
     pub on_region_change: OnRegionChange,
     /// What a newer Chrome begins with.
     pub on_major_upgrade: OnMajorUpgrade,
+    /// Whether nothing of the tenant may be stored that is not encrypted.
+    pub require_encryption: bool,
     /// The largest profile that is captured.
     pub max_profile_bytes: u64,
     /// What gc may remove.
@@ -108,6 +110,7 @@ impl Default for TenantPolicy {
             accept_hot: true,
             on_region_change: OnRegionChange::Warn,
             on_major_upgrade: OnMajorUpgrade::Carry,
+            require_encryption: false,
             max_profile_bytes: 8_000_000_000,
             retention: ProfileRetention::default(),
             quotas: Quotas::default(),

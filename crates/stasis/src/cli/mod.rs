@@ -25,6 +25,7 @@ mod first_checkpoint;
 mod hold;
 mod hook;
 mod internal;
+mod key;
 mod lease;
 mod mcp;
 mod operation;
@@ -72,6 +73,8 @@ struct Cli {
     /// Log format on stderr (level: $STASIS_LOG)
     #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
+    #[command(flatten)]
+    keys: key::KeyArgs,
     #[command(subcommand)]
     command: CliCommand,
 }
@@ -132,6 +135,9 @@ enum CliCommand {
     /// Settings of a tenant
     #[command(subcommand)]
     Tenant(tenant::TenantCommand),
+    /// Make and rotate the keys of tenants
+    #[command(subcommand)]
+    Key(key::KeyCommand),
     /// Save directories into a repository of chunks, and get them back
     Repo(repo::RepoArgs),
     /// Keep a directory in one file: a .tar.zst that any tar reads, in frames, with an index
@@ -163,6 +169,7 @@ struct CliContext {
     environment: Environment,
     config: Config,
     store: Option<String>,
+    keys: key::KeyArgs,
     output: Output,
 }
 
@@ -202,7 +209,9 @@ impl CliContext {
     }
 
     async fn engine_at(&self, location: StoreLocation, create: bool) -> anyhow::Result<Engine> {
-        Ok(Engine::open(self.open(location, create), system_clock(), system_rng()).await?)
+        let open = self.open(location, create);
+        let engine = Engine::open(open, system_clock(), system_rng()).await?;
+        Ok(self.keys.give(engine))
     }
 
     /// What this host is called: as somebody says, else as the configuration says, else as it calls itself.
@@ -297,6 +306,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
         .unwrap_or_else(|| "warn".to_owned());
     start_log(cli.log_format, &filter)?;
     let context = CliContext {
+        keys: cli.keys.or(&environment, &config),
         environment,
         config,
         store: cli.store,
@@ -325,6 +335,7 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Store(store) => store.run(&context).await?,
         CliCommand::Operation(operation) => operation.run(&context).await?,
         CliCommand::Tenant(tenant) => tenant.run(&context).await?,
+        CliCommand::Key(key) => key.run(&context).await?,
         CliCommand::Repo(repo) => repo.run(&context).await?,
         CliCommand::Archive(archive) => archive.run(&context).await?,
         CliCommand::Clone(clone) => clone.run(&context).await?,

@@ -22,7 +22,6 @@ pub(super) use who::spawn;
 
 use super::CliContext;
 use clap::{Args, Subcommand};
-use keys::KeyArgs;
 use metrics::MetricsArgs;
 use stasis_engine::kind::profile::Pinning;
 use std::process::ExitCode;
@@ -31,8 +30,6 @@ use std::process::ExitCode;
 pub(super) struct ProfileArgs {
     #[command(flatten)]
     metrics: MetricsArgs,
-    #[command(flatten)]
-    keys: KeyArgs,
     #[command(subcommand)]
     verb: ProfileCommand,
 }
@@ -99,19 +96,16 @@ enum ProfileCommand {
 
 impl ProfileArgs {
     pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<ExitCode> {
-        let (metrics, keys) = (&self.metrics, &self.keys);
+        let metrics = &self.metrics;
         let exit = match self.verb {
-            ProfileCommand::Run(run) => return run.run(context, metrics, keys).await,
-            ProfileCommand::Save(save) => save.run(context, metrics, keys).await?,
-            ProfileCommand::Load(load) => load.run(context, metrics, keys).await?,
+            ProfileCommand::Run(run) => return run.run(context, metrics).await,
+            ProfileCommand::Save(save) => save.run(context, metrics).await?,
+            ProfileCommand::Load(load) => load.run(context, metrics).await?,
             ProfileCommand::Verify(verify) => {
-                let engine = keys.give(context.engine().await?)?;
+                let engine = context.engine().await?;
                 verify.run(context, engine).await?
             }
-            ProfileCommand::Rekey(rekey) => {
-                let engine = keys.give(context.engine().await?)?;
-                rekey.run(context, engine).await?
-            }
+            ProfileCommand::Rekey(rekey) => rekey.run(context).await?,
             ProfileCommand::List(list) => list.run(context).await?,
             ProfileCommand::Show(show) => show.run(context).await?,
             ProfileCommand::Rollback(rollback) => rollback.run(context, metrics).await?,
@@ -120,7 +114,7 @@ impl ProfileArgs {
             ProfileCommand::Delete(delete) => delete.run(context).await?,
             ProfileCommand::Gc(gc) => gc.run(context).await?,
             ProfileCommand::Fork(fork) => fork.run(context).await?,
-            ProfileCommand::Diff(diff) => diff.run(context, keys).await?,
+            ProfileCommand::Diff(diff) => diff.run(context).await?,
             ProfileCommand::Discard(discard) => discard.run(context).await?,
             ProfileCommand::ForceUnlock(unlock) => unlock.run(context, metrics).await?,
             ProfileCommand::Reap(reap) => return reap.run(context, metrics).await,
@@ -153,12 +147,8 @@ impl ProfileSnapshotsCommand {
             Self::Delete(delete) => ProfileCommand::Delete(delete.confirmed()),
             Self::ForceUnlock(unlock) => ProfileCommand::ForceUnlock(unlock),
         };
-        let (metrics, keys) = (MetricsArgs::none(), KeyArgs::default());
-        let profile = ProfileArgs {
-            metrics,
-            keys,
-            verb,
-        };
+        let metrics = MetricsArgs::none();
+        let profile = ProfileArgs { metrics, verb };
         profile.run(context).await
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn hint(error: &ProfileError) -> Option<String> {
         ProfileError::NoBrowser => {
             "name the browser with --browser PATH or $STASIS_BROWSER, or say its major: SUBJECT@MAJOR"
         }
-        _ => return key_hint(error).or_else(|| operator_hint(error)),
+        _ => return operator_hint(error),
     };
     Some(text.to_owned())
 }
@@ -81,26 +81,6 @@ fn other_majors_hint(why: UpgradeRefusal, others: &[Lineage], asked: &Lineage) -
              `stasis profile show {newest}` shows it"
         ),
     })
-}
-
-fn key_hint(error: &ProfileError) -> Option<String> {
-    let text = match error {
-        ProfileError::KeyNeeded(_) => "give the tenant's key with --key-file or --key-command",
-        ProfileError::PlainLineage(_) => {
-            "if this profile was ever encrypted, do not load it: somebody may have replaced its snapshots; what was stored \
-             plain from the beginning stays plain, and a new profile begins encrypted when the key is given"
-        }
-        ProfileError::PlainInEncrypted(_) => {
-            "do not load it, with or without the key: look who wrote it with `stasis profile list`, and go back to an \
-             encrypted snapshot with `stasis profile rollback`"
-        }
-        ProfileError::RekeyUnknown { .. } => {
-            "keep both keys; `key.json` of the lineage names the one that wraps it, look again later"
-        }
-        ProfileError::Key(_) => "give the key that `key.json` of the lineage names",
-        _ => return None,
-    };
-    Some(text.to_owned())
 }
 
 /// Hints for what operators ask of profiles.
@@ -127,9 +107,6 @@ fn operator_hint(error: &ProfileError) -> Option<String> {
         ProfileError::OtherTenant { .. } => "an identity stays within its tenant",
         ProfileError::ForkedMajor { .. } => "leave the major out: the new profile has the source's",
         ProfileError::ProfileExists(_) => "choose a name that is not taken",
-        ProfileError::Encrypted { .. } => {
-            "load it with the tenant's key, and save it as the new profile"
-        }
         _ => return None,
     };
     Some(text.to_owned())

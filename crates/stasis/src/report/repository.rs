@@ -46,7 +46,7 @@ pub(super) fn hint(error: &Error) -> Option<String> {
         Error::LostRepo(_) => {
             "`stasis repair SUBJECT` makes `repo.json` anew (SUBJECT: the directory, or `dir:NAME`)"
         }
-        Error::LostManifest(_) | Error::WrongTree(_) => {
+        Error::LostManifest(_) | Error::LostReferences(_) | Error::WrongTree(_) => {
             "`stasis repo check` shows what is damaged; older snapshots may be whole"
         }
         Error::Shrunk { .. } => {

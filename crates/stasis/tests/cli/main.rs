@@ -17,6 +17,8 @@ mod copy;
 mod crash_points;
 mod directory_restore;
 mod directory_unreadable;
+mod encrypted;
+mod encrypted_hostile;
 mod guide;
 mod hold;
 mod hook;

@@ -1075,6 +1075,52 @@ fn an_encrypted_profile_opens_with_its_key_alone() {
 }
 
 #[test]
+fn a_fork_of_an_encrypted_profile_has_a_data_key_of_its_own() {
+    let session = Session::new();
+    let (dir, there) = (profile(&session, "p"), session.home().join("there"));
+    let ((_, mine), (_, other)) = (key(&session, "mine", "a"), key(&session, "other", "b"));
+    let saved = save(&session, 0, &dir, &[&mine]);
+    let fork = |code, key: &[&str]| {
+        session.json(
+            code,
+            &[&["profile", "fork", ALICE, "acme/bob"], key].concat(),
+        )
+    };
+    let loaded = |code, key: &str| {
+        let words = [
+            "profile",
+            "load",
+            "acme/bob@131",
+            "--dir",
+            text(&there),
+            key,
+        ];
+        session.json(code, &words)
+    };
+    let key_of = |profile: &str| {
+        let key = format!("snapshots/acme/{profile}/131/key.json");
+        fs::read_to_string(session.object(&key)).unwrap()
+    };
+
+    fork(8, &[]);
+    fork(8, &[&other]);
+    assert!(!session.object("snapshots/acme/bob").exists());
+    let forked = fork(0, &[&mine]);
+
+    assert_ne!(forked["sha256"], saved["sha256"], "other bytes");
+    assert_eq!(loaded(0, &mine)["sha256"], forked["sha256"]);
+    let restored = fs::read(there.join("Default/Preferences")).unwrap();
+    assert_eq!(restored, fs::read(dir.join("Default/Preferences")).unwrap());
+    loaded(8, &other);
+    let (of_source, of_fork) = (key_of("alice"), key_of("bob"));
+    assert!(of_fork.contains("acme/bob@131") && of_source != of_fork);
+    // The key of one opens nothing of the other.
+    let place = session.object("snapshots/acme/bob/131/key.json");
+    fs::write(&place, &of_source).unwrap();
+    loaded(9, &mine);
+}
+
+#[test]
 fn what_is_encrypted_tells_the_bucket_nothing_and_plain_snapshots_are_refused_with_a_key() {
     let session = Session::new();
     let dir = profile(&session, "p");
@@ -1152,6 +1198,21 @@ fn a_plain_snapshot_in_an_encrypted_lineage_is_refused_on_every_host() {
     let words = ["profile", "fork", ALICE, "acme/bob"];
     assert_eq!(session.run(&words).code, 9);
     assert_eq!(session.run(&["profile", "verify", ALICE]).code, 9);
+}
+
+#[test]
+fn a_policy_that_requires_encryption_lets_no_plain_profile_be_saved() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    let (_, mine) = key(&session, "mine", "a");
+    let require = ["tenant", "policy", "set", "acme", "require_encryption=true"];
+    session.data(0, &require);
+
+    let refused = save(&session, 11, &dir, &[]);
+    save(&session, 0, &dir, &[&mine]);
+
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(message.contains("requires encryption"), "{message}");
 }
 
 #[test]

@@ -230,7 +230,7 @@ fn results_have_the_fields_that_scripts_read() {
     );
     assert_eq!(
         keys(&world.json(0, &["check"])),
-        "bytes_read chunks chunks_read damage elapsed_ms marked peak_memory_bytes roots snapshots"
+        "bytes_read chunks chunks_read damage elapsed_ms marked peak_memory_bytes roots snapshots without_key"
     );
     assert_eq!(
         keys(&world.json(0, &["gc"])),

@@ -11,6 +11,7 @@ pub(crate) const STASIS: &str = env!("CARGO_BIN_EXE_stasis");
 pub(crate) struct Session {
     home: TempDir,
     store: Option<String>,
+    key_file: Option<PathBuf>,
 }
 
 /// What a command said.
@@ -25,6 +26,7 @@ impl Session {
         Self {
             home: tempfile::tempdir().unwrap(),
             store: None,
+            key_file: None,
         }
     }
 
@@ -33,6 +35,7 @@ impl Session {
         Self {
             home: tempfile::tempdir_in(directory).unwrap(),
             store: None,
+            key_file: None,
         }
     }
 
@@ -49,7 +52,14 @@ impl Session {
         Self {
             home: tempfile::tempdir_in(directory).unwrap(),
             store: None,
+            key_file: None,
         }
+    }
+
+    /// The same with a tenant's key.
+    pub(crate) fn with_key(mut self, key_file: &Path) -> Self {
+        self.key_file = Some(key_file.to_owned());
+        self
     }
 
     pub(crate) fn home(&self) -> &Path {
@@ -80,6 +90,9 @@ impl Session {
         }
         if let Some(store) = &self.store {
             command.env("STASIS_STORE", store);
+        }
+        if let Some(key_file) = &self.key_file {
+            command.env("STASIS_KEY_FILE", key_file);
         }
         command
     }

@@ -25,10 +25,11 @@ pub(crate) struct Stored {
 
 impl Stored {
     pub(crate) fn new(kind: Kind) -> Self {
-        let stored = Self {
-            kind,
-            session: Session::new(),
-        };
+        Self::with(kind, Session::new())
+    }
+
+    pub(crate) fn with(kind: Kind, session: Session) -> Self {
+        let stored = Self { kind, session };
         fs::create_dir_all(stored.tree()).unwrap();
         match kind {
             Kind::Repository => drop(stored.session.data(0, &["repo", "init"])),

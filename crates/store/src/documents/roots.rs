@@ -7,12 +7,15 @@ use crate::documents::lineages::{ReadError, read};
 use crate::layout::{ChunkRoot, Key, Prefix};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
+use stasis_model::chunk_name::to_rows;
 use stasis_model::digest::{CondemnedDigest, ManifestDigest};
 use stasis_model::failure::{ErrorKind, Kinded};
-use stasis_model::format::chunk::HEADER;
+use stasis_model::format::chunk::{ENCRYPTED_GROWTH, HEADER};
 use stasis_model::format::document::{self, BadDocument, Document, Version, Versioned};
-use stasis_model::format::manifest::{IndexRefusal, RepoDocument, SnapshotIndex, SnapshotManifest};
-use stasis_model::id::{OpId, SnapshotId, TenantId};
+use stasis_model::format::manifest::{
+    EncryptedManifest, IndexRefusal, REFERENCES_LIMIT, RepoDocument, SnapshotIndex, StoredManifest,
+};
+use stasis_model::id::{Epoch, OpId, SnapshotId, TenantId};
 use stasis_model::protocol::gc::{CONDEMNED_BYTES, ChunkName, GcDocument, GcEpoch, GcState, Names};
 use stasis_model::protocol::operation::{OperationFate, UnknownIndexWrite};
 use stasis_model::tree::chunking::CHUNK_MAX;
@@ -23,8 +26,8 @@ use std::time::Duration;
 const ATTEMPTS: u32 = 20;
 const FIRST_PAUSE_MS: u64 = 5;
 const LONGEST_PAUSE_MS: u64 = 400;
-/// No stored chunk is larger: a chunk that does not shrink is stored as it is.
-const STORED_MAX: u64 = (HEADER + CHUNK_MAX) as u64;
+/// No stored chunk is larger: a chunk that does not shrink is stored as it is, encrypted or not.
+const STORED_MAX: u64 = (HEADER + CHUNK_MAX + ENCRYPTED_GROWTH) as u64;
 
 /// Why an index was not changed, or is not known to be.
 #[derive(Debug, thiserror::Error)]
@@ -146,14 +149,17 @@ impl Root {
             let Some(list) = list else {
                 // Removed by whoever finished the round since then; if not, it is lost.
                 if seen.as_ref() == Some(&version) {
-                    return damaged_gc(&key, "the list of names that it condemns is missing");
+                    return damaged::<GcDocument, _>(
+                        &key,
+                        "the list of names that it condemns is missing",
+                    );
                 }
                 seen = Some(version);
                 continue;
             };
             return match GcState::read(document, &list) {
                 Ok(value) => Ok(Some(Versioned { value, version })),
-                Err(why) => damaged_gc(&key, &why.to_string()),
+                Err(why) => damaged::<GcDocument, _>(&key, &why.to_string()),
             };
         }
     }
@@ -284,15 +290,27 @@ impl Root {
         }
     }
 
-    /// Writes a manifest under its own name, which must never have been used.
+    /// Writes a manifest under its own name, which must never have been used; before it the names of the chunks that it needs, if they
+    /// lie beside it.
     pub async fn put_manifest(
         &self,
-        manifest: &SnapshotManifest,
+        manifest: &StoredManifest,
+        names: &Names,
     ) -> Result<ManifestDigest, ChangeError> {
-        let key = self.root.manifest(&manifest.snapshot_id);
-        let body = Bytes::from(document::render(manifest));
-        if body.len() > SnapshotManifest::LIMIT {
+        let key = self.root.manifest(manifest.snapshot_id());
+        let body = Bytes::from(manifest.render());
+        if body.len() > StoredManifest::LIMIT {
             return Err(BucketError::new(BucketErrorKind::TooLarge, "write", &key).into());
+        }
+        if let StoredManifest::Encrypted(manifest) = manifest
+            && manifest.references.is_beside()
+        {
+            let rows = Bytes::from(to_rows(names));
+            let list = self.references_key(manifest);
+            if rows.len() > REFERENCES_LIMIT {
+                return Err(BucketError::new(BucketErrorKind::TooLarge, "write", &list).into());
+            }
+            self.bucket.put(&list, rows).await?;
         }
         let digest = ManifestDigest::of(&body);
         for attempt in 0..3 {
@@ -300,17 +318,13 @@ impl Root {
                 Swap::Won(_) => return Ok(digest),
                 // A name that is there is ours, from an attempt whose answer was lost; nobody else knows it.
                 Swap::Lost | Swap::Unknown => {
-                    if let Some(found) = self
-                        .bucket
-                        .get(&key, SnapshotManifest::LIMIT as u64)
-                        .await?
-                        && found.body == body
-                    {
+                    let there = self.bucket.get(&key, StoredManifest::LIMIT as u64).await?;
+                    if there.is_some_and(|found| found.body == body) {
                         return Ok(digest);
                     }
                 }
             }
-            pause(manifest.op_id, attempt).await;
+            pause(manifest.op_id(), attempt).await;
         }
         // Whether it is there or not: nothing leads to it, so that nothing was saved.
         Err(BucketError::new(BucketErrorKind::Unreachable, "write", &key).into())
@@ -320,20 +334,62 @@ impl Root {
     pub async fn manifest(
         &self,
         id: &SnapshotId,
-    ) -> Result<Option<(SnapshotManifest, ManifestDigest)>, ReadError> {
+    ) -> Result<Option<(StoredManifest, ManifestDigest)>, ReadError> {
         let key = self.root.manifest(id);
-        let limit = SnapshotManifest::LIMIT as u64;
+        let limit = StoredManifest::LIMIT as u64;
         let Some(found) = self.bucket.get(&key, limit).await? else {
             return Ok(None);
         };
         let digest = ManifestDigest::of(&found.body);
-        let parsed = document::parse(&found.body);
-        let manifest: SnapshotManifest = ReadError::of_document(&key, parsed)?;
-        if manifest.snapshot_id != *id {
-            let names = manifest.snapshot_id.to_string();
+        let parsed = StoredManifest::parse(&found.body);
+        let manifest = ReadError::of_document(&key, parsed)?;
+        if manifest.snapshot_id() != id {
+            let names = manifest.snapshot_id().to_string();
             return Err(ReadError::Strays { key, names });
         }
         Ok(Some((manifest, digest)))
+    }
+
+    fn references_key(&self, manifest: &EncryptedManifest) -> Key {
+        let (id, lease) = (&manifest.snapshot_id, manifest.lease_epoch);
+        self.root.references(id, lease, manifest.references.sha256)
+    }
+
+    /// The chunks that a snapshot of an encrypted pool needs; `None` when their list lies beside the manifest and is not there.
+    pub async fn references(
+        &self,
+        manifest: &EncryptedManifest,
+    ) -> Result<Option<Vec<ChunkName>>, ReadError> {
+        let key = self.references_key(manifest);
+        let read = if manifest.references.is_beside() {
+            let found = self.bucket.get(&key, REFERENCES_LIMIT as u64).await?;
+            let Some(found) = found else {
+                return Ok(None);
+            };
+            manifest.references.read(&found.body)
+        } else {
+            manifest.references.inline()
+        };
+        match manifest.check().and(read) {
+            Ok(names) => Ok(Some(names)),
+            Err(why) => damaged::<EncryptedManifest, _>(&key, &why.to_string()),
+        }
+    }
+
+    /// Every list of references that lies beside a manifest: of which snapshot, and under which fence it was saved.
+    pub async fn reference_lists(&self) -> Result<Vec<(Key, SnapshotId, Epoch)>, BucketError> {
+        let prefix = self.root.all_references();
+        let listed = self.bucket.list(&prefix, None, usize::MAX).await?;
+        let row = |row: Listed| {
+            let (id, lease) = self.root.references_of(&row.key)?;
+            Some((row.key, id, lease))
+        };
+        Ok(listed.into_iter().filter_map(row).collect())
+    }
+
+    /// Removes a list of references that no manifest has.
+    pub async fn remove_references(&self, list: &Key) -> Result<(), BucketError> {
+        self.bucket.delete(list).await
     }
 
     /// What the bytes of a manifest are, be they a manifest or not.
@@ -341,7 +397,7 @@ impl Root {
         &self,
         id: &SnapshotId,
     ) -> Result<Option<ManifestDigest>, BucketError> {
-        let limit = SnapshotManifest::LIMIT as u64;
+        let limit = StoredManifest::LIMIT as u64;
         let found = self.bucket.get(&self.root.manifest(id), limit).await?;
         Ok(found.map(|found| ManifestDigest::of(&found.body)))
     }
@@ -445,10 +501,10 @@ impl Root {
     }
 }
 
-fn damaged_gc<T>(key: &Key, why: &str) -> Result<T, ReadError> {
+fn damaged<D: Document, T>(key: &Key, why: &str) -> Result<T, ReadError> {
     use serde::de::Error as _;
     let source = BadDocument::Invalid {
-        name: GcDocument::NAME,
+        name: D::NAME,
         source: serde_json::Error::custom(why),
     };
     ReadError::of_document(key, Err(source))

@@ -1,8 +1,9 @@
 //! Where the documents and chunks of one chunked root lie.
 
 use super::{Key, Prefix};
-use stasis_model::digest::CondemnedDigest;
-use stasis_model::id::{ProjectId, SnapshotId, TenantId};
+use stasis_model::digest::{CondemnedDigest, ReferencesDigest};
+use stasis_model::format::key::PoolId;
+use stasis_model::id::{Epoch, ProjectId, SnapshotId, TenantId};
 use stasis_model::protocol::gc::{ChunkName, GcEpoch};
 use stasis_model::rng::Rng;
 use stasis_model::time::Timestamp;
@@ -150,6 +151,17 @@ impl ChunkRoot {
         Key(format!("{}repo.json", self.pool))
     }
 
+    /// Which pool its chunks lie in.
+    pub fn pool_id(&self) -> PoolId {
+        let tenant = self.tenant().and_then(|tenant| tenant.parse().ok());
+        tenant.map_or(PoolId::State, PoolId::Tenant)
+    }
+
+    /// Everything in the pool that is not of a subject; of a directory's own state, everything.
+    pub fn pool_prefix(&self) -> Prefix {
+        Prefix(self.pool.clone())
+    }
+
     /// How far the sweep has come.
     pub fn gc(&self) -> Key {
         Key(format!("{}gc.json", self.pool))
@@ -210,6 +222,26 @@ impl ChunkRoot {
             None => inner.strip_suffix(".json")?.parse().ok()?,
         };
         (self.manifest(&id) == *key).then_some(id)
+    }
+
+    /// The list of chunks that a snapshot needs, if that is too long for its metadata. Its name says under which fence it was saved,
+    /// so that a list without metadata is known to be garbage once the fence has passed it.
+    pub fn references(&self, id: &SnapshotId, lease: Epoch, list: ReferencesDigest) -> Key {
+        let subject = self.subject();
+        Key(format!("{subject}references/{id}/{lease}-{list}"))
+    }
+
+    /// All such lists.
+    pub fn all_references(&self) -> Prefix {
+        Prefix(format!("{}references/", self.subject()))
+    }
+
+    /// The snapshot whose list this is, and the fence's epoch as its save found it.
+    pub fn references_of(&self, key: &Key) -> Option<(SnapshotId, Epoch)> {
+        let inner = key.as_str().strip_prefix(self.all_references().as_str())?;
+        let (id, name) = inner.split_once('/')?;
+        let (lease, _) = name.split_once('-')?;
+        Some((id.parse().ok()?, Epoch(lease.parse().ok()?)))
     }
 
     /// A chunk.

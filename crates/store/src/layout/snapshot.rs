@@ -91,11 +91,6 @@ pub fn snapshot_object(lineage: &Lineage, key: &Key) -> Option<SnapshotObject> {
     })
 }
 
-/// The wrapped key of an encrypted lineage.
-pub fn data_key(lineage: &Lineage) -> Key {
-    Key(lineage_root(lineage) + "key.json")
-}
-
 /// The lineage that an object belongs to, if it belongs to one.
 pub fn lineage_of(key: &Key) -> Option<Lineage> {
     let rest = key.as_str().strip_prefix(Prefix::lineages().as_str())?;

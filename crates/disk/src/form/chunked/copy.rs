@@ -1,13 +1,13 @@
 //! A snapshot's list and its chunks, copied from one pool into another.
 //!
 //! *Always true:* a chunk is put only after its bytes were checked against its name, and the list that is written is, entry
-//! by entry, the one that was read. Chunks keep their bytes and get the names that the other pool gives them: whether
-//! a name may be used is known only where it lies.
+//! by entry, the one that was read. Chunks get the names that the other pool gives them: whether a name may be used is known only
+//! where it lies. Between plain pools they go as they are stored; where one is encrypted they are opened here and closed there.
 
 use super::encoder::ChunkEncoder;
 use super::list::{ListWriter, WrittenList};
-use super::restore::{each_row, read_list};
-use super::{ChunkError, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk, open};
+use super::restore::{each_row, fetch_stored, read_list};
+use super::{ChunkCodec, ChunkError, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk};
 use crate::progress::Progress;
 use crate::worker_pool::{self, WorkerPool};
 use stasis_model::digest::{ChunkDigest, TreeDigest};
@@ -24,9 +24,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How many chunks are read and asked for at once: whoever copies waits for stores more than for processors.
 const WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("it is not zero");
 
-/// Says under which name some bytes lie in the pool that is copied to.
-pub type NameOf<'c> = &'c (dyn Fn(&ChunkDigest) -> Option<ChunkName> + Sync);
-
 /// What is copied, and where to.
 pub struct CopyParts<'c> {
     /// The snapshot's list.
@@ -37,13 +34,13 @@ pub struct CopyParts<'c> {
     pub to: &'c dyn ChunkSink,
     /// What lies there already.
     pub there: &'c dyn ChunkSource,
-    /// Names of chunks that need not be looked for there.
-    pub held: NameOf<'c>,
-    /// Names that a snapshot there has; what lies under them is looked at.
-    pub known: NameOf<'c>,
+    /// The names there of chunks here that need not be looked for.
+    pub held: &'c (dyn Fn(&ChunkName) -> Option<ChunkName> + Sync),
+    /// The name that a snapshot there has for some bytes; what lies under it is looked at.
+    pub known: &'c (dyn Fn(&ChunkDigest) -> Option<ChunkName> + Sync),
     /// A list there that may have the same sections.
     pub parent: &'c ListRoot,
-    /// The zstd level of the list.
+    /// The zstd level of what is packed anew.
     pub level: i32,
     /// How far it has come.
     pub progress: &'c Progress,
@@ -58,6 +55,8 @@ pub struct CopiedList {
     pub digest: TreeDigest,
     /// Every chunk that it leads to.
     pub names: Names,
+    /// The chunks of its files, by what they are called where it came from.
+    pub moved: HashMap<ChunkName, ChunkName>,
     /// Chunks that were put.
     pub chunks_new: u64,
     /// Bytes of those.
@@ -85,6 +84,7 @@ pub fn copy(parts: &CopyParts<'_>) -> Result<CopiedList, ChunkError> {
         list: written.list,
         digest,
         names: written.names,
+        moved,
         chunks_new: chunks_new.into_inner() + written.chunks_new,
         bytes_stored: bytes_new.into_inner() + written.stored_bytes,
     })
@@ -95,16 +95,32 @@ fn copy_chunk(
     parts: &CopyParts<'_>,
     chunk: &StoredChunk,
 ) -> Result<(ChunkName, Option<u64>), ChunkError> {
-    let digest = chunk.name.digest();
-    if let Some(name) = (parts.held)(&digest) {
+    if let Some(name) = (parts.held)(&chunk.name) {
         return Ok((name, None));
     }
+    if let (ChunkCodec::Plain, ChunkCodec::Plain) = (parts.from.codec(), parts.to.codec()) {
+        return copy_as_it_is(parts, chunk);
+    }
+    // What it is called there, only its bytes tell.
+    let plain = fetch_stored(parts.from, chunk)?;
+    let mut encoder = ChunkEncoder::new(parts.to, parts.level)?;
+    let done = encoder.encode(&plain, parts.known)?;
+    Ok((done.chunk.name, done.stored_bytes))
+}
+
+/// The same where a chunk is called after its bytes in both pools, and stored alike.
+fn copy_as_it_is(
+    parts: &CopyParts<'_>,
+    chunk: &StoredChunk,
+) -> Result<(ChunkName, Option<u64>), ChunkError> {
+    let digest = chunk.name.digest();
     let PlacedChunk { name, is_stored } = parts.to.place(digest, (parts.known)(&digest))?;
     if is_stored {
         return Ok((name, None));
     }
     let bytes = parts.from.fetch(&chunk.name)?;
-    if open(&chunk.name, &bytes)?.len() != chunk.plain_len as usize {
+    let plain = parts.from.codec().open(&chunk.name, &bytes)?;
+    if plain.len() != chunk.plain_len as usize {
         return Err(ChunkError::Damaged {
             name: chunk.name,
             source: other_payload(),
@@ -121,8 +137,7 @@ fn copy_list(
     moved: &HashMap<ChunkName, ChunkName>,
 ) -> Result<(WrittenList, TreeDigest), ChunkError> {
     let encoder = ChunkEncoder::new(parts.to, parts.level)?;
-    let known = |digest: &ChunkDigest| (parts.held)(digest).or_else(|| (parts.known)(digest));
-    let mut writer = ListWriter::new(encoder, &known, parts.parent);
+    let mut writer = ListWriter::new(encoder, parts.known, parts.parent);
     let digest = each_row(parts.from, parts.list, |mut row| {
         rename(&mut row, moved)?;
         writer.push(row)

@@ -1,8 +1,8 @@
-//! Bytes on their way into a chunk, and out of it.
+//! Bytes on their way into a chunk.
 
 use super::{ChunkError, ChunkSink, EncodedChunk};
 use stasis_model::digest::ChunkDigest;
-use stasis_model::format::chunk::{ChunkHeader, Codec, HEADER, other_content, other_payload};
+use stasis_model::format::chunk::{ChunkHeader, Codec, HEADER};
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::list::StoredChunk;
 use std::io;
@@ -61,7 +61,7 @@ impl<'s> ChunkEncoder<'s> {
         plain: &[u8],
         known: impl FnOnce(&ChunkDigest) -> Option<ChunkName>,
     ) -> Result<EncodeOutcome, ChunkError> {
-        let digest = ChunkDigest::of(plain);
+        let digest = self.sink.codec().digest(plain);
         let known = known(&digest);
         let placed = if self.is_for_lists {
             self.sink.place_list(digest, known)?
@@ -81,6 +81,7 @@ impl<'s> ChunkEncoder<'s> {
             });
         }
         let bytes = self.packed(plain, plain_len);
+        let bytes = self.sink.codec().close(digest, bytes);
         let stored_bytes = Some(bytes.len() as u64);
         let name = placed.name;
         self.sink.put(EncodedChunk { name, bytes })?;
@@ -130,29 +131,4 @@ fn joined(codec: Codec, plain_len: u32, payload: &[u8]) -> Vec<u8> {
     bytes.extend_from_slice(&ChunkHeader { codec, plain_len }.to_bytes());
     bytes.extend_from_slice(payload);
     bytes
-}
-
-/// Unpacks a stored chunk and checks that it is what its name says.
-pub fn open(name: &ChunkName, stored: &[u8]) -> Result<Vec<u8>, ChunkError> {
-    let damaged = |source| ChunkError::Damaged {
-        name: *name,
-        source,
-    };
-    let (header, payload) = ChunkHeader::split(stored).map_err(damaged)?;
-    let length = header.plain_len as usize;
-    let plain = match header.codec {
-        Codec::Raw => payload.to_vec(),
-        Codec::Zstd => {
-            // The buffer is as long as the header says and not a byte longer, whatever the frame claims.
-            let unpacked = zstd::bulk::decompress(payload, length);
-            unpacked.map_err(|_| damaged(other_payload()))?
-        }
-    };
-    if plain.len() != length {
-        return Err(damaged(other_payload()));
-    }
-    if ChunkDigest::of(&plain) != name.digest() {
-        return Err(damaged(other_content()));
-    }
-    Ok(plain)
 }

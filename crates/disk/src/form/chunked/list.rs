@@ -15,7 +15,7 @@ use stasis_model::tree::diff::DigestedEntry;
 use stasis_model::tree::list::{
     Extent, ListRoot, ListRow, SectionPlace, SectionWriter, Slice, StoredChunk, read_section,
 };
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
 /// How many chunks of lists are kept unpacked while a list is read.

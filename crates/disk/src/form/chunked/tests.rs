@@ -31,6 +31,10 @@ use std::sync::Mutex;
 struct Chunks(Mutex<BTreeMap<ChunkName, Vec<u8>>>);
 
 impl ChunkSink for Chunks {
+    fn codec(&self) -> &ChunkCodec {
+        &ChunkCodec::Plain
+    }
+
     fn place(
         &self,
         digest: ChunkDigest,
@@ -42,7 +46,7 @@ impl ChunkSink for Chunks {
             .lock()
             .unwrap()
             .get(&name)
-            .is_some_and(|bytes| open(&name, bytes).is_ok());
+            .is_some_and(|bytes| ChunkCodec::Plain.open(&name, bytes).is_ok());
         Ok(PlacedChunk { name, is_stored })
     }
 
@@ -53,6 +57,10 @@ impl ChunkSink for Chunks {
 }
 
 impl ChunkSource for Chunks {
+    fn codec(&self) -> &ChunkCodec {
+        &ChunkCodec::Plain
+    }
+
     fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError> {
         let chunks = self.0.lock().unwrap();
         chunks.get(name).cloned().ok_or(ChunkError::Absent(*name))
@@ -489,12 +497,16 @@ fn a_damaged_chunk_is_never_written() {
         let mut bent = bytes.clone();
         bent[at] ^= 0x10;
         assert!(
-            matches!(open(&name, &bent), Err(ChunkError::Damaged { .. })),
+            matches!(
+                ChunkCodec::Plain.open(&name, &bent),
+                Err(ChunkError::Damaged { .. })
+            ),
             "{at}"
         );
     }
     assert_eq!(
-        open(&name, &bytes)
+        ChunkCodec::Plain
+            .open(&name, &bytes)
             .map(|plain| ChunkDigest::of(&plain))
             .unwrap(),
         name.digest()

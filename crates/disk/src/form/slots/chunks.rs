@@ -13,7 +13,8 @@ use super::cost;
 use super::error::SlotError;
 use super::versions::{self, Versions};
 use crate::form::chunked::{
-    self, ChunkError, ChunkSink, ChunkSource, ClonedVersion, EncodedChunk, PlacedChunk, VersionSink,
+    ChunkCodec, ChunkError, ChunkSink, ChunkSource, ClonedVersion, EncodedChunk, PlacedChunk,
+    VersionSink,
 };
 use crate::fs::atomic_write;
 use crate::fs::fd::{open_dir_in, reopen_dir};
@@ -167,7 +168,7 @@ fn adopt(from: &OwnedFd, into: &Staging, adopted: &mut HashMap<ChunkDigest, u64>
         let is_read = File::from(opened).read_to_end(&mut bytes).is_ok();
         let name = ChunkName::new(digest, GcEpoch::FIRST);
         if is_read
-            && chunked::open(&name, &bytes).is_ok()
+            && ChunkCodec::Plain.open(&name, &bytes).is_ok()
             && fs::renameat(from, &*file, into.root(), &*file).is_ok()
         {
             adopted.insert(digest, cost::file(bytes.len() as u64));
@@ -183,6 +184,10 @@ fn moving(name: ChunkName) -> impl FnOnce(io::Error) -> ChunkError {
 }
 
 impl ChunkSource for Chunks {
+    fn codec(&self) -> &ChunkCodec {
+        &ChunkCodec::Plain
+    }
+
     fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError> {
         self.read(name)
             .map_err(moving(*name))?
@@ -335,6 +340,10 @@ impl VersionSink for Incoming<'_> {
 }
 
 impl ChunkSource for Incoming<'_> {
+    fn codec(&self) -> &ChunkCodec {
+        &ChunkCodec::Plain
+    }
+
     fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError> {
         self.chunks.fetch(name)
     }
@@ -345,6 +354,10 @@ impl ChunkSource for Incoming<'_> {
 }
 
 impl ChunkSink for Incoming<'_> {
+    fn codec(&self) -> &ChunkCodec {
+        &ChunkCodec::Plain
+    }
+
     fn place(
         &self,
         digest: ChunkDigest,
@@ -385,7 +398,7 @@ impl ChunkSink for Incoming<'_> {
                 .read(&placed.name)
                 .map_err(moving(placed.name))?;
             placed.is_stored =
-                found.is_some_and(|bytes| chunked::open(&placed.name, &bytes).is_ok());
+                found.is_some_and(|bytes| ChunkCodec::Plain.open(&placed.name, &bytes).is_ok());
         }
         Ok(placed)
     }

@@ -1,7 +1,8 @@
 //! Starts a new identity from a snapshot of another one.
 //!
 //! 1. own the new lineage, which nobody ever had
-//! 2. copy the archive, within the bucket, and check its digest on the way
+//! 2. copy the archive, within the bucket, and check its digest on the way; one that is encrypted is brought here, and its
+//!    frames are encrypted under the data key of the new lineage, because the old one is bound to the old lineage
 //! 3. write a manifest of the new lineage
 //! 4. look that both are listed
 //! 5. publish; this is the beginning of the new identity
@@ -12,22 +13,29 @@
 
 use super::inventory::Inventory;
 use super::subject::ShaPrefix;
-use crate::error::{Error, ProfileError};
+use crate::bridge;
+use crate::error::{EncryptionError, Error, ProfileError};
 use crate::handle::Profiles;
+use crate::keys::key_needed;
 use crate::lease::Acquire;
+use crate::upload;
 use crate::warning::Warning;
 use bytes::Bytes;
 use futures_util::stream;
 use schemars::JsonSchema;
 use serde::Serialize;
+use stasis_disk::form::archive::{Archive, EncryptSettings, encrypt_nameless};
 use stasis_model::digest::{ArchiveDigest, ArchiveHasher};
+use stasis_model::format::key::KeyOwner;
 use stasis_model::format::lease::Holder;
+use stasis_model::format::manifest::ProfileManifest;
 use stasis_model::id::{Lineage, OpId, ProfileRef};
 use stasis_store::bucket::{Bucket, BucketError, ByteStream};
 use stasis_store::documents::leases::Lease;
 use stasis_store::documents::profiles::{LineageSnapshots, NewArchive, StoredSnapshot};
 use stasis_store::layout::{Key, StoredForm};
 use std::error::Error as StdError;
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -73,7 +81,7 @@ impl Profiles<'_> {
         let target = new_lineage(cmd)?;
         let inventory = self.sound_inventory(&cmd.source).await?;
         let snapshot = chosen(&inventory, cmd.sha.as_ref())?;
-        self.ensure_never_encrypted(&cmd.source).await?;
+        let content = self.forkable(snapshot).await?;
         self.ensure_new(&target).await?;
         let acquired = self
             .leases()
@@ -83,9 +91,11 @@ impl Profiles<'_> {
                 ttl: None,
             })
             .await?;
-        let copied = self.copy_into(&acquired.lease, &cmd.source, snapshot).await;
+        let copied = self
+            .copy_into(&acquired.lease, &cmd.source, snapshot, content)
+            .await;
         let released = self.leases().release_lease(&acquired.lease).await;
-        let op_id = copied?;
+        let copied = copied?;
         let mut warnings = acquired.warnings;
         match released {
             Ok(_) => warnings.extend(self.clock_warnings()),
@@ -95,11 +105,59 @@ impl Profiles<'_> {
         Ok(Forked {
             subject: target,
             forked_from: cmd.source.clone(),
-            sha256: snapshot.active.archive,
-            bytes: snapshot.manifest.archive_size_bytes,
-            op_id,
+            sha256: copied.archive_sha256,
+            bytes: copied.archive_size_bytes,
+            op_id: copied.op_id,
             warnings,
         })
+    }
+
+    /// What of a snapshot is copied, if it may be: the bytes as they are stored, or the archive that only its key opens.
+    async fn forkable(self, snapshot: &StoredSnapshot) -> Result<ForkContent, Error> {
+        let manifest = &snapshot.manifest;
+        if manifest.is_encrypted() {
+            let never = Arc::default();
+            let archive = self.fetch_archive(manifest, &snapshot.active, &never);
+            return Ok(ForkContent::Encrypted(archive.await?));
+        }
+        self.key_to_load(manifest).await?;
+        let lineage = manifest.lineage();
+        if self
+            .tenants()
+            .policy(&lineage.tenant)
+            .await?
+            .require_encryption
+        {
+            let what = format!("`{lineage}` is not encrypted");
+            let tenant = lineage.tenant;
+            return Err(EncryptionError::Required { tenant, what }.into());
+        }
+        Ok(ForkContent::AsStored)
+    }
+
+    /// Encrypts an archive for another lineage; says what its manifest says of it.
+    async fn encrypted_for(
+        self,
+        target: &Lineage,
+        archive: Archive,
+        manifest: &mut ProfileManifest,
+    ) -> Result<Arc<File>, Error> {
+        let owner = KeyOwner::from(target.clone());
+        let needed = || key_needed(&owner, None);
+        let tenant = self.tenant_key()?.ok_or_else(needed)?;
+        let key = self.new_data_key(&tenant, &owner).await?.key;
+        let (spool, with) = (self.spool().await?, key.clone());
+        let tree = archive.summary().map(|summary| summary.tree_digest);
+        let encrypted = bridge::blocking(move || {
+            encrypt_nameless(&archive, &with, &spool, &EncryptSettings::default())
+        });
+        let (report, file) = encrypted.await?;
+        manifest.archive_sha256 = report.archive_sha256;
+        manifest.archive_size_bytes = report.stored_bytes;
+        if let Some(tree) = tree {
+            manifest.tree_digest = key.veil(&tree);
+        }
+        Ok(Arc::new(file))
     }
 
     /// Refuses an identity that exists, under whichever major.
@@ -119,26 +177,40 @@ impl Profiles<'_> {
         lease: &Lease,
         source: &Lineage,
         snapshot: &StoredSnapshot,
-    ) -> Result<OpId, Error> {
+        content: ForkContent,
+    ) -> Result<ProfileManifest, Error> {
         let target = &lease.lineage;
         if lease.base.is_some() {
             return Err(ProfileError::ProfileExists(target.any_major()).into());
         }
         let archive = snapshot.active.archive;
-        let size = snapshot.manifest.archive_size_bytes;
+        let mut manifest = snapshot.manifest.clone();
+        let file = match content {
+            ForkContent::AsStored => None,
+            ForkContent::Encrypted(archive) => {
+                let file = self.encrypted_for(target, archive, &mut manifest);
+                Some(file.await?)
+            }
+        };
+        let size = manifest.archive_size_bytes;
         let from = Key::from_listing(&snapshot.active.archive_key).expect("it was listed");
-        let body = || pieces(self.bucket.clone(), from.clone(), size, archive);
+        let body = || match &file {
+            Some(file) => upload::pieces(file.clone()),
+            None => pieces(self.bucket.clone(), from.clone(), size, archive),
+        };
         let copy = NewArchive {
-            digest: archive,
+            digest: manifest.archive_sha256,
             size,
-            form: StoredForm::Plain,
+            form: match &file {
+                Some(_) => StoredForm::Encrypted,
+                None => StoredForm::Plain,
+            },
             body: &body,
         };
         let snapshots = LineageSnapshots::of(&*self.bucket, target);
         let stored = snapshots.put_archive(&copy).await;
         let keys = stored.map_err(|error| not_what_it_was(error, source, archive))?;
         let op_id = self.lineages.op_id();
-        let mut manifest = snapshot.manifest.clone();
         manifest.profile_id = target.profile.clone();
         manifest.predecessor_sha256 = None;
         manifest.lease_epoch = lease.fence.epoch;
@@ -159,7 +231,7 @@ impl Profiles<'_> {
         }
         let result = self.lineages.publish_leased(lease, op_id, None, to).await;
         self.operations().settled(result).await?;
-        Ok(op_id)
+        Ok(manifest)
     }
 }
 
@@ -175,20 +247,23 @@ fn new_lineage(cmd: &ForkProfile) -> Result<Lineage, Error> {
     Ok(to.lineage(from.major))
 }
 
-/// The snapshot that is copied: whole, not deleted, and readable without a key.
+/// What of a snapshot is copied.
+enum ForkContent {
+    /// Its bytes, within the store.
+    AsStored,
+    /// The archive that they are with their key.
+    Encrypted(Archive),
+}
+
+/// The snapshot that is copied: whole, and not deleted.
 fn chosen<'a>(
     inventory: &'a Inventory,
     sha: Option<&ShaPrefix>,
 ) -> Result<&'a StoredSnapshot, Error> {
-    let chosen = match sha {
-        Some(sha) => inventory.choose_whole(sha)?,
-        None => inventory.active_whole()?,
-    };
-    if chosen.manifest.is_encrypted() {
-        let (sha, subject) = (chosen.active.archive.prefix(), inventory.lineage.clone());
-        return Err(ProfileError::Encrypted { sha, subject }.into());
+    match sha {
+        Some(sha) => inventory.choose_whole(sha),
+        None => inventory.active_whole(),
     }
-    Ok(chosen)
 }
 
 /// An archive whose bytes are wrong is the source's damage, not the store's failure.

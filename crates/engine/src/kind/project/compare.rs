@@ -4,7 +4,7 @@ use super::capture::ProjectCapture;
 use super::save::ProjectSave;
 use super::{Declared, Project};
 use crate::bridge;
-use crate::catalog::{ChunkFetcher, SnapshotSelector};
+use crate::catalog::SnapshotSelector;
 use crate::diff::TreeDifference;
 use crate::error::{Error, OPEN_DIRECTORY};
 use crate::restore::RepoRestore;
@@ -146,8 +146,8 @@ impl Project {
             excludes: opened.manifest.patterns(),
             ..WalkSettings::default()
         };
+        let source = opened.fetcher(&root);
         bridge::blocking(move || {
-            let source = ChunkFetcher::new(root);
             let listed = ListReader::new(&source, &opened.list)?.entries();
             if !dir.exists() {
                 let gone = listed.map(|one| Ok((one?.entry.path, ChangeKind::Removed)));

@@ -446,10 +446,13 @@ impl Project {
 
     /// The volumes of a snapshot that exists; what cannot be read is only not told.
     async fn volumes_of(&self, saved: &RepoSaved) -> BTreeMap<String, VolumeManifest> {
-        let found = self.engine.dirs().root().manifest(&saved.snapshot_id).await;
-        let found = found.ok().flatten();
-        found
-            .map(|(manifest, _)| manifest.volume_manifests)
+        let (dirs, id) = (self.engine.dirs(), &saved.snapshot_id);
+        let Ok(Some((stored, _))) = dirs.root().manifest(id).await else {
+            return BTreeMap::new();
+        };
+        let opened = dirs.understand(&dirs.root(), stored).await;
+        opened
+            .map(|opened| opened.manifest.volume_manifests)
             .unwrap_or_default()
     }
 

@@ -20,9 +20,9 @@ fn key(nonce: u8) -> WrappedKey {
 }
 
 fn document() -> KeyDocument {
-    let lineage = "acme/ada@131".parse().unwrap();
+    let lineage: Lineage = "acme/ada@131".parse().unwrap();
     let op_id = OpId::from_random([1; 16]);
-    KeyDocument::first(lineage, key(2), op_id, Timestamp::from_millis(5))
+    KeyDocument::first(lineage.into(), key(2), op_id, Timestamp::from_millis(5))
 }
 
 #[test]
@@ -72,4 +72,26 @@ fn a_document_that_says_something_else_is_refused() {
         let refused = parse::<KeyDocument>(changed.as_bytes()).unwrap_err();
         assert!(matches!(refused, BadDocument::Version { .. }), "{version}");
     }
+}
+
+#[test]
+fn the_key_of_a_pool_says_whose_it_is_and_no_owner_is_spelled_like_another() {
+    for (pool, spelled) in [
+        (PoolId::Tenant("acme".parse().unwrap()), "pools/acme"),
+        (PoolId::State, "state"),
+    ] {
+        let text = DOCUMENT.replace(
+            "\"lineage\": \"acme/ada@131\"",
+            &format!("\"pool\": \"{spelled}\""),
+        );
+        let read: KeyDocument = parse(text.as_bytes()).unwrap();
+        assert_eq!(read.owner, KeyOwner::Pool(pool));
+        assert_eq!(read.owner.to_string(), spelled);
+        assert_eq!(String::from_utf8(render(&read)).unwrap(), text);
+    }
+    for none in ["", "acme", "pools/", "pools/a/b", "pools/..", "State"] {
+        assert!(PoolId::try_from(none.to_owned()).is_err(), "{none}");
+    }
+    let neither = DOCUMENT.replace("\"lineage\"", "\"nobody\"");
+    assert!(parse::<KeyDocument>(neither.as_bytes()).is_err());
 }

@@ -15,9 +15,10 @@
 //! A subject that is deleted keeps its index, marked ([`SnapshotIndex::delete`]); what is saved under its name later is another
 //! subject, with an incarnation of its own ([`SnapshotIndex::begun`]). Nothing of one incarnation is published into another.
 
+use super::encrypted::StoredManifest;
 use super::snapshot::{CopiedFrom, SaveReason, SnapshotManifest};
 use crate::digest::ManifestDigest;
-use crate::format::document::{self, Document};
+use crate::format::document::Document;
 use crate::id::{Epoch, Generation, Incarnation, Label, OpId, SnapshotId};
 use crate::snapshot_ref::{Candidate, SnapshotRef, Unresolved};
 use crate::time::Timestamp;
@@ -107,9 +108,9 @@ pub struct Indexed {
 }
 
 impl Indexed {
-    /// The row that leads to a manifest as it is written.
-    pub fn of(manifest: &SnapshotManifest) -> Self {
-        Self::new(manifest, ManifestDigest::of(&document::render(manifest)))
+    /// The row that leads to a manifest as it is stored.
+    pub fn of(manifest: &SnapshotManifest, stored: &StoredManifest) -> Self {
+        Self::new(manifest, ManifestDigest::of(&stored.render()))
     }
 
     /// The row that leads to a manifest, as its save has it.

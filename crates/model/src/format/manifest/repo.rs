@@ -1,5 +1,7 @@
 //! `repo.json`: how a chunked root cuts, names and stores. Created once.
 
+use super::encrypted::ENCRYPTION;
+use crate::digest::PoolCheck;
 use crate::format::document::Document;
 use crate::id::OpId;
 use crate::invalid::Invalid;
@@ -29,15 +31,25 @@ pub struct RepoDocument {
     pub hashes: Hashes,
     /// How chunks are packed.
     pub compression: RepoCompression,
-    /// Reserved: a root that says anything here cannot be read by this build.
+    /// How everything in it is encrypted; a pool without is plain, and stays so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub encryption: Option<Value>,
+    pub encryption: Option<PoolEncryption>,
     /// When it was made.
     pub created_at_ms: Timestamp,
     /// Who made it.
     pub op_id: OpId,
     #[serde(flatten)]
     extra: Map<String, Value>,
+}
+
+/// How everything in a pool is encrypted.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PoolEncryption {
+    /// What encrypts chunks and manifests.
+    pub cipher: String,
+    /// Made from the data key and this document: another `key.json`, or another document, does not fit.
+    pub check: PoolCheck,
 }
 
 /// The digests in use.
@@ -65,6 +77,8 @@ impl Document for RepoDocument {
 }
 
 const FORMAT: u64 = 1;
+const CIPHER: &str = "aes-256-gcm";
+const KEYED: &str = "hmac-sha256";
 
 impl RepoDocument {
     /// What a new root says.
@@ -91,6 +105,23 @@ impl RepoDocument {
         }
     }
 
+    /// The same of a pool whose data key gives `check` for this document.
+    #[must_use = "the document is not changed in place"]
+    pub fn encrypted(mut self, check: PoolCheck) -> Self {
+        self.incompat = vec![ENCRYPTION.to_owned()];
+        KEYED.clone_into(&mut self.hashes.chunk);
+        self.encryption = Some(PoolEncryption {
+            cipher: CIPHER.to_owned(),
+            check,
+        });
+        self
+    }
+
+    /// Whether everything in the pool is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.encryption.is_some()
+    }
+
     /// Whether this build may read what is in the root.
     pub fn check_readable(&self) -> Result<(), Invalid> {
         let needs = |what: &str| {
@@ -99,12 +130,21 @@ impl RepoDocument {
             )))
         };
         let Hashes { chunk, file } = &self.hashes;
+        let named = if self.is_encrypted() { KEYED } else { "sha256" };
         match self {
             _ if self.format != FORMAT => needs(&format!("format {}", self.format)),
-            _ if self.encryption.is_some() => needs("encryption"),
-            _ if chunk != "sha256" || file != "blake3" => needs(&format!("{chunk} and {file}")),
+            _ if chunk != named || file != "blake3" => needs(&format!("{chunk} and {file}")),
             _ if self.compression.codec != "zstd" => needs(&self.compression.codec),
-            _ => self.incompat.first().map_or(Ok(()), |one| needs(one)),
+            _ if let Some(one) = self.encryption.as_ref().filter(|one| one.cipher != CIPHER) => {
+                needs(&one.cipher)
+            }
+            _ if self.is_encrypted() != self.incompat.iter().any(|one| one == ENCRYPTION) => Err(
+                Invalid::new("the repository does not say in one way whether it is encrypted"),
+            ),
+            _ => {
+                let mut unknown = self.incompat.iter().filter(|one| *one != ENCRYPTION);
+                unknown.next().map_or(Ok(()), |one| needs(one))
+            }
         }
     }
 

@@ -6,7 +6,8 @@
 //! each of which looks at all manifests twice.
 
 use super::{ChunkName, GcEpoch, Names};
-use crate::digest::{ChunkDigest, CondemnedDigest};
+use crate::chunk_name::{NAME_ROW, from_rows, to_rows};
+use crate::digest::CondemnedDigest;
 use crate::format::document::Document;
 use crate::id::{Generation, OpId};
 use crate::invalid::Invalid;
@@ -16,10 +17,8 @@ use serde_json::{Map, Value};
 
 /// How many names are condemned at a time.
 pub const CONDEMNED_LIMIT: usize = 200_000;
-/// A name in a list: its digest, and the epoch of its birth.
-const ROW: usize = 32 + 4;
 /// No list is longer.
-pub const CONDEMNED_BYTES: usize = CONDEMNED_LIMIT * ROW;
+pub const CONDEMNED_BYTES: usize = CONDEMNED_LIMIT * NAME_ROW;
 
 /// The document `gc.json`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -132,18 +131,13 @@ impl GcState {
 impl GcState {
     /// What a document and the list that it names say.
     pub fn read(document: GcDocument, list: &[u8]) -> Result<Self, Invalid> {
-        let found = list.len() / ROW;
-        if found > CONDEMNED_LIMIT || !list.len().is_multiple_of(ROW) {
+        let found = list.len() / NAME_ROW;
+        if found > CONDEMNED_LIMIT {
             // No round condemns that many.
             let why = format!("it condemns {found} names; at most {CONDEMNED_LIMIT} are allowed");
             return Err(Invalid::new(why));
         }
-        let names: Vec<ChunkName> = list.chunks_exact(ROW).map(name).collect();
-        if !names.is_sorted_by(|a, b| a < b) {
-            // Bytes that two builds would write differently are refused.
-            let why = "its condemned names are not sorted, or one is there twice";
-            return Err(Invalid::new(why.to_owned()));
-        }
+        let names = from_rows(list)?;
         let epoch = document.epoch;
         if let Some(&name) = names.iter().find(|name| name.born() > epoch) {
             // A list holds only what was listed before it was written.
@@ -161,13 +155,7 @@ impl GcState {
 
     /// The list of condemned names as it is stored; empty while nothing is condemned.
     pub fn list(&self) -> Vec<u8> {
-        let row = |name: &ChunkName| {
-            let mut row = [0; ROW];
-            row[..32].copy_from_slice(name.digest().as_bytes());
-            row[32..].copy_from_slice(&name.born().number().to_le_bytes());
-            row
-        };
-        self.condemned.iter().flat_map(row).collect()
+        to_rows(&self.condemned)
     }
 
     /// The document that says this, once its list is stored.
@@ -182,12 +170,4 @@ impl GcState {
             extra: self.extra.clone(),
         }
     }
-}
-
-fn name(row: &[u8]) -> ChunkName {
-    let (mut digest, mut born) = ([0; 32], [0; 4]);
-    digest.copy_from_slice(&row[..32]);
-    born.copy_from_slice(&row[32..]);
-    let born = GcEpoch::from_number(u32::from_le_bytes(born));
-    ChunkName::new(ChunkDigest::from_document(digest), born)
 }

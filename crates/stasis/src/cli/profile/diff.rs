@@ -1,6 +1,5 @@
 //! `stasis profile diff`
 
-use super::keys::KeyArgs;
 use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::printable;
@@ -27,8 +26,8 @@ pub(in crate::cli) struct ProfileDiffArgs {
 }
 
 impl ProfileDiffArgs {
-    pub(super) async fn run(self, context: &CliContext, keys: &KeyArgs) -> anyhow::Result<Exit> {
-        let engine = keys.give(context.engine().await?)?;
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
+        let engine = context.engine().await?;
         let cmd = profile::DiffSnapshots {
             lineage: engine.profiles().one_lineage(&self.subject).await?,
             before: self.before,

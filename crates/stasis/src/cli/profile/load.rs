@@ -1,6 +1,5 @@
 //! `stasis profile load`
 
-use super::keys::KeyArgs;
 use super::metrics::MetricsArgs;
 use super::who::{ProfileOwnerArgs, spawn};
 use crate::cli::CliContext;
@@ -144,9 +143,8 @@ impl ProfileLoadArgs {
         self,
         context: &CliContext,
         metrics: &MetricsArgs,
-        keys: &KeyArgs,
     ) -> anyhow::Result<Exit> {
-        let engine = keys.give(context.engine().await?)?;
+        let engine = context.engine().await?;
         let browser = self.browser.as_ref();
         let browser = browser.or(context.environment.browser.as_ref());
         let lineage = self.loading.lineage(&self.subject, browser).await?;

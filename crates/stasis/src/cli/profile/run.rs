@@ -1,6 +1,5 @@
 //! `stasis profile run`
 
-use super::keys::KeyArgs;
 use super::load::LoadArgs;
 use super::metrics::MetricsArgs;
 use super::save::CaptureArgs;
@@ -57,9 +56,8 @@ impl ProfileRunArgs {
         self,
         context: &CliContext,
         metrics: &MetricsArgs,
-        keys: &KeyArgs,
     ) -> anyhow::Result<ExitCode> {
-        let ran = match self.ran(context, metrics, keys).await {
+        let ran = match self.ran(context, metrics).await {
             Ok(ran) => ran,
             Err(error) => {
                 let exit = report::print(&error, context.output.as_json);
@@ -84,13 +82,8 @@ impl ProfileRunArgs {
         Ok(ExitCode::from(exit_code(&ran)))
     }
 
-    async fn ran(
-        self,
-        context: &CliContext,
-        metrics: &MetricsArgs,
-        keys: &KeyArgs,
-    ) -> anyhow::Result<ProfileRan> {
-        let engine = keys.give(context.writable_engine().await?)?;
+    async fn ran(self, context: &CliContext, metrics: &MetricsArgs) -> anyhow::Result<ProfileRan> {
+        let engine = context.writable_engine().await?;
         let lineage = self.lineage(context).await?;
         let dir = match self.dir {
             Some(dir) => std::path::absolute(dir)?,

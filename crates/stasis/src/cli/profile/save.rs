@@ -1,6 +1,5 @@
 //! `stasis profile save`
 
-use super::keys::KeyArgs;
 use super::metrics::MetricsArgs;
 use super::who::{ProfileOwnerArgs, spawn};
 use crate::cli::byte_size::size;
@@ -109,9 +108,8 @@ impl ProfileSaveArgs {
         self,
         context: &CliContext,
         metrics: &MetricsArgs,
-        keys: &KeyArgs,
     ) -> anyhow::Result<Exit> {
-        let engine = keys.give(context.writable_engine().await?)?;
+        let engine = context.writable_engine().await?;
         let holder = self.who.holder(context, &engine)?;
         let mut capture =
             self.capturing

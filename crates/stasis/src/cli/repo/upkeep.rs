@@ -55,6 +55,10 @@ fn checked_text(checked: &RepoChecked) -> String {
             ));
         }
     }
+    if checked.without_key {
+        let said = "no key was given: of encrypted pools only that everything is there was checked, not what is in it";
+        lines.push(format!("warning: {said}"));
+    }
     let counted = format!(
         "{}, {}",
         plural(checked.snapshots, "snapshot"),

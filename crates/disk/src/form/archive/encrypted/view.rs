@@ -48,7 +48,7 @@ impl EncryptedArchive {
         let read = bytes.read_exact_at(&mut index, before);
         read.at("read", name)?;
         let pieces = key.pieces();
-        let opened = pieces.open(Kind::Index, &footer.id, &mut index);
+        let opened = pieces.open(Kind::Index, None, &footer.id, &mut index);
         opened.or(Err(Problem::closed_index())).of_archive(name)?;
         let (table, tail) = EncryptedFrames::parse(&index, before).of_archive(name)?;
         Ok(Self {
@@ -106,7 +106,7 @@ impl EncryptedArchive {
     fn decrypt(&self, frame: usize, mut stored: Vec<u8>) -> io::Result<Vec<u8>> {
         let opened = self
             .pieces
-            .open(Kind::Frame, &self.table.id(frame), &mut stored);
+            .open(Kind::Frame, None, &self.table.id(frame), &mut stored);
         let at = self.table.stored(frame).0;
         let what = "it does not decrypt";
         let opened = opened.or(Err(Problem::Frame { frame, at, what }));

@@ -116,7 +116,7 @@ struct EncryptFrame<'a> {
 impl FrameTask for EncryptFrame<'_> {
     fn perform(self) -> Result<(), ArchiveError> {
         let mut piece = self.encryption.plain.stored(self.frame)?;
-        let id = self.encryption.pieces.close(Kind::Frame, &mut piece);
+        let id = self.encryption.pieces.close(Kind::Frame, None, &mut piece);
         let at = self.encryption.frame_table.start(self.frame);
         self.encryption.put(&piece, at)?;
         self.encryption.frame_table.note(self.frame, id);
@@ -162,7 +162,7 @@ impl Encryption<'_> {
         let lengths = frames.map(|frame| frame.stored);
         let table = EncryptedFrames::new(lengths.zip(self.frame_table.ids()));
         let mut index = table.spell(&tail).ok_or(ArchiveError::TooLarge)?;
-        let id = self.pieces.close(Kind::Index, &mut index);
+        let id = self.pieces.close(Kind::Index, None, &mut index);
         let stored = index.len();
         index.extend_from_slice(&EncryptedFooter { id, stored }.spell());
         self.put(&index, table.stored_end())?;

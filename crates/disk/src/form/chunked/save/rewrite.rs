@@ -11,7 +11,6 @@ use crate::form::chunked::scan::{ScannedKind, Spot};
 use crate::form::chunked::table::StoredContent;
 use crate::fs::fd::c_name;
 use rustix::io::{Errno, pread};
-use stasis_model::digest::ChunkDigest;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::list::{Extent, StoredChunk};
 use std::collections::HashSet;
@@ -140,7 +139,8 @@ impl SaveRun<'_> {
                 covered = until;
             }
         }
-        let is_whole = covered == plain.len() && ChunkDigest::of(&plain) == chunk.name.digest();
+        let codec = self.parts.sink.codec();
+        let is_whole = covered == plain.len() && codec.digest(&plain) == chunk.name.digest();
         is_whole.then_some(plain)
     }
 

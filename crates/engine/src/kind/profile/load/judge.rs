@@ -88,6 +88,7 @@ pub(super) fn fetch_failure(error: Error) -> LoadFailure {
     let reason = match &error {
         // The wrapped key: before it is read, nobody knows what there is.
         Error::Read(_) => return LoadFailure::unreachable(error),
+        Error::Encryption(_) => return LoadFailure::locked(error),
         Error::Profile(profile) => match &**profile {
             ProfileError::NoArchive(_) => FallbackReason::NoArchive,
             ProfileError::Sha { .. } => FallbackReason::ShaMismatch,

@@ -3,8 +3,8 @@
 use super::World;
 use super::rigged::Turn;
 use crate::error::{Error, ErrorKind};
+use crate::keys::TenantKey;
 use crate::kind::profile::capture::{ProfileSaved, SaveOutcome};
-use crate::kind::profile::keys::TenantKey;
 use crate::open::Engine;
 use stasis_store::bucket::Bucket;
 use stasis_store::layout;
@@ -26,7 +26,7 @@ fn other_host(world: &World) -> Engine {
 }
 
 async fn has_key(world: &World) -> bool {
-    let key = layout::data_key(&world.lineage);
+    let key = layout::data_key(&world.lineage.clone().into());
     world.bucket.inner.exists(&key).await.unwrap()
 }
 
@@ -34,7 +34,7 @@ async fn has_key(world: &World) -> bool {
 async fn a_lost_data_key_is_damage_that_no_save_covers_up_with_a_new_one() {
     let world = World::new();
     let first = save(&world, "first").await.unwrap();
-    let key = layout::data_key(&world.lineage);
+    let key = layout::data_key(&world.lineage.clone().into());
     let whole = world.bucket.inner.get(&key, 1 << 20).await.unwrap();
     world.bucket.inner.delete(&key).await.unwrap();
 

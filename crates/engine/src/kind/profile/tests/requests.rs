@@ -6,8 +6,8 @@
 use super::World;
 use super::rigged::Turn;
 use crate::error::ErrorKind;
+use crate::keys::TenantKey;
 use crate::kind::profile::capture::SaveOutcome;
-use crate::kind::profile::keys::TenantKey;
 use crate::warning::Warning;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -169,7 +169,7 @@ async fn an_unchanged_directory_is_saved_though_the_lease_could_not_be_given_bac
 async fn plain_bytes_are_not_added_to_a_lineage_that_has_a_key() {
     let world = World::new();
     let first = world.saved("first").await;
-    let key = stasis_store::layout::data_key(&world.lineage);
+    let key = stasis_store::layout::data_key(&world.lineage.clone().into());
     let wrapped = {
         let other = World::new();
         other.change("x");

@@ -60,9 +60,10 @@ impl Project {
             .dirs()
             .ensure_known(&root, &opened, &live, &command.except)
             .await?;
-        let OpenedSnapshot { manifest, list } = opened;
+        let source = opened.fetcher(&root);
+        let OpenedSnapshot { manifest, list, .. } = opened;
         if !only.is_empty() {
-            let (asked, source) = (only.clone(), ChunkFetcher::new(root));
+            let asked = only.clone();
             let found = bridge::blocking(move || find(&asked, &source, &list)).await?;
             if let Some(at) = found.missing {
                 return Err(match command.volumes.get(at) {

@@ -1,0 +1,187 @@
+//! The pool of a root: whether it is encrypted, and how its chunks are named and stored.
+//!
+//! A pool is plain or encrypted from its first `repo.json` on, and never becomes the other. *Always true:* a pool that has a
+//! data key and says that it is plain is refused by everybody (R9); whoever gave a key neither reads nor writes a plain pool;
+//! whoever gave none adds nothing to an encrypted one.
+
+use super::{OpenedSnapshot, references};
+use crate::error::{EncryptionError, Error};
+use crate::handle::DirRepo;
+use crate::keys::{FoundKey, key_needed};
+use stasis_disk::crypt::DataKey;
+use stasis_disk::form::chunked::ChunkCodec;
+use stasis_model::format::key::KeyOwner;
+use stasis_model::format::manifest::{RepoDocument, SnapshotManifest, StoredManifest};
+use stasis_model::protocol::gc::Names;
+use stasis_store::bucket::Swap;
+use stasis_store::documents::roots::Root;
+use stasis_store::layout;
+use std::sync::Arc;
+
+/// What became of making a pool.
+pub(crate) enum NewPool {
+    /// It was made.
+    Made(Box<RepoDocument>),
+    /// Somebody else was first.
+    There,
+}
+
+impl DirRepo<'_> {
+    /// What the repository says of itself, if this build may read it.
+    pub(crate) async fn settings(self, root: &Root) -> Result<RepoDocument, Error> {
+        let Some(repo) = root.repo().await? else {
+            return Err(self.missing(root).await?);
+        };
+        repo.check_readable().map_err(Error::UnfitRepo)?;
+        let pool = root.layout().pool_id();
+        let is_known = self.pools.met(pool.clone(), &repo);
+        if !is_known && !repo.is_encrypted() {
+            let owner = KeyOwner::from(pool);
+            if self.key_document(&owner).await?.is_some() {
+                return Err(EncryptionError::Downgraded(owner).into());
+            }
+        }
+        Ok(repo)
+    }
+
+    /// How the chunks of a root are named and stored. Asked for only by who reads or writes contents: it needs the key of an
+    /// encrypted pool.
+    pub(crate) async fn codec(self, root: &Root) -> Result<ChunkCodec, Error> {
+        if let Some(codec) = self.pools.codec(&root.layout().pool_id()) {
+            return Ok(codec);
+        }
+        match self.settings(root).await {
+            Ok(repo) => self.codec_of(root, &repo).await,
+            Err(error) => self.codec_without_repo(root, error).await,
+        }
+    }
+
+    /// The same where `repo.json` is lost or damaged: whoever looks at what is left reads it as it was written. Nothing is written
+    /// without that document.
+    async fn codec_without_repo(self, root: &Root, error: Error) -> Result<ChunkCodec, Error> {
+        let is_lost = matches!(error, Error::LostRepo(_) | Error::Read(_));
+        if !is_lost || !references::is_damage(&error) {
+            return Err(error);
+        }
+        let owner = KeyOwner::from(root.layout().pool_id());
+        match self.key_document(&owner).await? {
+            Some(_) => {
+                let cipher = self.data_key(&owner).await?.pool();
+                Ok(ChunkCodec::Encrypted(Arc::new(cipher)))
+            }
+            None if self.has_tenant_key() => Err(error),
+            None => Ok(ChunkCodec::Plain),
+        }
+    }
+
+    /// The same for a root whose `repo.json` was just read.
+    pub(crate) async fn codec_of(
+        self,
+        root: &Root,
+        repo: &RepoDocument,
+    ) -> Result<ChunkCodec, Error> {
+        let pool = root.layout().pool_id();
+        let owner = KeyOwner::from(pool.clone());
+        let codec = match &repo.encryption {
+            None if self.has_tenant_key() => return Err(EncryptionError::Plain(owner).into()),
+            None => ChunkCodec::Plain,
+            Some(encryption) => {
+                let cipher = self.data_key(&owner).await?.pool();
+                if cipher.check(repo.op_id) != encryption.check {
+                    return Err(EncryptionError::OtherKey(owner).into());
+                }
+                ChunkCodec::Encrypted(Arc::new(cipher))
+            }
+        };
+        self.pools.know(&pool, repo, &codec);
+        Ok(codec)
+    }
+
+    /// Makes a pool where none is: encrypted if a key was given. Somebody else may be first; what lies there then counts.
+    pub(crate) async fn make_pool(self, root: &Root) -> Result<NewPool, Error> {
+        let pool = root.layout().pool_id();
+        let owner = KeyOwner::from(pool.clone());
+        let settings = RepoDocument::new(self.lineages.now(), self.rng.op_id());
+        let (settings, is_new) = if let Some(tenant) = self.tenant_key()? {
+            let FoundKey { is_new, .. } = self.new_data_key(&tenant, &owner).await?;
+            // What lies there is what every later reader has: it must open before anything depends on it.
+            let key = self.data_key(&owner).await?;
+            (encrypted(settings, &key), is_new)
+        } else {
+            if let Some(found) = self.key_document(&owner).await? {
+                return Err(key_needed(&owner, Some(&found.value)).into());
+            }
+            self.ensure_may_be_plain(&pool).await?;
+            (settings, false)
+        };
+        let swap = root.init(&settings).await?;
+        if matches!(swap, Swap::Won(_)) {
+            return Ok(NewPool::Made(Box::new(settings)));
+        }
+        let found = root.repo().await?;
+        let found = found.ok_or_else(|| Error::NoRepo(self.location.to_string()))?;
+        if found.op_id == settings.op_id {
+            return Ok(NewPool::Made(Box::new(settings)));
+        }
+        if is_new && !found.is_encrypted() {
+            // A plain pool was made meanwhile. Our key encrypts nothing, and beside that pool it would look like a downgrade.
+            self.bucket.delete(&layout::data_key(&owner)).await?;
+        }
+        Ok(NewPool::There)
+    }
+
+    /// Reads what is stored of a snapshot.
+    pub(crate) async fn understand(
+        self,
+        root: &Root,
+        stored: StoredManifest,
+    ) -> Result<OpenedSnapshot, Error> {
+        let codec = self.codec(root).await?;
+        let snapshot = stored.snapshot_id().clone();
+        let unfit = |source| Error::UnfitSnapshot { snapshot, source };
+        let manifest = match (stored, &codec) {
+            (StoredManifest::Plain(manifest), ChunkCodec::Plain) => *manifest,
+            (StoredManifest::Encrypted(stored), ChunkCodec::Encrypted(cipher)) => {
+                let opened = cipher.open_manifest(root.layout().name(), &stored);
+                let names = if stored.references.is_beside() {
+                    Ok(Vec::new())
+                } else {
+                    stored.references.inline()
+                };
+                names.and(opened).map_err(unfit)?
+            }
+            _ => {
+                let owner = root.layout().pool_id().into();
+                return Err(EncryptionError::PlainInEncrypted(owner).into());
+            }
+        };
+        let list = references::list_of(&manifest)?;
+        Ok(OpenedSnapshot {
+            manifest,
+            list,
+            codec,
+        })
+    }
+}
+
+/// What a new pool says whose data key this is.
+pub(crate) fn encrypted(settings: RepoDocument, key: &DataKey) -> RepoDocument {
+    let check = key.pool().check(settings.op_id);
+    settings.encrypted(check)
+}
+
+/// What is stored of a snapshot that needs these chunks.
+pub(crate) fn closed(
+    root: &Root,
+    codec: &ChunkCodec,
+    manifest: &SnapshotManifest,
+    names: &Names,
+) -> StoredManifest {
+    match codec {
+        ChunkCodec::Plain => StoredManifest::Plain(Box::new(manifest.clone())),
+        ChunkCodec::Encrypted(cipher) => {
+            let closed = cipher.close_manifest(root.layout().name(), manifest, names);
+            StoredManifest::Encrypted(Box::new(closed))
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Hints for keys, and for what they encrypt.
+
+use stasis_engine::error::EncryptionError;
+use stasis_engine::model::format::key::KeyOwner;
+
+pub(super) fn hint(error: &EncryptionError) -> Option<String> {
+    let text = match error {
+        EncryptionError::Unread(failure) => return failure.hint().map(str::to_owned),
+        EncryptionError::KeyNeeded { .. } => {
+            "give the tenant's key with --key-file, --key-command or $STASIS_KEY_FILE"
+        }
+        EncryptionError::Plain(KeyOwner::Lineage(_)) => {
+            "if this profile was ever encrypted, do not load it: somebody may have replaced its snapshots; what was stored \
+             plain from the beginning stays plain, and a new profile begins encrypted when the key is given"
+        }
+        EncryptionError::Plain(_) => {
+            "if this pool was ever encrypted, do not use it: somebody may have replaced it; what was plain from the beginning \
+             stays plain, and is used without --key-file. To encrypt, save into another store, or for another tenant: what is \
+             saved there first, with the key, makes it encrypted"
+        }
+        EncryptionError::PlainInEncrypted(KeyOwner::Lineage(_)) => {
+            "do not load it, with or without the key: look who wrote it with `stasis profile list`, and go back to an \
+             encrypted snapshot with `stasis profile rollback`"
+        }
+        EncryptionError::PlainInEncrypted(_) => {
+            "do not restore it, with or without the key: look who wrote it with `stasis events`, and take another snapshot"
+        }
+        EncryptionError::Downgraded(_) => {
+            "use nothing of it, with or without the key: bring `repo.json` back from a copy of the store, or remove it and let \
+             `stasis repair` make it anew with the key"
+        }
+        EncryptionError::NoKey(_) => {
+            "bring `key.json` back from a copy of the store: nothing else opens what it encrypts"
+        }
+        EncryptionError::OtherKey(_) => {
+            "bring `key.json` and `repo.json` back from one copy of the store; nothing was written"
+        }
+        EncryptionError::RekeyUnknown { .. } => {
+            "keep both keys; `key.json` names the one that wraps it, look again later"
+        }
+        EncryptionError::Required { .. } => {
+            "give the tenant's key with --key-file; what was stored plain stays plain, so save into another store, or for \
+             another tenant, with the key"
+        }
+        EncryptionError::Key(_) => "give the key that `key.json` names",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
