@@ -4,7 +4,7 @@
 //! 2. remove manifests that are tombstoned, or that nobody will publish ([`ManifestGc`])
 //! 3. sweep chunks, round by round, until nothing is left to take ([`GcRound`])
 
-use crate::catalog::references::{self, Unread};
+use crate::catalog::references::{self, Unread, ensure_form};
 use crate::catalog::{RepoSnapshotRow, ensure_writable, name_of};
 use crate::error::Error;
 use crate::handle::DirRepo;
@@ -125,7 +125,7 @@ impl DirRepo<'_> {
                 if root.index().await?.is_some() {
                     self.believed_index(&root, &repo).await?;
                 }
-                gone += self.tombstone_unpublished(&root).await?;
+                gone += self.tombstone_unpublished(&root, &repo).await?;
                 if repo.is_encrypted() {
                     self.remove_references(&root).await?;
                 }
@@ -273,12 +273,12 @@ impl DirRepo<'_> {
     }
 
     /// Removes manifests that nobody will ever publish.
-    async fn tombstone_unpublished(self, root: &Root) -> Result<u64, Error> {
+    async fn tombstone_unpublished(self, root: &Root, repo: &RepoDocument) -> Result<u64, Error> {
         let mut burial = ManifestGc::new();
         let mut step = burial.next(ManifestGcAnswer::Begin);
         loop {
             let answer = match step {
-                ManifestGcStep::Survey => match self.survey(root).await? {
+                ManifestGcStep::Survey => match self.survey(root, repo).await? {
                     Some(answer) => answer,
                     None => return Ok(0),
                 },
@@ -367,7 +367,11 @@ impl DirRepo<'_> {
     }
 
     /// All manifests, and what the index, read afterwards, says about each.
-    async fn survey(self, root: &Root) -> Result<Option<ManifestGcAnswer>, Error> {
+    async fn survey(
+        self,
+        root: &Root,
+        repo: &RepoDocument,
+    ) -> Result<Option<ManifestGcAnswer>, Error> {
         let ids = root.manifest_ids().await?;
         let Some(index) = root.index().await? else {
             return Ok(None);
@@ -397,6 +401,7 @@ impl DirRepo<'_> {
             let Some((manifest, _)) = found else {
                 continue;
             };
+            ensure_form(root, repo, &manifest).map_err(|error| Unread::of(&id, error))?;
             let is_of_this_life =
                 index.value.is_alive() && manifest.incarnation() == index.value.incarnation;
             listed.push(ListedManifest {

@@ -4,11 +4,11 @@ use stasis_disk::crypt::TenantKey;
 use stasis_disk::form::chunked::ChunkCodec;
 use stasis_model::failure::Failure;
 use stasis_model::format::key::PoolId;
-use stasis_model::format::manifest::RepoDocument;
+use stasis_model::format::manifest::{PoolEncryption, RepoDocument};
 use stasis_model::id::OpId;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Reads a tenant's key.
 type ReadKey = dyn Fn() -> Result<TenantKey, Failure> + Send + Sync;
@@ -52,9 +52,10 @@ impl fmt::Debug for KeySource {
     }
 }
 
-/// The pools that an engine met: by whom each was made, and how its chunks are named and stored, once that is known.
+/// The pools that an engine met and found to be in order: which `repo.json` each has, and how its chunks are named and stored, once
+/// that is known.
 ///
-/// *Always true:* what is known of a pool is forgotten when its `repo.json` is another one.
+/// *Always true:* what is known of a pool holds for this very `repo.json` only.
 #[derive(Debug, Default)]
 pub(crate) struct KnownPools {
     pools: Mutex<HashMap<PoolId, KnownPool>>,
@@ -62,40 +63,52 @@ pub(crate) struct KnownPools {
 
 #[derive(Debug)]
 struct KnownPool {
-    repo: OpId,
-    is_encrypted: bool,
+    repo: PoolIdentity,
     codec: Option<ChunkCodec>,
 }
 
+/// What tells one `repo.json` from another.
+type PoolIdentity = (OpId, Option<PoolEncryption>);
+
+fn identity(repo: &RepoDocument) -> PoolIdentity {
+    (repo.op_id, repo.encryption.clone())
+}
+
 impl KnownPools {
-    /// Notes which `repo.json` a pool has; says whether it was noted before.
-    pub(crate) fn met(&self, pool: PoolId, repo: &RepoDocument) -> bool {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |known: &KnownPool| {
-            known.repo == repo.op_id && known.is_encrypted == repo.is_encrypted()
-        };
-        let is_known = pools.get(&pool).is_some_and(is_it);
-        if !is_known {
-            let known = KnownPool {
-                repo: repo.op_id,
-                is_encrypted: repo.is_encrypted(),
-                codec: None,
-            };
-            pools.insert(pool, known);
-        }
-        is_known
+    fn lock(&self) -> MutexGuard<'_, HashMap<PoolId, KnownPool>> {
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a pool was found to be in order with this `repo.json`.
+    pub(crate) fn has(&self, pool: &PoolId, repo: &RepoDocument) -> bool {
+        let pools = self.lock();
+        pools
+            .get(pool)
+            .is_some_and(|known| known.repo == identity(repo))
+    }
+
+    /// Whether a pool was met that was encrypted.
+    pub(crate) fn was_encrypted(&self, pool: &PoolId) -> bool {
+        let pools = self.lock();
+        pools.get(pool).is_some_and(|known| known.repo.1.is_some())
+    }
+
+    /// Notes that a pool is in order with this `repo.json`.
+    pub(crate) fn note(&self, pool: PoolId, repo: &RepoDocument) {
+        let (repo, codec) = (identity(repo), None);
+        self.lock().insert(pool, KnownPool { repo, codec });
     }
 
     /// How the chunks of a pool are named and stored, if that was noted.
     pub(crate) fn codec(&self, pool: &PoolId) -> Option<ChunkCodec> {
-        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        pools.get(pool)?.codec.clone()
+        self.lock().get(pool)?.codec.clone()
     }
 
     /// Notes how the chunks of a pool with this `repo.json` are named and stored.
     pub(crate) fn know(&self, pool: &PoolId, repo: &RepoDocument, codec: &ChunkCodec) {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = pools.get_mut(pool).filter(|known| known.repo == repo.op_id) {
+        let mut pools = self.lock();
+        let known = pools.get_mut(pool);
+        if let Some(known) = known.filter(|known| known.repo == identity(repo)) {
             known.codec = Some(codec.clone());
         }
     }

@@ -188,7 +188,8 @@ impl DirRepo<'_> {
             }
             let is_dead = match root.manifest(&id).await {
                 Ok(Some((found, _))) => {
-                    found.incarnation() == published.incarnation
+                    found.check().is_ok()
+                        && found.incarnation() == published.incarnation
                         && found.lease_epoch() <= published.lease_epoch
                 }
                 _ => false,

@@ -122,7 +122,10 @@ impl Pieces {
         place: Option<&[u8]>,
         id: &PieceId,
     ) -> (LessSafeKey, Aad<Vec<u8>>) {
-        let cipher = cipher(&self.root, &fields(&[b"piece", kind.name(), &id.0]));
+        // What is authenticated along with a piece is part of its key: one piece in two places has two keys.
+        let mut info: Vec<&[u8]> = vec![b"piece", kind.name(), &id.0];
+        info.extend(place);
+        let cipher = cipher(&self.root, &fields(&info));
         let mut bound = vec![DOMAIN, self.owner.as_bytes(), kind.name(), &id.0];
         bound.extend(place);
         (cipher, Aad::from(fields(&bound)))

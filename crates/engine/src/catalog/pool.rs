@@ -34,13 +34,17 @@ impl DirRepo<'_> {
         };
         repo.check_readable().map_err(Error::UnfitRepo)?;
         let pool = root.layout().pool_id();
-        let is_known = self.pools.met(pool.clone(), &repo);
-        if !is_known && !repo.is_encrypted() {
-            let owner = KeyOwner::from(pool);
-            if self.key_document(&owner).await?.is_some() {
+        if self.pools.has(&pool, &repo) {
+            return Ok(repo);
+        }
+        if !repo.is_encrypted() {
+            let owner = KeyOwner::from(pool.clone());
+            let was_encrypted = self.pools.was_encrypted(&pool);
+            if was_encrypted || self.key_document(&owner).await?.is_some() {
                 return Err(EncryptionError::Downgraded(owner).into());
             }
         }
+        self.pools.note(pool, &repo);
         Ok(repo)
     }
 
@@ -150,10 +154,7 @@ impl DirRepo<'_> {
                 };
                 names.and(opened).map_err(unfit)?
             }
-            _ => {
-                let owner = root.layout().pool_id().into();
-                return Err(EncryptionError::PlainInEncrypted(owner).into());
-            }
+            (stored, _) => return Err(other_form(root, &stored)),
         };
         let list = references::list_of(&manifest)?;
         Ok(OpenedSnapshot {
@@ -162,6 +163,16 @@ impl DirRepo<'_> {
             codec,
         })
     }
+}
+
+/// A manifest that is not of its pool's form.
+pub(crate) fn other_form(root: &Root, manifest: &StoredManifest) -> Error {
+    let owner = root.layout().pool_id().into();
+    let error = match manifest {
+        StoredManifest::Plain(_) => EncryptionError::PlainInEncrypted(owner),
+        StoredManifest::Encrypted(_) => EncryptionError::EncryptedInPlain(owner),
+    };
+    error.into()
 }
 
 /// What a new pool says whose data key this is.

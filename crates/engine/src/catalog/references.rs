@@ -1,8 +1,9 @@
 //! Which chunks the snapshots of a root name.
 
+use super::pool::other_form;
 use super::port::ChunkFetcher;
 use crate::bridge;
-use crate::error::{EncryptionError, Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 use stasis_disk::form::chunked::list::{UnpackedChunks, root_of};
 use stasis_disk::form::chunked::{ChunkCodec, ChunkError, ChunkSource, cut_out};
 use stasis_model::format::manifest::{
@@ -230,13 +231,21 @@ async fn named_by(
     })
 }
 
-/// Refuses a manifest that is not of its pool's form: whoever put it there may want others to be taken for garbage.
-fn ensure_form(root: &Root, repo: &RepoDocument, manifest: &StoredManifest) -> Result<(), Error> {
+/// Refuses a manifest that only a later build understands, or that is not of its pool's form: whoever put it there may want others
+/// to be taken for garbage.
+pub(crate) fn ensure_form(
+    root: &Root,
+    repo: &RepoDocument,
+    manifest: &StoredManifest,
+) -> Result<(), Error> {
+    manifest.check().map_err(|source| Error::UnfitSnapshot {
+        snapshot: manifest.snapshot_id().clone(),
+        source,
+    })?;
     if repo.is_encrypted() == matches!(manifest, StoredManifest::Encrypted(_)) {
         return Ok(());
     }
-    let owner = root.layout().pool_id().into();
-    Err(EncryptionError::PlainInEncrypted(owner).into())
+    Err(other_form(root, manifest))
 }
 
 /// Whether the index leads to a snapshot now: one that was forgotten and tombstoned meanwhile is not missed.

@@ -8,7 +8,7 @@
 use super::*;
 use crate::catalog::SnapshotSelector;
 use crate::restore::RepoRestore;
-use crate::rigged::pool::{Saver, World, all, noise};
+use crate::rigged::pool::{Saver, World, all, key, noise};
 use crate::rigged::{Rigged, Turn};
 use stasis_model::format::manifest::SaveReason;
 use stasis_model::snapshot_ref::SnapshotRef;
@@ -133,6 +133,33 @@ async fn every_snapshot_is_copied_with_what_is_known_of_it_and_a_second_copy_tak
     assert_eq!((more.snapshots, more.snapshots_there), (1, 3));
     assert!(more.bytes < 16 << 10, "{}", more.bytes);
     is_equal(shop, &pair.copy).await;
+}
+
+#[tokio::test]
+async fn what_is_plain_becomes_encrypted_on_the_way_and_the_other_way_round() {
+    let keys = [None, Some(b'a'), Some(b'b')];
+    for (from, to) in keys.into_iter().flat_map(|from| keys.map(|to| (from, to))) {
+        let (here, there) = (World::new(), World::new());
+        let shop = here.host("one", "shop", from.map(key));
+        let target = there.host("two", "shop", to.map(key));
+        shop.engine.dirs().ensure_pool().await.unwrap();
+        for number in 0..40 {
+            shop.write(&format!("small-{number}"), &noise(number, 300));
+        }
+        shop.write("large", &noise(77, 2 << 20)).save().await;
+        shop.write("note", b"two").save().await;
+
+        let copied = copy(&shop, &target).await.unwrap();
+
+        assert_eq!(copied.snapshots, 2, "{from:?} to {to:?}");
+        is_equal(&shop, &target).await;
+        shop.write("note", b"three").save().await;
+        let more = copy(&shop, &target).await.unwrap();
+        assert!(more.bytes < 32 << 10, "{from:?} to {to:?}: {}", more.bytes);
+        is_equal(&shop, &target).await;
+        let repo = target.engine.dirs().root().repo().await.unwrap().unwrap();
+        assert_eq!(repo.is_encrypted(), to.is_some());
+    }
 }
 
 #[tokio::test]

@@ -24,6 +24,16 @@ pub enum EncryptionError {
     /// Everything is encrypted but what was met.
     #[error("`{0}` is encrypted, but this snapshot of it is not: somebody may have replaced it")]
     PlainInEncrypted(KeyOwner),
+    /// Nothing is encrypted but what was met.
+    #[error(
+        "`{0}` is not encrypted, but this snapshot of it is: `repo.json` or the snapshot may have been replaced"
+    )]
+    EncryptedInPlain(KeyOwner),
+    /// A pool with a key has something plain in it.
+    #[error(
+        "`{0}` has a data key, and snapshots or chunks that are not encrypted: what it was cannot be told"
+    )]
+    Mixed(KeyOwner),
     /// A pool says that it is plain, and has a key.
     #[error(
         "`repo.json` of `{0}` says that nothing is encrypted there, though it has a data key: somebody may have replaced it"
@@ -69,6 +79,11 @@ fn named(key: Option<&KeyId>) -> String {
 }
 
 impl EncryptionError {
+    /// Whether it is about one snapshot, and not about all of its pool.
+    pub(crate) fn is_of_one_snapshot(&self) -> bool {
+        matches!(self, Self::PlainInEncrypted(_) | Self::EncryptedInPlain(_))
+    }
+
     /// What the caller must do.
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
@@ -80,6 +95,8 @@ impl EncryptionError {
             Self::RekeyUnknown { .. } => ErrorKind::Unknown,
             Self::Required { .. } => ErrorKind::Limit,
             Self::PlainInEncrypted(_)
+            | Self::EncryptedInPlain(_)
+            | Self::Mixed(_)
             | Self::Downgraded(_)
             | Self::NoKey(_)
             | Self::OtherKey(_)

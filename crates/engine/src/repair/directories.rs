@@ -6,10 +6,14 @@ use crate::catalog::references::is_damage;
 use crate::check::log;
 use crate::error::{EncryptionError, Error, ErrorKind, error_chain};
 use crate::handle::DirRepo;
+use bytes::Bytes;
+use stasis_disk::crypt::PoolCipher;
 use stasis_model::failure::Failure;
-use stasis_model::format::chunk::is_encrypted;
+use stasis_model::format::chunk::{is_encrypted, is_plain};
 use stasis_model::format::key::KeyOwner;
-use stasis_model::format::manifest::{RepoDocument, SnapshotIndex, StoredManifest};
+use stasis_model::format::manifest::{
+    EncryptedManifest, RepoDocument, SnapshotIndex, StoredManifest,
+};
 use stasis_model::id::{Label, OpId};
 use stasis_model::protocol::gc::{ChunkName, GcDocument, GcEpoch, GcState};
 use stasis_store::documents::repair::DamagedDocument;
@@ -114,6 +118,28 @@ impl DirRepo<'_> {
     }
 }
 
+/// How many chunks are looked at to find out whether a pool is encrypted.
+const LOOKED_AT: usize = 16;
+
+/// What lies in a pool that lost its `repo.json`.
+#[derive(Default)]
+struct PoolEvidence {
+    is_encrypted: bool,
+    is_plain: bool,
+    manifests: Vec<(String, Box<EncryptedManifest>)>,
+    chunks: Vec<(ChunkName, Bytes)>,
+}
+
+impl PoolEvidence {
+    /// Whether a data key opens any of it.
+    fn opens_with(&self, cipher: &PoolCipher) -> bool {
+        let mut manifests = self.manifests.iter();
+        let mut chunks = self.chunks.iter();
+        manifests.any(|(subject, one)| cipher.open_manifest(subject, one).is_ok())
+            || chunks.any(|(name, bytes)| cipher.open_chunk(name.digest(), bytes).is_ok())
+    }
+}
+
 /// A look at the documents of a directory, one after the other.
 struct FindingRepairs<'a> {
     dirs: DirRepo<'a>,
@@ -154,32 +180,59 @@ impl FindingRepairs<'_> {
     async fn new_repo(&self) -> Result<RepoDocument, Error> {
         let new = RepoDocument::new(self.dirs.lineages.now(), self.op_id);
         let owner = KeyOwner::from(self.root.layout().pool_id());
+        let found = self.evidence().await?;
         if self.dirs.key_document(&owner).await?.is_some() {
             let key = self.dirs.data_key(&owner).await?;
+            if found.is_plain {
+                return Err(EncryptionError::Mixed(owner).into());
+            }
+            if found.is_encrypted && !found.opens_with(&key.pool()) {
+                return Err(EncryptionError::OtherKey(owner).into());
+            }
             return Ok(encrypted(new, &key));
         }
-        if self.has_encrypted().await? {
+        if found.is_encrypted {
             return Err(EncryptionError::NoKey(owner).into());
         }
+        if self.dirs.has_tenant_key() {
+            return Err(EncryptionError::Plain(owner).into());
+        }
+        let pool = self.root.layout().pool_id();
+        self.dirs.ensure_may_be_plain(&pool).await?;
         Ok(new)
     }
 
-    /// Whether anything in the pool is encrypted.
-    async fn has_encrypted(&self) -> Result<bool, Error> {
+    /// What lies in the pool: its manifests, and some of its chunks.
+    async fn evidence(&self) -> Result<PoolEvidence, Error> {
+        let mut found = PoolEvidence::default();
         for root in self.root.pool_roots().await? {
             for id in root.manifest_ids().await? {
-                let stored = root.manifest(&id).await;
-                if let Ok(Some((StoredManifest::Encrypted(_), _))) = stored {
-                    return Ok(true);
+                match damage(root.manifest(&id).await)? {
+                    Ok(Some((StoredManifest::Encrypted(manifest), _))) => {
+                        found.is_encrypted = true;
+                        let name = root.layout().name().to_owned();
+                        found.manifests.push((name, manifest));
+                    }
+                    Ok(Some((StoredManifest::Plain(_), _))) => found.is_plain = true,
+                    // What cannot be read says nothing.
+                    Ok(None) | Err(_) => {}
                 }
             }
         }
         let chunks = self.root.chunks().await?;
-        let Some((name, _)) = chunks.first() else {
-            return Ok(false);
-        };
-        let bytes = self.root.chunk(name).await?;
-        Ok(bytes.is_some_and(|bytes| is_encrypted(&bytes)))
+        let step = chunks.len().div_ceil(LOOKED_AT).max(1);
+        for (name, _) in chunks.iter().step_by(step) {
+            let Some(bytes) = self.root.chunk(name).await? else {
+                continue;
+            };
+            if is_encrypted(&bytes) {
+                found.is_encrypted = true;
+                found.chunks.push((*name, bytes));
+            } else {
+                found.is_plain |= is_plain(&bytes);
+            }
+        }
+        Ok(found)
     }
 
     async fn gc(
@@ -264,6 +317,10 @@ impl FindingRepairs<'_> {
             };
             let (manifest, chunks) = match read {
                 Ok(read) => read,
+                // What is wrong with the whole pool is no fault of a snapshot.
+                Err(Error::Encryption(error)) if !error.is_of_one_snapshot() => {
+                    return Err(Error::Encryption(error));
+                }
                 Err(error) if is_damage(&error) => {
                     self.repair.leave_out(&id, error_chain(&error));
                     continue;

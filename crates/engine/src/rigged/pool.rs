@@ -8,6 +8,7 @@
 use crate::catalog::SnapshotSelector;
 use crate::error::Error;
 use crate::gc::RepoGc;
+use crate::keys::TenantKey;
 use crate::open::{Engine, LocalDirs};
 use crate::restore::RepoRestore;
 use crate::save::RepoSave;
@@ -40,6 +41,28 @@ pub(crate) struct Saver {
 }
 
 impl World {
+    /// A host of the tenant that has a key, or none.
+    pub(crate) fn host(&self, host: &str, name: &str, key: Option<TenantKey>) -> Saver {
+        let place = |what: &str| Some(self.home.path().join(host).join(what));
+        let local_dirs = LocalDirs {
+            cache: place("cache"),
+            state: place("state"),
+        };
+        let (clock, rng) = (Arc::new(SystemClock), Arc::new(SystemRng));
+        let bucket = self.bucket.clone();
+        let engine = Engine::over(bucket, StoreLocation::Memory, local_dirs, clock, rng);
+        let layout = ChunkRoot::project(&"acme".parse().unwrap(), &name.parse().unwrap());
+        let engine = engine.rooted(layout);
+        let engine = match key {
+            Some(key) => engine.with_key(key),
+            None => engine,
+        };
+        let tree = self.home.path().join(host).join(name);
+        fs::create_dir_all(&tree).unwrap();
+        let name = name.parse().unwrap();
+        Saver { engine, name, tree }
+    }
+
     pub(crate) fn new() -> Self {
         let (home, bucket) = (tempfile::tempdir().unwrap(), Arc::new(MemoryBucket::new()));
         Self { home, bucket }
@@ -74,6 +97,11 @@ impl World {
             tree,
         }
     }
+}
+
+/// A tenant's key.
+pub(crate) fn key(digit: u8) -> TenantKey {
+    TenantKey::parse(&[digit; 64]).unwrap()
 }
 
 /// So many bytes that nothing else has.

@@ -187,7 +187,7 @@ impl DirRepo<'_> {
     /// Where this host remembers what it saved in a pool.
     fn ledger(self, repo: &RepoDocument) -> Option<PathBuf> {
         let directory = self.local_dirs.cache.as_ref()?.join("donors");
-        Some(directory.join(format!("{}.json", repo.op_id)))
+        Some(directory.join(format!("{}.json", repo.spelled())))
     }
 }
 

@@ -296,14 +296,14 @@ impl DirRepo<'_> {
             self.local_dirs.cache.clone()?.join("trees"),
             tree.to_owned(),
         );
-        let op_id = repo.op_id;
+        let (op_id, pool) = (repo.op_id, repo.spelled());
         bridge::blocking(move || {
             let tree = tree.canonicalize().ok()?;
             let made = std::fs::DirBuilder::new()
                 .recursive(true)
                 .create(&directory);
             made.ok()?;
-            let identity = format!("{op_id} {}", tree.display());
+            let identity = format!("{pool} {}", tree.display());
             let name = StoreDigest::of(identity.as_bytes());
             Some(ListCacheKey {
                 file: directory.join(name.to_string()),

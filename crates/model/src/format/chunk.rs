@@ -65,6 +65,11 @@ pub fn is_encrypted(stored: &[u8]) -> bool {
     stored.starts_with(&ENCRYPTED[..4])
 }
 
+/// Whether a stored chunk begins like one that is not.
+pub fn is_plain(stored: &[u8]) -> bool {
+    stored.starts_with(&MAGIC[..])
+}
+
 /// Splits an encrypted chunk into the digest of what is encrypted, and that.
 pub fn split_encrypted(stored: &[u8]) -> Result<(PieceDigest, &[u8]), Invalid> {
     let inner = stored.strip_prefix(&ENCRYPTED[..]);

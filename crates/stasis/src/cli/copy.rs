@@ -2,7 +2,7 @@
 
 use super::output::{plural, printable, table};
 use super::progress::watched;
-use super::{CliContext, project};
+use super::{CliContext, key, project, store_named};
 use crate::report::Exit;
 use anyhow::bail;
 use clap::Args;
@@ -10,7 +10,7 @@ use stasis_engine::copy::{CopiedSubject, CopySubject, StoreCopied};
 use stasis_engine::model::id::{Lineage, ProjectId, TenantId};
 use stasis_engine::open::Engine;
 use stasis_engine::subjects::PROFILE_PREFIX;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// `stasis copy`
@@ -25,6 +25,9 @@ pub(super) struct CopyArgs {
     /// The store to copy into; a directory that is not there is made
     #[arg(long, value_name = "URL")]
     to: String,
+    /// A file with the tenant's key there, if it is another one than here: what is plain or encrypted here becomes encrypted with it
+    #[arg(long, value_name = "PATH")]
+    to_key_file: Option<PathBuf>,
     /// The tenant of the directory, here and there
     #[arg(
         long,
@@ -40,9 +43,13 @@ pub(super) struct CopyArgs {
 
 impl CopyArgs {
     pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let to = context.store_named(&self.to)?;
+        let to = store_named(&self.to)?;
         let (from, what) = self.what(context).await?;
         let to = context.engine_at(to, true).await?;
+        let to = match self.to_key_file {
+            Some(path) => to.with_key_from(move || key::from_file(&path)),
+            None => to,
+        };
         let progress = Arc::default();
         let work = from.copy_to(&to, what, Arc::clone(&progress));
         let copied = watched(context.output, "copying", progress, Box::pin(work)).await?;

@@ -25,9 +25,12 @@ pub(super) fn hint(error: &EncryptionError) -> Option<String> {
         EncryptionError::PlainInEncrypted(_) => {
             "do not restore it, with or without the key: look who wrote it with `stasis events`, and take another snapshot"
         }
-        EncryptionError::Downgraded(_) => {
-            "use nothing of it, with or without the key: bring `repo.json` back from a copy of the store, or remove it and let \
-             `stasis repair` make it anew with the key"
+        EncryptionError::EncryptedInPlain(_) => {
+            "bring `repo.json` and `key.json` back from a copy of the store; nothing was written"
+        }
+        EncryptionError::Downgraded(_) | EncryptionError::Mixed(_) => {
+            "use nothing of it, with or without the key: if it was ever encrypted, bring `repo.json` back from a copy of the store. If it \
+             was not, a first save with a key was interrupted: then `key.json` encrypts nothing, and may be removed"
         }
         EncryptionError::NoKey(_) => {
             "bring `key.json` back from a copy of the store: nothing else opens what it encrypts"

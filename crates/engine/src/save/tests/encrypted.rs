@@ -2,43 +2,14 @@
 
 use super::*;
 use crate::error::{EncryptionError, ErrorKind};
-use crate::keys::TenantKey;
-use crate::open::{Engine, LocalDirs};
-use crate::rigged::pool::Saver;
-use crate::system::{SystemClock, SystemRng};
+use crate::rigged::pool::{Saver, key};
 use stasis_disk::form::chunked::ChunkCodec;
 use stasis_model::digest::ChunkDigest;
 use stasis_model::id::{OpId, SnapshotId};
 use stasis_model::protocol::gc::{ChunkName, GcEpoch, Names};
 use stasis_model::time::Timestamp;
 
-fn key(digit: u8) -> TenantKey {
-    TenantKey::parse(&[digit; 64]).unwrap()
-}
-
 impl World {
-    /// A host of the tenant that has a key, or none.
-    fn host(&self, host: &str, name: &str, key: Option<TenantKey>) -> Saver {
-        let place = |what: &str| Some(self.home.path().join(host).join(what));
-        let local_dirs = LocalDirs {
-            cache: place("cache"),
-            state: place("state"),
-        };
-        let (clock, rng) = (Arc::new(SystemClock), Arc::new(SystemRng));
-        let bucket = self.bucket.clone();
-        let engine = Engine::over(bucket, StoreLocation::Memory, local_dirs, clock, rng);
-        let layout = ChunkRoot::project(&"acme".parse().unwrap(), &name.parse().unwrap());
-        let engine = engine.rooted(layout);
-        let engine = match key {
-            Some(key) => engine.with_key(key),
-            None => engine,
-        };
-        let tree = self.home.path().join(host).join(name);
-        fs::create_dir_all(&tree).unwrap();
-        let name = name.parse().unwrap();
-        Saver { engine, name, tree }
-    }
-
     async fn has(&self, text: &str) -> bool {
         let key = Key::from_listing(text).unwrap();
         self.bucket.exists(&key).await.unwrap()
@@ -203,4 +174,120 @@ async fn of_two_first_writers_with_keys_both_use_the_one_that_lies_there() {
     assert!(matches!(codec, ChunkCodec::Encrypted(_)));
     one.restores().await;
     two.restores().await;
+}
+
+/// Every object whose key begins so, put back as it was.
+async fn restore(world: &World, kept: &[(Key, bytes::Bytes)]) {
+    for (key, body) in kept {
+        world.bucket.put(key, body.clone()).await.unwrap();
+    }
+}
+
+async fn kept(world: &World, name: &str) -> (Key, bytes::Bytes) {
+    let key = Key::from_listing(name).unwrap();
+    let found = world.bucket.get(&key, 1 << 20).await.unwrap().unwrap();
+    (key, found.body)
+}
+
+#[tokio::test]
+async fn a_pool_that_says_it_is_plain_is_refused_however_often_it_is_asked() {
+    let world = World::new();
+    let saver = world.host("one", "notes", Some(key(b'a')));
+    saver.make_pool().await.unwrap();
+    saver.write("a", b"one").save().await;
+    let root = saver.engine.dirs().root();
+    let genuine = root.repo().await.unwrap().unwrap();
+    // With the very operation id of the one that it takes the place of.
+    let plain = RepoDocument::new(Timestamp::from_millis(1), genuine.op_id);
+    let (at, _) = kept(&world, "pools/acme/repo.json").await;
+    let body = stasis_model::format::document::render(&plain);
+    world.bucket.put(&at, body.into()).await.unwrap();
+
+    let without_key = world.host("two", "notes", None);
+    for (host, dirs) in [
+        ("one", saver.engine.dirs()),
+        ("two", without_key.engine.dirs()),
+    ] {
+        for _ in 0..3 {
+            let refused = dirs.settings(&root).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Corrupt, "{host}: {refused}");
+        }
+    }
+    // One that met the pool while it was encrypted knows without its key document, too.
+    world
+        .bucket
+        .delete(&kept(&world, "pools/acme/key.json").await.0)
+        .await
+        .unwrap();
+    assert!(saver.engine.dirs().settings(&root).await.is_err());
+}
+
+#[tokio::test]
+async fn what_a_pool_remembers_on_a_host_is_not_that_of_a_plain_one_with_its_id() {
+    let op_id = OpId::from_random([7; 16]);
+    let plain = RepoDocument::new(Timestamp::from_millis(1), op_id);
+    let check = stasis_model::digest::PoolCheck::from_document([9; 32]);
+    let encrypted = plain.clone().encrypted(check);
+
+    assert_ne!(plain.spelled(), encrypted.spelled());
+}
+
+#[tokio::test]
+async fn repair_makes_no_repo_json_for_a_key_that_opens_nothing() {
+    let (world, other) = (World::new(), World::new());
+    let saver = world.host("one", "notes", Some(key(b'a')));
+    let foreign = other.host("one", "notes", Some(key(b'a')));
+    for one in [&saver, &foreign] {
+        one.make_pool().await.unwrap();
+        one.write("a", &noise(1, 100_000)).save().await;
+    }
+    let repo = kept(&world, "pools/acme/repo.json").await;
+    let genuine = kept(&world, "pools/acme/key.json").await;
+    world.bucket.delete(&repo.0).await.unwrap();
+    restore(&world, &[kept(&other, "pools/acme/key.json").await]).await;
+    let again = world.host("two", "notes", Some(key(b'a')));
+    let dirs = again.engine.dirs();
+    let actor = "operator".parse().unwrap();
+
+    let refused = dirs.repair(&actor, false).await.unwrap_err();
+
+    assert!(
+        matches!(&refused, Error::Encryption(error) if matches!(**error, EncryptionError::OtherKey(_))),
+        "{refused}"
+    );
+    // Without any key document nothing plain is made of it.
+    world.bucket.delete(&genuine.0).await.unwrap();
+    let refused = dirs.repair(&actor, false).await.unwrap_err();
+    assert!(
+        matches!(&refused, Error::Encryption(error) if matches!(**error, EncryptionError::NoKey(_))),
+        "{refused}"
+    );
+    restore(&world, &[genuine]).await;
+    let again = world.host("three", "notes", Some(key(b'a')));
+    again.engine.dirs().repair(&actor, false).await.unwrap();
+    let found = again.engine.dirs().root().repo().await.unwrap().unwrap();
+    assert!(found.is_encrypted());
+}
+
+#[tokio::test]
+async fn an_unpublished_manifest_of_a_later_build_stops_gc_before_anything_goes() {
+    let world = World::new();
+    let saver = world.host("one", "notes", Some(key(b'a')));
+    saver.make_pool().await.unwrap();
+    saver.write("a", &noise(1, 100_000)).save().await;
+    let (id, chunk) = saver.unpublished("later-build").await;
+    let name = format!("subjects/acme/dir/notes/snapshots/{id}.json");
+    let (at, body) = kept(&world, &name).await;
+    let text = String::from_utf8(body.to_vec()).unwrap();
+    let text = text.replacen("\"encryption\"", "\"encryption\",\"later\"", 1);
+    world.bucket.put(&at, text.into()).await.unwrap();
+    saver.write("b", &noise(2, 100_000)).save().await;
+
+    let refused = world.host("two", "notes", None).gc().await;
+
+    assert!(refused.is_err());
+    assert!(world.has(&name).await);
+    let root = saver.engine.dirs().root();
+    assert!(root.has_chunk(&chunk).await.unwrap());
+    assert_eq!(root.reference_lists().await.unwrap().len(), 1);
 }

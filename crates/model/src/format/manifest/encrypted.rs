@@ -198,6 +198,14 @@ impl StoredManifest {
         }
     }
 
+    /// Refuses what only a later build understands.
+    pub fn check(&self) -> Result<(), Invalid> {
+        match self {
+            Self::Plain(manifest) => manifest.check(),
+            Self::Encrypted(manifest) => manifest.check(),
+        }
+    }
+
     /// Which snapshot.
     pub fn snapshot_id(&self) -> &SnapshotId {
         match self {

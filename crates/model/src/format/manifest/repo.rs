@@ -117,6 +117,15 @@ impl RepoDocument {
         self
     }
 
+    /// What tells this pool from every other one, in names of files: a pool that says it is plain is another than one that is
+    /// encrypted, whoever copied its operation id.
+    pub fn spelled(&self) -> String {
+        match &self.encryption {
+            Some(encryption) => format!("{}-{}", self.op_id, encryption.check),
+            None => self.op_id.to_string(),
+        }
+    }
+
     /// Whether everything in the pool is encrypted.
     pub fn is_encrypted(&self) -> bool {
         self.encryption.is_some()

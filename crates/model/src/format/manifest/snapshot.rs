@@ -327,13 +327,19 @@ impl SnapshotManifest {
         };
     }
 
+    /// Refuses what only a later build understands.
+    pub fn check(&self) -> Result<(), Invalid> {
+        match self.incompat.first() {
+            None => Ok(()),
+            Some(feature) => Err(Invalid::new(format!(
+                "the snapshot needs `{feature}`, which this build does not know"
+            ))),
+        }
+    }
+
     /// Where the entries are.
     pub fn list(&self) -> Result<FileList, Invalid> {
-        if let Some(feature) = self.incompat.first() {
-            return Err(Invalid::new(format!(
-                "the snapshot needs `{feature}`, which this build does not know"
-            )));
-        }
+        self.check()?;
         match (&self.files, &self.file_list) {
             (Some(files), None) => super::inline::rows(files).map(FileList::Inline),
             (None, Some(at)) => Ok(FileList::Stored(*at)),
