@@ -56,6 +56,10 @@ fn a_list_is_believed_only_if_it_is_the_one_that_is_named() {
     assert_eq!(many.read(&rows).unwrap().len(), 65);
     assert!(many.read(&rows[NAME_ROW..]).is_err(), "one was dropped");
     assert!(many.read(&rows[..rows.len() - 1]).is_err());
+    let mut swapped = names(66);
+    swapped.pop_first();
+    assert_eq!(swapped.len(), 65);
+    assert!(many.read(&to_rows(&swapped)).is_err(), "one was swapped");
     let mut twice = rows.clone();
     twice.extend_from_slice(&rows[rows.len() - NAME_ROW..]);
     let forged = ManifestReferences {
