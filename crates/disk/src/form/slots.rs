@@ -1,24 +1,25 @@
-//! The checkpoints of a workspace: directories that share their bytes with it, or chunks where nothing can be shared.
+//! The checkpoints of a workspace: lists over versions of files that share their bytes with it, or over chunks where nothing can be
+//! shared; the snapshot of a btrfs subvolume is a directory.
 //!
-//! `auto_snapshots/<slot>/{workspace,system,metadata.json}` in the session directory, and `undo/<number>/` of the same kind for what
-//! takes back a revert or a restore. A checkpoint in chunks has `workspace.json` and `system.json` instead of the directories; the chunks
-//! of all are in `chunks/`. To make one:
+//! `auto_snapshots/<slot>/` in the session directory, and `undo/<number>/` for what takes back a revert or a restore. A list has
+//! `workspace.json` and says in `chunks` and `versions` what it needs of `chunks/` and `objects/`, which all checkpoints share; a
+//! directory is `workspace/`, and a system that goes with it `system/`. To make one:
 //!
-//! 1. make `.SLOT.stasis-tmp-PID` beside, locked as long as its maker lives
-//! 2. clone the workspace into it, and the system if there is one, listing what is cloned along the way; `syncfs`; or store what is new of
-//!    both as chunks, under temporary names
-//! 3. write `manifest` and `metadata.json` into it; `fsync`; or, with the chunks, one `syncfs`, after which the chunks get their names
-//! 4. see that all checkpoints together stay within the budget; the oldest automatic ones that must go are deleted
+//! 1. clone or store what is new of the workspace, under temporary names; a snapshot or a copy goes into the directory of 2
+//! 2. make `.SLOT.stasis-tmp-PID` beside, locked as long as its maker lives, and write into it what the checkpoint is; what an unchanged
+//!    one would only repeat gets a second name there
+//! 3. see that all checkpoints together stay within the budget; the oldest automatic ones that must go are deleted, and a list begins anew
+//! 4. `syncfs`, after which chunks and versions get their names; `fsync`
 //! 5. rename it to its slot, or exchange it with the automatic checkpoint that is there; `fsync` the directory
-//! 6. remove what it was exchanged for
+//! 6. remove what it was exchanged for, after the versions that nothing else names
 //!
-//! To delete one: rename it to a temporary name; `fsync` the directory; remove it. Where a full btrfs renames nothing: remove its
-//! `metadata.json`, `fsync`, and the rest; a crash meanwhile leaves what is listed as unreadable, and can be deleted again. Nothing is
+//! To delete one: rename it to a temporary name; `fsync` the directory; remove the versions that nothing else names; remove it. Where a
+//! full btrfs renames nothing: remove its `metadata.json`, `fsync`, and the rest; a crash meanwhile leaves what is listed as unreadable, and can be deleted again. Nothing is
 //! written for it. What must be written to end something, or to free room, may use up the [`Reserve`] of the session.
 //!
 //! *Always true:* a directory that is called like a slot is a whole checkpoint, and was durable before it was called so. A crash before 5
-//! leaves the old one, after 5 the new one, and a temporary directory that [`Pool::open`] removes. Everything that can fail for want
-//! of room has been done before 4 lets anything go. What is in a published checkpoint does not change any more, but for what is found
+//! leaves the old one, after 5 the new one, and a temporary directory that [`Pool::open`] removes. Everything of a directory that can
+//! fail for want of room has been done before 3 lets anything go; of a list, all that is new was cloned or counted. What is in a published checkpoint does not change any more, but for what is found
 //! out about it ([`Pool::record`]). Whatever changes the pool holds its lock; whoever only reads needs none.
 
 mod check;

@@ -61,6 +61,10 @@ fn row() -> impl Strategy<Value = ListRow> {
             let size = content.extents.iter().map(Extent::length).sum();
             (EntryKind::File { size }, Some(content))
         }),
+        (any::<[u8; 32]>(), 1_u64..1 << 40).prop_map(|(digest, size)| {
+            let content = FileContent::version(FileDigest::from_document(digest), size);
+            (EntryKind::File { size }, Some(content))
+        }),
         Just((EntryKind::Directory, None)),
         Just((EntryKind::Fifo, None)),
         any::<[u8; 9]>().prop_map(|target| (

@@ -35,6 +35,10 @@ pub fn read_list(source: &dyn ChunkSource, list: &FileList) -> Result<ListedTree
     let digest = each_row(source, list, |row| {
         let slices = row.content.iter().flat_map(FileContent::slices);
         chunks.extend(slices.map(|slice| slice.chunk));
+        // A store holds no versions: what it says of one cannot be restored.
+        if let Some(version) = row.content.filter(FileContent::is_version) {
+            source.version(&version.digest)?;
+        }
         Ok(())
     })?;
     Ok(ListedTree { digest, chunks })

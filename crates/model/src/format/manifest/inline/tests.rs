@@ -123,3 +123,22 @@ fn a_link_with_content_is_refused() {
     let read: SnapshotManifest = document::parse(text.as_bytes()).unwrap();
     assert_eq!(read.list(), Err(two_kinds()));
 }
+
+#[test]
+fn a_file_that_is_held_whole_comes_back_and_is_nothing_else_besides() {
+    let mut file = entry(b"a", EntryKind::File { size: 20 });
+    file.content = Some(FileContent::version(FileDigest::of(b"content"), 20));
+    let bytes = document::render(&manifest(vec![file.clone()]));
+    let text = String::from_utf8(bytes).unwrap();
+    let list = |text: &str| {
+        let read: SnapshotManifest = document::parse(text.as_bytes()).unwrap();
+        read.list()
+    };
+
+    assert_eq!(list(&text), Ok(FileList::Inline(vec![file.clone()])));
+
+    let content = file.content.as_mut().unwrap();
+    content.extents = vec![Extent::Version(10), Extent::Hole(10)];
+    let mixed = manifest(vec![file]);
+    assert_eq!(mixed.list(), Err(two_kinds()));
+}
