@@ -110,7 +110,7 @@ pub trait VersionSink: Sync {
     /// Clones an open file; nothing where it cannot be cloned to where versions are held.
     fn clone_file(&self, file: BorrowedFd<'_>, size: u64) -> io::Result<Option<ClonedVersion>>;
 
-    /// Holds a clone under the digest of its content; one that is held already stays, and the clone goes.
+    /// Holds a clone under the digest of its content, in the place of one that is held already.
     fn hold(&self, cloned: ClonedVersion, digest: &FileDigest) -> io::Result<()>;
 }
 

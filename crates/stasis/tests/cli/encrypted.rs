@@ -408,30 +408,28 @@ fn a_lost_repo_json_is_made_anew_with_the_key_and_never_as_a_plain_one() {
 }
 
 #[test]
-fn a_store_is_copied_without_the_key_and_the_copy_follows_a_rotation() {
+fn a_copy_has_a_data_key_of_its_own_and_another_tenants_key_where_that_is_asked_for() {
     let keys = Keys::new();
     let stored = encrypted(Kind::Everyday, &keys);
     fill(&stored);
-    let id = stored.saved();
-    let from = stored.session.object("").display().to_string();
+    stored.saved();
     let copy = stored.at("copy").display().to_string();
-    let flag = format!("--new-key-file={}", keys.file("new").display());
+    let flag = format!("--to-key-file={}", keys.file("new").display());
     let restore = |key: &str, code: i32| {
         let to = stored.at("there").display().to_string();
-        let words = ["repo", "restore", &id, &to, "--repo", &copy];
+        let words = ["repo", "restore", "latest", &to, "--repo", &copy];
         by(&stored, Some(&keys.file(key)), code, &words);
         code == 0 && show(Path::new(&to)) == show(&stored.tree())
     };
 
-    by(&stored, None, 0, &["store", "copy", &from, &copy]);
+    by(&stored, None, 1, &["copy", "--all", "--to", &copy]);
+    let mine = keys.file("mine");
     by(
         &stored,
-        Some(&keys.file("mine")),
+        Some(&mine),
         0,
-        &["key", "rotate", &flag],
+        &["copy", "--all", "--to", &copy, &flag],
     );
-    assert!(!restore("new", 8), "the copy has the old wrapping");
-    by(&stored, None, 0, &["store", "copy", &from, &copy]);
 
     assert!(!restore("mine", 8));
     assert!(restore("new", 0));

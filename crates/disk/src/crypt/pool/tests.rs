@@ -58,7 +58,7 @@ fn names_chunks_and_checks_are_what_they_were() {
     assert_eq!(
         hex(&cipher().close_chunk(digest, PACKED.to_vec())),
         "53544345010000000bdb2b0a01013b350160bc4d42a32f35b3490787e7cbf56331cdeb80021398b5\
-         b3f2f300df10be8cfb196c886697c47c7328982d8372d53a381512d8cd227fbe"
+         d92cdbd7ba18ce79ecfc0640bce59e3b4fd90f509d6f0eebe5e3099d7ad3279c"
     );
     assert_eq!(
         cipher().check(OpId::from_random([7; 16])).to_string(),

@@ -262,6 +262,11 @@ impl Incoming<'_> {
         own.is_ok() && own == other
     }
 
+    /// Whether nothing was stored.
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.written).is_empty() && lock(&self.held).is_empty() && self.wanted() == 0
+    }
+
     /// Leaves what was written to the next checkpoint.
     pub(super) fn leave(mut self) {
         self.staging.disarm();
@@ -326,10 +331,9 @@ impl VersionSink for Incoming<'_> {
     fn hold(&self, cloned: ClonedVersion, digest: &FileDigest) -> io::Result<()> {
         let (root, name) = (self.staging.root(), clone_name(cloned.number));
         let bytes = metadata::of(&cloned.file)?.blocks * 512;
-        let is_there = self.chunks.versions.cost(digest).is_some();
         let mut held = lock(&self.held);
-        let is_new = !is_there && cloned.size > 0 && !held.contains_key(digest);
-        if !is_new {
+        // One that is held already under that name may have rotted; this one was just read.
+        if cloned.size == 0 || held.contains_key(digest) {
             drop(held);
             return Ok(fs::unlinkat(root, &*name, AtFlags::empty())?);
         }

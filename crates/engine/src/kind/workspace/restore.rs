@@ -121,9 +121,9 @@ impl Workspace {
             // Whoever reverts an entry of the repository has named it.
             let is_agreed = self.actor() == Actor::Owner;
             self.confirm(&result.plan, command.confirm.as_deref(), is_agreed)?;
-            let mut done = self.carry_out(&plan)?.whole()?;
+            let mut done = self.carry_out_keeping(&plan, !command.no_undo)?.whole()?;
             if command.no_undo {
-                self.drop_undo(&mut done)?;
+                self.drop_undo(&mut done);
             }
             (result.undo, result.changed_meanwhile) = (done.undo, done.changed_meanwhile);
             result.undo_forgotten = done.forgotten;
@@ -264,9 +264,9 @@ impl Workspace {
         };
         if !plan.is_nothing() && command.run == RunMode::Real {
             self.confirm(&result.plan, command.confirm.as_deref(), command.agreed)?;
-            let mut done = self.carry_out(&plan)?;
+            let mut done = self.carry_out_keeping(&plan, !command.no_undo)?;
             if command.no_undo {
-                self.drop_undo(&mut done)?;
+                self.drop_undo(&mut done);
             }
             result.left_alone.extend(done.refused());
             (result.undo, result.changed_meanwhile) = (done.undo, done.changed_meanwhile);
@@ -279,22 +279,38 @@ impl Workspace {
 
     /// Makes what takes a change back, makes the change, and writes that down.
     pub(super) fn carry_out(&self, plan: &WorkspacePlan<'_>) -> Result<ChangeDone, Error> {
+        self.carry_out_keeping(plan, true)
+    }
+
+    /// The same, or without room for what takes it back.
+    fn carry_out_keeping(
+        &self,
+        plan: &WorkspacePlan<'_>,
+        keeps_undo: bool,
+    ) -> Result<ChangeDone, Error> {
         let changed = plan.source.is.diff(&plan.source.becomes).into_iter();
         bridge::ready(carry_out(LiveRestore {
             workspace: self,
             plan,
             changed: changed.map(|(path, _)| path).collect(),
             began: self.locked_at(),
+            keeps_undo,
         }))
     }
 
-    /// Removes what would take a change back, as whoever asked for the change wants it.
-    fn drop_undo(&self, done: &mut ChangeDone) -> Result<(), Error> {
-        if let Some(slot) = done.slot.take() {
-            self.pool().delete_undo(slot)?;
-            done.undo = None;
+    /// Removes what would take a change back, as whoever asked for the change wants it. It stays if it has what others wrote meanwhile,
+    /// or cannot be removed: then it can be undone after all.
+    fn drop_undo(&self, done: &mut ChangeDone) {
+        let Some(slot) = done.slot.filter(|_| done.changed_meanwhile.is_empty()) else {
+            return;
+        };
+        match self.pool().delete_undo(slot) {
+            Ok(()) => done.undo = None,
+            Err(error) => {
+                let error = error_chain(&error);
+                tracing::warn!(error, "what was replaced could not be removed");
+            }
         }
-        Ok(())
     }
 
     /// When the session was locked, by the clock that files are stamped by.
@@ -311,6 +327,8 @@ struct LiveRestore<'a> {
     /// Every entry that differs from what it becomes.
     changed: Vec<EntryPath>,
     began: Option<SystemTime>,
+    /// Whether what takes it back is kept.
+    keeps_undo: bool,
 }
 
 /// What takes a change back, once it was made.
@@ -328,6 +346,10 @@ impl RestoreKind for LiveRestore<'_> {
 
     async fn guard(&mut self) -> Result<(), Error> {
         self.check_excluded()?;
+        if !self.keeps_undo {
+            // What is replaced is moved, and removed.
+            return Ok(());
+        }
         self.workspace.check_undos()?;
         self.workspace.check_room(self.plan)
     }
@@ -382,7 +404,11 @@ impl RestoreKind for LiveRestore<'_> {
         let adopted = workspace.pool().adopt(&undo, backup);
         adopted?;
         self.record(&id);
-        let forgotten = workspace.forget_old_undos();
+        let forgotten = if self.keeps_undo {
+            workspace.forget_old_undos()
+        } else {
+            Vec::new()
+        };
         workspace.keep_reserve();
         tracing::info!(act = source.verb.word(), from = %called(source.from), entries = self.changed.len(), "changed the workspace");
         Ok(ChangeDone {

@@ -33,7 +33,7 @@ pub(super) struct WorkspaceRevertArgs {
 /// Whether what is replaced is kept.
 #[derive(Debug, Args, Clone, Copy)]
 struct NoUndoArgs {
-    /// Keep nothing of what is replaced: the change cannot be undone. A last resort where there is no room
+    /// Keep nothing of what is replaced, whatever the budget says: the change cannot be undone. What others wrote meanwhile is kept all the same
     #[arg(long)]
     no_undo: bool,
 }
@@ -53,7 +53,8 @@ impl WorkspaceRevertArgs {
             run: self.dry.how(),
         };
         let reverted = workspace.revert(command).await?;
-        warn_no_undo(context, self.undo, reverted.reverted);
+        let is_final = reverted.reverted && reverted.undo.is_none();
+        warn_no_undo(context, self.undo.no_undo && is_final);
         context.output.result(&reverted, reverted_text)
     }
 }
@@ -127,6 +128,11 @@ impl WorkspaceRestoreArgs {
             };
             let shown = workspace.restore(look).await?;
             warn(context, &shown);
+            if self.undo.no_undo {
+                let said =
+                    "warning: --no-undo: what is replaced will be gone, and this cannot be undone";
+                context.output.say(said);
+            }
             match agreed(context, &shown.plan, &restored_text(&shown))? {
                 Answer::Yes(digest) => digest,
                 Answer::No => {
@@ -142,15 +148,16 @@ impl WorkspaceRestoreArgs {
         if !is_asked {
             warn(context, &restored);
         }
-        warn_no_undo(context, self.undo, restored.restored);
+        let is_final = restored.restored && restored.undo.is_none();
+        warn_no_undo(context, self.undo.no_undo && is_final);
         context.output.result(&restored, restored_text)?;
         Ok(exit_of(&restored.left_alone))
     }
 }
 
 /// Says of a change that was made that there is no way back.
-fn warn_no_undo(context: &CliContext, undo: NoUndoArgs, is_done: bool) {
-    if undo.no_undo && is_done {
+fn warn_no_undo(context: &CliContext, is_final: bool) {
+    if is_final {
         context
             .output
             .say("warning: what was replaced is gone: this cannot be undone");

@@ -40,7 +40,7 @@ impl<'a> SaveWorkers<'a> {
             let Some(cloned) = cloned.on("clone", self.path(job))? else {
                 return Ok(false);
             };
-            let Some(digest) = self.digest_of(job, &opened, &cloned)? else {
+            let Some(mut digest) = self.digest_of(job, &opened, &cloned)? else {
                 return Ok(true);
             };
             let now = match metadata::of(&opened.file) {
@@ -51,6 +51,8 @@ impl<'a> SaveWorkers<'a> {
             if is_steady || attempt == ATTEMPTS {
                 if !is_steady {
                     self.note(job, WalkSkip::Changed)?;
+                    // What was read may be another state than what was cloned.
+                    digest = same::digest(&cloned.file).on("read", self.path(job))?;
                 }
                 self.settle_version(job, &opened, sink, (cloned, digest))?;
                 return Ok(true);

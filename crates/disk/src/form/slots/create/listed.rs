@@ -16,6 +16,7 @@ use crate::fs::fd::open_dir;
 use crate::tree::clone::{CloneReport, SourceSurvey};
 use crate::tree::walk::WalkReport;
 use stasis_model::digest::{ChunkDigest, FileDigest, TreeDigest};
+use stasis_model::failure::AtPath;
 use stasis_model::format::document;
 use stasis_model::format::manifest::{SnapshotManifest, StoredAs};
 use stasis_model::id::SnapshotId;
@@ -137,11 +138,12 @@ impl Trees {
     }
 
     /// Whether nothing has to be made, because all that is there is in a checkpoint already.
-    fn are_known(&mut self, wanted: &WantedSlot<'_>) -> bool {
+    fn are_known(&mut self, wanted: &WantedSlot<'_>, incoming: &Incoming<'_>) -> bool {
         let is_whole = self.walk.gaps() == 0;
         let is_known = wanted.is_known.filter(|_| is_whole);
         let is_known = is_known.is_some_and(|is_known| is_known(&self.contents.hash));
-        if is_known {
+        // A cache must not lead to what goes with `incoming`: the same tree may have been stored in another way.
+        if is_known && incoming.is_empty() {
             self.keep_caches_of_newest();
         }
         is_known
@@ -269,7 +271,8 @@ impl Pool {
                 return Err(error);
             }
         };
-        if trees.are_known(wanted) {
+        // The second time some of those that are known are gone.
+        if count == Count::AtMost && trees.are_known(wanted, &incoming) {
             return Ok(ListAttempt::Known);
         }
         let staged = self.stage(wanted, form, &trees)?;
@@ -350,7 +353,9 @@ impl Pool {
             .collect();
         whole.sort_by_key(|one| (one.epoch_millis, one.sequence));
         let known: HashSet<SnapshotId> = whole.iter().map(|one| packed::id_of(one)).collect();
+        // What cannot say what it needs is nothing to go on from: its successor could not say it either.
         let newest = whole.last().copied().copied();
+        let newest = newest.filter(|newest| self.can_say_what_it_needs(newest));
         let mut trees = Trees::new();
         // A system is cloned as a directory where it can be: nobody waits until it is read.
         let system = wanted.source.system.filter(|_| form == SlotForm::Chunked);
@@ -392,6 +397,11 @@ impl Pool {
         let before = newest.map(|newest| self.home_of(newest));
         trees.count_versions(incoming, before.as_deref());
         Ok(trees)
+    }
+
+    fn can_say_what_it_needs(&self, checkpoint: &SlotMetadata) -> bool {
+        let slot = open_dir(&self.home_of(checkpoint)).ok();
+        slot.is_some_and(|slot| NamesReader::default().named(slot.as_fd(), None).is_some())
     }
 
     /// What is in a tree that was stored; the same as in the newest checkpoint, if nothing differs from that.
@@ -473,7 +483,10 @@ impl Pool {
         let mut put = |name: &str, bytes: &dyn Fn() -> Vec<u8>| {
             let bytes = match &before {
                 Some(before) if staged.link(before, name)? => return Ok(()),
-                Some(before) => std::fs::read(before.join(name)).unwrap_or_else(|_| bytes()),
+                Some(before) => {
+                    let path = before.join(name);
+                    std::fs::read(&path).at("read", &path)?
+                }
                 None => bytes(),
             };
             own_cost += cost::file(bytes.len() as u64);
