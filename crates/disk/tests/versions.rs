@@ -284,6 +284,57 @@ fn nothing_is_swept_while_a_checkpoint_cannot_say_what_it_needs() {
     });
 }
 
+#[test]
+fn a_checkpoint_after_one_that_cannot_say_what_it_needs_says_it_itself() {
+    for damage in [Some("torn"), None] {
+        on_each(&["xfs"], |session| {
+            let workspace = session.join("workspace");
+            fs::write(workspace.join("file"), "one").unwrap();
+            let pool = pool(session);
+            let _ = auto(&pool, 0, 1).unwrap();
+            let versions = pool.path().join("0").join(VERSIONS);
+            match damage {
+                Some(bytes) => fs::write(&versions, bytes).unwrap(),
+                None => fs::remove_file(&versions).unwrap(),
+            }
+
+            let next = auto(&pool, 1, 2).unwrap().metadata;
+            pool.delete(Slot::new(0)).unwrap();
+
+            let _ = pool.fork(&next, &session.join("fork")).unwrap();
+            let held = fs::read_to_string(session.join("fork/file")).unwrap();
+            assert_eq!(held, "one", "{damage:?}");
+            check_versions(session, &pool, "after the damaged one is gone");
+        });
+    }
+}
+
+#[test]
+fn a_version_that_rotted_is_replaced_when_its_file_is_read_again() {
+    on_each(&["xfs"], |session| {
+        let workspace = session.join("workspace");
+        fs::write(workspace.join("file"), "sound").unwrap();
+        let pool = pool(session);
+        let first = auto(&pool, 0, 1).unwrap().metadata;
+        let object = FileDigest::of(b"sound").to_string();
+        fs::write(session.join("objects").join(object), "rotten").unwrap();
+        let file = File::options()
+            .append(true)
+            .open(workspace.join("file"))
+            .unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH)
+            .unwrap();
+
+        let next = auto(&pool, 1, 2).unwrap().metadata;
+
+        let _ = pool.fork(&next, &session.join("fork")).unwrap();
+        let held = fs::read_to_string(session.join("fork/file")).unwrap();
+        assert_eq!(held, "sound");
+        let healed = pool.check(&first, &mut CheckedContent::default()).unwrap();
+        assert_eq!(healed, Vec::<EntryPath>::new());
+    });
+}
+
 const SESSION: &str = "STASIS_TEST_VERSIONS_SESSION";
 const VERB: &str = "STASIS_TEST_VERSIONS_VERB";
 /// Calls that change something.
