@@ -354,6 +354,8 @@ impl<'j> Journey<'j> {
             let failure = Failure::of(ErrorKind::NotFound, said);
             return Err(failure.with_hint(NOTHING).into());
         }
+        // Whoever cannot read it makes no pool for it, which would be a plain one.
+        from.codec_of(&source, &repo).await?;
         to.store().ensure_trusted().await?;
         to.ensure_pool().await?;
         let repo = to.settings(&target).await?;
