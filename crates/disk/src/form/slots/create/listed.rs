@@ -401,7 +401,8 @@ impl Pool {
 
     fn can_say_what_it_needs(&self, checkpoint: &SlotMetadata) -> bool {
         let slot = open_dir(&self.home_of(checkpoint)).ok();
-        slot.is_some_and(|slot| NamesReader::default().named(slot.as_fd(), None).is_some())
+        let form = Some(checkpoint.form);
+        slot.is_some_and(|slot| NamesReader::default().named(slot.as_fd(), form).is_some())
     }
 
     /// What is in a tree that was stored; the same as in the newest checkpoint, if nothing differs from that.
