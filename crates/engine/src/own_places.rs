@@ -10,7 +10,8 @@ use stasis_disk::fs::atomic_write::{atomic_write, read_bounded};
 use stasis_model::digest::StoreDigest;
 use stasis_model::tree::EntryPath;
 use stasis_store::backend::file;
-use std::ffi::OsStr;
+use stasis_store::layout;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -76,14 +77,20 @@ fn recorded(directory: &Path, file: impl Fn(&Path) -> PathBuf) -> Vec<PathBuf> {
     paths.collect()
 }
 
-/// What of a store is the store's: all of it; beside the `current` of a project, which is the application's, everything else.
+/// What of the directory of a store is the store's: all of it or, where anything else lies beside it, such as the `current` of a
+/// project or files of somebody's, what stores have.
 fn parts_of_store(root: PathBuf) -> Vec<PathBuf> {
-    if !root.join("current").is_dir() {
+    let entries = std::fs::read_dir(&root).into_iter().flatten().flatten();
+    let names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+    let is_own = |name: &&OsString| {
+        let text = name.to_str();
+        text.is_some_and(|text| text == file::OWN || layout::is_part(text))
+    };
+    if names.iter().all(|name| is_own(&name)) {
         return vec![root];
     }
-    let parts = std::fs::read_dir(&root).into_iter().flatten().flatten();
-    let parts = parts.filter(|part| part.file_name() != "current");
-    parts.map(|part| part.path()).collect()
+    let own = names.iter().filter(is_own);
+    own.map(|name| root.join(name)).collect()
 }
 
 /// The pattern that leaves out exactly one entry, with everything in it.
@@ -133,8 +140,11 @@ mod tests {
         atomic_write(&elsewhere, tree.join("session").as_os_str().as_bytes()).unwrap();
 
         let found = within(&tree, &state);
-        let own = ["a", "p/.stasis", "p/chunks", "session"].map(entry);
+        // Of a directory that has something besides a store, only what is the store's.
+        let own = ["a/.stasis", "a/store", "p/.stasis", "p/chunks", "session"].map(entry);
         assert_eq!(found, own);
+        fs::remove_dir_all(tree.join("a/.stasis")).unwrap();
+        assert_eq!(within(&tree, &state)[0], entry("a/store"));
         assert_eq!(within(&top, &state)[0], entry("outside"));
         assert_eq!(within(&tree, &tree.join("state"))[..], [entry("state")]);
     }

@@ -196,6 +196,33 @@ pub fn manifest(lineage: &Lineage, archive: ArchiveDigest) -> Key {
     ))
 }
 
+/// Whether keys of a store may begin so: the name of a file or directory at its root.
+pub fn is_part(name: &str) -> bool {
+    const PARTS: [&str; 20] = [
+        "auth",
+        "chunks",
+        "condemned",
+        "damaged",
+        "events",
+        "gc.json",
+        "index.json",
+        "jobs",
+        "key.json",
+        "lock.json",
+        "meta",
+        "operations",
+        "pools",
+        "quarantine",
+        "references",
+        "repo.json",
+        "session.json",
+        "snapshots",
+        "subjects",
+        "tenants",
+    ];
+    PARTS.contains(&name)
+}
+
 /// What an object is to somebody who copies a store: what leads to others is copied after them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Role {

@@ -6,7 +6,7 @@ use super::donors::Donors;
 use crate::bridge;
 use crate::catalog::port::{ChunkFetcher, Storing};
 use crate::catalog::{OpenedSnapshot, ensure_writable};
-use crate::error::{ChunkError, Error, OPEN_DIRECTORY, refused};
+use crate::error::{ChunkError, Error, ErrorKind, OPEN_DIRECTORY, refused};
 use crate::handle::DirRepo;
 use crate::open::Engine;
 use crate::own_places;
@@ -16,7 +16,7 @@ use stasis_disk::form::chunked::save::{self, Parent, SaveParts, SaveSettings, Sa
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_model::digest::{ChunkDigest, StoreDigest, TreeDigest};
-use stasis_model::failure::AtPath;
+use stasis_model::failure::{AtPath, Failure};
 use stasis_model::format::manifest::{Consistency, DatabaseManifest, RepoDocument, SnapshotIndex};
 use stasis_model::id::{Epoch, SnapshotId};
 use stasis_model::protocol::gc::{GcEpoch, GcState, SaveAnswer, SaveGuard};
@@ -116,6 +116,7 @@ impl DirRepo<'_> {
         let started = self.clock.uptime();
         self.store().ensure_trusted().await?;
         let source = open_source(&command).await?;
+        self.ensure_not_the_store(&command.source).await?;
         let ignores = self.ignores(&command.source).await?;
         let root = self.root_of(&command.name);
         let repo = self.settings(&root).await?;
@@ -276,6 +277,22 @@ impl DirRepo<'_> {
         let mut live = LiveDatabases::new(source, spool, cancel);
         live.captured = volumes.map(|facts| facts.at.clone()).collect();
         live
+    }
+
+    /// Refuses a directory that is the store itself: it would be saved into itself, and a restore would put an older store in its place.
+    async fn ensure_not_the_store(self, source: &Path) -> Result<(), Error> {
+        let path = source.to_owned();
+        let seen = bridge::blocking(move || std::fs::metadata(path)).await;
+        let identity = seen.ok().map(|seen| (seen.dev(), seen.ino()));
+        if identity.is_none() || identity != self.store_identity().await {
+            return Ok(());
+        }
+        let said = format!(
+            "`{}` is the directory of the store itself",
+            source.display()
+        );
+        let hint = "save into a store that lies elsewhere, with --store";
+        Err(Failure::of(ErrorKind::Invalid, said).with_hint(hint).into())
     }
 
     /// The directory of the store, which does not belong to any tree: device and inode.

@@ -43,6 +43,8 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use trouble::FileTrouble;
 
+pub use tree::OWN;
+
 /// Whether a directory is a store.
 pub fn is_store(root: &Path) -> bool {
     root.join(tree::OWN).is_dir()

@@ -8,7 +8,8 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-pub(super) const OWN: &str = ".stasis";
+/// What makes a directory a store: where it keeps what belongs to nobody else.
+pub const OWN: &str = ".stasis";
 const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
