@@ -39,7 +39,7 @@ use std::time::SystemTime;
 pub(super) struct ChangeDone {
     /// What takes it back: `u-4`.
     pub(super) undo: Option<String>,
-    /// The number of that.
+    /// The number of that, if it is known to have only what was replaced.
     slot: Option<u32>,
     pub(super) changed_meanwhile: Vec<String>,
     /// What can be undone no longer.
@@ -400,7 +400,7 @@ impl RestoreKind for LiveRestore<'_> {
                 not_permitted: Vec::new(),
             });
         };
-        let changed_meanwhile = self.changed_meanwhile(&done);
+        let (changed_meanwhile, is_looked_at) = self.changed_meanwhile(&done);
         let adopted = workspace.pool().adopt(&undo, backup);
         adopted?;
         self.record(&id);
@@ -413,7 +413,7 @@ impl RestoreKind for LiveRestore<'_> {
         tracing::info!(act = source.verb.word(), from = %called(source.from), entries = self.changed.len(), "changed the workspace");
         Ok(ChangeDone {
             undo: Some(called(&undo)),
-            slot: Some(undo.slot.index()),
+            slot: Some(undo.slot.index()).filter(|_| is_looked_at),
             changed_meanwhile,
             forgotten,
             not_permitted: done.refused,
@@ -439,7 +439,8 @@ impl LiveRestore<'_> {
     }
 
     /// What came out of the live tree and is not what the plan says, because somebody else was there first.
-    fn changed_meanwhile(&self, done: &RestoreChanges) -> Vec<String> {
+    /// Also whether all of that was looked at.
+    fn changed_meanwhile(&self, done: &RestoreChanges) -> (Vec<String>, bool) {
         let mut changed: BTreeSet<EntryPath> = done.changed_meanwhile.iter().cloned().collect();
         // Not what came out of the live tree: it was to come, and did not, or waits for a later undo.
         let is_other = |path: &EntryPath| {
@@ -449,9 +450,17 @@ impl LiveRestore<'_> {
         let began = self.began;
         let began = began.and_then(|began| began.duration_since(SystemTime::UNIX_EPOCH).ok());
         let kept = done.backup.as_deref().map(restore::OpenBackup::open);
+        // Where nothing is kept, also what is in no checkpoint must be found.
+        let walk = if self.keeps_undo {
+            self.workspace.session().walk()
+        } else {
+            WalkSettings::default()
+        };
+        let mut is_looked_at = false;
         if let (Some(Ok(kept)), Some(began)) = (kept, began)
-            && let Ok((entries, _)) = walk::list(kept.tree(), &self.workspace.session().walk())
+            && let Ok((entries, _)) = walk::list(kept.tree(), &walk)
         {
+            is_looked_at = true;
             for entry in entries {
                 let EntryKind::File { size } = entry.kind else {
                     continue;
@@ -468,7 +477,8 @@ impl LiveRestore<'_> {
                 }
             }
         }
-        changed.iter().map(ToString::to_string).collect()
+        let changed = changed.iter().map(ToString::to_string).collect();
+        (changed, is_looked_at)
     }
 
     /// Writes down what was put back. It has been done: that nobody could write it down is told in the log.
