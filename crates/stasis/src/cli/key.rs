@@ -62,12 +62,13 @@ impl KeyArgs {
 /// The rights to read and write that the group and everybody have.
 const OTHERS: u32 = 0o066;
 
+/// What is done to a key file.
+const READ_KEY: &str = "read the key file";
+
 pub(super) fn from_file(path: &Path) -> Result<TenantKey, Failure> {
     let shown = path.display();
-    let unread = |error| {
-        let said = format!("could not read the key file `{shown}`");
-        Failure::of(ErrorKind::Invalid, said).because(error)
-    };
+    let unread =
+        |error| Failure::new(ErrorKind::Invalid, READ_KEY, shown.to_string()).because(error);
     let file = File::open(path).map_err(unread)?;
     let seen = file.metadata().map_err(unread)?;
     // Others than files, such as what a shell substitutes, have no rights of their own.
@@ -76,31 +77,30 @@ pub(super) fn from_file(path: &Path) -> Result<TenantKey, Failure> {
         let failure = Failure::of(ErrorKind::Invalid, said);
         return Err(failure.with_hint(format!("run: chmod 600 {shown}")));
     }
-    TenantKey::read(file).map_err(|error| {
-        let said = format!("the key file `{shown}` cannot be used");
-        Failure::of(ErrorKind::Invalid, said).because(error)
-    })
+    let key = TenantKey::read(file);
+    key.map_err(|error| Failure::new(ErrorKind::Invalid, READ_KEY, shown).because(error))
 }
 
 fn from_command(command: &str) -> Result<TenantKey, Failure> {
     let failed = |said: &str| Failure::of(ErrorKind::Invalid, said.to_owned());
+    let because =
+        |error| Failure::new(ErrorKind::Invalid, "run the key command", command).because(error);
     let mut shell = Command::new("sh");
     shell
         .args(["-c", command])
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    let mut child = shell
-        .spawn()
-        .map_err(|error| failed("could not start the key command").because(error))?;
+    let mut child = shell.spawn().map_err(because)?;
     let said = child.stdout.take().expect("it was piped");
     let key = TenantKey::read(said);
-    let status = child
-        .wait()
-        .map_err(|error| failed("could not wait for the key command").because(error))?;
+    let status = child.wait().map_err(because)?;
     if !status.success() {
         return Err(failed(&format!("the key command failed: {status}")));
     }
-    key.map_err(|error| failed("what the key command printed is no key").because(error))
+    let unread = |error| {
+        Failure::new(ErrorKind::Invalid, "read the key of the command", command).because(error)
+    };
+    key.map_err(unread)
 }
 
 #[derive(Debug, Subcommand)]
