@@ -16,7 +16,7 @@ use crate::catalog::pool::closed;
 use crate::catalog::port::{ChunkFetcher, Storing};
 use crate::catalog::references::{self, References};
 use crate::catalog::{OpenedSnapshot, ensure_writable};
-use crate::error::{Error, ErrorKind, error_chain};
+use crate::error::{EncryptionError, Error, ErrorKind, error_chain};
 use crate::handle::DirRepo;
 use crate::kind::project::Project;
 use crate::open::Engine;
@@ -30,12 +30,14 @@ use stasis_disk::form::chunked::{ChunkCodec, ChunkError};
 use stasis_disk::progress::Progress;
 use stasis_model::digest::ChunkDigest;
 use stasis_model::failure::Failure;
+use stasis_model::format::key::{KeyOwner, PoolId};
 use stasis_model::format::manifest::{
     Indexed, Publish, RepoDocument, SnapshotIndex, SnapshotManifest, StoredManifest,
 };
 use stasis_model::id::{Lineage, ProjectId, SnapshotId, SubjectName, TenantId};
 use stasis_model::protocol::gc::{ChunkName, SaveAnswer, SaveGuard};
 use stasis_model::tree::list::ListRoot;
+use stasis_store::backend::file::is_store;
 use stasis_store::copying;
 use stasis_store::documents::{policies, roots::Root};
 use stasis_store::layout::ChunkRoot;
@@ -43,11 +45,29 @@ use stasis_store::location::StoreLocation;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// What to do about a key that does not fit what is copied from.
+const KEY_HERE: &str = "--key-file, --key-command and $STASIS_KEY_FILE give the key of the store that is copied from; --to-key-file gives \
+    that of the other one";
+/// The same for what is copied into.
+const KEY_THERE: &str = "give the key of the store that is copied into with --to-key-file; one that is plain there stays plain, and is copied \
+    into without a key";
+/// Why profiles are not encrypted on the way.
+const AS_IT_IS: &str = "profiles are copied as they are: copy them without --to-key-file, and change their key there with `stasis key rotate`";
+
+/// An error about a key, with what to do in a command that has two.
+fn with_key_hint(error: Error, hint: &'static str) -> Error {
+    match error {
+        Error::Encryption(error) => Failure::of(error.kind(), error).with_hint(hint).into(),
+        error => error,
+    }
+}
+
 /// What to do when nothing is there.
 const NOTHING: &str = "`stasis list` shows every subject of the store";
 
 /// What to do about a snapshot that cannot be read.
-const DAMAGED: &str = "`stasis repo check --read-data` says what is damaged, in either store; a save of the directory heals what it still has";
+const DAMAGED: &str = "`stasis repo check --read-data` says what is damaged, in either store. A save of the directory heals what it still \
+    has; `stasis repo forget ID` lets a snapshot go, and the others can be copied";
 
 /// What is copied.
 #[derive(Clone, Debug)]
@@ -63,6 +83,23 @@ pub enum CopySubject {
     Profile(Lineage),
     /// Every subject of the store, and the policies of its tenants that the target does not have.
     All,
+}
+
+/// Refuses a directory in which somebody has something else, and a store that ends with the program.
+pub fn ensure_target(to: &StoreLocation) -> Result<(), Error> {
+    let said = match to {
+        StoreLocation::Memory => "a store in memory ends with this command".to_owned(),
+        StoreLocation::File(path) => {
+            let mut entries = std::fs::read_dir(path).into_iter().flatten();
+            if entries.next().is_none() || is_store(path) {
+                return Ok(());
+            }
+            format!("`{}` is not empty, and no store", path.display())
+        }
+        StoreLocation::S3(_) => return Ok(()),
+    };
+    let hint = "name a directory that is not there yet, or a bucket, with --to";
+    Err(Failure::of(ErrorKind::Invalid, said).with_hint(hint).into())
 }
 
 impl Project {
@@ -92,11 +129,8 @@ pub struct CopiedSubject {
     pub snapshots: u64,
     /// Snapshots that were there already.
     pub snapshots_there: u64,
-    /// Snapshots that are older than what was copied before and are not there: they were forgotten there, or are damaged here.
+    /// Snapshots that are older than what was copied before and are not there: they were forgotten there.
     pub snapshots_left: u64,
-    /// Snapshots that are damaged here and were passed over.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub damaged: Vec<SnapshotId>,
     /// Chunks, or objects of a profile, that were copied.
     pub objects: u64,
     /// Bytes of those.
@@ -141,7 +175,6 @@ impl CopiedSubject {
             snapshots: 0,
             snapshots_there: 0,
             snapshots_left: 0,
-            damaged: Vec::new(),
             objects: 0,
             bytes: 0,
             error: None,
@@ -319,8 +352,36 @@ impl Engine {
         }
     }
 
+    /// Refuses to copy a lineage as it lies there where it should be encrypted, or wrapped by another key.
+    async fn ensure_fitting_key(&self, to: &Self, lineage: &Lineage) -> Result<(), Error> {
+        let owner = KeyOwner::from(lineage.clone());
+        let Some(found) = self.key_document(&owner).await? else {
+            if to.has_tenant_key() {
+                return Err(with_key_hint(
+                    EncryptionError::Plain(owner).into(),
+                    AS_IT_IS,
+                ));
+            }
+            return to
+                .ensure_may_be_plain(&PoolId::Tenant(lineage.tenant.clone()))
+                .await;
+        };
+        let wrapped_by = found.value.key.key_id;
+        match to.tenant_key()? {
+            Some(key) if key.id() != wrapped_by => {
+                let said = format!(
+                    "`{owner}` is encrypted with key {wrapped_by}, and not with the one for the other store"
+                );
+                let failure = Failure::of(ErrorKind::Denied, said);
+                Err(failure.with_hint(AS_IT_IS).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Copies a lineage of a profile as it lies in the store.
     async fn copy_profile(&self, to: &Self, lineage: &Lineage) -> Result<CopiedSubject, Error> {
+        self.ensure_fitting_key(to, lineage).await?;
         to.store().ensure_trusted().await?;
         let copied = copying::copy(&self.bucket, &to.bucket, lineage).await?;
         let subject = format!("{PROFILE_PREFIX}{lineage}");
@@ -355,12 +416,17 @@ impl<'j> Journey<'j> {
             return Err(failure.with_hint(NOTHING).into());
         }
         // Whoever cannot read it makes no pool for it, which would be a plain one.
-        from.codec_of(&source, &repo).await?;
+        let readable = from.codec_of(&source, &repo).await;
+        readable.map_err(|error| with_key_hint(error, KEY_HERE))?;
         to.store().ensure_trusted().await?;
         to.ensure_pool().await?;
         let repo = to.settings(&target).await?;
         ensure_writable(&repo)?;
-        let codec = to.codec_of(&target, &repo).await?;
+        let codec = to.codec_of(&target, &repo).await;
+        let codec = codec.map_err(|error| with_key_hint(error, KEY_THERE))?;
+        if !repo.is_encrypted() {
+            to.ensure_may_be_plain(&target.layout().pool_id()).await?;
+        }
         let name = id.as_str().parse();
         Ok(Self {
             from,
@@ -377,7 +443,8 @@ impl<'j> Journey<'j> {
         })
     }
 
-    /// Copies what the target does not have. Snapshots that are damaged are passed over, and said at the end.
+    /// Copies what the target does not have. A snapshot that cannot be copied ends it: what comes after it would never be
+    /// followed by it.
     async fn go(&mut self) -> Result<(), Error> {
         let there = self.to.believed_index(&self.target, &self.repo).await?;
         let rest = self.left_to_copy(&there)?;
@@ -391,17 +458,10 @@ impl<'j> Journey<'j> {
         }
         self.choose(&there).await?;
         self.previous = Arc::new(self.last_copied(&there).await?);
-        let mut damage = None;
         for row in &rest {
-            match self.copy_snapshot(row).await {
-                Err(error) if references::is_damage(&error) => {
-                    self.copied.damaged.push(row.id.clone());
-                    damage = damage.or(Some(error));
-                }
-                done => done?,
-            }
+            self.copy_snapshot(row).await?;
         }
-        damage.map_or(Ok(()), Err)
+        Ok(())
     }
 
     /// The snapshots that are newer than what was copied before. A target that is not a copy of the source is refused.
@@ -486,7 +546,8 @@ impl<'j> Journey<'j> {
                 tracing::info!(why, "once more");
                 continue;
             }
-            if !references::is_damage(&error) {
+            // A full disk and a limit are no damage.
+            if error.kind() != ErrorKind::Corrupt {
                 return Err(error);
             }
             let now = self.from.index(&self.source).await?;

@@ -163,6 +163,51 @@ async fn what_is_plain_becomes_encrypted_on_the_way_and_the_other_way_round() {
 }
 
 #[tokio::test]
+async fn nothing_plain_is_copied_to_where_the_policy_wants_encryption() {
+    let pair = Pair::new().await;
+    pair.shop.write("a", b"one").save().await;
+    let tenant = "acme".parse().unwrap();
+    let settings = [("require_encryption".to_owned(), "true".to_owned())];
+    let op_id = pair.copy.engine.rng.op_id();
+    let set = policies::set(&*pair.there.bucket, &tenant, &settings, op_id);
+    set.await.unwrap();
+
+    let refused = pair.copy().await.unwrap_err();
+
+    assert_eq!(refused.kind(), ErrorKind::Limit, "{refused}");
+    assert!(index(&pair.copy).await.snapshots.is_empty());
+}
+
+#[tokio::test]
+async fn a_disk_that_is_full_ends_a_copy_and_nothing_is_passed_over() {
+    let (here, there) = (World::new(), World::new());
+    let bucket = Arc::new(Rigged::default());
+    let shop = here.subject("one", "shop").await;
+    let target = there.subject_in(bucket.clone(), "two", "shop").await;
+    for number in 0..3 {
+        shop.write("a", &noise(number, 1000)).save().await;
+    }
+    let second = index(&shop).await.snapshots[1].clone();
+    let count = Arc::new(AtomicUsize::new(0));
+    let manifests = count.clone();
+    bucket.decide(move |asked| {
+        let is_manifest = asked.writes(".json") && !asked.writes("index.json");
+        let is_second = is_manifest && manifests.fetch_add(1, Ordering::Relaxed) == 1;
+        if is_second { Turn::Fail } else { Turn::Work }
+    });
+
+    let refused = copy(&shop, &target).await;
+
+    bucket.mend();
+    assert!(refused.is_err());
+    assert_eq!(index(&target).await.snapshots.len(), 1);
+    copy(&shop, &target).await.unwrap();
+    let there = index(&target).await;
+    assert_eq!(there.snapshots.len(), 3);
+    assert!(is_copy_of(&there.snapshots[1], &second));
+}
+
+#[tokio::test]
 async fn latest_means_in_the_copy_what_it_means_in_the_original() {
     let pair = Pair::new().await;
     pair.shop.write("a", b"one").save().await;
@@ -286,11 +331,11 @@ async fn damage_in_the_source_is_named_and_never_copied() {
     pair.shop.write("b", &noise(2, 200_000)).save().await;
     let new = root.chunks().await.unwrap();
     let (name, _) = new.iter().find(|one| !old.contains(one)).unwrap();
-    let key = root.layout().chunk(name);
+    let at = root.layout().chunk(name);
     let stored = root.chunk(name).await.unwrap().unwrap();
     let mut bytes = stored.to_vec();
     *bytes.last_mut().unwrap() ^= 1;
-    pair.here.bucket.put(&key, bytes.into()).await.unwrap();
+    pair.here.bucket.put(&at, bytes.into()).await.unwrap();
 
     fs::remove_file(pair.shop.tree.join("b")).unwrap();
     pair.shop.write("c", b"later").save().await;
@@ -301,13 +346,14 @@ async fn damage_in_the_source_is_named_and_never_copied() {
     let damaged = &index(&pair.shop).await.snapshots[1].id;
     let said = error_chain(&refused);
     assert!(said.contains(damaged.as_str()), "{said}");
-    // The others are whole, and there.
+    // What comes after it waits for it.
     let there = index(&pair.copy).await;
-    assert_eq!(there.snapshots.len(), 2);
-    assert_eq!(there.active, Some(there.snapshots[1].id.clone()));
+    assert_eq!(there.snapshots.len(), 1);
     is_equal(&pair.shop, &pair.copy).await;
+    pair.here.bucket.put(&at, stored).await.unwrap();
     let again = pair.copy().await.unwrap();
-    assert_eq!((again.snapshots, again.snapshots_left), (0, 1));
+    assert_eq!((again.snapshots, again.snapshots_left), (2, 0));
+    is_equal(&pair.shop, &pair.copy).await;
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use super::{CliContext, key, project, store_named};
 use crate::report::Exit;
 use anyhow::bail;
 use clap::Args;
-use stasis_engine::copy::{CopiedSubject, CopySubject, StoreCopied};
+use stasis_engine::copy::{CopiedSubject, CopySubject, StoreCopied, ensure_target};
 use stasis_engine::model::id::{Lineage, ProjectId, TenantId};
 use stasis_engine::open::Engine;
 use stasis_engine::subjects::PROFILE_PREFIX;
@@ -44,6 +44,7 @@ pub(super) struct CopyArgs {
 impl CopyArgs {
     pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let to = store_named(&self.to)?;
+        ensure_target(&to)?;
         let (from, what) = self.what(context).await?;
         let to = context.engine_at(to, true).await?;
         let to = match self.to_key_file {

@@ -197,8 +197,44 @@ fn what_cannot_be_copied_is_said_before_anything_is_written() {
     assert_eq!(nothing.code, 2, "{}", nothing.err);
     assert_eq!(profile.code, 3, "{}", profile.err);
     assert_eq!(written, 0, "only what a probe of the store leaves");
+    let full = session.home().join("full");
+    write(&full, "mine.txt", b"mine");
+    let mixed = session.run(&["copy", text(&dir), "--to", text(&full)]);
+    assert_eq!(mixed.code, 2, "{}", mixed.err);
+    assert!(
+        mixed.err.contains("is not empty, and no store"),
+        "{}",
+        mixed.err
+    );
+    assert_eq!(fs::read_dir(&full).unwrap().count(), 1);
+    let nowhere = session.run(&["copy", text(&dir), "--to", "memory:"]);
+    assert_eq!(nowhere.code, 2, "{}", nowhere.err);
     let told = session.data(0, &["copy", text(&dir), "--to", text(&to)]);
     assert!(told.contains("2 snapshots copied to"), "{told}");
+}
+
+#[test]
+fn files_beside_a_store_are_saved_and_the_store_is_not() {
+    let session = Session::new();
+    let (work, other) = (session.home().join("work"), session.home().join("other"));
+    write(&work, "data/mine.txt", b"mine");
+    write(&other, "plan.txt", b"buy milk");
+    let inner = format!("file://{}", work.join("data").display());
+    session.data(0, &["--store", &inner, "save", text(&other)]);
+
+    session.data(0, &["save", text(&work)]);
+    let itself = session.run(&["--store", &inner, "save", text(&work.join("data"))]);
+
+    let out = session.home().join("out");
+    session.data(0, &["restore", text(&work), "--to", text(&out)]);
+    assert_eq!(fs::read(out.join("data/mine.txt")).unwrap(), b"mine");
+    assert_eq!(fs::read_dir(out.join("data")).unwrap().count(), 1);
+    assert_eq!(itself.code, 2, "{}", itself.err);
+    assert!(
+        itself.err.contains("is the directory of the store itself"),
+        "{}",
+        itself.err
+    );
 }
 
 /// A copy of one directory into a store that has an earlier copy of it.
