@@ -96,6 +96,9 @@ impl Bench {
         measure::warm(tree)?;
         let cost = measure::run(tool.first, &variables, &self.scratch.join("log"));
         let checked = cost.and_then(|cost| {
+            if !tool.restore.is_empty() {
+                measure::run(tool.restore, &variables, &self.scratch.join("log"))?;
+            }
             check(tree, &target, tool)?;
             Ok(cost)
         });

@@ -29,6 +29,8 @@ pub(crate) struct Fidelity {
     /// All bits, or only whether a file may be executed.
     pub(crate) modes: bool,
     pub(crate) empty_directories: bool,
+    /// Whether journals of SQLite come back that say nothing.
+    pub(crate) empty_journals: bool,
 }
 
 impl Fidelity {
@@ -38,6 +40,12 @@ impl Fidelity {
         link_times: true,
         modes: true,
         empty_directories: true,
+        empty_journals: true,
+    };
+    /// Everything that says something: a database is saved as what is committed, which an empty journal adds nothing to.
+    pub(crate) const COMMITTED: Self = Self {
+        empty_journals: false,
+        ..Self::FULL
     };
     /// As `tar` writes when it is not asked for more.
     pub(crate) const SECONDS: Self = Self {
@@ -50,6 +58,7 @@ impl Fidelity {
         link_times: false,
         modes: false,
         empty_directories: false,
+        empty_journals: true,
     };
 }
 
@@ -93,6 +102,12 @@ fn is_hollow(path: &Path) -> Result<bool> {
     Ok(true)
 }
 
+/// Whether a file is the journal of a database, with nothing in it.
+fn is_empty_journal(path: &Path) -> Result<bool> {
+    let is_journal = path.as_os_str().as_encoded_bytes().ends_with(b"-journal");
+    Ok(is_journal && fs::symlink_metadata(path)?.len() == 0)
+}
+
 impl Comparison {
     fn differ(&mut self, path: &Path, how: impl std::fmt::Display) {
         if self.differences.len() < LISTED {
@@ -106,6 +121,7 @@ impl Comparison {
             match found.remove(&name) {
                 Some(there) => self.entries(&path, &there)?,
                 None if !self.fidelity.empty_directories && is_hollow(&path)? => {}
+                None if !self.fidelity.empty_journals && is_empty_journal(&path)? => {}
                 None => self.differ(&path, "is missing"),
             }
         }

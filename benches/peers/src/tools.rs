@@ -72,6 +72,7 @@ pub(crate) const SAVERS: [Tool; 12] = [
         again: r#"exec "$STASIS" --json repo save --repo "$REPO/r" "$TREE""#,
         restore: r#"exec "$STASIS" --json repo restore --repo "$REPO/r" latest "$TARGET""#,
         one_file: r#"exec "$STASIS" repo cat --repo "$REPO/r" latest "$FILE" > "$OUT""#,
+        fidelity: Fidelity::COMMITTED,
         ..NOTHING
     },
     // In chunks, because its session directory is not where blocks are shared.
@@ -81,7 +82,9 @@ pub(crate) const SAVERS: [Tool; 12] = [
         prepare: r#""$STASIS" --json workspace init "$TREE" --no-checkpoint --budget 100GB --session-dir "$REPO/session""#,
         first: r#"exec "$STASIS" --json workspace create --workspace "$TREE""#,
         again: r#"exec "$STASIS" --json workspace create --workspace "$TREE""#,
-        restore: r#"cp=$("$STASIS" --json workspace list --workspace "$TREE" | grep -m1 '"checkpoint"' | cut -d'"' -f4)
+        // Not through a pipe, which `grep` would close before everything is written.
+        restore: r#""$STASIS" --json workspace list --workspace "$TREE" > "$CACHE/list"
+            cp=$(grep -m1 '"checkpoint"' "$CACHE/list" | cut -d'"' -f4)
             exec "$STASIS" --json workspace fork "$cp" "$TARGET" --workspace "$TREE""#,
         ..NOTHING
     },
@@ -208,8 +211,9 @@ pub(crate) const COPIERS: [Tool; 5] = [
             "$STASIS" --json workspace init "$TREE" --no-checkpoint --budget 100GB --session-dir "$TARGET.session" > /dev/null
             "$STASIS" --json workspace create one --workspace "$TREE" > /dev/null"#,
         first: r#"export XDG_STATE_HOME="$TARGET.state"
-            "$STASIS" --json workspace create two --workspace "$TREE" &&
-            mv "$TARGET.session/auto_snapshots/11/workspace" "$TARGET""#,
+            exec "$STASIS" --json workspace create two --workspace "$TREE""#,
+        restore: r#"export XDG_STATE_HOME="$TARGET.state"
+            exec "$STASIS" --json workspace materialize two --workspace "$TREE" --to "$TARGET""#,
         ..NOTHING
     },
     Tool {
