@@ -3,9 +3,10 @@
 use crate::env::Environment;
 use anyhow::{Context, bail};
 use serde::Deserialize;
+use stasis_engine::error::Error;
 use stasis_engine::open::StoreLocation;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// `config.toml`: every key may be left out, none may be misspelt.
 #[derive(Debug, Default, Deserialize)]
@@ -46,21 +47,62 @@ impl Config {
     }
 }
 
+/// The store that a URL or a path names.
+pub(crate) fn store_named(named: &str) -> anyhow::Result<StoreLocation> {
+    // A path is not mistaken for anything else here, and people type paths.
+    if named.starts_with(['/', '.']) {
+        return Ok(StoreLocation::File(whole(Path::new(named))?));
+    }
+    located(named)
+}
+
+/// The whole path of what may not be there yet, without a `..` in it.
+fn whole(path: &Path) -> anyhow::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    if !path.components().any(|part| part == Component::ParentDir) {
+        return Ok(path);
+    }
+    // What `..` leads to is known only of what is there.
+    let mut there = path.ancestors().filter(|part| part.exists());
+    let there = there.next().unwrap_or(Path::new("/"));
+    let rest = path.strip_prefix(there).unwrap_or(Path::new(""));
+    if rest.components().any(|part| part == Component::ParentDir) {
+        bail!(
+            "`{}` leads through a directory that is not there",
+            path.display()
+        );
+    }
+    let there = there
+        .canonicalize()
+        .with_context(|| format!("could not find `{}`", there.display()))?;
+    Ok(there.join(rest))
+}
+
+fn located(url: &str) -> anyhow::Result<StoreLocation> {
+    Ok(url.parse().map_err(Error::bad_location)?)
+}
+
 /// Which store is meant.
 pub(crate) fn store(
     flag: Option<&str>,
     environment: &Environment,
     config: &Config,
 ) -> anyhow::Result<StoreLocation> {
-    let asked = [
-        ("--store", flag),
+    if let Some(named) = flag {
+        return store_named(named).context("--store does not name a store");
+    }
+    let remembered = [
         ("STASIS_STORE", environment.store.as_deref()),
         ("`store` in the configuration file", config.store.as_deref()),
     ];
-    if let Some((origin, Some(url))) = asked.into_iter().find(|(_, url)| url.is_some()) {
-        return url
-            .parse()
-            .with_context(|| format!("{origin} is not the URL of a store"));
+    if let Some((origin, Some(named))) = remembered.into_iter().find(|(_, named)| named.is_some()) {
+        // It is meant wherever somebody stands: one that begins with a dot would be another store in each directory.
+        let store = if named.starts_with('.') {
+            located(named)
+        } else {
+            store_named(named)
+        };
+        return store.with_context(|| format!("{origin} does not name a store"));
     }
     let Some(data) = &environment.data_directory else {
         bail!(

@@ -110,9 +110,16 @@ impl FromStr for StoreLocation {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
-        if text.starts_with(['/', '.', '~']) {
+        if text.starts_with('/') {
             let found = shown(text);
             let said = format!("`{found}` is a path; write it as a URL: file://{found}");
+            return Err(Invalid::new(said));
+        }
+        if text.starts_with(['.', '~']) {
+            let found = shown(text);
+            let said = format!(
+                "`{found}` is a path that means another place elsewhere; write the whole one: file:///absolute/path"
+            );
             return Err(Invalid::new(said));
         }
         if text == "memory:" {

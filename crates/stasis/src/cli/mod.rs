@@ -191,7 +191,7 @@ impl CliContext {
     /// The repository that `--repo` names, else the store.
     async fn repo_engine(&self, repo: Option<&str>, create: bool) -> anyhow::Result<Engine> {
         let location = match repo {
-            Some(repo) => store_named(repo)?,
+            Some(repo) => config::store_named(repo)?,
             None => self.location()?,
         };
         Ok(self.engine_at(location, create).await?.at_root().await?)
@@ -238,16 +238,6 @@ impl CliContext {
             local_dirs,
         }
     }
-}
-
-/// The store that a URL or a path names.
-fn store_named(named: &str) -> anyhow::Result<StoreLocation> {
-    // A path is not mistaken for anything else here, and people type paths.
-    if named.starts_with(['/', '.']) {
-        return Ok(StoreLocation::File(std::path::absolute(named)?));
-    }
-    let parsed = named.parse();
-    Ok(parsed.map_err(stasis_engine::error::Error::bad_location)?)
 }
 
 fn system_clock() -> Arc<SystemClock> {

@@ -16,7 +16,7 @@ use stasis_model::format::document::Version;
 use stasis_model::time::Timestamp;
 use std::fmt::Write as _;
 use std::fs::{DirBuilder, File};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -332,8 +332,11 @@ impl Disk {
 
 /// Makes the root and what leads to it, durably, for nobody but us.
 fn make_root(root: &Path) -> Result<(), FileTrouble> {
-    if root.is_dir() {
-        return Ok(());
+    match root.metadata() {
+        Ok(found) if found.is_dir() => return Ok(()),
+        // Said before it is tried: the system would only say that something is there.
+        Ok(_) => return Err(io::Error::from(Errno::NOTDIR).into()),
+        Err(_) => {}
     }
     DirBuilder::new().recursive(true).mode(0o700).create(root)?;
     for made in root.ancestors().skip(1) {
