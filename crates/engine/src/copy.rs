@@ -46,13 +46,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What to do about a key that does not fit what is copied from.
-const KEY_HERE: &str = "--key-file, --key-command and $STASIS_KEY_FILE give the key of the store that is copied from; --to-key-file gives \
-    that of the other one";
+const KEY_HERE: &str = "--key-file, --key-command and $STASIS_KEY_FILE give the key of the store that is copied from, and a plain one is copied \
+    without them (`env -u STASIS_KEY_FILE stasis copy …`); --to-key-file gives the key of the other one";
 /// The same for what is copied into.
 const KEY_THERE: &str = "give the key of the store that is copied into with --to-key-file; one that is plain there stays plain, and is copied \
     into without a key";
 /// Why profiles are not encrypted on the way.
 const AS_IT_IS: &str = "profiles are copied as they are: copy them without --to-key-file, and change their key there with `stasis key rotate`";
+
+/// What to do about a data key that lies where nothing is encrypted with it.
+const LEFTOVER: &str = "if a save with a key was interrupted there, its `key.json` encrypts nothing and may be removed; else copy into another store";
 
 /// An error about a key, with what to do in a command that has two.
 fn with_key_hint(error: Error, hint: &'static str) -> Error {
@@ -138,6 +141,9 @@ pub struct CopiedSubject {
     /// Why it was not copied, or not to its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What kind of error that was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_kind: Option<ErrorKind>,
 }
 
 /// What was copied from one store into another.
@@ -178,11 +184,13 @@ impl CopiedSubject {
             objects: 0,
             bytes: 0,
             error: None,
+            error_kind: None,
         }
     }
 
     fn failed(mut self, error: &Error) -> Self {
         self.error = Some(error_chain(error));
+        self.error_kind = Some(error.kind());
         self
     }
 }
@@ -356,6 +364,14 @@ impl Engine {
     async fn ensure_fitting_key(&self, to: &Self, lineage: &Lineage) -> Result<(), Error> {
         let owner = KeyOwner::from(lineage.clone());
         let Some(found) = self.key_document(&owner).await? else {
+            if to.key_document(&owner).await?.is_some() {
+                let said = format!(
+                    "`{owner}` is plain here and has a data key in `{}`: a plain copy would be refused there, or believed to be encrypted",
+                    to.location()
+                );
+                let failure = Failure::of(ErrorKind::Denied, said);
+                return Err(failure.with_hint(LEFTOVER).into());
+            }
             if to.has_tenant_key() {
                 return Err(with_key_hint(
                     EncryptionError::Plain(owner).into(),
@@ -453,10 +469,10 @@ impl<'j> Journey<'j> {
         self.copied.snapshots_there = count;
         let all = self.wanted.snapshots.len() as u64;
         self.copied.snapshots_left = all - count - rest.len() as u64;
+        self.choose(&there).await?;
         if rest.is_empty() {
             return Ok(());
         }
-        self.choose(&there).await?;
         self.previous = Arc::new(self.last_copied(&there).await?);
         for row in &rest {
             self.copy_snapshot(row).await?;
@@ -618,7 +634,12 @@ impl<'j> Journey<'j> {
         self.copied.snapshots += 1;
         self.copied.objects += list.chunks_new;
         self.copied.bytes += list.bytes_stored;
-        self.remember(&manifest, list).await
+        // It is published: what cannot be remembered of it is stored again with the next one.
+        if let Err(error) = self.remember(&manifest, list).await {
+            tracing::info!(snapshot = %manifest.snapshot_id, %error, "what was just copied could not be read");
+            self.previous = Arc::default();
+        }
+        Ok(())
     }
 
     /// The chunks of the target.

@@ -54,19 +54,25 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> Exit {
     if error.downcast_ref::<OutputLost>().is_some() {
         return Exit::Failed;
     }
-    match error.downcast_ref::<Error>().map(Error::kind) {
-        None | Some(ErrorKind::Invalid) => Exit::Usage,
-        Some(ErrorKind::Unknown) => Exit::Unknown,
-        Some(ErrorKind::Conflict) => Exit::Held,
-        Some(ErrorKind::Fenced) => Exit::LockLost,
-        Some(ErrorKind::Diverged) => Exit::Diverged,
-        Some(ErrorKind::NotFound) => Exit::NotFound,
-        Some(ErrorKind::Unreachable) => Exit::Unreachable,
-        Some(ErrorKind::Denied) => Exit::Denied,
-        Some(ErrorKind::Corrupt) => Exit::Corrupt,
-        Some(ErrorKind::Limit) => Exit::Limit,
-        Some(ErrorKind::Cancelled) => Exit::Cancelled,
-        Some(_) => Exit::Failed,
+    let kind = error.downcast_ref::<Error>().map(Error::kind);
+    kind.map_or(Exit::Usage, exit_of)
+}
+
+/// The exit code of one kind of error.
+pub(crate) fn exit_of(kind: ErrorKind) -> Exit {
+    match kind {
+        ErrorKind::Invalid => Exit::Usage,
+        ErrorKind::Unknown => Exit::Unknown,
+        ErrorKind::Conflict => Exit::Held,
+        ErrorKind::Fenced => Exit::LockLost,
+        ErrorKind::Diverged => Exit::Diverged,
+        ErrorKind::NotFound => Exit::NotFound,
+        ErrorKind::Unreachable => Exit::Unreachable,
+        ErrorKind::Denied => Exit::Denied,
+        ErrorKind::Corrupt => Exit::Corrupt,
+        ErrorKind::Limit => Exit::Limit,
+        ErrorKind::Cancelled => Exit::Cancelled,
+        _ => Exit::Failed,
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::output::{plural, printable, table};
 use super::progress::watched;
-use super::{CliContext, key, project, store_named};
-use crate::report::Exit;
+use super::{CliContext, key, project};
+use crate::config::store_named;
+use crate::report::{Exit, exit_of};
 use anyhow::bail;
 use clap::Args;
 use stasis_engine::copy::{CopiedSubject, CopySubject, StoreCopied, ensure_target};
@@ -55,11 +56,19 @@ impl CopyArgs {
         let work = from.copy_to(&to, what, Arc::clone(&progress));
         let copied = watched(context.output, "copying", progress, Box::pin(work)).await?;
         context.output.result(&copied, text)?;
-        Ok(if copied.is_whole() {
-            Exit::Done
-        } else {
-            Exit::Failed
-        })
+        Ok(exit(&copied))
+    }
+}
+
+/// The exit code of what went wrong, if it was the same everywhere.
+fn exit(copied: &StoreCopied) -> Exit {
+    if copied.is_whole() {
+        return Exit::Done;
+    }
+    let mut kinds = copied.subjects.iter().filter_map(|one| one.error_kind);
+    match kinds.next() {
+        Some(first) if kinds.all(|kind| kind == first) => exit_of(first),
+        _ => Exit::Failed,
     }
 }
 
