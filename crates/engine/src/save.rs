@@ -158,6 +158,7 @@ impl DirRepo<'_> {
         let elapsed_ms = self.elapsed_ms(started);
         let parent = began.equals.first().map(|(_, digest)| *digest);
         let mut result = RepoSaved::new(&manifest, parent, &saved.report, elapsed_ms);
+        result.is_stored_in(&began);
         result.chunks_healed = chunks_healed;
         result.is_latest = activates;
         result.lost_databases = lost;
@@ -235,6 +236,7 @@ impl DirRepo<'_> {
         let elapsed_ms = self.elapsed_ms(started);
         let mut result = RepoSaved::new(&manifest, Some(saved.digest), &saved.report, elapsed_ms);
         result.published = false;
+        result.is_stored_in(&began);
         result.chunks_healed = chunks_healed;
         result.chunks_damaged = chunks_damaged;
         let equal = result.snapshot_id.clone();

@@ -11,11 +11,12 @@ use crate::open::Engine;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::failure::{AtPath, Failure};
+use stasis_model::format::key::PoolId;
 use stasis_model::id::{ProjectId, TenantId};
 use stasis_model::time::Timestamp;
 use stasis_store::documents::roots::{self, Root};
 use stasis_store::layout::ChunkRoot;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -52,6 +53,8 @@ pub struct SubjectRow {
     pub newest_ms: Option<u64>,
     /// The length of all files of the newest one; of a profile, the bytes of all archives.
     pub bytes: u64,
+    /// Whether it is stored encrypted; not known of one whose documents are damaged.
+    pub encrypted: Option<bool>,
     /// Where it lies on this host, if it was saved or linked from here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dir: Option<String>,
@@ -99,8 +102,19 @@ impl Engine {
     pub async fn subjects(&self, tenant: Option<&TenantId>) -> Result<SubjectList, Error> {
         let places = self.places().await?;
         let mut items = Vec::new();
-        for (root, owner, id) in self.directories(tenant).await? {
-            items.extend(self.directory_row(root, owner, &id, &places).await?);
+        let mut pools: HashMap<PoolId, Option<bool>> = HashMap::new();
+        for (layout, owner, id) in self.directories(tenant).await? {
+            let root = Root::new(self.bucket.clone(), layout);
+            let Some(mut row) = self.directory_row(&root, owner, &id, &places).await? else {
+                continue;
+            };
+            let pool = root.layout().pool_id();
+            row.encrypted = match pools.get(&pool) {
+                Some(known) => *known,
+                None => self.is_encrypted(&root, &mut row.damage).await?,
+            };
+            pools.insert(pool, row.encrypted);
+            items.push(row);
         }
         for row in self.profiles().list(tenant).await?.profiles {
             let newest = row.flipped_at_ms;
@@ -112,6 +126,7 @@ impl Engine {
                 newest: newest.map(|at| at.to_string()),
                 newest_ms: newest.map(Timestamp::millis),
                 bytes: row.bytes,
+                encrypted: Some(row.encrypted),
                 dir: None,
                 damage: row.damage,
             });
@@ -129,12 +144,11 @@ impl Engine {
     /// What is known of a directory; nothing of one that was deleted.
     async fn directory_row(
         &self,
-        root: ChunkRoot,
+        root: &Root,
         tenant: TenantId,
         id: &ProjectId,
         places: &BTreeMap<ProjectId, PathBuf>,
     ) -> Result<Option<SubjectRow>, Error> {
-        let root = Root::new(self.bucket.clone(), root);
         let mut row = SubjectRow {
             subject: format!("{DIR_PREFIX}{id}"),
             kind: SubjectKind::Dir,
@@ -143,10 +157,11 @@ impl Engine {
             newest: None,
             newest_ms: None,
             bytes: 0,
+            encrypted: None,
             dir: places.get(id).map(|dir| dir.display().to_string()),
             damage: Vec::new(),
         };
-        match self.dirs().index(&root).await {
+        match self.dirs().index(root).await {
             Ok(index) if index.deleted_at_ms.is_some() => return Ok(None),
             Ok(index) => {
                 row.snapshots = index.snapshots.len() as u64;
@@ -161,6 +176,22 @@ impl Engine {
             Err(error) => return Err(error),
         }
         Ok(Some(row))
+    }
+
+    /// Whether the pool of a subject is encrypted, as far as its documents say.
+    async fn is_encrypted(
+        &self,
+        root: &Root,
+        damage: &mut Vec<String>,
+    ) -> Result<Option<bool>, Error> {
+        match self.dirs().settings(root).await {
+            Ok(repo) => Ok(Some(repo.is_encrypted())),
+            Err(error) if is_damage(&error) => {
+                damage.push(error_chain(&error));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The directories that are subjects of the store.

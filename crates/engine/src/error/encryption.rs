@@ -91,7 +91,11 @@ impl EncryptionError {
                 ErrorKind::Denied
             }
             Self::Key(KeyError::NoKey | KeyError::Unread(_)) => ErrorKind::Invalid,
-            Self::Unread(failure) => error_kind::failure_kind(failure),
+            Self::Unread(failure) => match error_kind::failure_kind(failure) {
+                // "Not found" is said of snapshots: without its key file nobody knows whether there is one.
+                ErrorKind::NotFound => ErrorKind::Invalid,
+                kind => kind,
+            },
             Self::RekeyUnknown { .. } => ErrorKind::Unknown,
             Self::Required { .. } => ErrorKind::Limit,
             Self::PlainInEncrypted(_)

@@ -351,7 +351,7 @@ impl DirRepo<'_> {
         index: &SnapshotIndex,
         dir: &Path,
     ) -> Result<Vec<String>, Error> {
-        let mut patterns = self.ignores(dir).await?;
+        let (mut patterns, _) = self.ignores(dir).await?;
         if let Some(id) = &index.active
             && let Ok(opened) = self.open_snapshot(root, index, id).await
         {

@@ -1,5 +1,6 @@
 //! What is asked of a save, and what it answers.
 
+use super::gather::SaveBasis;
 use crate::clone::LeftOut;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -121,6 +122,7 @@ pub struct NotConsistent {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]
 #[must_use = "what was left out is said only here"]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct RepoSaved {
     /// Its id.
     pub snapshot_id: SnapshotId,
@@ -167,6 +169,10 @@ pub struct RepoSaved {
     pub chunks_damaged: u64,
     /// Entries that a pattern excluded.
     pub excluded: u64,
+    /// Places in the tree that are Stasis's own, such as a store, and were left out.
+    pub own_places: Vec<String>,
+    /// Whether it is stored encrypted.
+    pub encrypted: bool,
     /// The first thousand entries that were left out, by name.
     pub left_out_entries: Vec<LeftOut>,
     /// SQLite databases in the tree that are stored as one committed state, checked.
@@ -213,6 +219,8 @@ impl RepoSaved {
             chunks_healed: 0,
             chunks_damaged: 0,
             excluded: report.walk.excluded,
+            own_places: Vec::new(),
+            encrypted: false,
             left_out_entries: LeftOut::of(&report.walk),
             is_latest: true,
             lost_databases: Vec::new(),
@@ -228,6 +236,12 @@ impl RepoSaved {
                 .collect(),
             elapsed_ms,
         }
+    }
+
+    /// What is told of where it is stored, and of what a save knew before it read the tree.
+    pub(super) fn is_stored_in(&mut self, began: &SaveBasis) {
+        self.encrypted = began.repo.is_encrypted();
+        self.own_places = began.own.iter().map(ToString::to_string).collect();
     }
 }
 

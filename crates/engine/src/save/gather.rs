@@ -50,6 +50,8 @@ pub(super) struct SaveBasis {
     pub(super) excludes: Vec<String>,
     /// Those of the ignore file.
     pub(super) ignores: Vec<String>,
+    /// What is ours in the tree, and left out as well.
+    pub(super) own: Vec<EntryPath>,
     /// Whether the snapshot before says otherwise, so that later saves would not know them.
     pub(super) has_new_patterns: bool,
     /// The databases of the parent.
@@ -117,7 +119,7 @@ impl DirRepo<'_> {
         self.store().ensure_trusted().await?;
         let source = open_source(&command).await?;
         self.ensure_not_the_store(&command.source).await?;
-        let ignores = self.ignores(&command.source).await?;
+        let (ignores, own) = self.ignores(&command.source).await?;
         let root = self.root_of(&command.name);
         let repo = self.settings(&root).await?;
         ensure_writable(&repo)?;
@@ -132,6 +134,7 @@ impl DirRepo<'_> {
         let _ = guard.next(SaveAnswer::Gc(gc));
         let began = SaveBasis {
             ignores,
+            own,
             ..self.begin(root, codec, repo, &command).await?
         };
         let donors = may_borrow.then(|| {
@@ -217,6 +220,7 @@ impl DirRepo<'_> {
                 && patterns_before.is_some_and(|before| before != excludes),
             excludes,
             ignores: Vec::new(),
+            own: Vec::new(),
             snapshot,
         })
     }
@@ -409,16 +413,18 @@ fn joined(mut before: Vec<String>, more: &[String]) -> Vec<String> {
 }
 
 impl Engine {
-    /// What the ignore file of a directory says, and what in it is ours: stores, and what this host keeps of workspaces.
-    pub(crate) async fn ignores(&self, dir: &Path) -> Result<Vec<String>, Error> {
+    /// The patterns of a directory's ignore file and of what in it is ours, and which that is: stores, and what this host
+    /// keeps of workspaces.
+    pub(crate) async fn ignores(&self, dir: &Path) -> Result<(Vec<String>, Vec<EntryPath>), Error> {
         let (dir, state) = (dir.to_owned(), self.local_dirs.state.clone());
         bridge::blocking(move || {
             let mut patterns = patterns_in(&dir.join(IGNORE_FILE), true)?;
+            let mut own = Vec::new();
             if let (Some(state), Ok(whole)) = (state, dir.canonicalize()) {
-                let own = own_places::within(&whole, &state);
+                own = own_places::within(&whole, &state);
                 patterns.extend(own.iter().map(own_places::pattern));
             }
-            Ok(patterns)
+            Ok((patterns, own))
         })
         .await
     }

@@ -55,6 +55,16 @@ pub(super) fn name_not_consistent(context: &CliContext, saved: &RepoSaved) {
     }
 }
 
+/// Names the places that are never saved, because they are ours.
+pub(super) fn name_own_places(context: &CliContext, saved: &RepoSaved) {
+    for path in &saved.own_places {
+        let path = printable(path);
+        context.output.say(&format!(
+            "note: {path} is a store, or what Stasis keeps of workspaces, and is never saved"
+        ));
+    }
+}
+
 /// What a save did about damaged chunks; nothing where there were none.
 pub(super) fn repair_text(saved: &RepoSaved) -> String {
     let chunks = |count: u64| if count == 1 { "chunk" } else { "chunks" };

@@ -47,10 +47,24 @@ fn list_text(list: &SubjectList) -> String {
             row.snapshots.to_string(),
             row.newest.clone().unwrap_or_else(|| "never".to_owned()),
             row.bytes.to_string(),
+            match row.encrypted {
+                Some(true) => "yes",
+                Some(false) => "no",
+                None => "?",
+            }
+            .to_owned(),
             damage.unwrap_or_else(|| place.clone()),
         ]
     };
-    let head = ["SUBJECT", "TENANT", "SNAPSHOTS", "NEWEST", "BYTES", "HERE"];
+    let head = [
+        "SUBJECT",
+        "TENANT",
+        "SNAPSHOTS",
+        "NEWEST",
+        "BYTES",
+        "ENCRYPTED",
+        "HERE",
+    ];
     table(&head, list.items.iter().map(row).collect())
 }
 

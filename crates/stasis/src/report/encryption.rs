@@ -15,8 +15,8 @@ pub(super) fn hint(error: &EncryptionError) -> Option<String> {
         }
         EncryptionError::Plain(_) => {
             "if this pool was ever encrypted, do not use it: somebody may have replaced it; what was plain from the beginning \
-             stays plain, and is used without --key-file. To encrypt, save into another store, or for another tenant: what is \
-             saved there first, with the key, makes it encrypted"
+             stays plain, and is used without a key: without --key-file, and with STASIS_KEY_FILE unset. To encrypt what is here, \
+             `stasis copy --all --to URL --to-key-file KEY` makes an encrypted store of it"
         }
         EncryptionError::PlainInEncrypted(KeyOwner::Lineage(_)) => {
             "do not load it, with or without the key: look who wrote it with `stasis profile list`, and go back to an \
@@ -42,8 +42,8 @@ pub(super) fn hint(error: &EncryptionError) -> Option<String> {
             "keep both keys; `key.json` names the one that wraps it, look again later"
         }
         EncryptionError::Required { .. } => {
-            "give the tenant's key with --key-file; what was stored plain stays plain, so save into another store, or for \
-             another tenant, with the key"
+            "give the tenant's key with --key-file; what was stored plain stays plain, and \
+             `stasis copy --all --to URL --to-key-file KEY` makes an encrypted store of it"
         }
         EncryptionError::Key(_) => "give the key that `key.json` names",
         _ => return None,

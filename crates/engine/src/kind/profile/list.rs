@@ -9,6 +9,7 @@ use futures_util::TryStreamExt;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
+use stasis_model::format::key::KeyOwner;
 use stasis_model::format::pointer::Pointer;
 use stasis_model::id::{Label, Lineage, ProfileRef, TenantId};
 use stasis_model::time::Timestamp;
@@ -34,6 +35,8 @@ pub struct ProfileRow {
     pub snapshots: u64,
     /// How many bytes their archives have.
     pub bytes: u64,
+    /// Whether they are encrypted.
+    pub encrypted: bool,
     /// Who owns it.
     pub lock: LockWord,
     /// The run that owns it, or owned it last.
@@ -106,6 +109,7 @@ impl SnapshotList {
 struct LineageTotals {
     snapshots: u64,
     bytes: u64,
+    has_data_key: bool,
 }
 
 impl Profiles<'_> {
@@ -119,11 +123,12 @@ impl Profiles<'_> {
                 continue;
             };
             let object = layout::snapshot_object(&lineage, &row.key);
+            let is_data_key = row.key == layout::data_key(&KeyOwner::Lineage(lineage.clone()));
             let total = counted.entry(lineage).or_default();
             match object {
                 Some(object) if object.is_manifest => total.snapshots += 1,
                 Some(_) => total.bytes += row.size,
-                None => {}
+                None => total.has_data_key |= is_data_key,
             }
         }
         let mut profiles = Vec::with_capacity(counted.len());
@@ -157,6 +162,7 @@ impl Profiles<'_> {
             flipped_at_ms: active.map(|pointer| pointer.published_at),
             snapshots: totals.snapshots,
             bytes: totals.bytes,
+            encrypted: totals.has_data_key,
             lock: LockWord::of(lock.as_ref(), self.lineages.now()),
             holder_run_id: lock.map(|lock| lock.holder.run_id),
             damage,

@@ -2,7 +2,7 @@
 
 use super::{ProjectSelector, labels};
 use crate::cli::byte_size::size;
-use crate::cli::directory::{exit_of, name_not_consistent, repair_text};
+use crate::cli::directory::{exit_of, name_not_consistent, name_own_places, repair_text};
 use crate::cli::output::{plural, printable, short, word};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::{CliContext, whole_machine};
@@ -153,6 +153,7 @@ pub(super) fn report(context: &CliContext, saved: &ProjectSaved) -> anyhow::Resu
         let words = format!("warning: {more} more entries were left out; --json lists a thousand");
         context.output.say(&words);
     }
+    name_own_places(context, &saved.saved);
     name_not_consistent(context, &saved.saved);
     name_lost(context, &saved.saved);
     context.output.result(saved, text)
@@ -178,7 +179,7 @@ fn text(done: &ProjectSaved) -> String {
         )
     });
     format!(
-        "Saved {} as {}{}: {}, {} ({} new){}{}",
+        "Saved {} as {}{}: {}, {} ({} new{}){}{}",
         done.project,
         short(&saved.snapshot_id),
         match done.reason {
@@ -188,6 +189,7 @@ fn text(done: &ProjectSaved) -> String {
         plural(saved.files, "file"),
         size(saved.bytes),
         size(saved.bytes_stored),
+        if saved.encrypted { ", encrypted" } else { "" },
         repair_text(saved),
         volumes.collect::<String>()
     )

@@ -1,6 +1,6 @@
 //! `stasis repo save`
 
-use crate::cli::directory::{exit_of, name_not_consistent, repair_text};
+use crate::cli::directory::{exit_of, name_not_consistent, name_own_places, repair_text};
 use crate::cli::output::{Measured, printable};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::{CliContext, whole_machine};
@@ -86,6 +86,7 @@ impl RepoSaveArgs {
                 "warning: {more} more entries were left out; --json lists a thousand"
             ));
         }
+        name_own_places(context, &saved);
         name_not_consistent(context, &saved);
         let exit = exit_of(&saved);
         context
@@ -102,7 +103,12 @@ fn saved_text(saved: &RepoSaved) -> String {
         printable(saved.name.as_str()),
         saved.files,
         saved.bytes,
-        if saved.unchanged { ", unchanged" } else { "" },
+        match (saved.unchanged, saved.encrypted) {
+            (false, false) => "",
+            (true, false) => ", unchanged",
+            (false, true) => ", encrypted",
+            (true, true) => ", unchanged, encrypted",
+        },
         repair_text(saved),
         saved.files_read,
         saved.chunks_new,
