@@ -22,6 +22,7 @@ pub(crate) enum Times {
 
 /// What a tool claims to bring back. Bytes and link targets are always compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a claim of its own")]
 pub(crate) struct Fidelity {
     pub(crate) times: Times,
     /// Whether symbolic links have their own times back.

@@ -634,11 +634,7 @@ impl<'j> Journey<'j> {
         self.copied.snapshots += 1;
         self.copied.objects += list.chunks_new;
         self.copied.bytes += list.bytes_stored;
-        // It is published: what cannot be remembered of it is stored again with the next one.
-        if let Err(error) = self.remember(&manifest, list).await {
-            tracing::info!(snapshot = %manifest.snapshot_id, %error, "what was just copied could not be read");
-            self.previous = Arc::default();
-        }
+        self.remember(&manifest, list).await;
         Ok(())
     }
 
@@ -733,14 +729,18 @@ impl<'j> Journey<'j> {
         Ok(())
     }
 
-    /// Remembers what the target has by now, for the next snapshot.
-    async fn remember(
-        &mut self,
-        manifest: &SnapshotManifest,
-        copied: CopiedList,
-    ) -> Result<(), Error> {
+    /// Remembers what the target has by now, for the next snapshot. What cannot be read of it is stored again with that one: this one
+    /// is published.
+    async fn remember(&mut self, manifest: &SnapshotManifest, copied: CopiedList) {
         let (source, list) = (self.there(), copied.list);
-        let list = bridge::blocking(move || root_of(&source, &list)).await?;
+        let list = match bridge::blocking(move || root_of(&source, &list)).await {
+            Ok(list) => list,
+            Err(error) => {
+                tracing::info!(snapshot = %manifest.snapshot_id, %error, "what was just copied could not be read");
+                self.previous = Arc::default();
+                return;
+            }
+        };
         let names = copied.names.iter();
         self.previous = Arc::new(Previous {
             id: Some(manifest.snapshot_id.clone()),
@@ -748,7 +748,6 @@ impl<'j> Journey<'j> {
             moved: copied.moved,
             list,
         });
-        Ok(())
     }
 
     /// Whether `latest` means a copy from now on: that of what it means in the source and, as long as that is not there, the

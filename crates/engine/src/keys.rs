@@ -4,7 +4,7 @@
 //! rotation rewraps it by a conditional write. Where it lies, nobody takes plain bytes for encrypted ones, with a key or
 //! without. The tenant's key is read only when something must be opened or closed with it.
 
-use crate::error::{EncryptionError, Error, ErrorKind};
+use crate::error::{EncryptionError, Error, ErrorKind, error_chain};
 use crate::open::Engine;
 use bytes::Bytes;
 use futures_util::TryStreamExt;
@@ -21,7 +21,7 @@ use stasis_model::rng::Rng;
 use stasis_store::bucket::{BucketError, BucketErrorKind, Swap, objects};
 use stasis_store::documents::lineages::read;
 use stasis_store::layout;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -53,6 +53,18 @@ pub struct NewKey {
 pub struct RotatedKeys {
     /// Each of them.
     pub items: Vec<Rekeyed>,
+    /// Those that neither key opens: another one wraps them.
+    pub left: Vec<KeyLeft>,
+}
+
+/// A data key that was not rewrapped.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct KeyLeft {
+    /// Of what.
+    pub subject: String,
+    /// Why not.
+    pub reason: String,
 }
 
 /// Writes a new tenant's key to a file that is not there yet, for its owner only.
@@ -65,7 +77,10 @@ pub fn new_key(path: &Path, rng: &dyn Rng) -> Result<NewKey, Error> {
     options.write(true).create_new(true).mode(0o600);
     let written = options.open(path).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
-        file.sync_all()
+        file.sync_all()?;
+        // Its name must last as well: what it encrypts is lost with it.
+        let above = std::path::absolute(path)?;
+        File::open(above.parent().unwrap_or(Path::new("/")))?.sync_all()
     });
     if let Err(error) = &written
         && error.kind() == io::ErrorKind::AlreadyExists
@@ -98,11 +113,21 @@ impl Engine {
         Ok(key.transpose().map_err(EncryptionError::Unread)?)
     }
 
+    /// The wrapped key of something, if it has one. Where this host saw one that is gone, nobody without a key goes on: what is there
+    /// now would be believed though anybody may have put it there.
     pub(crate) async fn key_document(
         &self,
         owner: &KeyOwner,
     ) -> Result<Option<Versioned<KeyDocument>>, Error> {
-        Ok(read(&*self.bucket, &layout::data_key(owner)).await?)
+        let found = read(&*self.bucket, &layout::data_key(owner)).await?;
+        match found {
+            Some(_) => self.note_key(owner).await,
+            None if !self.has_tenant_key() && self.has_seen_key(owner).await => {
+                return Err(EncryptionError::KeyVanished(owner.clone()).into());
+            }
+            None => {}
+        }
+        Ok(found)
     }
 
     /// The data key of something that is encrypted.
@@ -131,6 +156,7 @@ impl Engine {
         let bytes = Bytes::from(document::render(&document));
         let created = self.bucket.create(&place, bytes).await?;
         if matches!(created, Swap::Won(_)) {
+            self.note_key(owner).await;
             let key = Arc::new(key);
             return Ok(FoundKey { key, is_new: true });
         }
@@ -209,13 +235,27 @@ impl Engine {
             let owner = layout::lineage_of(&row.key).map(KeyOwner::from);
             owners.extend(owner.filter(|owner| layout::data_key(owner) == row.key));
         }
-        let mut items = Vec::new();
+        let (mut items, mut left) = (Vec::new(), Vec::new());
         for owner in owners {
-            if self.bucket.exists(&layout::data_key(&owner)).await? {
-                items.push(self.rotate_key(&owner, new, actor).await?);
+            if !self.bucket.exists(&layout::data_key(&owner)).await? {
+                continue;
+            }
+            match self.rotate_key(&owner, new, actor).await {
+                Ok(rekeyed) => items.push(rekeyed),
+                // It may be somebody else's, who has a key of their own; the others are not.
+                Err(error) if is_foreign(&error) => left.push((owner, error)),
+                Err(error) => return Err(error),
             }
         }
-        Ok(RotatedKeys { items })
+        if items.is_empty() && !left.is_empty() {
+            return Err(left.remove(0).1);
+        }
+        let left = left.into_iter().map(|(owner, error)| KeyLeft {
+            subject: owner.to_string(),
+            reason: error_chain(&error),
+        });
+        let left = left.collect();
+        Ok(RotatedKeys { items, left })
     }
 
     /// Refuses to store something plain of a tenant whose policy wants everything encrypted.
@@ -232,6 +272,12 @@ impl Engine {
         }
         .into())
     }
+}
+
+/// Whether a data key is wrapped by a key that nobody gave.
+fn is_foreign(error: &Error) -> bool {
+    matches!(error, Error::Encryption(error)
+        if matches!(**error, EncryptionError::Key(KeyError::WrongKey { .. })))
 }
 
 /// In whose log an act on a data key is written down.

@@ -2,7 +2,8 @@
 //!
 //! A bucket that was restored from a backup, or a disk from an image, has an index that leads to fewer snapshots, and looks whole.
 //! Whoever saves on from it makes the lost ones garbage. This host remembers, in a file for each subject, which life of it
-//! it saw and how often its index had been written. Losing that file loses the protection, and nothing else.
+//! it saw and how often its index had been written; and which subjects and pools it saw a data key of, so that nobody makes
+//! them plain behind its back (R9). Losing that file loses the protection, and nothing else.
 
 use crate::bridge;
 use crate::error::{Error, ErrorKind};
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use stasis_disk::fs::atomic_write::{read_bounded, replace_unsynced};
 use stasis_model::digest::StoreDigest;
 use stasis_model::failure::{AtPath, Failure};
+use stasis_model::format::key::KeyOwner;
 use stasis_model::format::manifest::{RepoDocument, SnapshotIndex};
 use stasis_model::format::pointer::Pointer;
 use stasis_model::id::{Generation, Incarnation, Lineage, OpId};
@@ -290,6 +292,30 @@ impl Engine {
             Ok(keys)
         });
         Ok(listed.await?)
+    }
+
+    /// Remembers that something has a data key.
+    pub(crate) async fn note_key(&self, owner: &KeyOwner) {
+        let Some(place) = self.place(&layout::data_key(owner)) else {
+            return;
+        };
+        let first = DocumentState::of_pointer(Generation::default().next());
+        bridge::blocking(move || place.note(first)).await;
+    }
+
+    /// Whether this host has seen a data key of something.
+    pub(crate) async fn has_seen_key(&self, owner: &KeyOwner) -> bool {
+        let memory = self.memory(layout::data_key(owner)).await;
+        memory.seen.is_some()
+    }
+
+    /// Goes on without the data key of something that is not there any more. Says whether this host had seen one.
+    pub(crate) async fn accept_vanished_key(&self, owner: &KeyOwner) -> Result<bool, Error> {
+        let key = layout::data_key(owner);
+        if self.bucket.exists(&key).await? {
+            return Ok(false);
+        }
+        self.accept(&key, None).await
     }
 
     /// Remembers an index that this host has just begun.

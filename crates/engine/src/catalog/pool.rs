@@ -1,7 +1,8 @@
 //! The pool of a root: whether it is encrypted, and how its chunks are named and stored.
 //!
 //! A pool is plain or encrypted from its first `repo.json` on, and never becomes the other. *Always true:* a pool that has a
-//! data key and says that it is plain is refused by everybody (R9); whoever gave a key neither reads nor writes a plain pool;
+//! data key and says that it is plain is refused by everybody (R9); whoever gave a key neither reads nor writes a plain pool; a
+//! host that saw its key does not believe it without one;
 //! whoever gave none adds nothing to an encrypted one.
 
 use super::{OpenedSnapshot, references};
@@ -43,6 +44,9 @@ impl DirRepo<'_> {
             if was_encrypted || self.key_document(&owner).await?.is_some() {
                 return Err(EncryptionError::Downgraded(owner).into());
             }
+        }
+        if repo.is_encrypted() {
+            self.note_key(&KeyOwner::from(pool.clone())).await;
         }
         self.pools.note(pool, &repo);
         Ok(repo)
@@ -130,6 +134,7 @@ impl DirRepo<'_> {
         if is_new && !found.is_encrypted() {
             // A plain pool was made meanwhile. Our key encrypts nothing, and beside that pool it would look like a downgrade.
             self.bucket.delete(&layout::data_key(&owner)).await?;
+            self.accept(&layout::data_key(&owner), None).await?;
         }
         Ok(NewPool::There)
     }

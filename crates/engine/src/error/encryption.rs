@@ -42,6 +42,11 @@ pub enum EncryptionError {
     /// The wrapped key is gone.
     #[error("the wrapped data key of `{0}` is not there: its snapshots cannot be opened")]
     NoKey(KeyOwner),
+    /// This host saw a wrapped key that is gone.
+    #[error(
+        "this host has seen the data key of `{0}`, and the store does not have it any more: it was encrypted, and what is there now may be somebody else's"
+    )]
+    KeyVanished(KeyOwner),
     /// The wrapped key is that of another pool, or the pool's own document is.
     #[error(
         "`key.json` and `repo.json` of `{0}` do not belong together: somebody may have replaced one of them"
@@ -103,6 +108,7 @@ impl EncryptionError {
             | Self::Mixed(_)
             | Self::Downgraded(_)
             | Self::NoKey(_)
+            | Self::KeyVanished(_)
             | Self::OtherKey(_)
             | Self::Key(_) => ErrorKind::Corrupt,
         }

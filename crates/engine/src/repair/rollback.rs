@@ -11,6 +11,7 @@ use crate::subjects::{DIR_PREFIX, fitting};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::format::event::{EventKind, Severity};
+use stasis_model::format::key::KeyOwner;
 use stasis_model::id::{Label, Lineage, ProjectId, TenantId};
 use stasis_store::layout::{self, ChunkRoot};
 
@@ -91,13 +92,15 @@ impl DirRepo<'_> {
             None => self.root_name(&root),
         };
         let tenant = known.map_or_else(log, |(tenant, _)| tenant);
+        let owner = KeyOwner::from(root.layout().pool_id());
+        let has_lost_key = self.accept_vanished_key(&owner).await?;
         let found = match self.settings(&root).await {
             Ok(repo) => Some(DocumentState::of_index(&repo, &self.index(&root).await?)),
             Err(Error::NoRepo(_)) => None,
             Err(error) => return Err(error),
         };
         let key = root.layout().index();
-        let went_back = self.accept(&key, found).await?;
+        let went_back = self.accept(&key, found).await? | has_lost_key;
         Ok(self.accepted(subject, went_back, &tenant, actor).await)
     }
 }
@@ -112,7 +115,10 @@ impl Profiles<'_> {
         let found = self.lineages.pointer(lineage).await?;
         let found = found.map(|found| DocumentState::of_pointer(found.value.generation));
         let (subject, key) = (format!("profile:{lineage}"), layout::pointer(lineage));
-        let went_back = self.accept(&key, found).await?;
+        let has_lost_key = self
+            .accept_vanished_key(&KeyOwner::from(lineage.clone()))
+            .await?;
+        let went_back = self.accept(&key, found).await? | has_lost_key;
         Ok(self
             .accepted(subject, went_back, &lineage.tenant, actor)
             .await)

@@ -1,5 +1,6 @@
 //! The tenant's key: where it comes from, and `stasis key …`
 
+use super::output::printable;
 use super::{CliContext, system_rng};
 use crate::config::Config;
 use crate::env::Environment;
@@ -146,6 +147,12 @@ impl KeyCommand {
                 let actor: Label = "operator".parse()?;
                 let engine = context.engine().await?;
                 let rotated = engine.rotate_keys(&tenant, &new, &actor).await?;
+                for one in &rotated.left {
+                    let (subject, reason) = (&one.subject, printable(&one.reason));
+                    context
+                        .output
+                        .say(&format!("warning: {subject} was not rewrapped: {reason}"));
+                }
                 context.output.result(&rotated, |rotated| {
                     let rows = rotated.items.iter();
                     let rows = rows
@@ -157,6 +164,9 @@ impl KeyCommand {
                         rows.join("\n")
                     }
                 })?;
+                if !rotated.left.is_empty() {
+                    return Ok(Exit::Denied);
+                }
             }
         }
         Ok(Exit::Done)

@@ -35,6 +35,10 @@ pub(super) fn hint(error: &EncryptionError) -> Option<String> {
         EncryptionError::NoKey(_) => {
             "bring `key.json` back from a copy of the store: nothing else opens what it encrypts"
         }
+        EncryptionError::KeyVanished(_) => {
+            "bring `key.json` back from a copy of the store; nothing was written. If the store was made anew on purpose, and without a \
+             key, `stasis repair SUBJECT --accept-rollback` goes on from there"
+        }
         EncryptionError::OtherKey(_) => {
             "bring `key.json` and `repo.json` back from one copy of the store; nothing was written"
         }

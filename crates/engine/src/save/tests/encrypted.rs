@@ -8,6 +8,7 @@ use stasis_model::digest::ChunkDigest;
 use stasis_model::id::{OpId, SnapshotId};
 use stasis_model::protocol::gc::{ChunkName, GcEpoch, Names};
 use stasis_model::time::Timestamp;
+use stasis_store::location::StoreLocation;
 
 impl World {
     async fn has(&self, text: &str) -> bool {
@@ -220,6 +221,55 @@ async fn a_pool_that_says_it_is_plain_is_refused_however_often_it_is_asked() {
         .await
         .unwrap();
     assert!(saver.engine.dirs().settings(&root).await.is_err());
+}
+
+#[tokio::test]
+async fn a_host_that_saw_a_key_believes_nothing_plain_in_its_place() {
+    let world = World::new();
+    // Only of what is more than memory is anything remembered.
+    let on_disk = |mut saver: Saver| {
+        saver.engine.location = StoreLocation::File(world.home.path().join("store"));
+        saver
+    };
+    let owner = on_disk(world.host("one", "notes", Some(key(b'a'))));
+    owner.make_pool().await.unwrap();
+    owner.write("a", b"one").save().await;
+    // It has no key, and lists and collects.
+    let looker = on_disk(world.host("two", "notes", None));
+    looker.gc().await.unwrap();
+    let (repo, _) = kept(&world, "pools/acme/repo.json").await;
+    let (data_key, _) = kept(&world, "pools/acme/key.json").await;
+    for key in [&repo, &data_key] {
+        world.bucket.delete(key).await.unwrap();
+    }
+
+    let stranger = on_disk(world.host("three", "other", None));
+    stranger.make_pool().await.unwrap();
+    let is_vanished = |error: &Error| matches!(error, Error::Encryption(error) if matches!(**error, EncryptionError::KeyVanished(_)));
+    for host in ["one", "two"] {
+        let again = on_disk(world.host(host, "notes", None));
+        let (dirs, root) = (again.engine.dirs(), again.engine.dirs().root());
+        let refused = dirs.settings(&root).await.unwrap_err();
+        assert!(is_vanished(&refused), "{host}: {refused}");
+        let refused = again.make_pool().await.unwrap_err();
+        assert!(is_vanished(&refused), "{host}: {refused}");
+    }
+
+    // Who knows why it is plain now says so, once.
+    let again = on_disk(world.host("two", "notes", None));
+    let actor = "operator".parse().unwrap();
+    let accepted = again.engine.dirs().accept_rollback(&actor).await.unwrap();
+    assert_eq!(accepted.subjects, ["dir:notes"]);
+    let root = again.engine.dirs().root();
+    assert!(
+        !again
+            .engine
+            .dirs()
+            .settings(&root)
+            .await
+            .unwrap()
+            .is_encrypted()
+    );
 }
 
 #[tokio::test]
