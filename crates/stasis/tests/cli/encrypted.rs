@@ -290,6 +290,23 @@ fn a_key_file_that_others_can_read_is_refused_and_none_is_overwritten() {
 }
 
 #[test]
+fn what_is_encrypted_is_said_and_a_key_that_is_not_there_is_a_mistake() {
+    let keys = Keys::new();
+    let stored = encrypted(Kind::Everyday, &keys);
+    stored.write("a", b"bytes");
+    let tree = stored.tree().display().to_string();
+
+    let saved = stored.session.json(0, &["save", &tree]);
+    assert_eq!(saved["encrypted"], true, "{saved}");
+    let listed = by(&stored, None, 0, &["list"]);
+    assert_eq!(listed["items"][0]["encrypted"], true, "{listed}");
+    // Not the exit code of a snapshot that is not there: whether there is one is not known.
+    let absent = keys.place.path().join("absent");
+    let refused = by(&stored, Some(&absent), 2, &["save", &tree]);
+    assert!(message(&refused).contains("absent"), "{refused}");
+}
+
+#[test]
 fn a_rotated_key_opens_everything_and_the_old_one_nothing() {
     let keys = Keys::new();
     let stored = encrypted(Kind::Everyday, &keys);

@@ -57,6 +57,36 @@ fn a_directory_that_was_moved_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_store_is_named_by_a_path_as_well_and_is_never_part_of_what_it_holds() {
+    let session = Session::new();
+    let dir = session.home().join("work");
+    fs::create_dir_all(dir.join("inner")).unwrap();
+    fs::write(dir.join("plan.txt"), "buy milk").unwrap();
+    let place = dir.to_str().unwrap();
+    let run = |code: i32, words: &[&str]| {
+        let mut command = session.command(&[&["--json"], words].concat());
+        let output = command.current_dir(dir.join("inner")).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        serde_json::from_str::<Value>(&said).unwrap()
+    };
+
+    let saved = run(0, &["--store", "../store", "save", place]);
+    let again = run(0, &["--store", "../store", "save", place, "--allow-empty"]);
+    let whole = dir.join("store");
+    let listed = run(0, &["--store", whole.to_str().unwrap(), "list"]);
+
+    assert_eq!(saved["own_places"], serde_json::json!(["store"]), "{saved}");
+    assert_eq!((&saved["files"], &again["files"]), (&1.into(), &1.into()));
+    assert_eq!(listed["items"][0]["snapshots"], 2, "{listed}");
+    assert_eq!(listed["items"][0]["encrypted"], false, "{listed}");
+    // A file is no store: the caller is mistaken, and nothing is out of reach.
+    let file = dir.join("plan.txt");
+    run(2, &["--store", file.to_str().unwrap(), "save", place]);
+    run(2, &["--store", "../nowhere/../store", "list"]);
+}
+
+#[test]
 fn another_machine_finds_restores_and_links_what_a_first_one_saved() {
     let first = Session::new();
     let _ = saved(&first, "notes");
