@@ -242,10 +242,12 @@ pub(crate) fn ensure_form(
         snapshot: manifest.snapshot_id().clone(),
         source,
     })?;
-    if repo.is_encrypted() == matches!(manifest, StoredManifest::Encrypted(_)) {
-        return Ok(());
+    match manifest {
+        StoredManifest::Provisional(_) => Ok(()),
+        StoredManifest::Plain(_) if !repo.is_encrypted() => Ok(()),
+        StoredManifest::Encrypted(_) if repo.is_encrypted() => Ok(()),
+        StoredManifest::Plain(_) | StoredManifest::Encrypted(_) => Err(other_form(root, manifest)),
     }
-    Err(other_form(root, manifest))
 }
 
 /// Whether the index leads to a snapshot now: one that was forgotten and tombstoned meanwhile is not missed.
@@ -262,6 +264,14 @@ pub(crate) async fn add_manifest(
 ) -> Result<References, Error> {
     let manifest = match manifest {
         StoredManifest::Plain(manifest) => manifest,
+        StoredManifest::Provisional(manifest) => {
+            let names = manifest.names().map_err(|source| Error::UnfitSnapshot {
+                snapshot: manifest.snapshot_id.clone(),
+                source,
+            })?;
+            references.names.extend(names);
+            return Ok(references);
+        }
         StoredManifest::Encrypted(manifest) => {
             let id = &manifest.snapshot_id;
             let names = root.references(&manifest).await?;
