@@ -604,7 +604,7 @@ impl<'j> Journey<'j> {
         let naming = Naming {
             root: &self.target,
             repo: &self.repo,
-            guard: storing.guard(),
+            guard: &mut storing.guard(),
             names: &list.names,
             donors: donors.as_deref(),
         };

@@ -64,8 +64,8 @@ pub(crate) struct Ready {
 pub(crate) struct Naming<'n> {
     pub(crate) root: &'n Root,
     pub(crate) repo: &'n RepoDocument,
-    /// As it was when the names were given.
-    pub(crate) guard: SaveGuard,
+    /// What is known of gc since the names were given.
+    pub(crate) guard: &'n mut SaveGuard,
     pub(crate) names: &'n Names,
     /// Who has lent some, if anybody may have.
     pub(crate) donors: Option<&'n Donors>,
@@ -118,7 +118,7 @@ impl DirRepo<'_> {
         let naming = Naming {
             root: &began.root,
             repo: &began.repo,
-            guard: gathered.storing.guard(),
+            guard: &mut gathered.storing.guard(),
             names: &saved.names,
             donors: gathered.donors.as_deref(),
         };

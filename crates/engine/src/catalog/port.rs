@@ -6,7 +6,7 @@ use stasis_disk::form::chunked::{
 };
 use stasis_model::digest::ChunkDigest;
 use stasis_model::id::OpId;
-use stasis_model::protocol::gc::{ChunkName, GcEpoch, Names, SaveGuard};
+use stasis_model::protocol::gc::{ChunkName, GcEpoch, GcState, Names, SaveGuard};
 use stasis_model::rng::Rng;
 use stasis_store::bucket::BucketError;
 use stasis_store::documents::roots::Root;
@@ -73,6 +73,7 @@ pub(crate) struct Storing {
     codec: ChunkCodec,
     crossing: Crossing,
     rng: Arc<dyn Rng>,
+    /// Gives names; what is proved of them is not its affair.
     guard: Mutex<SaveGuard>,
     /// The births of the names that were given out in this save, by what they name.
     given: Mutex<HashMap<ChunkDigest, GcEpoch>>,
@@ -176,14 +177,9 @@ impl Storing {
         (lock(&self.guard).place(digest, Some(lent)) == lent).then_some(lent)
     }
 
-    /// What is known of gc, and which names are proved.
-    pub(crate) fn guard(&self) -> SaveGuard {
-        lock(&self.guard).clone()
-    }
-
     /// Goes on by what was found out about gc meanwhile; these names are not used any more.
-    pub(crate) fn go_on(&self, guard: SaveGuard, overtaken: &Names) {
-        *lock(&self.guard) = guard;
+    pub(crate) fn go_on(&self, gc: GcState, overtaken: &Names) {
+        *lock(&self.guard) = SaveGuard::after(gc);
         lock(&self.overtaken).extend(overtaken);
         let mut given = lock(&self.given);
         for name in overtaken {

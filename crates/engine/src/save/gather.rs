@@ -59,6 +59,7 @@ pub(super) struct SaveBasis {
 }
 
 /// Where chunks are stored, and what was there before.
+#[derive(Clone, Copy)]
 pub(crate) struct StoringPlace<'p> {
     pub(crate) root: &'p Root,
     pub(crate) repo: &'p RepoDocument,
@@ -230,10 +231,7 @@ impl DirRepo<'_> {
         donors: Option<Arc<Donors>>,
     ) -> Result<Arc<LongSave>, Error> {
         let StoringPlace {
-            root,
-            repo,
-            codec,
-            index,
+            root, codec, index, ..
         } = place;
         let is_empty = root.layout().is_alone() && index.fence.epoch == Epoch::default();
         let damaged = if is_empty {
@@ -250,10 +248,8 @@ impl DirRepo<'_> {
         });
         let storing = storing.knowing(damaged, is_empty).near(is_near);
         let (engine, storing) = (self.engine.clone(), storing.borrowing(lend));
-        let place = (root.clone(), repo.clone());
-        Ok(Arc::new(LongSave::new(
-            engine, storing, place, index, donors,
-        )))
+        let long = LongSave::new(engine, storing, place, guard.clone(), donors);
+        Ok(Arc::new(long))
     }
 
     async fn save_settings(self, command: &RepoSave, began: &SaveBasis) -> SaveSettings {

@@ -11,7 +11,7 @@
 //! else: a save that cannot put one goes on, and is judged at its end as if it had not tried. A crash leaves documents that
 //! the next publish of the subject makes garbage.
 
-use super::gather::gc_of;
+use super::gather::{StoringPlace, gc_of};
 use super::{Donors, Naming, words};
 use crate::catalog::port::Storing;
 use crate::catalog::references;
@@ -23,7 +23,7 @@ use stasis_disk::form::chunked::{
 };
 use stasis_model::digest::ChunkDigest;
 use stasis_model::format::manifest::{
-    PROVISIONAL_NAMES, ProvisionalManifest, RepoDocument, SnapshotIndex, StoredManifest,
+    PROVISIONAL_NAMES, ProvisionalManifest, RepoDocument, StoredManifest,
 };
 use stasis_model::id::{Epoch, Incarnation, SnapshotId};
 use stasis_model::protocol::gc::{ChunkName, Names, SaveAnswer, SaveGuard, SaveStep};
@@ -48,6 +48,8 @@ pub(crate) struct LongSave {
 
 /// How far a save is kept from gc.
 struct Kept {
+    /// What is known of gc, and which names are proved.
+    guard: SaveGuard,
     /// When the next document is due, by the time since boot.
     due: Duration,
     /// The documents that were put, or may have been.
@@ -67,10 +69,13 @@ impl LongSave {
     pub(super) fn new(
         engine: Engine,
         storing: Storing,
-        (root, repo): (Root, RepoDocument),
-        index: &SnapshotIndex,
+        place: StoringPlace<'_>,
+        guard: SaveGuard,
         donors: Option<Arc<Donors>>,
     ) -> Self {
+        let StoringPlace {
+            root, repo, index, ..
+        } = place;
         let due = engine
             .clock
             .uptime()
@@ -78,16 +83,22 @@ impl LongSave {
         Self {
             storing,
             engine,
-            root,
-            repo,
+            root: root.clone(),
+            repo: repo.clone(),
             donors,
             incarnation: index.incarnation,
             lease: index.fence.epoch,
             kept: Mutex::new(Kept {
+                guard,
                 due,
                 documents: Vec::new(),
             }),
         }
+    }
+
+    /// What is known of gc by now, and which names are proved.
+    pub(crate) fn guard(&self) -> SaveGuard {
+        self.kept().guard.clone()
     }
 
     /// Removes the documents of this save, which has been published: the fence has passed them. What cannot be removed is left to gc.
@@ -135,22 +146,24 @@ impl LongSave {
         let naming = Naming {
             root: &self.root,
             repo: &self.repo,
-            guard: self.storing.guard(),
+            guard: &mut kept.guard,
             names: &names,
             donors: self.donors.as_deref(),
         };
-        let step = SaveAnswer::GatheredSoFar(names.clone());
-        match self.engine.dirs().drive(naming, &documents, step).await {
-            Ok((guard, overtaken)) => {
+        let gathered = SaveAnswer::GatheredSoFar(names.clone());
+        let kept_safe = self.engine.dirs().drive(naming, &documents, gathered).await;
+        match kept_safe {
+            Ok(overtaken) => {
                 tracing::info!(
                     chunks = names.len(),
                     overtaken = overtaken.len(),
                     "what is stored so far is safe"
                 );
-                self.storing.go_on(guard, &overtaken);
+                self.storing.go_on(kept.guard.gc().clone(), &overtaken);
             }
             Err(error) => {
                 tracing::warn!(%error, "what is stored so far could not be kept from gc");
+                kept.guard.go_on_without(&names);
                 self.storing.put_back(names);
             }
         }
@@ -223,11 +236,11 @@ impl DirRepo<'_> {
         naming: Naming<'_>,
         documents: &[StoredManifest],
         gathered: SaveAnswer,
-    ) -> Result<(SaveGuard, Names), Error> {
+    ) -> Result<Names, Error> {
         let Naming {
             root,
             repo,
-            mut guard,
+            guard,
             names,
             donors,
         } = naming;
@@ -261,7 +274,7 @@ impl DirRepo<'_> {
                     overtaken.extend(moves.iter().map(|chunk| chunk.from));
                     SaveAnswer::LeftOut
                 }
-                SaveStep::Publish | SaveStep::Gather => return Ok((guard, overtaken)),
+                SaveStep::Publish | SaveStep::Gather => return Ok(overtaken),
                 SaveStep::GiveUp(why) => return Err(Error::SaveGaveUp(words(why))),
             };
             step = guard.next(answer);

@@ -140,6 +140,22 @@ impl SaveGuard {
         place(digest, indexed, &self.gc)
     }
 
+    /// `gc.json` as it was read last.
+    pub fn gc(&self) -> &GcState {
+        &self.gc
+    }
+
+    /// Goes on gathering although the steps after [`SaveAnswer::GatheredSoFar`] were not carried out to their end: nothing is
+    /// proved of these names.
+    pub fn go_on_without(&mut self, names: &Names) {
+        for name in names {
+            self.proved.remove(name);
+        }
+        self.unproved = Names::new();
+        self.stage = SaveStage::Gathering;
+        self.attempts_left = ATTEMPTS;
+    }
+
     /// Hears the answer to the last step and says the next one.
     pub fn next(&mut self, answer: SaveAnswer) -> SaveStep {
         let stage = match (&self.stage, answer) {

@@ -319,6 +319,21 @@ fn what_a_long_save_leaves_out_is_not_proved_and_what_is_left_is_judged() {
 }
 
 #[test]
+fn a_provisional_manifest_that_was_not_judged_proves_nothing() {
+    let (a, b) = (chunk("a", 0), chunk("b", 0));
+    let mut guard = provisional([a]);
+    assert_eq!(guard.next(SaveAnswer::Gc(gc(0, []))), SaveStep::Gather);
+    let _ = guard.next(SaveAnswer::GatheredSoFar(names([b])));
+
+    guard.go_on_without(&names([b]));
+
+    let _ = guard.next(SaveAnswer::Gathered(names([a, b])));
+    let _ = guard.next(SaveAnswer::Stored);
+    let step = guard.next(SaveAnswer::Gc(gc(1, [])));
+    assert_eq!(step, SaveStep::CheckIndexed(names([b])));
+}
+
+#[test]
 fn the_end_of_a_save_leaves_nothing_out() {
     let mut guard = judging([chunk("a", 0)]);
     let step = guard.next(SaveAnswer::Gc(gc(0, [chunk("a", 0)])));
