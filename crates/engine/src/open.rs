@@ -33,7 +33,7 @@ use tokio::sync::OnceCell;
 const LONGEST: u64 = 1 << 20;
 
 /// How long a save lasts before it puts a provisional manifest.
-const PROVISIONAL_AFTER: Duration = Duration::from_secs(60);
+const PROVISIONAL_AFTER: Duration = Duration::from_mins(1);
 
 /// Where this host keeps what it can lose.
 #[derive(Clone, Debug)]

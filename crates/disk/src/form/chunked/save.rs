@@ -475,9 +475,6 @@ fn store_fingerprints(
         }
     }
     let slices = bundler.finish(encoder, &known)?;
-    for slice in &slices {
-        plan.table_mut().number(slice.chunk);
-    }
     for (at, layout, count) in numbers {
         if let Some(FileState::Done(done)) = plan.files[at].get_mut() {
             done.place_fingerprints(slices[layout], &slices[layout + 1..=layout + count]);

@@ -41,6 +41,9 @@ impl SaveRun<'_> {
     /// Has everything read again that lies in some chunks.
     pub(super) fn leave(&mut self, chunks: &HashSet<ChunkName>) {
         let (scan, plan) = (&self.scan, &mut self.plan);
+        if !chunks.is_empty() {
+            plan.number(chunks);
+        }
         let named = plan.table().named(chunks);
         plan.lost
             .extend(named.into_iter().map(|(number, _)| number));
