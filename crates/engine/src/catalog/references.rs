@@ -211,8 +211,8 @@ async fn named_by(
             let names = root.references(manifest).await;
             match names.map_err(|error| Unread::of(id, error.into()))? {
                 Some(names) => references.names.extend(names),
-                // It goes before its manifest does; one that is only lost stays so at every look.
-                None if still_leads_to(root, id).await? => {
+                // It is put before its manifest, and goes after it: beside one that is still there, it is lost.
+                None if is_there(root, id).await? => {
                     let lost = Error::LostReferences(id.clone());
                     return Err(Unread::Manifest(id.clone(), lost));
                 }
@@ -248,6 +248,11 @@ pub(crate) fn ensure_form(
         StoredManifest::Encrypted(_) if repo.is_encrypted() => Ok(()),
         StoredManifest::Plain(_) | StoredManifest::Encrypted(_) => Err(other_form(root, manifest)),
     }
+}
+
+/// Whether a manifest is there now.
+async fn is_there(root: &Root, id: &SnapshotId) -> Result<bool, Unread> {
+    Ok(root.manifest_digest(id).await?.is_some())
 }
 
 /// Whether the index leads to a snapshot now: one that was forgotten and tombstoned meanwhile is not missed.
