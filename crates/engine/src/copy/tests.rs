@@ -469,7 +469,7 @@ async fn a_sweep_of_the_target_while_a_copy_is_under_way_takes_nothing_that_it_n
     is_equal(&shop, &target).await;
 }
 
-/// Copies a large snapshot into a pool that is swept with each eighth chunk, while time goes by.
+/// Copies a large snapshot into a pool that is swept with each twentieth chunk, while time goes by.
 async fn copied_over_sweeps(
     provisional_after: Duration,
     key_there: Option<u8>,
@@ -504,8 +504,9 @@ async fn copied_over_sweeps(
         Box::pin(async move {
             if asked.writes_chunk() {
                 clock.step(25);
-                if stored.fetch_add(1, Ordering::Relaxed).is_multiple_of(8) {
-                    let _ = other.gc().await;
+                if stored.fetch_add(1, Ordering::Relaxed).is_multiple_of(20) {
+                    let swept = other.gc().await;
+                    assert!(swept.is_ok(), "{swept:?}");
                 }
             }
             Turn::Work

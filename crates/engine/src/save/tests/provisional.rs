@@ -179,6 +179,30 @@ async fn a_save_that_lasts_over_many_sweeps_is_published_and_comes_back() {
 }
 
 #[tokio::test]
+async fn what_is_proved_outlives_every_sweep_until_the_save_is_published() {
+    for encrypted in [false, true] {
+        let long = LongWorld::new(encrypted).await;
+        long.fill(6);
+        let clock = long.clock.clone();
+        long.bucket.decide(move |asked| {
+            clock.step(if asked.writes_chunk() { 61 } else { 0 });
+            Turn::Work
+        });
+        let dirs = long.saver.engine.dirs();
+
+        let gathered = dirs.save_gather(long.saver.command()).await.unwrap();
+        long.other.gc().await.unwrap();
+        let ready = dirs.save_describe(gathered).await.unwrap();
+        long.other.gc().await.unwrap();
+        let _ = dirs.save_publish(ready).await.unwrap();
+
+        long.bucket.mend();
+        assert_eq!(long.provisional().await, [], "the save removes its own");
+        long.is_clean().await;
+    }
+}
+
+#[tokio::test]
 async fn without_provisional_manifests_such_a_save_never_ends() {
     let long = LongWorld::new(false).await;
     long.fill(30);
