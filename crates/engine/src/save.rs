@@ -4,7 +4,7 @@
 //! 4. read `gc.json` again and judge every name (`SaveGuard`)   5. publish by one conditional write of the index
 //! 6. remember the tree
 //!
-//! A long save goes through 3 and 4 now and then with what it has stored so far ([`provisional`]).
+//! A long save goes through 3 and 4 now and then with what it has stored so far (provisional manifests).
 //!
 //! A subject that has no index yet, or whose index says that it was deleted, begins with an empty one before any of that.
 //!
