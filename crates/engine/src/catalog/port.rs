@@ -330,7 +330,7 @@ impl Storing {
     }
 
     /// Notes once more that these names were stored, because nothing came of making them safe.
-    pub(crate) fn put_back(&self, names: Names) {
+    pub(crate) fn note_again(&self, names: Names) {
         lock(&self.under_way).names.extend(names);
     }
 

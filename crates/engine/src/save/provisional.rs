@@ -164,7 +164,7 @@ impl LongSave {
             Err(error) => {
                 tracing::warn!(%error, "what is stored so far could not be kept from gc");
                 kept.guard.go_on_without(&names);
-                self.storing.put_back(names);
+                self.storing.note_again(names);
             }
         }
         Ok(())

@@ -355,7 +355,7 @@ async fn repair_takes_no_provisional_manifest_for_a_snapshot() {
 }
 
 #[tokio::test]
-async fn a_damaged_provisional_manifest_ends_gc_and_can_be_let_go_of() {
+async fn a_damaged_provisional_manifest_ends_gc_and_can_be_forgotten() {
     type Damage = fn(&[u8]) -> Vec<u8>;
     let flip: Damage = |bytes| {
         let text = String::from_utf8(bytes.to_vec()).unwrap();
