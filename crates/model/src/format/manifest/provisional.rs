@@ -140,6 +140,6 @@ mod tests {
             };
             assert!(read.names().is_err());
         }
-        assert!(StoredManifest::parse(&text.as_bytes()[..text.len() - 1]).is_err());
+        assert!(StoredManifest::parse(&text.as_bytes()[..text.len() - 3]).is_err());
     }
 }
