@@ -13,14 +13,14 @@
 
 use crate::bridge;
 use crate::catalog::pool::closed;
-use crate::catalog::port::{ChunkFetcher, Storing};
+use crate::catalog::port::ChunkFetcher;
 use crate::catalog::references::{self, References};
 use crate::catalog::{OpenedSnapshot, ensure_writable};
 use crate::error::{EncryptionError, Error, ErrorKind, error_chain};
 use crate::handle::DirRepo;
 use crate::kind::project::Project;
 use crate::open::Engine;
-use crate::save::{ATTEMPTS, Donors, Naming, StoringPlace, gc_of, may_borrow};
+use crate::save::{ATTEMPTS, Donors, LongSave, Naming, StoringPlace, gc_of, may_borrow};
 use crate::subjects::{DIR_PREFIX, PROFILE_PREFIX, SubjectRow};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -602,6 +602,7 @@ impl<'j> Journey<'j> {
         let donors = may_borrow.then(|| self.donors(&index));
         let place = StoringPlace {
             root: &self.target,
+            repo: &self.repo,
             codec: &self.codec,
             index: &index,
         };
@@ -619,12 +620,13 @@ impl<'j> Journey<'j> {
         let naming = Naming {
             root: &self.target,
             repo: &self.repo,
-            guard,
+            guard: &mut storing.guard(),
             names: &list.names,
             donors: donors.as_deref(),
         };
         self.to.settle(naming, &stored).await?;
         self.publish(&manifest, &stored, &index, row).await?;
+        storing.remove_documents().await;
         for name in &storing.healed() {
             self.target.release(name).await?;
         }
@@ -655,7 +657,7 @@ impl<'j> Journey<'j> {
         &self,
         opened: &OpenedSnapshot,
         guard: &SaveGuard,
-        storing: &Arc<Storing>,
+        storing: &Arc<LongSave>,
     ) -> Result<CopiedList, Error> {
         let from = ChunkFetcher::new(self.source.clone(), opened.codec.clone());
         let there = self.there();

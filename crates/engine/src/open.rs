@@ -26,10 +26,14 @@ use stasis_store::retry::{RetrySettings, Retrying};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::OnceCell;
 
 /// No file with credentials is longer.
 const LONGEST: u64 = 1 << 20;
+
+/// How long a save lasts before it puts a provisional manifest.
+const PROVISIONAL_AFTER: Duration = Duration::from_mins(1);
 
 /// Where this host keeps what it can lose.
 #[derive(Clone, Debug)]
@@ -91,6 +95,8 @@ pub struct Engine {
     pub(crate) tenant_key: Option<Arc<KeySource>>,
     /// What is known of pools that were met.
     pub(crate) pools: Arc<KnownPools>,
+    /// How long a save may last before it puts a provisional manifest, and then another one.
+    pub(crate) provisional_after: Duration,
 }
 
 impl Engine {
@@ -159,6 +165,17 @@ impl Engine {
             chunk_root: ChunkRoot::pool(&default_tenant()),
             tenant_key: None,
             pools: Arc::default(),
+            provisional_after: PROVISIONAL_AFTER,
+        }
+    }
+
+    /// The same engine, whose saves put a provisional manifest when they have lasted so long, and then again and again: two
+    /// requests each, and 48 bytes for each chunk that was stored since. A sweep makes a save read again what it stored since the last one.
+    #[must_use = "the engine is not changed in place"]
+    pub fn with_provisional_after(self, provisional_after: Duration) -> Self {
+        Self {
+            provisional_after,
+            ..self
         }
     }
 

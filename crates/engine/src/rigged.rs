@@ -44,6 +44,11 @@ impl Asked {
         self.writes && self.key.ends_with(end)
     }
 
+    /// Whether it writes a chunk.
+    pub(crate) fn writes_chunk(&self) -> bool {
+        self.writes && self.key.contains("/chunks/")
+    }
+
     /// Whether it reads an object whose name ends like this.
     pub(crate) fn reads(&self, end: &str) -> bool {
         !self.writes && self.key.ends_with(end)

@@ -4,6 +4,8 @@
 //! 4. read `gc.json` again and judge every name (`SaveGuard`)   5. publish by one conditional write of the index
 //! 6. remember the tree
 //!
+//! A long save goes through 3 and 4 now and then with what it has stored so far (provisional manifests).
+//!
 //! A subject that has no index yet, or whose index says that it was deleted, begins with an empty one before any of that.
 //!
 //! *Always true:* the index leads only to manifests whose every chunk is durable. A crash before 5 leaves chunks, and a
@@ -15,6 +17,7 @@ mod databases;
 mod describe;
 mod donors;
 mod gather;
+mod provisional;
 
 pub use command::{
     LostDatabase, LostHow, NotConsistent, RepoSave, RepoSaved, SaveOverlay, VolumeFacts,
@@ -22,11 +25,11 @@ pub use command::{
 pub(crate) use donors::Donors;
 pub(crate) use gather::{GatheredTree, StoringPlace, gc_of, matcher, may_borrow};
 pub use gather::{IGNORE_FILE, patterns_in};
+pub(crate) use provisional::LongSave;
 
 use crate::bridge;
 use crate::catalog::pool::closed;
 use crate::catalog::port::ChunkFetcher;
-use crate::catalog::references;
 use crate::error::Error;
 use crate::handle::DirRepo;
 use describe::{check_shrink, databases_of, lost_databases, measured_volumes, settle_volumes};
@@ -36,7 +39,7 @@ use stasis_model::format::manifest::{
     Indexed, Publish, RepoDocument, SnapshotIndex, SnapshotManifest, StoredManifest,
 };
 use stasis_model::id::SnapshotId;
-use stasis_model::protocol::gc::{GaveUp, Names, SaveAnswer, SaveGuard, SaveStep};
+use stasis_model::protocol::gc::{GaveUp, Names, SaveAnswer, SaveGuard};
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_store::documents::roots::Root;
 use stasis_store::location::StoreLocation;
@@ -61,8 +64,8 @@ pub(crate) struct Ready {
 pub(crate) struct Naming<'n> {
     pub(crate) root: &'n Root,
     pub(crate) repo: &'n RepoDocument,
-    /// As it was when the names were given.
-    pub(crate) guard: SaveGuard,
+    /// What is known of gc since the names were given.
+    pub(crate) guard: &'n mut SaveGuard,
     pub(crate) names: &'n Names,
     /// Who has lent some, if anybody may have.
     pub(crate) donors: Option<&'n Donors>,
@@ -115,7 +118,7 @@ impl DirRepo<'_> {
         let naming = Naming {
             root: &began.root,
             repo: &began.repo,
-            guard: gathered.guard.clone(),
+            guard: &mut gathered.storing.guard(),
             names: &saved.names,
             donors: gathered.donors.as_deref(),
         };
@@ -147,6 +150,7 @@ impl DirRepo<'_> {
         };
         self.publish(&gathered.began.root, &manifest, publish)
             .await?;
+        gathered.storing.remove_documents().await;
         let chunks_healed = gathered.release_healed().await?;
         let chunks_damaged = gathered.storing.unhealed().len() as u64;
         let GatheredTree {
@@ -255,39 +259,10 @@ impl DirRepo<'_> {
         naming: Naming<'_>,
         manifest: &StoredManifest,
     ) -> Result<(), Error> {
-        let Naming {
-            root,
-            repo,
-            mut guard,
-            names,
-            donors,
-        } = naming;
-        let mut step = guard.next(SaveAnswer::Gathered(names.clone()));
-        loop {
-            let answer = match step {
-                SaveStep::PutManifest => {
-                    root.put_manifest(manifest, names).await?;
-                    SaveAnswer::Stored
-                }
-                SaveStep::ReadGc => SaveAnswer::Gc(gc_of(root).await?),
-                SaveStep::CheckIndexed(asked) => {
-                    let index = self.index(root).await?;
-                    let found = references::named_by_indexed(root, repo, &index, &asked);
-                    let mut found = found.await?;
-                    if let Some(donors) = donors {
-                        found.append(&mut donors.still_live(&asked).await?);
-                    }
-                    SaveAnswer::Indexed(found)
-                }
-                // Begun again, the save reads `gc.json` before it names anything, and stores what must be stored anew: its
-                // files, and the list that leads to them, whose chunks no replacement here would have judged.
-                SaveStep::StoreAnew(_) => return Err(Error::SaveGaveUp(OVERTAKEN)),
-                SaveStep::Publish => return Ok(()),
-                SaveStep::GiveUp(why) => return Err(Error::SaveGaveUp(words(why))),
-                SaveStep::Gather => SaveAnswer::Gathered(names.clone()),
-            };
-            step = guard.next(answer);
-        }
+        let gathered = SaveAnswer::Gathered(naming.names.clone());
+        let documents = std::slice::from_ref(manifest);
+        self.drive(naming, documents, gathered).await?;
+        Ok(())
     }
 
     /// Makes the index lead to a manifest.

@@ -28,6 +28,7 @@ use stasis_model::invalid::Invalid;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::list::Slice;
+use std::collections::HashSet;
 use std::error::Error;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -85,6 +86,12 @@ pub trait ChunkSink: Sync {
     /// that lie in it, and could store them anew. A sink that does not look trusts what was stored.
     fn holds(&self, _name: &ChunkName, _look: ChunkLook) -> Result<bool, ChunkError> {
         Ok(true)
+    }
+
+    /// The chunks that had a name here and must not be used under it any more, all of them since the beginning: gc has
+    /// overtaken whoever stores them. Asked when everything was gathered, until it says no more; whoever uses such a name places its bytes once more.
+    fn overtaken(&self) -> Result<HashSet<ChunkName>, ChunkError> {
+        Ok(HashSet::new())
     }
 
     /// Takes a chunk. It is durable only when the sink is finished with, which is not our affair.

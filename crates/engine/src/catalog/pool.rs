@@ -13,6 +13,7 @@ use stasis_disk::crypt::DataKey;
 use stasis_disk::form::chunked::ChunkCodec;
 use stasis_model::format::key::KeyOwner;
 use stasis_model::format::manifest::{RepoDocument, SnapshotManifest, StoredManifest};
+use stasis_model::invalid::Invalid;
 use stasis_model::protocol::gc::Names;
 use stasis_store::bucket::Swap;
 use stasis_store::documents::roots::Root;
@@ -159,6 +160,10 @@ impl DirRepo<'_> {
                 };
                 names.and(opened).map_err(unfit)?
             }
+            (StoredManifest::Provisional(_), _) => {
+                let why = "it is what a save had stored before it was over, and no snapshot";
+                return Err(unfit(Invalid::new(why)));
+            }
             (stored, _) => return Err(other_form(root, &stored)),
         };
         let list = references::list_of(&manifest)?;
@@ -170,12 +175,14 @@ impl DirRepo<'_> {
     }
 }
 
-/// A manifest that is not of its pool's form.
+/// A snapshot's manifest that is not of its pool's form.
 pub(crate) fn other_form(root: &Root, manifest: &StoredManifest) -> Error {
     let owner = root.layout().pool_id().into();
     let error = match manifest {
-        StoredManifest::Plain(_) => EncryptionError::PlainInEncrypted(owner),
         StoredManifest::Encrypted(_) => EncryptionError::EncryptedInPlain(owner),
+        StoredManifest::Plain(_) | StoredManifest::Provisional(_) => {
+            EncryptionError::PlainInEncrypted(owner)
+        }
     };
     error.into()
 }

@@ -6,9 +6,11 @@ use stasis_disk::form::chunked::{
 };
 use stasis_model::digest::ChunkDigest;
 use stasis_model::id::OpId;
-use stasis_model::protocol::gc::{ChunkName, GcEpoch, SaveGuard};
+use stasis_model::protocol::gc::{ChunkName, GcEpoch, GcState, Names, SaveGuard};
+use stasis_model::rng::Rng;
 use stasis_store::bucket::BucketError;
 use stasis_store::documents::roots::Root;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,10 +72,13 @@ pub(crate) struct Storing {
     root: Root,
     codec: ChunkCodec,
     crossing: Crossing,
-    batch: OpId,
-    guard: SaveGuard,
-    /// Names that were given out in this save.
-    given: Mutex<HashSet<ChunkName>>,
+    rng: Arc<dyn Rng>,
+    /// Gives names; what is proved of them is not its affair.
+    guard: Mutex<SaveGuard>,
+    /// The births of the names that were given out in this save, by what they name.
+    given: Mutex<HashMap<ChunkDigest, GcEpoch>>,
+    /// Names that were given out, and that gc took since.
+    overtaken: Mutex<HashSet<ChunkName>>,
     /// Chunks that are known to be damaged: whoever has their bytes stores them again.
     damaged: HashSet<ChunkName>,
     /// Nothing was ever saved here, so that nothing need be looked for.
@@ -89,12 +94,30 @@ pub(crate) struct Storing {
     /// Where chunks may be borrowed.
     lend: Option<Box<Lend>>,
     permits: Arc<Semaphore>,
-    flights: Mutex<Vec<JoinHandle<Result<(), ChunkError>>>>,
+    under_way: Mutex<UnderWay>,
+}
+
+/// What was put since everything was durable last.
+struct UnderWay {
+    batch: OpId,
+    flights: Vec<JoinHandle<Result<(), ChunkError>>>,
+    /// Names of what was put, and of what was found and that no snapshot of this subject has.
+    names: Names,
+}
+
+impl UnderWay {
+    fn new(batch: OpId) -> Self {
+        Self {
+            batch,
+            flights: Vec::new(),
+            names: Names::new(),
+        }
+    }
 }
 
 impl fmt::Debug for Storing {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Storing({:?}, {})", self.root, self.batch)
+        write!(out, "Storing({:?})", self.root)
     }
 }
 
@@ -104,14 +127,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Storing {
     /// From within the async world.
-    pub(crate) fn new(root: Root, codec: ChunkCodec, batch: OpId, guard: SaveGuard) -> Self {
+    pub(crate) fn new(root: Root, codec: ChunkCodec, rng: Arc<dyn Rng>, guard: SaveGuard) -> Self {
         Self {
             root,
             codec,
             crossing: Crossing::here(),
-            batch,
-            guard,
+            under_way: Mutex::new(UnderWay::new(rng.op_id())),
+            rng,
+            guard: Mutex::new(guard),
             given: Mutex::default(),
+            overtaken: Mutex::default(),
             damaged: HashSet::new(),
             is_empty: false,
             is_near: false,
@@ -120,7 +145,6 @@ impl Storing {
             has_found: AtomicBool::new(false),
             lend: None,
             permits: Arc::new(Semaphore::new(IN_FLIGHT)),
-            flights: Mutex::default(),
         }
     }
 
@@ -150,7 +174,33 @@ impl Storing {
     /// The name under which somebody else has these bytes, if it is not condemned.
     fn borrowed(&self, digest: ChunkDigest) -> Option<ChunkName> {
         let lent = self.lend.as_ref()?(&digest)?;
-        (self.guard.place(digest, Some(lent)) == lent).then_some(lent)
+        (lock(&self.guard).place(digest, Some(lent)) == lent).then_some(lent)
+    }
+
+    /// Goes on by what was found out about gc meanwhile; these names are not used any more.
+    pub(crate) fn go_on(&self, gc: GcState, overtaken: &Names) {
+        *lock(&self.guard) = SaveGuard::after(gc);
+        lock(&self.overtaken).extend(overtaken);
+        let mut given = lock(&self.given);
+        for name in overtaken {
+            if given.get(&name.digest()) == Some(&name.born()) {
+                given.remove(&name.digest());
+            }
+        }
+    }
+
+    /// The names that were given out and must not be used any more.
+    pub(crate) fn overtaken_names(&self) -> HashSet<ChunkName> {
+        lock(&self.overtaken).clone()
+    }
+
+    /// A way back into the async world.
+    pub(crate) fn crossing(&self) -> &Crossing {
+        &self.crossing
+    }
+
+    fn is_given(&self, name: &ChunkName) -> bool {
+        lock(&self.given).get(&name.digest()) == Some(&name.born())
     }
 
     /// Chunks that are known to be damaged.
@@ -160,17 +210,16 @@ impl Storing {
 
     /// The chunks that were damaged and have been stored again.
     pub(crate) fn healed(&self) -> Vec<ChunkName> {
-        let (placed, found) = (lock(&self.given), self.found_damaged());
+        let found = self.found_damaged();
         let all: HashSet<&ChunkName> = self.damaged.iter().chain(&found).collect();
-        let healed = all.into_iter().filter(|name| placed.contains(*name));
+        let healed = all.into_iter().filter(|name| self.is_given(name));
         healed.copied().collect()
     }
 
     /// The chunks that were found damaged or missing meanwhile, and could not be stored again.
     pub(crate) fn unhealed(&self) -> BTreeSet<ChunkName> {
-        let placed = lock(&self.given);
         let found = self.found_damaged().into_iter();
-        found.filter(|name| !placed.contains(name)).collect()
+        found.filter(|name| !self.is_given(name)).collect()
     }
 
     fn found_damaged(&self) -> Vec<ChunkName> {
@@ -223,12 +272,21 @@ impl Storing {
         digest: ChunkDigest,
         known: Option<ChunkName>,
     ) -> Result<PlacedChunk, ChunkError> {
-        let name = self.guard.place(digest, known);
-        let is_damaged = self.damaged.contains(&name);
-        let is_first = lock(&self.given).insert(name);
-        let is_stored = if !is_first {
-            true
-        } else if is_damaged || self.is_empty {
+        let known = known.filter(|name| !lock(&self.overtaken).contains(name));
+        let name = match lock(&self.given).entry(digest) {
+            // One name for some bytes, be it that an epoch went by: what is proved of it stays so.
+            Entry::Occupied(given) => {
+                let name = ChunkName::new(digest, *given.get());
+                let is_stored = true;
+                return Ok(PlacedChunk { name, is_stored });
+            }
+            Entry::Vacant(slot) => {
+                let name = lock(&self.guard).place(digest, known);
+                slot.insert(name.born());
+                name
+            }
+        };
+        let is_stored = if self.damaged.contains(&name) || self.is_empty {
             false
         } else {
             // We have its bytes: what is missing or damaged is stored again. A chunk that no snapshot of ours has may be
@@ -236,18 +294,21 @@ impl Storing {
             let is_ours = known == Some(name);
             let found =
                 (is_ours || self.is_there(&name)?) && self.look_at(&name, ChunkLook::Whole)?;
-            self.has_found
-                .fetch_or(found && !is_ours, Ordering::Relaxed);
+            if found && !is_ours {
+                self.has_found.store(true, Ordering::Relaxed);
+                lock(&self.under_way).names.insert(name);
+            }
             found
         };
         Ok(PlacedChunk { name, is_stored })
     }
 
-    /// Waits until everything that was put is durable.
-    pub(crate) async fn finish(&self) -> Result<(), ChunkError> {
-        let flights = std::mem::take(&mut *lock(&self.flights));
+    /// Waits until everything that was put is durable; says what was stored since the last time.
+    pub(crate) async fn finish(&self) -> Result<Names, ChunkError> {
+        let next = UnderWay::new(self.rng.op_id());
+        let done = std::mem::replace(&mut *lock(&self.under_way), next);
         let mut failed = None;
-        for flight in flights {
+        for flight in done.flights {
             match flight.await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => failed = failed.or(Some(error)),
@@ -255,37 +316,45 @@ impl Storing {
             }
         }
         if let Some(error) = failed {
-            self.root.abandon(self.batch).await;
+            self.root.abandon(done.batch).await;
             return Err(error);
         }
-        let mut durable = self.root.commit(self.batch).await;
+        let mut durable = self.root.commit(done.batch).await;
         if durable.is_ok() && self.has_found.load(Ordering::Relaxed) {
             durable = self.root.sync().await;
         }
-        let first = lock(&self.given).iter().next().copied();
+        let first = done.names.first().copied();
         let name = first.unwrap_or(ChunkName::new(ChunkDigest::of(b""), GcEpoch::FIRST));
-        moved(name, durable)
+        moved(name, durable)?;
+        Ok(done.names)
+    }
+
+    /// Notes once more that these names were stored, because nothing came of making them safe.
+    pub(crate) fn note_again(&self, names: Names) {
+        lock(&self.under_way).names.extend(names);
     }
 
     /// Drops what was put.
     pub(crate) async fn abandon(&self) {
-        let flights = std::mem::take(&mut *lock(&self.flights));
-        for flight in flights {
+        let next = UnderWay::new(self.rng.op_id());
+        let done = std::mem::replace(&mut *lock(&self.under_way), next);
+        for flight in done.flights {
             let _ = flight.await;
         }
-        self.root.abandon(self.batch).await;
+        self.root.abandon(done.batch).await;
     }
 
     /// Collects flights that have landed, so that a failure is noticed soon and their list stays short.
     fn land(&self) -> Result<(), ChunkError> {
-        let mut flights = lock(&self.flights);
+        let mut under_way = lock(&self.under_way);
+        let flights = &mut under_way.flights;
         if flights.len() < 2 * IN_FLIGHT {
             return Ok(());
         }
         let (landed, flying): (Vec<_>, Vec<_>) =
             flights.drain(..).partition(JoinHandle::is_finished);
         *flights = flying;
-        drop(flights);
+        drop(under_way);
         for flight in landed {
             match self.crossing.wait(flight) {
                 Ok(landed) => landed?,
@@ -315,7 +384,7 @@ impl ChunkSink for Storing {
         known: Option<ChunkName>,
     ) -> Result<PlacedChunk, ChunkError> {
         // Nobody else has the list of this very tree, so that no donor is asked for one.
-        let is_ours = lock(&self.given).contains(&self.guard.place(digest, known));
+        let is_ours = lock(&self.given).contains_key(&digest);
         let mut placed = self.placed(digest, known)?;
         // What is near was read when it was placed.
         if placed.is_stored && !is_ours && !self.is_near {
@@ -328,10 +397,10 @@ impl ChunkSink for Storing {
     }
 
     fn holds(&self, name: &ChunkName, look: ChunkLook) -> Result<bool, ChunkError> {
-        if lock(&self.given).contains(name) {
+        if self.is_given(name) {
             return Ok(true);
         }
-        if self.damaged.contains(name) {
+        if self.damaged.contains(name) || lock(&self.overtaken).contains(name) {
             return Ok(false);
         }
         self.look_at(name, look)
@@ -340,13 +409,15 @@ impl ChunkSink for Storing {
     fn put(&self, chunk: EncodedChunk) -> Result<(), ChunkError> {
         self.land()?;
         let permit = self.crossing.wait(self.permits.clone().acquire_owned());
-        let (root, batch, name) = (self.root.clone(), self.batch, chunk.name);
+        let mut under_way = lock(&self.under_way);
+        let (root, batch, name) = (self.root.clone(), under_way.batch, chunk.name);
         let flight = self.crossing.start(async move {
             let staged = root.stage_chunk(batch, &name, chunk.bytes.into()).await;
             drop(permit);
             moved(name, staged)
         });
-        lock(&self.flights).push(flight);
+        under_way.flights.push(flight);
+        under_way.names.insert(name);
         Ok(())
     }
 }

@@ -211,8 +211,8 @@ async fn named_by(
             let names = root.references(manifest).await;
             match names.map_err(|error| Unread::of(id, error.into()))? {
                 Some(names) => references.names.extend(names),
-                // It goes before its manifest does; one that is only lost stays so at every look.
-                None if still_leads_to(root, id).await? => {
+                // It is put before its manifest, and goes after it: beside one that is still there, it is lost.
+                None if is_there(root, id).await? => {
                     let lost = Error::LostReferences(id.clone());
                     return Err(Unread::Manifest(id.clone(), lost));
                 }
@@ -242,10 +242,17 @@ pub(crate) fn ensure_form(
         snapshot: manifest.snapshot_id().clone(),
         source,
     })?;
-    if repo.is_encrypted() == matches!(manifest, StoredManifest::Encrypted(_)) {
-        return Ok(());
+    match manifest {
+        StoredManifest::Provisional(_) => Ok(()),
+        StoredManifest::Plain(_) if !repo.is_encrypted() => Ok(()),
+        StoredManifest::Encrypted(_) if repo.is_encrypted() => Ok(()),
+        StoredManifest::Plain(_) | StoredManifest::Encrypted(_) => Err(other_form(root, manifest)),
     }
-    Err(other_form(root, manifest))
+}
+
+/// Whether a manifest is there now.
+async fn is_there(root: &Root, id: &SnapshotId) -> Result<bool, Unread> {
+    Ok(root.manifest_digest(id).await?.is_some())
 }
 
 /// Whether the index leads to a snapshot now: one that was forgotten and tombstoned meanwhile is not missed.
@@ -262,6 +269,14 @@ pub(crate) async fn add_manifest(
 ) -> Result<References, Error> {
     let manifest = match manifest {
         StoredManifest::Plain(manifest) => manifest,
+        StoredManifest::Provisional(manifest) => {
+            let names = manifest.names().map_err(|source| Error::UnfitSnapshot {
+                snapshot: manifest.snapshot_id.clone(),
+                source,
+            })?;
+            references.names.extend(names);
+            return Ok(references);
+        }
         StoredManifest::Encrypted(manifest) => {
             let id = &manifest.snapshot_id;
             let names = root.references(&manifest).await?;

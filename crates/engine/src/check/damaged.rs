@@ -23,7 +23,9 @@ use serde::Serialize;
 use stasis_disk::form::chunked::list::root_of;
 use stasis_disk::form::chunked::{ChunkError, ChunkSource, fetch};
 use stasis_model::format::event::{AuditEvent, EventKind, Severity};
-use stasis_model::format::manifest::{FileList, IndexRefusal, Indexed, SnapshotIndex, StepBack};
+use stasis_model::format::manifest::{
+    FileList, IndexRefusal, Indexed, SnapshotIndex, StepBack, StoredManifest,
+};
 use stasis_model::id::{Label, OpId, SnapshotId, SubjectName, TenantId};
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::protocol::operation::IndexOperation;
@@ -428,6 +430,21 @@ impl DirRepo<'_> {
         }
         let absent = || ChangeError::from(IndexRefusal::Absent(id.clone()));
         match root.manifest(id).await {
+            Ok(Some((StoredManifest::Provisional(found), _))) => {
+                let unfit = |source| Error::UnfitSnapshot {
+                    snapshot: id.clone(),
+                    source,
+                };
+                found.check().map_err(unfit)?;
+                match found.names() {
+                    // It is no snapshot, and gc knows when it may go.
+                    Ok(_) => Err(absent().into()),
+                    Err(error) => Ok(DamageFound::Damaged(DamageProof {
+                        why: error.to_string(),
+                        chunks: BTreeSet::new(),
+                    })),
+                }
+            }
             Ok(Some((manifest, _))) => {
                 let opened = self.understand(root, manifest).await?;
                 Ok(DamageFound::Whole(opened.list))

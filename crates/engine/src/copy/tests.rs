@@ -8,13 +8,14 @@
 use super::*;
 use crate::catalog::SnapshotSelector;
 use crate::restore::RepoRestore;
-use crate::rigged::pool::{Saver, World, all, key, noise};
+use crate::rigged::pool::{Saver, SteppedClock, World, all, key, noise};
 use crate::rigged::{Rigged, Turn};
 use stasis_model::format::manifest::SaveReason;
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_store::bucket::Bucket;
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// A subject here, and its place in another store.
 struct Pair {
@@ -466,6 +467,87 @@ async fn a_sweep_of_the_target_while_a_copy_is_under_way_takes_nothing_that_it_n
     bucket.mend();
     assert_eq!(copied.snapshots, 1);
     is_equal(&shop, &target).await;
+}
+
+/// Copies a large snapshot into a pool that is swept with each twentieth chunk, while time goes by.
+async fn copied_over_sweeps(
+    provisional_after: Duration,
+    key_there: Option<u8>,
+) -> (Pair, Result<CopiedSubject, Error>) {
+    let (here, bucket) = (World::new(), Arc::new(Rigged::default()));
+    let there = World {
+        home: tempfile::tempdir().unwrap(),
+        bucket: bucket.inner.clone(),
+    };
+    let shop = here.subject("one", "shop").await;
+    for number in 0..40 {
+        shop.write(&format!("{number}"), &noise(500 + number, (1 << 20) + 9));
+    }
+    shop.save().await;
+    let other = Arc::new(there.host("two", "other", key_there.map(key)));
+    let dirs = other.engine.dirs();
+    dirs.make_pool(&dirs.root()).await.map(drop).unwrap();
+    other.write("own", &noise(3, 300_000)).save().await;
+    let clock = Arc::new(SteppedClock::default());
+    let mut target = there.host("two", "shop", key_there.map(key));
+    let (location, dirs) = (StoreLocation::Memory, target.engine.local_dirs.clone());
+    let (store, rng) = (bucket.clone(), target.engine.rng.clone());
+    let engine = Engine::over(store, location, dirs, clock.clone(), rng);
+    let engine = engine.with_provisional_after(provisional_after);
+    target.engine = match key_there {
+        Some(digit) => engine.with_key(key(digit)),
+        None => engine,
+    };
+    let stored = Arc::new(AtomicUsize::new(1));
+    bucket.rig(move |asked| {
+        let (other, clock, stored) = (other.clone(), clock.clone(), stored.clone());
+        Box::pin(async move {
+            if asked.writes_chunk() {
+                clock.step(25);
+                if stored.fetch_add(1, Ordering::Relaxed).is_multiple_of(20) {
+                    let swept = other.gc().await;
+                    assert!(swept.is_ok(), "{swept:?}");
+                }
+            }
+            Turn::Work
+        })
+    });
+    let copied = copy(&shop, &target).await;
+    bucket.mend();
+    target.engine = target.engine.rooted(ChunkRoot::project(
+        &"acme".parse().unwrap(),
+        &"shop".parse().unwrap(),
+    ));
+    let copy = target;
+    let pair = Pair {
+        here,
+        there,
+        shop,
+        copy,
+    };
+    (pair, copied)
+}
+
+#[tokio::test]
+async fn a_copy_that_lasts_over_many_sweeps_of_the_target_is_published() {
+    for key_there in [None, Some(b'b')] {
+        let (pair, copied) = copied_over_sweeps(Duration::from_mins(1), key_there).await;
+
+        assert_eq!(copied.unwrap().snapshots, 1);
+        is_equal(&pair.shop, &pair.copy).await;
+        let root = pair.copy.engine.dirs().root();
+        let left = root.manifest_ids().await.unwrap();
+        assert_eq!(left.len(), 1, "the copy removes its provisional ones");
+        pair.copy.gc().await.unwrap();
+        is_equal(&pair.shop, &pair.copy).await;
+    }
+}
+
+#[tokio::test]
+async fn without_provisional_manifests_such_a_copy_gives_up() {
+    let (_, copied) = copied_over_sweeps(Duration::MAX, None).await;
+
+    assert!(matches!(copied, Err(Error::SaveGaveUp(_))), "{copied:?}");
 }
 
 #[tokio::test]

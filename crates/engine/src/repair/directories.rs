@@ -214,8 +214,8 @@ impl FindingRepairs<'_> {
                         found.manifests.push((name, manifest));
                     }
                     Ok(Some((StoredManifest::Plain(_), _))) => found.is_plain = true,
-                    // What cannot be read says nothing.
-                    Ok(None) | Err(_) => {}
+                    // What cannot be read says nothing, and names of chunks look alike in both kinds of pools.
+                    Ok(Some((StoredManifest::Provisional(_), _)) | None) | Err(_) => {}
                 }
             }
         }
@@ -299,9 +299,9 @@ impl FindingRepairs<'_> {
         let mut proven = Vec::new();
         for id in self.root.manifest_ids().await? {
             let (stored, digest) = match damage(self.root.manifest(&id).await)? {
+                // Removed since it was listed; or what a save had stored before it was over, which was never a snapshot.
+                Ok(None | Some((StoredManifest::Provisional(_), _))) => continue,
                 Ok(Some(found)) => found,
-                // Removed since it was listed.
-                Ok(None) => continue,
                 Err(why) => {
                     self.repair.leave_out(&id, why);
                     continue;

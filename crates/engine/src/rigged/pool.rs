@@ -16,7 +16,7 @@ use crate::system::{SystemClock, SystemRng};
 use stasis_model::format::manifest::RepoDocument;
 use stasis_model::id::SubjectName;
 use stasis_model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
-use stasis_model::time::Timestamp;
+use stasis_model::time::{Clock, Timestamp};
 use stasis_store::backend::memory::MemoryBucket;
 use stasis_store::bucket::Bucket;
 use stasis_store::layout::ChunkRoot;
@@ -25,6 +25,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A bucket, and hosts that save into the pool of one tenant.
@@ -96,6 +98,27 @@ impl World {
             name: name.parse().unwrap(),
             tree,
         }
+    }
+}
+
+/// A clock that a test sets forward.
+#[derive(Debug, Default)]
+pub(crate) struct SteppedClock(AtomicU64);
+
+impl SteppedClock {
+    /// Lets seconds go by.
+    pub(crate) fn step(&self, seconds: u64) {
+        self.0.fetch_add(seconds, Ordering::Relaxed);
+    }
+}
+
+impl Clock for SteppedClock {
+    fn now(&self) -> Timestamp {
+        SystemClock.now()
+    }
+
+    fn uptime(&self) -> Duration {
+        Duration::from_secs(self.0.load(Ordering::Relaxed))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::command::{RepoSave, SaveOverlay, VolumeFacts};
 use super::databases::{DamagedDatabases, LiveDatabases};
 use super::donors::Donors;
+use super::provisional::LongSave;
 use crate::bridge;
 use crate::catalog::port::{ChunkFetcher, Storing};
 use crate::catalog::{OpenedSnapshot, ensure_writable};
@@ -60,8 +61,10 @@ pub(super) struct SaveBasis {
 }
 
 /// Where chunks are stored, and what was there before.
+#[derive(Clone, Copy)]
 pub(crate) struct StoringPlace<'p> {
     pub(crate) root: &'p Root,
+    pub(crate) repo: &'p RepoDocument,
     pub(crate) codec: &'p ChunkCodec,
     pub(crate) index: &'p SnapshotIndex,
 }
@@ -70,6 +73,7 @@ impl SaveBasis {
     fn place(&self) -> StoringPlace<'_> {
         StoringPlace {
             root: &self.root,
+            repo: &self.repo,
             codec: &self.codec,
             index: &self.index,
         }
@@ -80,8 +84,7 @@ impl SaveBasis {
 pub(crate) struct GatheredTree {
     pub(super) command: RepoSave,
     pub(super) began: SaveBasis,
-    pub(super) guard: SaveGuard,
-    pub(super) storing: Arc<Storing>,
+    pub(super) storing: Arc<LongSave>,
     /// Who has lent chunks, if anybody may have.
     pub(super) donors: Option<Arc<Donors>>,
     pub(super) saved: Saved,
@@ -160,7 +163,6 @@ impl DirRepo<'_> {
         Ok(GatheredTree {
             command,
             began,
-            guard,
             storing,
             donors,
             saved,
@@ -231,22 +233,27 @@ impl DirRepo<'_> {
         place: StoringPlace<'_>,
         guard: &SaveGuard,
         donors: Option<Arc<Donors>>,
-    ) -> Result<Arc<Storing>, Error> {
-        let StoringPlace { root, codec, index } = place;
+    ) -> Result<Arc<LongSave>, Error> {
+        let StoringPlace {
+            root, codec, index, ..
+        } = place;
         let is_empty = root.layout().is_alone() && index.fence.epoch == Epoch::default();
         let damaged = if is_empty {
             Vec::new()
         } else {
             root.quarantined().await?
         };
-        let batch = self.rng.op_id();
-        let storing = Storing::new(root.clone(), codec.clone(), batch, guard.clone());
+        let rng = self.rng.clone();
+        let storing = Storing::new(root.clone(), codec.clone(), rng, guard.clone());
         let is_near = !matches!(self.location, StoreLocation::S3(_));
-        let lend = donors.map(|donors| -> Box<dyn Fn(&ChunkDigest) -> _ + Send + Sync> {
+        let lent_by = donors.clone();
+        let lend = lent_by.map(|donors| -> Box<dyn Fn(&ChunkDigest) -> _ + Send + Sync> {
             Box::new(move |digest| donors.find(digest))
         });
         let storing = storing.knowing(damaged, is_empty).near(is_near);
-        Ok(Arc::new(storing.borrowing(lend)))
+        let (engine, storing) = (self.engine.clone(), storing.borrowing(lend));
+        let long = LongSave::new(engine, storing, place, guard.clone(), donors);
+        Ok(Arc::new(long))
     }
 
     async fn save_settings(self, command: &RepoSave, began: &SaveBasis) -> SaveSettings {
@@ -344,7 +351,7 @@ pub(crate) fn may_borrow(root: &Root, gc: &GcState) -> bool {
 async fn read_tree(
     source: RootDir,
     began: &SaveBasis,
-    storing: &Arc<Storing>,
+    storing: &Arc<LongSave>,
     live: LiveDatabases,
     settings: SaveSettings,
 ) -> Result<Saved, Error> {

@@ -6,6 +6,7 @@
 )]
 
 mod encrypted;
+mod provisional;
 
 use super::*;
 use crate::rigged::Rigged;

@@ -9,6 +9,7 @@ mod encrypted;
 mod index;
 mod inline;
 mod profile;
+mod provisional;
 mod repo;
 mod snapshot;
 mod volume;
@@ -22,6 +23,7 @@ pub use profile::{
     Ancestor, CRASHED, CapturedBy, CapturedIn, CookieStore, ENCRYPTED, EndingRecord, Geo, Mode,
     NewProfileManifest, ProfileManifest, UnfitManifest,
 };
+pub use provisional::{PROVISIONAL_NAMES, ProvisionalManifest};
 pub use repo::{PoolEncryption, RepoDocument};
 pub use snapshot::{
     CopiedFrom, FileList, INLINE_LIMIT, ListRef, SaveReason, SnapshotManifest, Totals,

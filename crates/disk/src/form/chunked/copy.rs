@@ -7,6 +7,7 @@
 use super::encoder::ChunkEncoder;
 use super::list::{ListWriter, WrittenList};
 use super::restore::{each_row, fetch_stored, read_list};
+use super::save::OVERTAKEN_ROUNDS;
 use super::{ChunkCodec, ChunkError, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk};
 use crate::progress::Progress;
 use crate::worker_pool::{self, WorkerPool};
@@ -16,7 +17,7 @@ use stasis_model::format::manifest::FileList;
 use stasis_model::invalid::Invalid;
 use stasis_model::protocol::gc::{ChunkName, Names};
 use stasis_model::tree::list::{Extent, ListRoot, ListRow, StoredChunk};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,29 +66,82 @@ pub struct CopiedList {
 
 /// Copies a list, and all chunks that the other pool does not have.
 pub fn copy(parts: &CopyParts<'_>) -> Result<CopiedList, ChunkError> {
-    let listed = read_list(parts.from, parts.list)?;
-    let moved = Mutex::new(HashMap::with_capacity(listed.chunks.len()));
-    let (chunks_new, bytes_new) = (AtomicU64::new(0), AtomicU64::new(0));
-    WorkerPool::<_, ChunkError>::for_each(WORKERS, listed.chunks, |chunk| {
-        let (name, put) = copy_chunk(parts, &chunk)?;
-        if let Some(bytes) = put {
-            chunks_new.fetch_add(1, Ordering::Relaxed);
-            bytes_new.fetch_add(bytes, Ordering::Relaxed);
-            parts.progress.advance(1, bytes);
+    let chunks = read_list(parts.from, parts.list)?.chunks;
+    let mut copied = CopiedChunks::default();
+    let mut parent = parts.parent.clone();
+    let mut left: Vec<StoredChunk> = chunks.iter().copied().collect();
+    for round in 0.. {
+        copied.add(parts, left)?;
+        let overtaken = parts.to.overtaken()?;
+        let is_last = round == OVERTAKEN_ROUNDS;
+        left = copied.among(&chunks, &overtaken);
+        if !left.is_empty() && !is_last {
+            continue;
         }
-        worker_pool::lock(&moved).insert(chunk.name, name);
+        parent
+            .sections
+            .retain(|place| !overtaken.contains(&place.slice.chunk.name));
+        let (written, digest) = copy_list(parts, &parent, &copied.moved)?;
+        copied.chunks_new += written.chunks_new;
+        copied.bytes_stored += written.stored_bytes;
+        let overtaken = parts.to.overtaken()?;
+        // Whether it may be published, whoever judges the names decides.
+        if is_last || written.names.iter().all(|name| !overtaken.contains(name)) {
+            return Ok(CopiedList {
+                list: written.list,
+                digest,
+                names: written.names,
+                moved: copied.moved,
+                chunks_new: copied.chunks_new,
+                bytes_stored: copied.bytes_stored,
+            });
+        }
+        left = copied.among(&chunks, &overtaken);
+    }
+    unreachable!("it ends after so many rounds")
+}
+
+/// The chunks of files that were copied so far.
+#[derive(Default)]
+struct CopiedChunks {
+    moved: HashMap<ChunkName, ChunkName>,
+    chunks_new: u64,
+    bytes_stored: u64,
+}
+
+impl CopiedChunks {
+    /// Copies some more.
+    fn add(&mut self, parts: &CopyParts<'_>, chunks: Vec<StoredChunk>) -> Result<(), ChunkError> {
+        let moved = Mutex::new(std::mem::take(&mut self.moved));
+        let (chunks_new, bytes_new) = (AtomicU64::new(0), AtomicU64::new(0));
+        WorkerPool::<_, ChunkError>::for_each(WORKERS, chunks, |chunk| {
+            let (name, put) = copy_chunk(parts, &chunk)?;
+            if let Some(bytes) = put {
+                chunks_new.fetch_add(1, Ordering::Relaxed);
+                bytes_new.fetch_add(bytes, Ordering::Relaxed);
+                parts.progress.advance(1, bytes);
+            }
+            worker_pool::lock(&moved).insert(chunk.name, name);
+            Ok(())
+        })?;
+        self.moved = worker_pool::into_inner(moved);
+        self.chunks_new += chunks_new.into_inner();
+        self.bytes_stored += bytes_new.into_inner();
         Ok(())
-    })?;
-    let moved = worker_pool::into_inner(moved);
-    let (written, digest) = copy_list(parts, &moved)?;
-    Ok(CopiedList {
-        list: written.list,
-        digest,
-        names: written.names,
-        moved,
-        chunks_new: chunks_new.into_inner() + written.chunks_new,
-        bytes_stored: bytes_new.into_inner() + written.stored_bytes,
-    })
+    }
+
+    /// Those that have such a name by now.
+    fn among<'c>(
+        &self,
+        chunks: impl IntoIterator<Item = &'c StoredChunk>,
+        names: &HashSet<ChunkName>,
+    ) -> Vec<StoredChunk> {
+        let is_among = |chunk: &&StoredChunk| {
+            let name = self.moved.get(&chunk.name);
+            name.is_some_and(|name| names.contains(name))
+        };
+        chunks.into_iter().filter(is_among).copied().collect()
+    }
 }
 
 /// Where a chunk lies in the other pool, and how many bytes had to be put for that.
@@ -134,10 +188,11 @@ fn copy_as_it_is(
 /// Writes the list anew with the names that its chunks have in the other pool.
 fn copy_list(
     parts: &CopyParts<'_>,
+    parent: &ListRoot,
     moved: &HashMap<ChunkName, ChunkName>,
 ) -> Result<(WrittenList, TreeDigest), ChunkError> {
     let encoder = ChunkEncoder::new(parts.to, parts.level)?;
-    let mut writer = ListWriter::new(encoder, parts.known, parts.parent);
+    let mut writer = ListWriter::new(encoder, parts.known, parent);
     let digest = each_row(parts.from, parts.list, |mut row| {
         rename(&mut row, moved)?;
         writer.push(row)

@@ -51,6 +51,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
+/// How often a list is written again because gc has overtaken what it leads to; then it is left to whoever publishes it.
+pub(super) const OVERTAKEN_ROUNDS: usize = 16;
+
 /// How a tree is saved.
 #[derive(Clone, Debug)]
 pub struct SaveSettings {
@@ -239,7 +242,7 @@ pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, Chu
     }
     run.rewrite_damaged(parts.damaged)?;
     run.plan.announce(&run.scan, &settings.progress);
-    let parent = parent_root(parts)?;
+    let mut parent = parent_root(parts)?;
     for section in &parent.sections {
         run.plan.table_mut().know(section.slice.chunk);
     }
@@ -250,7 +253,22 @@ pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, Chu
     report.bytes_moved = run.plan.bytes_moved;
     report.walk.merge(walk);
     report.attributes_left_out += run.scan.attributes_left_out;
-    run.write(&parent, report)
+    for round in 0.. {
+        let saved = run.write(&parent, &mut report)?;
+        let overtaken = parts.sink.overtaken()?;
+        let is_safe = saved.names.iter().all(|name| !overtaken.contains(name));
+        // Whether it may be published, whoever judges the names decides.
+        if is_safe || round == OVERTAKEN_ROUNDS {
+            return Ok(Saved { report, ..saved });
+        }
+        // What a list shares with the one before may be what was taken.
+        parent
+            .sections
+            .retain(|place| !overtaken.contains(&place.slice.chunk.name));
+        run.leave(&overtaken);
+        report.merge(run.read()?);
+    }
+    unreachable!("it ends after so many rounds")
 }
 
 /// A save under way: the tree as it was seen, and what is to be done about each of its files.
@@ -263,17 +281,22 @@ struct SaveRun<'s> {
 
 impl SaveRun<'_> {
     /// Reads every file that must be read. A chunk that turns out damaged or missing meanwhile is rebuilt, or what lies in it is
-    /// read too: nothing that is published refers to it.
+    /// read too, and so is what lies in one that gc has overtaken: nothing that is published refers to it.
     fn read(&mut self) -> Result<SaveReport, ChunkError> {
         let mut report = self.round()?;
         let mut known = HashSet::new();
         loop {
             let mut damaged = std::mem::take(&mut report.damaged);
             damaged.retain(|name| known.insert(*name));
-            if damaged.is_empty() {
-                return Ok(report);
-            }
             self.rewrite_damaged(&damaged)?;
+            if damaged.is_empty() {
+                let mut overtaken = self.parts.sink.overtaken()?;
+                overtaken.retain(|name| known.insert(*name));
+                if overtaken.is_empty() {
+                    return Ok(report);
+                }
+                self.leave(&overtaken);
+            }
             if !self.plan.jobs.is_empty() {
                 report.merge(self.round()?);
             }
@@ -340,11 +363,11 @@ impl SaveRun<'_> {
         })
     }
 
-    /// Writes the list, using the sections that the parent's has.
-    fn write(mut self, parent: &ListRoot, mut report: SaveReport) -> Result<Saved, ChunkError> {
+    /// Writes the list, using the sections that the parent's has; the report is for whoever called.
+    fn write(&mut self, parent: &ListRoot, report: &mut SaveReport) -> Result<Saved, ChunkError> {
         let (parts, settings) = (self.parts, self.settings);
         let mut encoder = ChunkEncoder::new(parts.sink, settings.level)?;
-        store_fingerprints(&mut self.plan, &mut encoder, &mut report)?;
+        store_fingerprints(&mut self.plan, &mut encoder, report)?;
         let (scan, plan) = (&self.scan, &self.plan);
         let cache = settings.cache.as_ref();
         let cache = cache.map(|key| ListCacheWriter::create(key, parts.snapshot, settings.started));
@@ -384,7 +407,7 @@ impl SaveRun<'_> {
             databases,
             names: written.names,
             versions: written.versions,
-            report,
+            report: SaveReport::default(),
             is_same: false,
             cache_update: match (cache, &settings.cache) {
                 (Some(writer), Some(key)) => CacheUpdate::New(Box::new(writer), key.clone()),

@@ -4,6 +4,7 @@
 //! that nobody published. They are authenticated along with the encrypted part, so that whoever has the key notices when one was
 //! changed. *Always true:* the encrypted part is a whole [`SnapshotManifest`], and what both say they say alike.
 
+use super::provisional::{PROVISIONAL, ProvisionalManifest};
 use super::snapshot::SnapshotManifest;
 use crate::base64;
 use crate::chunk_name::{ChunkName, NAME_ROW, from_rows, to_rows};
@@ -72,6 +73,14 @@ impl ManifestReferences {
             count: names.len() as u64,
             sha256: ReferencesDigest::of(&rows),
             names: (names.len() <= INLINE_NAMES).then(|| base64::encode(&rows)),
+        }
+    }
+
+    /// The same with the names in the document, however many they are.
+    pub(super) fn within(names: &BTreeSet<ChunkName>) -> Self {
+        Self {
+            names: Some(base64::encode(&to_rows(names))),
+            ..Self::new(names)
         }
     }
 
@@ -155,13 +164,15 @@ impl EncryptedManifest {
     }
 }
 
-/// A `metadata.json` as it is stored.
+/// What lies under the name of a snapshot's `metadata.json`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StoredManifest {
     /// In the clear.
     Plain(Box<SnapshotManifest>),
     /// Of an encrypted pool.
     Encrypted(Box<EncryptedManifest>),
+    /// Of a save that was not over when it put this, in either kind of pool. Never a snapshot.
+    Provisional(Box<ProvisionalManifest>),
 }
 
 /// What tells one kind from the other.
@@ -172,18 +183,21 @@ struct Features {
 }
 
 impl StoredManifest {
-    /// No document of either kind is longer.
+    /// No document of any kind is longer.
     pub const LIMIT: usize = if EncryptedManifest::LIMIT > SnapshotManifest::LIMIT {
         EncryptedManifest::LIMIT
     } else {
         SnapshotManifest::LIMIT
     };
 
-    /// Reads a document of either kind.
+    /// Reads a document of any kind.
     pub fn parse(bytes: &[u8]) -> Result<Self, BadDocument> {
         let features = serde_json::from_slice::<Features>(bytes);
-        let is_encrypted = |one: Features| one.incompat.iter().any(|one| one == ENCRYPTION);
-        Ok(if features.is_ok_and(is_encrypted) {
+        let features = features.map_or_else(|_| Vec::new(), |one| one.incompat);
+        let needs = |feature: &str| features.iter().any(|one| one == feature);
+        Ok(if needs(PROVISIONAL) {
+            Self::Provisional(Box::new(document::parse(bytes)?))
+        } else if needs(ENCRYPTION) {
             Self::Encrypted(Box::new(document::parse(bytes)?))
         } else {
             Self::Plain(Box::new(document::parse(bytes)?))
@@ -195,6 +209,7 @@ impl StoredManifest {
         match self {
             Self::Plain(manifest) => document::render(&**manifest),
             Self::Encrypted(manifest) => document::render(&**manifest),
+            Self::Provisional(manifest) => document::render(&**manifest),
         }
     }
 
@@ -203,6 +218,7 @@ impl StoredManifest {
         match self {
             Self::Plain(manifest) => manifest.check(),
             Self::Encrypted(manifest) => manifest.check(),
+            Self::Provisional(manifest) => manifest.check(),
         }
     }
 
@@ -211,6 +227,7 @@ impl StoredManifest {
         match self {
             Self::Plain(manifest) => &manifest.snapshot_id,
             Self::Encrypted(manifest) => &manifest.snapshot_id,
+            Self::Provisional(manifest) => &manifest.snapshot_id,
         }
     }
 
@@ -219,6 +236,7 @@ impl StoredManifest {
         match self {
             Self::Plain(manifest) => manifest.incarnation,
             Self::Encrypted(manifest) => manifest.incarnation,
+            Self::Provisional(manifest) => manifest.incarnation,
         }
     }
 
@@ -227,6 +245,7 @@ impl StoredManifest {
         match self {
             Self::Plain(manifest) => manifest.lease_epoch,
             Self::Encrypted(manifest) => manifest.lease_epoch,
+            Self::Provisional(manifest) => manifest.lease_epoch,
         }
     }
 
@@ -235,6 +254,7 @@ impl StoredManifest {
         match self {
             Self::Plain(manifest) => manifest.op_id,
             Self::Encrypted(manifest) => manifest.op_id,
+            Self::Provisional(manifest) => manifest.op_id,
         }
     }
 }

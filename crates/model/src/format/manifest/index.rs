@@ -406,7 +406,7 @@ impl SnapshotIndex {
     /// The index without some snapshots, which are tombstoned, even the newest; all or none.
     ///
     /// An active snapshot that stays, stays active; otherwise the newest explicit one takes its place. Refused when that
-    /// is anything else than was foreseen: another process saved meanwhile. If the active snapshot changes, so does the fence.
+    /// is anything else than was foreseen: another process saved meanwhile. If the active snapshot changes, or something goes that was not published, so does the fence.
     pub fn step_back(
         &self,
         back: &StepBack,
@@ -422,6 +422,10 @@ impl SnapshotIndex {
             }
             next.tombstones.insert(id.clone(), Tombstone { at_ms });
         }
+        // One that nobody can read may be provisional: its save must not publish what only that kept from gc.
+        if !back.unpublished.is_empty() {
+            next.raise_fence(op_id);
+        }
         if back.gone.is_empty() {
             return Ok(next);
         }
@@ -431,7 +435,9 @@ impl SnapshotIndex {
         }
         if self.active != left {
             next.active = left;
-            next.raise_fence(op_id);
+            if next.fence == self.fence {
+                next.raise_fence(op_id);
+            }
         }
         Ok(next)
     }

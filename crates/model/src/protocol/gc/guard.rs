@@ -17,10 +17,14 @@ pub enum SaveAnswer {
     Gc(GcState),
     /// Every chunk is stored, under these names.
     Gathered(Names),
-    /// Some chunks are stored, under these names, and the save wants them safe before it goes on.
+    /// Some chunks are stored, under these names, and the save wants them safe before it goes on. Those that an earlier
+    /// provisional manifest names need not be among them.
     GatheredSoFar(Names),
     /// What was to be stored is stored.
     Stored,
+    /// Before the end of a long save: what was to be stored anew is not used under any name. Whoever needs its bytes gathers
+    /// them again.
+    LeftOut,
     /// Which of the names asked for stand in a donor that is live.
     Indexed(Names),
     /// No answer, or one that settles nothing, in spite of retries.
@@ -136,6 +140,22 @@ impl SaveGuard {
         place(digest, indexed, &self.gc)
     }
 
+    /// `gc.json` as it was read last.
+    pub fn gc(&self) -> &GcState {
+        &self.gc
+    }
+
+    /// Goes on gathering although the steps after [`SaveAnswer::GatheredSoFar`] were not carried out to their end: nothing is
+    /// proved of these names.
+    pub fn go_on_without(&mut self, names: &Names) {
+        for name in names {
+            self.proved.remove(name);
+        }
+        self.unproved = Names::new();
+        self.stage = SaveStage::Gathering;
+        self.attempts_left = ATTEMPTS;
+    }
+
     /// Hears the answer to the last step and says the next one.
     pub fn next(&mut self, answer: SaveAnswer) -> SaveStep {
         let stage = match (&self.stage, answer) {
@@ -157,6 +177,17 @@ impl SaveGuard {
             (SaveStage::Replacing(moves), SaveAnswer::Stored) => {
                 self.unproved.extend(moves.iter().map(|chunk| chunk.to));
                 SaveStage::Writing
+            }
+            (SaveStage::Replacing(moves), SaveAnswer::LeftOut) if !self.is_final => {
+                for chunk in moves {
+                    self.proved.remove(&chunk.to);
+                }
+                // The manifest that was put names what is still to be judged.
+                if self.unproved.is_empty() {
+                    SaveStage::Gathering
+                } else {
+                    SaveStage::Judging
+                }
             }
             _ => return self.again(),
         };

@@ -288,6 +288,61 @@ fn what_a_provisional_manifest_proved_is_not_judged_again() {
 }
 
 #[test]
+fn what_a_long_save_leaves_out_is_not_proved_and_what_is_left_is_judged() {
+    let (a, b, c) = (chunk("a", 0), chunk("b", 0), chunk("c", 0));
+    let mut guard = provisional([a, b]);
+
+    // `a` is condemned, `b` stands in a live donor.
+    let step = guard.next(SaveAnswer::Gc(gc(1, [a])));
+    assert_eq!(step, SaveStep::CheckIndexed(names([b])));
+    let step = guard.next(SaveAnswer::Indexed(names([b])));
+    let to = chunk("a", 1);
+    assert_eq!(step, SaveStep::StoreAnew(vec![Replacement { from: a, to }]));
+    assert_eq!(guard.next(SaveAnswer::LeftOut), SaveStep::ReadGc);
+    assert_eq!(guard.next(SaveAnswer::Gc(gc(1, [a]))), SaveStep::Gather);
+
+    // Each provisional manifest names only what is new; the last one need not name `b` again.
+    let _ = guard.next(SaveAnswer::GatheredSoFar(names([c])));
+    let _ = guard.next(SaveAnswer::Stored);
+    let step = guard.next(SaveAnswer::Gc(gc(1, [a, c])));
+    assert!(matches!(step, SaveStep::StoreAnew(_)), "{step:?}");
+    assert_eq!(guard.next(SaveAnswer::LeftOut), SaveStep::Gather);
+
+    let _ = guard.next(SaveAnswer::Gathered(names([a, b, c, to])));
+    let _ = guard.next(SaveAnswer::Stored);
+    let step = guard.next(SaveAnswer::Gc(gc(2, [])));
+    assert_eq!(
+        step,
+        SaveStep::CheckIndexed(names([a, c, to])),
+        "all but `b`"
+    );
+}
+
+#[test]
+fn a_provisional_manifest_that_was_not_judged_proves_nothing() {
+    let (a, b) = (chunk("a", 0), chunk("b", 0));
+    let mut guard = provisional([a]);
+    assert_eq!(guard.next(SaveAnswer::Gc(gc(0, []))), SaveStep::Gather);
+    let _ = guard.next(SaveAnswer::GatheredSoFar(names([b])));
+
+    guard.go_on_without(&names([b]));
+
+    let _ = guard.next(SaveAnswer::Gathered(names([a, b])));
+    let _ = guard.next(SaveAnswer::Stored);
+    let step = guard.next(SaveAnswer::Gc(gc(1, [])));
+    assert_eq!(step, SaveStep::CheckIndexed(names([b])));
+}
+
+#[test]
+fn the_end_of_a_save_leaves_nothing_out() {
+    let mut guard = judging([chunk("a", 0)]);
+    let step = guard.next(SaveAnswer::Gc(gc(0, [chunk("a", 0)])));
+    assert!(matches!(step, SaveStep::StoreAnew(_)), "{step:?}");
+
+    assert_eq!(guard.next(SaveAnswer::LeftOut), step);
+}
+
+#[test]
 fn names_gathered_beside_a_provisional_manifest_are_as_old_as_the_save() {
     let (a, b) = (chunk("a", 0), chunk("b", 0));
     let mut guard = provisional([a]);

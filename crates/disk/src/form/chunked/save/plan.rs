@@ -484,6 +484,21 @@ impl SavePlan {
             .retain(|job| files[job.file as usize].get().is_none());
     }
 
+    /// Numbers those of some chunks that large files lie in: what was just stored of them has no numbers.
+    pub(super) fn number(&self, chunks: &HashSet<ChunkName>) {
+        let mut table = self.table_mut();
+        for file in &self.files {
+            if let Some(FileState::Kept(known) | FileState::Done(known)) = file.get()
+                && let StoredContent::Many(content) = &known.content
+            {
+                let slices = content.slices();
+                for slice in slices.filter(|slice| chunks.contains(&slice.chunk.name)) {
+                    table.number(slice.chunk);
+                }
+            }
+        }
+    }
+
     /// The names of the chunks that a content of a file of `size` bytes lies in.
     pub(super) fn names_of(&self, content: &StoredContent, size: u64) -> Vec<ChunkName> {
         match content {

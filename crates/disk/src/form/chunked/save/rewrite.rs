@@ -34,17 +34,23 @@ impl SaveRun<'_> {
             return Ok(());
         }
         let rebuilt = self.rebuild(damaged)?;
+        self.leave(&damaged.difference(&rebuilt).copied().collect());
+        Ok(())
+    }
+
+    /// Has everything read again that lies in some chunks.
+    pub(super) fn leave(&mut self, chunks: &HashSet<ChunkName>) {
         let (scan, plan) = (&self.scan, &mut self.plan);
-        let named = plan.table().named(damaged);
-        let lost = named
-            .into_iter()
-            .filter(|(_, chunk)| !rebuilt.contains(&chunk.name));
-        plan.lost.extend(lost.map(|(number, _)| number));
+        if !chunks.is_empty() {
+            plan.number(chunks);
+        }
+        let named = plan.table().named(chunks);
+        plan.lost
+            .extend(named.into_iter().map(|(number, _)| number));
         if !plan.lost.is_empty() {
             plan.read_abandoned(scan);
         }
         plan.forget_finished_jobs();
-        Ok(())
     }
 
     /// Stores chunks again under their own names, if the files that lie in them are still what they were; says which.

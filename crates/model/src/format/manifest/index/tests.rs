@@ -308,6 +308,10 @@ fn a_step_back_keeps_what_is_pinned_and_tombstones_what_nothing_leads_to() {
     let pinned = pinned.step_back(&back, Timestamp::default(), op(5));
 
     assert!(tombstoned.tombstones.contains_key(&stray));
+    assert!(
+        tombstoned.fence.epoch > index.fence.epoch,
+        "its save is over"
+    );
     assert!(matches!(published, Err(IndexRefusal::Diverged { .. })));
     assert_eq!(pinned, Err(IndexRefusal::Pinned(two)));
 }
