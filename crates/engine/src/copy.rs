@@ -606,26 +606,24 @@ impl<'j> Journey<'j> {
             codec: &self.codec,
             index: &index,
         };
-        let storing = self.to.storing(place, &guard, donors.clone()).await?;
+        let storing = self.to.storing(place, &guard, donors).await?;
         let list = match self.copy_tree(&opened, &guard, &storing).await {
             Ok(list) => list,
             Err(error) => {
                 storing.abandon().await;
+                storing.give_up(&error).await;
                 return Err(error);
             }
         };
-        storing.finish().await?;
         let manifest = self.manifest(&opened.manifest, &index, &list);
-        let stored = closed(&self.target, &self.codec, &manifest, &list.names);
-        let naming = Naming {
-            root: &self.target,
-            repo: &self.repo,
-            guard: &mut storing.guard(),
-            names: &list.names,
-            donors: donors.as_deref(),
+        let published = match self.settled(&manifest, &list, &storing).await {
+            Ok(stored) => self.publish(&manifest, &stored, &index, row).await,
+            Err(error) => Err(error),
         };
-        self.to.settle(naming, &stored).await?;
-        self.publish(&manifest, &stored, &index, row).await?;
+        if let Err(error) = published {
+            storing.give_up(&error).await;
+            return Err(error);
+        }
         storing.remove_documents().await;
         for name in &storing.healed() {
             self.target.release(name).await?;
@@ -638,6 +636,26 @@ impl<'j> Journey<'j> {
         self.copied.bytes += list.bytes_stored;
         self.remember(&manifest, list).await;
         Ok(())
+    }
+
+    /// Puts the manifest of a copy, and makes sure that no sweep can hurt what it names.
+    async fn settled(
+        &self,
+        manifest: &SnapshotManifest,
+        list: &CopiedList,
+        storing: &LongSave,
+    ) -> Result<StoredManifest, Error> {
+        storing.finish().await?;
+        let stored = closed(&self.target, &self.codec, manifest, &list.names);
+        let naming = Naming {
+            root: &self.target,
+            repo: &self.repo,
+            guard: &mut storing.guard(),
+            names: &list.names,
+            donors: storing.donors(),
+        };
+        self.to.settle(naming, &stored).await?;
+        Ok(stored)
     }
 
     /// The chunks of the target.

@@ -97,12 +97,30 @@ impl DirRepo<'_> {
 
     /// Puts the manifest, and makes sure that no sweep can hurt what it names: steps 3 and 4.
     pub(crate) async fn save_describe(self, gathered: GatheredTree) -> Result<Ready, Error> {
+        match self.described(&gathered).await {
+            Ok((manifest, stored, lost)) => Ok(Ready {
+                gathered,
+                manifest,
+                stored,
+                lost,
+            }),
+            Err(error) => {
+                gathered.storing.give_up(&error).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn described(
+        self,
+        gathered: &GatheredTree,
+    ) -> Result<(SnapshotManifest, StoredManifest, Vec<LostDatabase>), Error> {
         let GatheredTree {
             command,
             began,
             saved,
             ..
-        } = &gathered;
+        } = gathered;
         check_shrink(command, began, saved)?;
         let mut manifest = self.manifest(command, began, saved);
         let source = ChunkFetcher::new(began.root.clone(), began.codec.clone());
@@ -123,12 +141,7 @@ impl DirRepo<'_> {
             donors: gathered.donors.as_deref(),
         };
         self.settle(naming, &stored).await?;
-        Ok(Ready {
-            gathered,
-            manifest,
-            stored,
-            lost,
-        })
+        Ok((manifest, stored, lost))
     }
 
     /// Makes the snapshot exist: steps 5 and 6.
@@ -148,8 +161,11 @@ impl DirRepo<'_> {
             snapshot: Indexed::of(&manifest, &stored),
             activates,
         };
-        self.publish(&gathered.began.root, &manifest, publish)
-            .await?;
+        let published = self.publish(&gathered.began.root, &manifest, publish);
+        if let Err(error) = published.await {
+            gathered.storing.give_up(&error).await;
+            return Err(error);
+        }
         gathered.storing.remove_documents().await;
         let chunks_healed = gathered.release_healed().await?;
         let chunks_damaged = gathered.storing.unhealed().len() as u64;
@@ -220,6 +236,7 @@ impl DirRepo<'_> {
 
     /// Says that the snapshot before is this very tree, and makes none.
     pub(crate) async fn save_nothing(self, gathered: GatheredTree) -> Result<RepoSaved, Error> {
+        gathered.storing.remove_documents().await;
         let chunks_healed = gathered.release_healed().await?;
         let equal = gathered.equal().cloned();
         let equal = equal.expect("it is the tree of a snapshot");

@@ -270,9 +270,8 @@ impl Storing {
     fn placed(
         &self,
         digest: ChunkDigest,
-        known: Option<ChunkName>,
+        mut known: Option<ChunkName>,
     ) -> Result<PlacedChunk, ChunkError> {
-        let known = known.filter(|name| !lock(&self.overtaken).contains(name));
         let name = match lock(&self.given).entry(digest) {
             // One name for some bytes, be it that an epoch went by: what is proved of it stays so.
             Entry::Occupied(given) => {
@@ -281,6 +280,8 @@ impl Storing {
                 return Ok(PlacedChunk { name, is_stored });
             }
             Entry::Vacant(slot) => {
+                // Looked at while nobody gives names, so that none that was overtaken meanwhile is given again.
+                known = known.filter(|name| !lock(&self.overtaken).contains(name));
                 let name = lock(&self.guard).place(digest, known);
                 slot.insert(name.born());
                 name
@@ -375,7 +376,16 @@ impl ChunkSink for Storing {
         digest: ChunkDigest,
         known: Option<ChunkName>,
     ) -> Result<PlacedChunk, ChunkError> {
-        self.placed(digest, known.or_else(|| self.borrowed(digest)))
+        if known.is_some() || lock(&self.given).contains_key(&digest) {
+            return self.placed(digest, known);
+        }
+        let lent = self.borrowed(digest);
+        let placed = self.placed(digest, lent)?;
+        if lent == Some(placed.name) {
+            // Only somebody else's snapshot has it, which may be forgotten while this save lasts.
+            lock(&self.under_way).names.insert(placed.name);
+        }
+        Ok(placed)
     }
 
     fn place_list(

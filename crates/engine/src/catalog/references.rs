@@ -207,6 +207,11 @@ async fn named_by(
             continue;
         };
         ensure_form(root, repo, &manifest).map_err(|error| Unread::of(id, error))?;
+        if indexed.is_some() && matches!(manifest, StoredManifest::Provisional(_)) {
+            // No index leads to one: whoever wrote that wants the rest of a snapshot to be taken for garbage.
+            let lost = Error::LostManifest(id.clone());
+            return Err(Unread::Manifest(id.clone(), lost));
+        }
         if let StoredManifest::Encrypted(manifest) = &manifest {
             let names = root.references(manifest).await;
             match names.map_err(|error| Unread::of(id, error.into()))? {

@@ -437,8 +437,11 @@ impl DirRepo<'_> {
                 };
                 found.check().map_err(unfit)?;
                 match found.names() {
-                    // It is no snapshot, and gc knows when it may go.
-                    Ok(_) => Err(absent().into()),
+                    // It is no snapshot; who says that its save is over lets go of what it holds.
+                    Ok(_) => Ok(DamageFound::Damaged(DamageProof {
+                        why: "it is what a save had stored before it was over".to_owned(),
+                        chunks: BTreeSet::new(),
+                    })),
                     Err(error) => Ok(DamageFound::Damaged(DamageProof {
                         why: error.to_string(),
                         chunks: BTreeSet::new(),

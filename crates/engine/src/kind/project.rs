@@ -40,7 +40,7 @@ use crate::error::{Error, ErrorKind};
 use crate::open::Engine;
 use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_model::failure::Failure;
-use stasis_model::format::manifest::SnapshotIndex;
+use stasis_model::format::manifest::{SnapshotIndex, StoredManifest};
 use stasis_model::id::{SnapshotId, SubjectName, TenantId};
 use stasis_model::snapshot_ref::{SnapshotRef, Unresolved};
 use stasis_quiesce::watchdog;
@@ -233,9 +233,13 @@ impl Project {
         let is_lost = |id: &SnapshotId| {
             id.as_str().starts_with(&*wanted) && !index.tombstones.contains_key(id)
         };
-        match stored.into_iter().find(is_lost) {
-            Some(id) => Err(Error::LostManifest(id)),
-            None => found,
+        for id in stored.into_iter().filter(is_lost) {
+            let stored = self.engine.dirs().root().manifest(&id).await;
+            // What a save had stored before it was over is no snapshot.
+            if !matches!(stored, Ok(Some((StoredManifest::Provisional(_), _)))) {
+                return Err(Error::LostManifest(id));
+            }
         }
+        found
     }
 }

@@ -154,6 +154,7 @@ impl DirRepo<'_> {
             Ok(saved) => saved,
             Err(error) => {
                 storing.abandon().await;
+                storing.give_up(&error).await;
                 let parent = began.parent.as_ref().map(|parent| &parent.snapshot);
                 return Err(Box::pin(self.blame(&began.root, parent, error)).await);
             }

@@ -15,7 +15,7 @@ use super::gather::{StoringPlace, gc_of};
 use super::{Donors, Naming, words};
 use crate::catalog::port::Storing;
 use crate::catalog::references;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::handle::DirRepo;
 use crate::open::Engine;
 use stasis_disk::form::chunked::{
@@ -54,6 +54,15 @@ struct Kept {
     due: Duration,
     /// The documents that were put, or may have been.
     documents: Vec<SnapshotId>,
+    /// How often in a row it could not be known whether they are safe.
+    failed: u32,
+}
+
+impl Kept {
+    /// How many times the usual interval the next document waits: what could not be judged is named again each time.
+    fn intervals(&self) -> u32 {
+        1 << self.failed.min(6)
+    }
 }
 
 impl Deref for LongSave {
@@ -92,6 +101,7 @@ impl LongSave {
                 guard,
                 due,
                 documents: Vec::new(),
+                failed: 0,
             }),
         }
     }
@@ -101,7 +111,21 @@ impl LongSave {
         self.kept().guard.clone()
     }
 
-    /// Removes the documents of this save, which has been published: the fence has passed them. What cannot be removed is left to gc.
+    /// Removes the documents of a save that ended in this error, unless it may have been published all the same. A store that does not answer
+    /// is not asked again for each of them: they go with the next snapshot of the subject.
+    pub(crate) async fn give_up(&self, error: &Error) {
+        if !matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unreachable) {
+            self.remove_documents().await;
+        }
+    }
+
+    /// Who has lent names to this save.
+    pub(crate) fn donors(&self) -> Option<&Donors> {
+        self.donors.as_deref()
+    }
+
+    /// Removes the documents of this save, which has been published, and the fence has passed them; or will never be. What cannot be
+    /// removed is left to gc.
     pub(crate) async fn remove_documents(&self) {
         let documents = std::mem::take(&mut self.kept().documents);
         for id in documents {
@@ -130,6 +154,7 @@ impl LongSave {
         }
         self.storing.crossing().wait(self.keep_so_far(kept))?;
         let after = self.engine.provisional_after;
+        let after = after.saturating_mul(kept.intervals());
         kept.due = self.engine.clock.uptime().saturating_add(after);
         Ok(())
     }
@@ -159,12 +184,15 @@ impl LongSave {
                     overtaken = overtaken.len(),
                     "what is stored so far is safe"
                 );
+                kept.failed = 0;
                 self.storing.go_on(kept.guard.gc().clone(), &overtaken);
             }
             Err(error) => {
                 tracing::warn!(%error, "what is stored so far could not be kept from gc");
+                kept.failed += 1;
                 kept.guard.go_on_without(&names);
                 self.storing.note_again(names);
+                self.storing.go_on(kept.guard.gc().clone(), &Names::new());
             }
         }
         Ok(())
@@ -274,7 +302,11 @@ impl DirRepo<'_> {
                     overtaken.extend(moves.iter().map(|chunk| chunk.from));
                     SaveAnswer::LeftOut
                 }
-                SaveStep::Publish | SaveStep::Gather => return Ok(overtaken),
+                SaveStep::Publish if is_final => return Ok(overtaken),
+                SaveStep::Gather if !is_final => return Ok(overtaken),
+                SaveStep::Publish | SaveStep::Gather => {
+                    return Err(Error::SaveGaveUp(super::OVERTAKEN));
+                }
                 SaveStep::GiveUp(why) => return Err(Error::SaveGaveUp(words(why))),
             };
             step = guard.next(answer);

@@ -429,3 +429,90 @@ async fn a_save_that_cannot_put_a_provisional_manifest_goes_on() {
     long.bucket.mend();
     long.is_clean().await;
 }
+
+#[tokio::test]
+async fn a_save_that_is_cancelled_holds_nothing_back_from_gc() {
+    let long = LongWorld::new(false).await;
+    long.saver.write("kept", &noise(5, 1 << 20)).save().await;
+    long.fill(12);
+    let command = long.saver.command();
+    let (clock, cancel) = (long.clock.clone(), command.cancel.clone());
+    let (stored, most) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let (put, seen) = (AtomicUsize::new(0), most.clone());
+    long.bucket.decide(move |asked| {
+        if asked.writes_chunk() {
+            clock.step(61);
+            if stored.fetch_add(1, Ordering::Relaxed) == 8 {
+                cancel.store(true, Ordering::Relaxed);
+            }
+        } else if asked.writes(".json") {
+            seen.fetch_max(put.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+        Turn::Work
+    });
+
+    let ended = long.saver.engine.dirs().save(command).await;
+
+    long.bucket.mend();
+    assert!(ended.is_err(), "{ended:?}");
+    assert!(most.load(Ordering::Relaxed) >= 2, "it had put some");
+    assert_eq!(long.provisional().await, [], "it takes its own away");
+    let swept = long.saver.gc().await.unwrap();
+    assert!(swept.chunks_removed >= 5, "{swept:?}");
+}
+
+#[tokio::test]
+async fn what_a_long_save_borrows_is_held_when_its_donor_goes() {
+    let long = LongWorld::new(false).await;
+    let shop = long.world.host("one", "shop", None);
+    shop.write("large", &noise(1, 3 << 20)).save().await;
+    shop.end_epoch().await;
+    long.saver.write("large", &noise(1, 3 << 20));
+    long.fill(6);
+    let clock = long.clock.clone();
+    long.bucket.decide(move |asked| {
+        clock.step(if asked.writes_chunk() { 61 } else { 0 });
+        Turn::Work
+    });
+    let dirs = long.saver.engine.dirs();
+    let gathered = dirs.save_gather(long.saver.command()).await.unwrap();
+    assert!(!long.provisional().await.is_empty());
+
+    fs::remove_file(shop.tree.join("large")).unwrap();
+    let mut without = shop.command();
+    without.allow_shrink = true;
+    let _ = shop.engine.dirs().save(without).await.unwrap();
+    shop.gc().await.unwrap();
+    shop.gc().await.unwrap();
+    let ready = dirs.save_describe(gathered).await.unwrap();
+    let saved = dirs.save_publish(ready).await.unwrap();
+
+    long.bucket.mend();
+    let own = 6 * ((1 << 20) + 7);
+    assert!(
+        saved.bytes_stored < own + (1 << 20),
+        "it was borrowed: {saved:?}"
+    );
+    long.is_clean().await;
+}
+
+#[tokio::test]
+async fn an_index_that_leads_to_a_provisional_manifest_stops_gc() {
+    let long = LongWorld::new(false).await;
+    let left = long.killed().await;
+    let root = long.saver.engine.dirs().root();
+    let (_, digest) = root.manifest(&left[0]).await.unwrap().unwrap();
+    let mut index = root.index().await.unwrap().unwrap().value;
+    let mut row = index.snapshots[0].clone();
+    (row.id, row.manifest_sha256) = (left[0].clone(), digest);
+    index.snapshots.push(row);
+    let body = stasis_model::format::document::render(&index);
+    let key = long.saver.engine.chunk_root.index();
+    long.world.bucket.put(&key, body.into()).await.unwrap();
+    let before = root.chunks().await.unwrap();
+
+    let refused = long.other.gc().await;
+
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(root.chunks().await.unwrap(), before);
+}
