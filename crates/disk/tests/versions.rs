@@ -7,11 +7,13 @@
     reason = "tests make the trees that they look at"
 )]
 
+use stasis_disk::form::chunked::ChunkError;
 use stasis_disk::form::slots::{
-    CheckedContent, CheckpointSource, Created, Manifest, Pool, PoolSettings, Return, SlotError,
-    StatCache, VERSIONS, manifest,
+    CheckedContent, CheckedSlot, CheckpointSource, Created, Manifest, Pool, PoolSettings, Return,
+    SlotError, StatCache, VERSIONS, manifest,
 };
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::tree::restore::RestoreChanges;
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::digest::FileDigest;
 use stasis_model::time::Timestamp;
@@ -92,7 +94,21 @@ fn on_each(filesystems: &[&str], test: impl Fn(&Path)) {
     }
 }
 
+fn check(pool: &Pool, of: &SlotMetadata) -> CheckedSlot {
+    let workspace = pool.path().parent().unwrap().join("workspace");
+    let checked = pool.check(of, &workspace, &mut CheckedContent::default());
+    checked.unwrap()
+}
+
 fn restored(pool: &Pool, of: &SlotMetadata, workspace: &Path) {
+    let _ = try_restored(pool, of, workspace).unwrap();
+}
+
+fn try_restored(
+    pool: &Pool,
+    of: &SlotMetadata,
+    workspace: &Path,
+) -> Result<RestoreChanges, SlotError> {
     let live = list(workspace);
     let back = Return {
         workspace,
@@ -103,7 +119,7 @@ fn restored(pool: &Pool, of: &SlotMetadata, workspace: &Path) {
         at: Timestamp::from_millis(LATER),
         label: "a test",
     };
-    let _ = pool.restore_in_place(of, back).unwrap();
+    pool.restore_in_place(of, back)
 }
 
 #[test]
@@ -248,15 +264,15 @@ fn a_missing_version_is_no_reason_to_refuse_anything_else() {
         fs::remove_file(session.join("objects").join(lost)).unwrap();
 
         let usage = pool.usage().unwrap();
-        let damaged = pool.check(&made, &mut CheckedContent::default()).unwrap();
+        fs::write(workspace.join("lost"), "other").unwrap();
+        let damaged = check(&pool, &made);
         let path = EntryPath::parse(b"lost").unwrap();
         let read = pool.file(&made, &path, 10);
         let fork = pool.fork(&made, &session.join("fork"));
-        fs::write(workspace.join("lost"), "other").unwrap();
         let next = auto(&pool, 1, 2);
 
         assert!(usage.held > 0);
-        assert_eq!(damaged, [EntryPath::parse(b"lost").unwrap()]);
+        assert_eq!(damaged.lost, [EntryPath::parse(b"lost").unwrap()]);
         assert!(read.is_err() && fork.is_err());
         assert!(!session.join("fork").exists());
         assert!(next.is_ok(), "{next:?}");
@@ -330,8 +346,255 @@ fn a_version_that_rotted_is_replaced_when_its_file_is_read_again() {
         let _ = pool.fork(&next, &session.join("fork")).unwrap();
         let held = fs::read_to_string(session.join("fork/file")).unwrap();
         assert_eq!(held, "sound");
-        let healed = pool.check(&first, &mut CheckedContent::default()).unwrap();
-        assert_eq!(healed, Vec::<EntryPath>::new());
+        assert_eq!(check(&pool, &first), CheckedSlot::default());
+    });
+}
+
+/// Where a version of a text lies.
+fn object(session: &Path, text: &str) -> PathBuf {
+    let name = FileDigest::of(text.as_bytes()).to_string();
+    session.join("objects").join(name)
+}
+
+/// The path of the file that a checkpoint is said to have lost.
+fn lost_file<T: std::fmt::Debug>(refused: Result<T, SlotError>, of: &SlotMetadata) -> String {
+    match refused {
+        Err(SlotError::Damaged {
+            slot,
+            source: ChunkError::LostVersion { path, .. },
+        }) if slot == of.slot => path.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_check_takes_lost_versions_again_from_the_live_tree() {
+    on_each(&["xfs", "btrfs"], |session| {
+        let workspace = session.join("workspace");
+        for name in ["missing", "rotten", "gone"] {
+            fs::write(workspace.join(name), name).unwrap();
+        }
+        let pool = pool(session);
+        let made = auto(&pool, 0, 1).unwrap().metadata;
+        fs::write(workspace.join("gone"), "edited").unwrap();
+        fs::remove_file(object(session, "missing")).unwrap();
+        fs::remove_file(object(session, "gone")).unwrap();
+        fs::write(object(session, "rotten"), "ROTTEN").unwrap();
+
+        let first = check(&pool, &made);
+        let second = check(&pool, &made);
+        fs::write(workspace.join("gone"), "gone").unwrap();
+        let third = check(&pool, &made);
+
+        let paths = |all: &[&str]| -> Vec<EntryPath> {
+            let all = all.iter().map(|one| EntryPath::parse(one.as_bytes()));
+            all.map(Result::unwrap).collect()
+        };
+        assert_eq!(first.healed, paths(&["missing", "rotten"]));
+        assert_eq!(first.lost, paths(&["gone"]));
+        assert_eq!((second.healed, second.lost), (paths(&[]), paths(&["gone"])));
+        assert_eq!((third.healed, third.lost), (paths(&["gone"]), paths(&[])));
+        check_versions(session, &pool, "healed");
+    });
+}
+
+#[test]
+fn nothing_is_made_of_a_version_that_is_not_what_it_was() {
+    on_each(&["xfs", "btrfs"], |session| {
+        let workspace = session.join("workspace");
+        fs::write(workspace.join("deep/file"), "sound").unwrap();
+        fs::write(workspace.join("other"), "other").unwrap();
+        let pool = pool(session);
+        let made = auto(&pool, 0, 1).unwrap().metadata;
+        fs::write(workspace.join("deep/file"), "edited").unwrap();
+        fs::write(workspace.join("other"), "edited").unwrap();
+        let before = (list(&workspace), names(&workspace), names(session));
+        let back = || try_restored(&pool, &made, &workspace);
+        let fork = || pool.fork(&made, &session.join("fork"));
+
+        for rotten in ["longer than it was", "", "SOUND"] {
+            fs::write(object(session, "sound"), rotten).unwrap();
+            assert_eq!(lost_file(back(), &made), "deep/file", "{rotten}");
+            if rotten.len() != 5 {
+                assert_eq!(lost_file(fork(), &made), "deep/file", "{rotten}");
+            }
+        }
+        // Of the same length, it is found by a check, and set aside.
+        assert_eq!(check(&pool, &made).lost.len(), 1);
+        assert_eq!(lost_file(fork(), &made), "deep/file");
+        let after = (list(&workspace), names(&workspace), names(session));
+        assert_eq!(after, before);
+        fs::write(workspace.join("deep/file"), "sound").unwrap();
+        let _ = auto(&pool, 1, 2).unwrap();
+        let _ = fork().unwrap();
+        let held = fs::read_to_string(session.join("fork/deep/file")).unwrap();
+        assert_eq!(held, "sound");
+        pool.delete(Slot::new(0)).unwrap();
+        pool.delete(Slot::new(1)).unwrap();
+        assert_eq!(names(&session.join("objects")).len(), 0);
+    });
+}
+
+#[test]
+fn a_changed_checkpoint_holds_again_what_is_missing() {
+    on_each(&["xfs", "btrfs"], |session| {
+        let workspace = session.join("workspace");
+        fs::write(workspace.join("lost"), "lost").unwrap();
+        fs::write(workspace.join("edited"), "one").unwrap();
+        let pool = pool(session);
+        let first = auto(&pool, 0, 1).unwrap().metadata;
+        fs::remove_file(object(session, "lost")).unwrap();
+        fs::write(workspace.join("edited"), "two").unwrap();
+
+        let next = auto(&pool, 1, 2).unwrap().metadata;
+
+        check_versions(session, &pool, "made again");
+        assert_eq!(check(&pool, &first), CheckedSlot::default());
+        assert_eq!(check(&pool, &next), CheckedSlot::default());
+    });
+}
+
+#[test]
+fn the_next_checkpoint_stores_chunks_again_that_are_missing_or_were_found_rotten() {
+    on_each(&["ext4"], |session| {
+        let workspace = session.join("workspace");
+        for number in 0..40 {
+            let text = number.to_string().repeat(100);
+            fs::write(workspace.join(number.to_string()), text).unwrap();
+        }
+        let pool = pool(session);
+        let made = auto(&pool, 0, 1).unwrap().metadata;
+        let largest = || {
+            let all = names(&session.join("chunks")).into_iter();
+            let all = all.map(|name| session.join("chunks").join(name));
+            all.max_by_key(|path| path.metadata().unwrap().len())
+        };
+
+        fs::remove_file(largest().unwrap()).unwrap();
+        let after_loss = auto(&pool, 1, 2).unwrap().metadata;
+        let is_whole = check(&pool, &after_loss).lost.is_empty();
+        let rotten = largest().unwrap();
+        let mut bytes = fs::read(&rotten).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&rotten, bytes).unwrap();
+        let found = check(&pool, &made).lost.len();
+        let _ = auto(&pool, 2, 3).unwrap();
+
+        assert!(is_whole);
+        assert_eq!(found, 40);
+        for one in pool.list().unwrap() {
+            let one = one.known().unwrap();
+            assert_eq!(check(&pool, one), CheckedSlot::default(), "{}", one.slot);
+        }
+    });
+}
+
+#[test]
+fn a_torn_or_missing_document_is_not_handed_down() {
+    let documents = ["chunks", VERSIONS, "manifest", "workspace.json"];
+    for (document, is_torn) in documents.map(|one| [(one, true), (one, false)]).concat() {
+        on_each(&["xfs", "ext4"], |session| {
+            let when = format!("{document}, torn: {is_torn}");
+            let workspace = session.join("workspace");
+            for number in 0..40 {
+                fs::write(workspace.join(number.to_string()), number.to_string()).unwrap();
+            }
+            let pool = pool(session);
+            let first = auto(&pool, 0, 1).unwrap().metadata;
+            let path = pool.path().join("0").join(document);
+            if !path.exists() {
+                return;
+            }
+            let mut torn = fs::read(&path).unwrap();
+            torn.truncate(torn.len() / 2);
+            if is_torn {
+                fs::write(&path, torn).unwrap();
+            } else {
+                fs::remove_file(&path).unwrap();
+            }
+
+            let problem = pool.problem(&first);
+            let next = auto(&pool, 1, 2).unwrap().metadata;
+            let last = auto(&pool, 2, 3).unwrap().metadata;
+
+            assert!(problem.unwrap().contains(document), "{when}");
+            for one in [&next, &last] {
+                assert_eq!(pool.problem(one), None, "{when}");
+                assert_eq!(check(&pool, one), CheckedSlot::default(), "{when}");
+                assert_eq!(pool.contents(one).unwrap(), list(&workspace), "{when}");
+            }
+            pool.delete(Slot::new(0)).unwrap();
+            let _ = pool.fork(&last, &session.join("fork")).unwrap();
+            assert_eq!(list(&session.join("fork")), list(&workspace), "{when}");
+        });
+    }
+}
+
+#[test]
+fn a_checkpoint_after_one_without_metadata_is_whole() {
+    on_each(&["xfs", "ext4"], |session| {
+        let workspace = session.join("workspace");
+        fs::write(workspace.join("file"), "text").unwrap();
+        let pool = pool(session);
+        let _ = auto(&pool, 0, 1).unwrap();
+        fs::write(pool.path().join("0/metadata.json"), "{").unwrap();
+
+        let next = auto(&pool, 1, 2).unwrap().metadata;
+
+        assert!(pool.list().unwrap()[0].known().is_none());
+        assert_eq!(check(&pool, &next), CheckedSlot::default());
+    });
+}
+
+#[test]
+fn a_young_file_is_read_again_but_not_cloned_again() {
+    on_each(&["xfs", "btrfs"], |session| {
+        let workspace = session.join("workspace");
+        fs::write(workspace.join("young"), "young").unwrap();
+        let pool = pool(session);
+        // As if every file had been written after the checkpoint was begun.
+        let young = |slot: u32, sequence: u64| {
+            let at = Timestamp::from_millis(sequence * 1000);
+            let origin = CheckpointOrigin::Auto;
+            let metadata = SlotMetadata::new(Slot::new(slot), origin, at, sequence);
+            let made = pool.create(&CheckpointSource::of(&workspace), metadata);
+            made.unwrap().metadata
+        };
+        young(0, 1);
+        let held = object(session, "young").metadata().unwrap().ino();
+
+        let same = young(1, 2);
+        let held_then = object(session, "young").metadata().unwrap().ino();
+        fs::write(workspace.join("young"), "later").unwrap();
+        let edited = young(2, 3);
+
+        assert_eq!(held_then, held);
+        assert_eq!(check(&pool, &same), CheckedSlot::default());
+        assert_eq!(pool.contents(&edited).unwrap(), list(&workspace));
+        check_versions(session, &pool, "edited");
+    });
+}
+
+#[test]
+fn a_checkpoint_that_was_replaced_is_not_called_damaged() {
+    on_each(&["xfs", "ext4"], |session| {
+        let workspace = session.join("workspace");
+        fs::write(workspace.join("file"), "one").unwrap();
+        let pool = pool(session);
+        let first = auto(&pool, 0, 1).unwrap().metadata;
+        fs::write(workspace.join("file"), "two").unwrap();
+        let _ = auto(&pool, 0, 2).unwrap();
+
+        let replaced = pool.check(&first, &workspace, &mut CheckedContent::default());
+        pool.delete(Slot::new(0)).unwrap();
+        let deleted = pool.check(&first, &workspace, &mut CheckedContent::default());
+
+        assert!(
+            matches!(replaced, Err(SlotError::Replaced(_))),
+            "{replaced:?}"
+        );
+        assert!(matches!(deleted, Err(SlotError::Empty(_))), "{deleted:?}");
     });
 }
 

@@ -41,7 +41,7 @@ mod versions;
 mod view;
 
 pub use crate::tree::stat_cache::StatCache;
-pub use check::CheckedContent;
+pub use check::{CheckedContent, CheckedSlot};
 pub use create::Created;
 pub use error::SlotError;
 pub use manifest::{
@@ -65,6 +65,7 @@ use crate::tree::clone::{CloneSettings, DatabaseMode, Fallback, SourceSurvey};
 use crate::tree::walk::WalkSettings;
 use chunks::Chunks;
 use place::SlotDir;
+use stasis_model::digest::ChunkDigest;
 use stasis_model::failure::AtPath;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{AgentEvent, Budget, CheckpointOrigin, Occupant, Slot, SlotMetadata};
@@ -268,7 +269,10 @@ impl Pool {
         let _lock = self.lock()?;
         self.remove(&self.slots, slot)?;
         self.chunks.collect();
-        self.sweep(&HashSet::new())?;
+        if let Some(needed) = self.needed_chunks()? {
+            self.chunks.sweep(&needed)?;
+            self.chunks.sweep_aside(&needed)?;
+        }
         self.sweep_versions()
     }
 
@@ -315,17 +319,28 @@ impl Pool {
     }
 
     /// Removes chunks that no checkpoint needs, and that are not among `kept`; none at all while somebody's needs are unknown.
-    fn sweep(&self, kept: &HashSet<stasis_model::digest::ChunkDigest>) -> Result<(), SlotError> {
-        let mut needed = kept.clone();
+    fn sweep(&self, kept: &HashSet<ChunkDigest>) -> Result<(), SlotError> {
+        match self.needed_chunks()? {
+            Some(mut needed) => {
+                needed.extend(kept);
+                self.chunks.sweep(&needed)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The chunks that all checkpoints need; nothing while one of them cannot say what it needs.
+    fn needed_chunks(&self) -> Result<Option<HashSet<ChunkDigest>>, SlotError> {
+        let mut needed = HashSet::new();
         for (place, occupants) in [(&self.slots, self.list()?), (&self.undo, self.undos()?)] {
             for one in occupants {
                 match measure::named(&place.slot(one.slot())) {
                     Some(names) => needed.extend(names),
-                    None => return Ok(()),
+                    None => return Ok(None),
                 }
             }
         }
-        self.chunks.sweep(&needed)
+        Ok(Some(needed))
     }
 
     /// How many bytes the checkpoints hold, together and each; reads where the blocks of every file are the first time.

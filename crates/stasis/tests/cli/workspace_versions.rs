@@ -138,6 +138,13 @@ fn a_check_names_the_checkpoint_that_lost_a_file() {
             .unwrap()
             .map(|one| one.unwrap().path());
         fs::remove_file({ all }.find(is_second).unwrap()).unwrap();
+        let healed = tree.json(0, &["check"]);
+        assert_eq!(healed["healed"], serde_json::json!(["deep/file"]));
+        let mut all = fs::read_dir(&objects)
+            .unwrap()
+            .map(|one| one.unwrap().path());
+        fs::remove_file(all.find(is_second).unwrap()).unwrap();
+        tree.write("deep/file", "third\n");
 
         let checked = tree.json(9, &["check"]);
         let listed = tree.json(0, &["list"]);
@@ -150,7 +157,9 @@ fn a_check_names_the_checkpoint_that_lost_a_file() {
         assert_eq!(damaged[0]["files"], serde_json::json!(["deep/file"]));
         assert_eq!(listed["snapshots"].as_array().unwrap().len(), 2);
         assert!(status["held_bytes"].as_u64().unwrap() > 0);
-        assert_ne!(lost.code, 0);
+        assert_eq!(lost.code, 9, "{}", lost.err);
+        assert!(lost.err.contains("deep/file"), "{}", lost.err);
+        assert!(lost.err.contains(damaged[0]["checkpoint"].as_str().unwrap()));
         assert_eq!(kept["restored"], true);
     });
 }
@@ -174,5 +183,53 @@ fn an_unchanged_automatic_checkpoint_is_skipped_and_a_touch_is_no_change() {
         let created = [&first, &same, &touched, &edited].map(|one| one["created"] == true);
         assert_eq!(created, [true, false, false, true]);
         assert_eq!(same["checkpoint"], first["checkpoint"]);
+    });
+}
+
+#[test]
+fn checkpoints_that_are_replaced_during_a_check_are_not_called_damaged() {
+    on_each(|tree, _| {
+        tree.checkpoint("named");
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut number = 0;
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    tree.write("deep/file", &format!("{number}\n"));
+                    tree.json(0, &["create", "--auto"]);
+                    number += 1;
+                }
+            });
+            let checks = || (0..15).map(|_| tree.run(&["check"])).collect::<Vec<_>>();
+            let found = checks();
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            for one in found {
+                assert_eq!(one.code, 0, "{}", one.out);
+            }
+        });
+    });
+}
+
+#[test]
+fn a_damaged_newest_checkpoint_is_named_and_another_is_made() {
+    on_each(|tree, is_shared| {
+        let first = tree.json(0, &["create", "--auto"]);
+        let status = tree.json(0, &["status"]);
+        let session = status["session"].as_str().unwrap().to_owned();
+        let slot = format!("{session}/auto_snapshots/{}", first["slot"]);
+        let document = if is_shared { "versions" } else { "chunks" };
+        fs::write(format!("{slot}/{document}"), "torn").unwrap();
+
+        let status = tree.json(0, &["status"]);
+        let checked = tree.json(9, &["check"]);
+        let next = tree.json(0, &["create", "--auto"]);
+        let after = tree.json(0, &["status"]);
+
+        assert_eq!(status["unreadable"][0]["checkpoint"], first["checkpoint"]);
+        let problem = checked["damaged"][0]["problem"].as_str().unwrap();
+        assert!(problem.contains(document), "{problem}");
+        assert_eq!(next["created"], true, "{next}");
+        assert_eq!(after["unreadable"].as_array().unwrap().len(), 0);
+        assert_eq!(after["newest"], next["checkpoint"]);
     });
 }

@@ -237,6 +237,9 @@ pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, Chu
     {
         return run.same(parent, key, walk);
     }
+    if let Some(held) = parts.versions.and_then(VersionSink::held) {
+        run.plan.read_missing(&run.scan, &held);
+    }
     run.rewrite_damaged(parts.damaged)?;
     run.plan.announce(&run.scan, &settings.progress);
     let parent = parent_root(parts)?;

@@ -55,6 +55,10 @@ fn name_of(name: &ChunkName) -> CString {
     CString::new(name.digest().to_string()).expect("digits have no NUL")
 }
 
+fn aside_name(digest: &ChunkDigest) -> CString {
+    CString::new(format!("{}{digest}", versions::ASIDE)).expect("digits have no NUL")
+}
+
 impl Chunks {
     /// Opens them; makes the directory if there is none.
     pub(super) fn open(session: &Path) -> Result<Self, SlotError> {
@@ -92,6 +96,17 @@ impl Chunks {
         Ok(costs)
     }
 
+    /// Whether one is there; nobody looks at what is in it.
+    pub(super) fn has(&self, name: &ChunkName) -> bool {
+        let found = fs::accessat(
+            &self.fd,
+            &*name_of(name),
+            fs::Access::EXISTS,
+            AtFlags::empty(),
+        );
+        found.is_ok()
+    }
+
     /// Removes what interrupted checkpoints left for the next one.
     pub(super) fn collect(&self) {
         staging::collect(&self.fd, INCOMING);
@@ -106,6 +121,30 @@ impl Chunks {
                     Ok(()) | Err(Errno::NOENT) => {}
                     Err(error) => return Ok(Err(error).at("remove a chunk from", &self.path)?),
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves one that holds something else out of the way; nothing is read from it any more.
+    pub(super) fn set_aside(&self, name: &ChunkName) -> Result<(), SlotError> {
+        let (from, to) = (name_of(name), aside_name(&name.digest()));
+        match fs::renameat(&self.fd, &*from, &self.fd, &*to) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Ok(Err(error).at("set a damaged chunk aside in", &self.path)?),
+        }
+    }
+
+    /// Removes those that were set aside and that are named nowhere.
+    pub(super) fn sweep_aside(&self, named: &HashSet<ChunkDigest>) -> Result<(), SlotError> {
+        let is_aside = |name: &[u8]| name.starts_with(versions::ASIDE.as_bytes());
+        let found = staging::named(&self.fd, b"", is_aside).at("list", &self.path)?;
+        for name in found {
+            let digest = name.to_str().ok();
+            let digest = digest.and_then(|name| name.strip_prefix(versions::ASIDE)?.parse().ok());
+            if digest.is_some_and(|digest: ChunkDigest| !named.contains(&digest)) {
+                let removed = fs::unlinkat(&self.fd, &*name, AtFlags::empty());
+                removed.at("remove a damaged chunk from", &self.path)?;
             }
         }
         Ok(())
@@ -328,6 +367,19 @@ impl VersionSink for Incoming<'_> {
         }
     }
 
+    fn holds(&self, digest: &FileDigest, size: u64) -> bool {
+        let found = metadata::look(
+            self.chunks.versions.fd().as_fd(),
+            &versions::name_of(digest),
+        );
+        found.is_ok_and(|seen| seen.file_type().is_file() && seen.size == size)
+    }
+
+    fn held(&self) -> Option<HashSet<FileDigest>> {
+        let held = self.chunks.versions.list().ok()?;
+        Some(held.into_iter().collect())
+    }
+
     fn hold(&self, cloned: ClonedVersion, digest: &FileDigest) -> io::Result<()> {
         let (root, name) = (self.staging.root(), clone_name(cloned.number));
         let bytes = metadata::of(&cloned.file)?.blocks * 512;
@@ -369,14 +421,7 @@ impl ChunkSink for Incoming<'_> {
     ) -> Result<PlacedChunk, ChunkError> {
         let name = ChunkName::new(digest, GcEpoch::FIRST);
         let is_first = lock(&self.placed).insert(digest);
-        let is_stored = !is_first
-            || fs::accessat(
-                &self.chunks.fd,
-                &*name_of(&name),
-                fs::Access::EXISTS,
-                AtFlags::empty(),
-            )
-            .is_ok();
+        let is_stored = !is_first || self.chunks.has(&name);
         let adopted = self.adopted.get(&digest).filter(|_| !is_stored);
         if let Some(cost) = adopted {
             let all = self.wanted.fetch_add(*cost, Ordering::Relaxed) + cost;

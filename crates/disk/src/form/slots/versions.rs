@@ -21,7 +21,7 @@ use stasis_model::digest::FileDigest;
 use stasis_model::failure::AtPath;
 use stasis_model::workspace::SlotForm;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,6 +33,8 @@ pub(super) const DIRECTORY: &str = "objects";
 /// Which of them a checkpoint needs, in its slot.
 pub const VERSIONS: &str = "versions";
 const MAGIC: &[u8; 8] = b"STVERSN1";
+/// What the names of those begin with that turned out to hold something else.
+pub(super) const ASIDE: &str = "damaged-";
 /// What the kernel fills with names in one call.
 const BUFFER: usize = 32 << 10;
 /// A digest, and what the version takes of the disk.
@@ -92,19 +94,55 @@ impl Versions {
         }
     }
 
-    /// All that are there.
-    fn list(&self) -> Result<Vec<FileDigest>, SlotError> {
+    /// Moves one that holds something else out of the way; nothing is made of it any more.
+    pub(super) fn set_aside(&self, digest: &FileDigest) -> Result<(), SlotError> {
+        let (from, to) = (name_of(digest), aside_name(digest));
+        match fs::renameat(&self.fd, &*from, &self.fd, &*to) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Ok(Err(error).at("set a damaged version aside in", &self.path)?),
+        }
+    }
+
+    /// Removes those that were set aside and that nobody names.
+    fn sweep_aside(&self, named: &[Rc<VersionNames>]) -> Result<(), SlotError> {
+        for name in self.names()? {
+            let Some(digest) = set_aside_digest(&name) else {
+                continue;
+            };
+            if named.iter().all(|names| names.cost(&digest).is_none()) {
+                let removed = fs::unlinkat(&self.fd, &*name, AtFlags::empty());
+                removed.at("remove a damaged version from", &self.path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Result<Vec<CString>, SlotError> {
         let listed = reopen_dir(&self.fd).at("list", &self.path)?;
         let mut buffer = Vec::with_capacity(BUFFER);
         let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
         let mut found = Vec::new();
         while let Some(entry) = entries.next() {
-            let entry = entry.at("list", &self.path)?;
-            let name = entry.file_name().to_str().ok();
-            found.extend(name.and_then(|name| name.parse::<FileDigest>().ok()));
+            found.push(entry.at("list", &self.path)?.file_name().to_owned());
         }
         Ok(found)
     }
+
+    /// All that are there.
+    pub(super) fn list(&self) -> Result<Vec<FileDigest>, SlotError> {
+        let names = self.names()?;
+        let digests = names.iter().filter_map(|name| name.to_str().ok()?.parse().ok());
+        Ok(digests.collect())
+    }
+}
+
+/// What a version is called that turned out to hold something else.
+fn aside_name(digest: &FileDigest) -> CString {
+    CString::new(format!("{ASIDE}{digest}")).expect("digits have no NUL")
+}
+
+fn set_aside_digest(name: &CStr) -> Option<FileDigest> {
+    name.to_str().ok()?.strip_prefix(ASIDE)?.parse().ok()
 }
 
 /// The versions that a checkpoint needs, as its slot keeps them: a row for each, sorted, then a digest of all.
@@ -280,28 +318,29 @@ impl Pool {
     /// Removes every version that no checkpoint names; none at all while somebody's needs are unknown.
     pub(super) fn sweep_versions(&self) -> Result<(), SlotError> {
         let mut there = self.chunks.versions().list()?;
-        if there.is_empty() {
-            return Ok(());
-        }
         there.sort_unstable();
         let rows = there.into_iter().map(|digest| (digest, 0));
         let mut gone = VersionNames {
             rows: rows.collect(),
         };
-        let mut reader = NamesReader::default();
+        let (mut reader, mut all) = (NamesReader::default(), Vec::new());
         for (place, occupants) in [(&self.slots, self.list()?), (&self.undo, self.undos()?)] {
             for one in occupants {
                 let slot = open_dir_in(place.fd(), &*super::place::name_of(one.slot()));
                 let slot = slot.at("open", place.slot(one.slot()))?;
                 match reader.named(slot.as_fd(), one.known().map(|known| known.form)) {
-                    Some(named) => gone.remove_all(&named),
+                    Some(named) => {
+                        gone.remove_all(&named);
+                        all.push(named);
+                    }
                     None => return Ok(()),
                 }
             }
         }
-        gone.rows
-            .iter()
-            .try_for_each(|(digest, _)| self.chunks.versions().remove(digest))
+        let versions = self.chunks.versions();
+        let mut gone = gone.rows.iter();
+        gone.try_for_each(|(digest, _)| versions.remove(digest))?;
+        versions.sweep_aside(&all)
     }
 }
 

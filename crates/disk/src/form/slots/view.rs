@@ -81,7 +81,8 @@ impl Pool {
                 &document,
                 into,
                 if whole { &[] } else { &there },
-            )?;
+            )
+            .map_err(|error| error.in_slot(of.slot))?;
         }
         let tree = reopen_dir(made.root());
         let tree = tree.and_then(|fd| RootDir::new(fd, Mounts::Stay));
@@ -138,7 +139,8 @@ impl Pool {
                 origin,
                 is_there,
             };
-            return packed::place(&self.chunks, &document, placing);
+            let placed = packed::place(&self.chunks, &document, placing);
+            return placed.map_err(|error| error.in_slot(of.slot));
         }
         let view = self.view(of, &[])?;
         let same = |path: &EntryPath| {
@@ -176,7 +178,8 @@ impl Pool {
                 },
                 is_there: true,
             };
-            let _ = packed::place(&self.chunks, &document, placing)?;
+            let placed = packed::place(&self.chunks, &document, placing);
+            let _ = placed.map_err(|error| error.in_slot(of.slot))?;
             let totals = document.totals;
             let beside = target.parent().unwrap_or(target);
             let is_shared = of.form == SlotForm::Versions

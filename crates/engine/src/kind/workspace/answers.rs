@@ -646,6 +646,10 @@ pub struct CheckedWorkspace {
     pub checkpoints: u64,
     /// Those that are damaged.
     pub damaged: Vec<CheckedCheckpoint>,
+    /// The first files that were lost and are kept again, because the workspace still has them as they were.
+    pub healed: Vec<String>,
+    /// How many those are.
+    pub healed_count: u64,
 }
 
 /// A checkpoint that is damaged.

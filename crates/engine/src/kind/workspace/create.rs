@@ -182,7 +182,10 @@ impl Workspace {
         let pool = self.pool_now()?;
         let same = Cell::new(None);
         let is_known = |hash: &WorkspaceDigest| {
-            let last = known.iter().find(|one| one.hash.as_ref() == Some(hash));
+            let last = known.iter().find(|one| {
+                // One that is damaged is no reason to do without another.
+                one.hash.as_ref() == Some(hash) && pool.problem(one).is_none()
+            });
             same.set(last);
             last.is_some()
         };
@@ -304,7 +307,8 @@ impl Workspace {
             return Ok(None);
         }
         let hash = Some(live.hash());
-        Ok(known.iter().find(|one| one.hash == hash).cloned())
+        let is_it = |one: &&SlotMetadata| one.hash == hash && self.pool().problem(one).is_none();
+        Ok(known.iter().find(is_it).cloned())
     }
 
     /// A checkpoint with its hash, which is computed if it never was.

@@ -20,7 +20,7 @@ use stasis_model::failure::AtPath;
 use stasis_model::format::document;
 use stasis_model::format::manifest::{SnapshotManifest, StoredAs};
 use stasis_model::id::SnapshotId;
-use stasis_model::protocol::gc::{ChunkName, Names};
+use stasis_model::protocol::gc::{ChunkName, GcEpoch, Names};
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{
     CheckpointOrigin, OF_SYSTEM, Occupant, OverBudget, Slot, SlotDatabase, SlotForm, SlotMetadata,
@@ -352,10 +352,16 @@ impl Pool {
             })
             .collect();
         whole.sort_by_key(|one| (one.epoch_millis, one.sequence));
+        // What cannot say what it is is nothing to go on from: its successor could not say it either.
+        while let Some(newest) = whole.last()
+            && self.problem(newest).is_some()
+        {
+            whole.pop();
+        }
         let known: HashSet<SnapshotId> = whole.iter().map(|one| packed::id_of(one)).collect();
-        // What cannot say what it needs is nothing to go on from: its successor could not say it either.
         let newest = whole.last().copied().copied();
-        let newest = newest.filter(|newest| self.can_say_what_it_needs(newest));
+        let missing = newest.map(|newest| self.missing_chunks(newest));
+        let missing = missing.unwrap_or_default();
         let mut trees = Trees::new();
         // A system is cloned as a directory where it can be: nobody waits until it is read.
         let system = wanted.source.system.filter(|_| form == SlotForm::Chunked);
@@ -380,6 +386,7 @@ impl Pool {
                 spool: &self.session,
                 is_listed: document == WORKSPACE_DOCUMENT,
                 holds_versions: form == SlotForm::Versions,
+                missing: &missing,
             };
             let packed = pack_again_if_opened(path, incoming, &packing)?;
             if document == WORKSPACE_DOCUMENT {
@@ -399,10 +406,12 @@ impl Pool {
         Ok(trees)
     }
 
-    fn can_say_what_it_needs(&self, checkpoint: &SlotMetadata) -> bool {
-        let slot = open_dir(&self.home_of(checkpoint)).ok();
-        let form = Some(checkpoint.form);
-        slot.is_some_and(|slot| NamesReader::default().named(slot.as_fd(), form).is_some())
+    /// The chunks that a checkpoint needs and that are not there any more.
+    fn missing_chunks(&self, checkpoint: &SlotMetadata) -> HashSet<ChunkName> {
+        let named = measure::named(&self.home_of(checkpoint)).unwrap_or_default();
+        let named = named.into_iter();
+        let named = named.map(|digest| ChunkName::new(digest, GcEpoch::FIRST));
+        named.filter(|name| !self.chunks.has(name)).collect()
     }
 
     /// What is in a tree that was stored; the same as in the newest checkpoint, if nothing differs from that.
