@@ -458,30 +458,39 @@ fn a_changed_checkpoint_holds_again_what_is_missing() {
 fn the_next_checkpoint_stores_chunks_again_that_are_missing_or_were_found_rotten() {
     on_each(&["ext4"], |session| {
         let workspace = session.join("workspace");
-        for number in 0..40 {
-            let text = number.to_string().repeat(100);
+        for number in 0..40_u8 {
+            let digests = (0..50).map(|part| FileDigest::of(&[number, part]).to_string());
+            let text: String = digests.collect();
             fs::write(workspace.join(number.to_string()), text).unwrap();
         }
         let pool = pool(session);
         let made = auto(&pool, 0, 1).unwrap().metadata;
-        let largest = || {
+        // The chunks by their length: that of the list is short, that of the contents is long.
+        let chunks = || {
             let all = names(&session.join("chunks")).into_iter();
             let all = all.map(|name| session.join("chunks").join(name));
-            all.max_by_key(|path| path.metadata().unwrap().len())
+            let mut all: Vec<PathBuf> = all.collect();
+            all.sort_by_key(|path| path.metadata().unwrap().len());
+            all
+        };
+        let rot = |path: &PathBuf| {
+            let mut bytes = fs::read(path).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            fs::write(path, bytes).unwrap();
         };
 
-        fs::remove_file(largest().unwrap()).unwrap();
+        fs::remove_file(chunks().last().unwrap()).unwrap();
         let after_loss = auto(&pool, 1, 2).unwrap().metadata;
         let is_whole = check(&pool, &after_loss).lost.is_empty();
-        let rotten = largest().unwrap();
-        let mut bytes = fs::read(&rotten).unwrap();
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 1;
-        fs::write(&rotten, bytes).unwrap();
+        rot(chunks().last().unwrap());
         let found = check(&pool, &made).lost.len();
         let _ = auto(&pool, 2, 3).unwrap();
+        rot(&chunks()[0]);
+        let unlisted = pool.check(&made, &workspace, &mut CheckedContent::default());
+        let _ = auto(&pool, 3, 4).unwrap();
 
-        assert!(is_whole);
+        assert!(is_whole && unlisted.is_err());
         assert_eq!(found, 40);
         for one in pool.list().unwrap() {
             let one = one.known().unwrap();
@@ -627,9 +636,22 @@ fn child() {
     let done = match verb.as_str() {
         "create" => auto(&pool, 0, 3).is_ok(),
         "same" => auto(&pool, 1, 3).is_ok(),
+        "check" => are_healed(&pool),
         _ => pool.delete(Slot::new(0)).is_ok(),
     };
     std::process::exit(i32::from(!done));
+}
+
+/// Checks all checkpoints; says whether nothing is lost any more.
+fn are_healed(pool: &Pool) -> bool {
+    let workspace = pool.path().parent().unwrap().join("workspace");
+    let all = pool.list().unwrap();
+    let mut checked = CheckedContent::default();
+    let mut known = all.iter().filter_map(Occupant::known);
+    known.all(|one| {
+        let found = pool.check(one, &workspace, &mut checked);
+        found.is_ok_and(|found| found.lost.is_empty())
+    })
 }
 
 /// A session with two checkpoints, and a workspace that is not what the first holds.
@@ -676,6 +698,10 @@ fn at_every_call(filesystem: &str, verb: &str, faults: &[&str]) {
         if verb == "create" {
             fs::write(home.join("workspace/deep/file"), "third").unwrap();
         }
+        if verb == "check" {
+            fs::remove_file(object(&home, "same")).unwrap();
+            fs::write(object(&home, "more"), "MORE").unwrap();
+        }
         home
     };
     let trace = format!("trace={}", CALLS.join(","));
@@ -717,6 +743,7 @@ fn look_at(home: &Path, verb: &str, when: &str, code: Option<i32>) {
     let left = names(pool.path());
     let is_own = |name: &String| [".lock", "0", "1"].contains(&name.as_str());
     assert!(left.iter().all(is_own), "{when}: {left:?}");
+    assert!(verb != "check" || are_healed(&pool), "{when}");
     for one in &known {
         // Every one of them is whole, to the last byte.
         let out = home.join("out");
@@ -736,6 +763,7 @@ fn look_at(home: &Path, verb: &str, when: &str, code: Option<i32>) {
     let allowed: [&[(u32, u64)]; 2] = match verb {
         "create" => [&[(0, 1), (1, 2)], &[(0, 3), (1, 2)]],
         "same" => [&[(0, 1), (1, 2)], &[(0, 1), (1, 3)]],
+        "check" => [&[(0, 1), (1, 2)], &[(0, 1), (1, 2)]],
         _ => [&[(0, 1), (1, 2)], &[(1, 2)]],
     };
     assert!(allowed.contains(&&*slots), "{when}: {slots:?}");
@@ -751,6 +779,44 @@ fn look_at(home: &Path, verb: &str, when: &str, code: Option<i32>) {
     };
     again.unwrap_or_else(|error| panic!("{when}: {error:?}"));
     check_versions(home, &pool, when);
+}
+
+#[test]
+fn a_subvolume_that_cannot_be_snapshotted_is_held_in_versions() {
+    let Some(mounted) = MountedImage::new("btrfs", 512 << 20) else {
+        return;
+    };
+    let home = |name: &str| {
+        let home = mounted.root().join(name);
+        fs::create_dir(&home).unwrap();
+        let mut btrfs = Command::new("btrfs");
+        btrfs.args(["-q", "subvolume", "create"]);
+        let made = btrfs.arg(home.join("workspace")).status();
+        assert!(made.unwrap().success());
+        fs::write(home.join("workspace/file"), "text").unwrap();
+        home
+    };
+    let first = home("first");
+    let Some(status) = run(&first, "create", &["-e", "trace=ioctl"]) else {
+        return;
+    };
+    assert!(status.success());
+    let log = fs::read_to_string(first.join("log")).unwrap();
+    let calls: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains(" ioctl("))
+        .collect();
+    let taken = calls.iter().position(|line| line.contains("SNAP_CREATE"));
+    let inject = format!("inject=ioctl:error=EPERM:when={}", taken.unwrap() + 1);
+    let second = home("second");
+
+    let status = run(&second, "create", &["-e", "trace=ioctl", "-e", &inject]);
+
+    assert!(status.unwrap().success());
+    let form = |home: &Path| pool(home).metadata(Slot::new(0)).unwrap().form;
+    assert_eq!(form(&first), SlotForm::Clone);
+    assert_eq!(form(&second), SlotForm::Versions);
+    check_versions(&second, &pool(&second), "not snapshotted");
 }
 
 const FAULTS: [&str; 3] = ["signal=KILL", "error=ENOSPC", "error=EIO"];
@@ -773,6 +839,11 @@ fn a_checkpoint_on_ext4_survives_every_fault() {
 #[test]
 fn an_unchanged_checkpoint_survives_every_fault() {
     at_every_call("xfs", "same", &FAULTS);
+}
+
+#[test]
+fn a_check_that_heals_survives_every_fault() {
+    at_every_call("xfs", "check", &FAULTS);
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //! 2. make `.SLOT.stasis-tmp-PID` beside, locked as long as its maker lives, and write into it what the checkpoint is; what an unchanged
 //!    one would only repeat gets a second name there
 //! 3. see that all checkpoints together stay within the budget; the oldest automatic ones that must go are deleted, and a list begins anew
-//! 4. `syncfs`, after which chunks and versions get their names; `fsync`
+//! 4. `syncfs`, after which chunks and versions get their names; `fsync`; where nothing is new, only the documents are synced
 //! 5. rename it to its slot, or exchange it with the automatic checkpoint that is there; `fsync` the directory
 //! 6. remove what it was exchanged for, after the versions that nothing else names
 //!
@@ -52,6 +52,7 @@ pub use portion::{excluded_in, fact, portion, read_file};
 pub use restore::{SameContent, WorkspaceRestore, WorkspaceRestored, restore_in_place};
 pub use staged::CheckpointSource;
 pub use versions::VERSIONS;
+use versions::Versions;
 pub use view::{Return, View};
 
 pub use crate::fs::staging::OWN_PATTERNS;
@@ -61,7 +62,7 @@ use crate::fs::free_space::{self, Reserve};
 use crate::fs::lock_file::LockFile;
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::progress::Progress;
-use crate::tree::clone::{CloneSettings, DatabaseMode, Fallback, SourceSurvey};
+use crate::tree::clone::{CloneSettings, DatabaseMode, Fallback, FileByFile, SourceSurvey};
 use crate::tree::walk::WalkSettings;
 use chunks::Chunks;
 use place::SlotDir;
@@ -132,6 +133,7 @@ impl PoolSettings {
             mounts: Mounts::Stay,
             survey,
             databases: DatabaseMode::AreSets,
+            file_by_file: FileByFile::Clone,
             walk: self.walk.clone(),
         }
     }
@@ -148,6 +150,19 @@ pub struct Pool {
     settings: PoolSettings,
 }
 
+/// The lock of a pool, and what was read of the slots while it is held.
+#[derive(Debug)]
+struct PoolLock<'a> {
+    versions: &'a Versions,
+    _file: LockFile,
+}
+
+impl Drop for PoolLock<'_> {
+    fn drop(&mut self) {
+        self.versions.forget_names();
+    }
+}
+
 impl Pool {
     /// Opens the pool of a session directory, makes it if there is none, and removes what the dead left in it.
     pub fn open(session: &Path, settings: PoolSettings) -> Result<Self, SlotError> {
@@ -159,6 +174,7 @@ impl Pool {
                 let release = |left: BorrowedFd<'_>| pool.release(left);
                 pool.slots.collect(&release);
                 pool.undo.collect(&release);
+                pool.chunks.versions().forget_names();
             }
             // Whoever only reads needs no lock, and there may be no room to make one.
             Err(error) if !free_space::is_want_of_room(&error) => return Err(error.into()),
@@ -202,8 +218,12 @@ impl Pool {
         self.slots.path()
     }
 
-    fn lock(&self) -> Result<LockFile, SlotError> {
-        Ok(LockFile::wait(&self.path().join(LOCK))?)
+    fn lock(&self) -> Result<PoolLock<'_>, SlotError> {
+        let file = LockFile::wait(&self.path().join(LOCK))?;
+        Ok(PoolLock {
+            versions: self.chunks.versions(),
+            _file: file,
+        })
     }
 
     /// Where checkpoints of an origin are.
@@ -355,7 +375,9 @@ impl Pool {
     pub fn held_at_most(&self) -> Result<HeldBound, SlotError> {
         let (slots, undos) = (self.list()?, self.undos()?);
         let pools = [(&self.slots, &*slots), (&self.undo, &*undos)];
-        measure::Accounts::new(&self.chunks, pools, measure::New::Expected(0))?.bound()
+        let bound = measure::Accounts::new(&self.chunks, pools, measure::New::Expected(0))?.bound();
+        self.chunks.versions().forget_names();
+        bound
     }
 
     /// The same, but what a live tree refers to as well counts for no checkpoint: what each of them would free if it were deleted.

@@ -88,8 +88,14 @@ impl Pool {
         let _lock = self.lock()?;
         self.still(of)?;
         checked.forget_damaged();
-        let lost = self.read_all(of, checked)?;
-        self.heal(lost, live, checked)
+        match self.read_all(of, checked) {
+            Err(SlotError::Chunks(ChunkError::Damaged { name, source })) => {
+                // A list that is rotten must not be taken for stored by the next one.
+                self.chunks.set_aside(&name)?;
+                Err(SlotError::Chunks(ChunkError::Damaged { name, source }))
+            }
+            lost => self.heal(lost?, live, checked),
+        }
     }
 
     /// What is in a slot while nobody changes it: what was listed without the lock may have been on its way out.
@@ -103,7 +109,7 @@ impl Pool {
         if !of.form.is_list() {
             return None;
         }
-        packed::problem(&self.home_of(of), of)
+        packed::problem(&self.home_of(of), of, self.chunks.versions())
     }
 
     /// Reads everything that a list leads to.

@@ -11,7 +11,7 @@
 
 use super::cost;
 use super::error::SlotError;
-use super::versions::{self, Versions};
+use super::versions::{self, VersionNames, Versions};
 use crate::form::chunked::{
     ChunkCodec, ChunkError, ChunkSink, ChunkSource, ClonedVersion, EncodedChunk, PlacedChunk,
     VersionSink,
@@ -35,7 +35,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Where they are in a session directory.
 pub(super) const DIRECTORY: &str = "chunks";
@@ -276,6 +276,11 @@ impl Incoming<'_> {
     /// What all chunks take, written or not.
     pub(super) fn wanted(&self) -> u64 {
         self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// The versions that the checkpoint in a directory names.
+    pub(super) fn names_of(&self, slot: BorrowedFd<'_>) -> Option<Arc<VersionNames>> {
+        self.chunks.versions.named(slot, None)
     }
 
     /// What a version takes of the disk, there already or new.

@@ -10,7 +10,7 @@ use super::error::SlotError;
 use super::manifest::{EncodedManifest, Manifest, ManifestEntry, ManifestKind};
 use super::measure;
 use super::restore::stage_above;
-use super::versions::{NamesReader, VERSIONS};
+use super::versions::{VERSIONS, Versions};
 use crate::form::chunked::list::ListReader;
 use crate::form::chunked::list_cache::ListCacheKey;
 use crate::form::chunked::restore::{RestoreParts, SameAs, VersionProof, fetch_stored, restore};
@@ -457,7 +457,7 @@ fn write(
 }
 
 /// What is wrong with the documents of a list: one that is torn or missing. Whoever goes on from that would hand it down.
-pub(super) fn problem(slot: &Path, of: &SlotMetadata) -> Option<String> {
+pub(super) fn problem(slot: &Path, of: &SlotMetadata, versions: &Versions) -> Option<String> {
     let says = |name: &str| format!("its `{name}` is torn or missing");
     if !matches!(read(slot, WORKSPACE_DOCUMENT), Ok(Some(_))) {
         return Some(says(WORKSPACE_DOCUMENT));
@@ -468,7 +468,7 @@ pub(super) fn problem(slot: &Path, of: &SlotMetadata) -> Option<String> {
     if measure::named(slot).is_none() {
         return Some(says(NAMES));
     }
-    let versions = || NamesReader::default().named(open_dir(slot).ok()?.as_fd(), Some(of.form));
+    let versions = || versions.named(open_dir(slot).ok()?.as_fd(), Some(of.form));
     if of.form == SlotForm::Versions && versions().is_none() {
         return Some(says(VERSIONS));
     }

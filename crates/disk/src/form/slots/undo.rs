@@ -5,7 +5,7 @@
 //! the backup's label, so that an undo checkpoint without one takes nothing back.
 
 use super::error::SlotError;
-use super::{Pool, WORKSPACE};
+use super::{Pool, WORKSPACE, measure};
 use crate::fs::atomic_write::atomic_write;
 use crate::tree::restore::{self, RestoreError};
 use stasis_model::failure::AtPath;
@@ -67,6 +67,8 @@ impl Pool {
                 let path = slot.join(ELSEWHERE);
                 self.reserve.lend(|| atomic_write(&path, bytes))?;
             }
+            // Counted now, so that nobody has to read it who only asks how much is held.
+            let _ = measure::measure(&slot);
         }
         self.was_done(undo)
     }

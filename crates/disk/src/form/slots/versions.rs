@@ -15,6 +15,7 @@ use crate::form::chunked::ChunkError;
 use crate::fs::atomic_write;
 use crate::fs::fd::{open_dir_in, reopen_dir};
 use crate::fs::metadata;
+use crate::worker_pool::lock;
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use stasis_model::digest::FileDigest;
@@ -25,8 +26,9 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 /// Where they are in a session directory.
 pub(super) const DIRECTORY: &str = "objects";
@@ -48,6 +50,7 @@ pub(super) type VersionCosts = BTreeMap<FileDigest, u64>;
 pub(super) struct Versions {
     path: PathBuf,
     fd: OwnedFd,
+    names: Mutex<NamesReader>,
 }
 
 /// The name of a version.
@@ -61,7 +64,8 @@ impl Versions {
         let path = session.join(DIRECTORY);
         atomic_write::make_directory(&path)?;
         let fd = open_dir_in(fs::CWD, &path).at("open the directory", &path)?;
-        Ok(Self { path, fd })
+        let names = Mutex::default();
+        Ok(Self { path, fd, names })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -70,6 +74,20 @@ impl Versions {
 
     pub(super) fn fd(&self) -> &OwnedFd {
         &self.fd
+    }
+
+    /// The versions that the checkpoint in a directory needs; none if it needs none, `None` if nobody can tell.
+    pub(super) fn named(
+        &self,
+        slot: BorrowedFd<'_>,
+        form: Option<SlotForm>,
+    ) -> Option<Arc<VersionNames>> {
+        lock(&self.names).named(slot, form)
+    }
+
+    /// Forgets what was read of slots: it takes much memory, and whoever comes next finds others.
+    pub(super) fn forget_names(&self) {
+        *lock(&self.names) = NamesReader::default();
     }
 
     /// Opens a version to be read.
@@ -104,7 +122,7 @@ impl Versions {
     }
 
     /// Removes those that were set aside and that nobody names.
-    fn sweep_aside(&self, named: &[Rc<VersionNames>]) -> Result<(), SlotError> {
+    fn sweep_aside(&self, named: &[Arc<VersionNames>]) -> Result<(), SlotError> {
         for name in self.names()? {
             let Some(digest) = set_aside_digest(&name) else {
                 continue;
@@ -131,7 +149,9 @@ impl Versions {
     /// All that are there.
     pub(super) fn list(&self) -> Result<Vec<FileDigest>, SlotError> {
         let names = self.names()?;
-        let digests = names.iter().filter_map(|name| name.to_str().ok()?.parse().ok());
+        let digests = names
+            .iter()
+            .filter_map(|name| name.to_str().ok()?.parse().ok());
         Ok(digests.collect())
     }
 }
@@ -231,19 +251,16 @@ impl VersionNames {
     }
 }
 
-/// Reads what slots name, each file once: what did not change from one checkpoint to the next is one file with two names.
-#[derive(Default)]
-pub(super) struct NamesReader {
-    read: HashMap<(u64, u64), Option<Rc<VersionNames>>>,
+/// Reads what slots name, each list once: what did not change from one checkpoint to the next is one file with two names, and whoever
+/// makes a checkpoint asks for the same several times.
+#[derive(Debug, Default)]
+struct NamesReader {
+    /// By the digest that a list ends with, which it was found to have.
+    read: HashMap<[u8; 32], Arc<VersionNames>>,
 }
 
 impl NamesReader {
-    /// The versions that the checkpoint in a directory needs; none if it needs none, `None` if nobody can tell.
-    pub(super) fn named(
-        &mut self,
-        slot: BorrowedFd<'_>,
-        form: Option<SlotForm>,
-    ) -> Option<Rc<VersionNames>> {
+    fn named(&mut self, slot: BorrowedFd<'_>, form: Option<SlotForm>) -> Option<Arc<VersionNames>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match fs::openat(slot, VERSIONS, flags, Mode::empty()) {
             // Whether something that nobody can read any more named some, nobody knows.
@@ -251,18 +268,27 @@ impl NamesReader {
                 let is_known = matches!(form, Some(SlotForm::Clone | SlotForm::Chunked));
                 let has_list =
                     fs::statat(slot, super::packed::WORKSPACE_DOCUMENT, AtFlags::empty());
-                return (is_known || has_list.is_err()).then(Rc::default);
+                return (is_known || has_list.is_err()).then(Arc::default);
             }
             file => File::from(file.ok()?),
         };
-        let identity = metadata::of(&file).ok()?.identity();
-        if let Some(read) = self.read.get(&identity) {
-            return read.clone();
+        let digest = last_digest(&file)?;
+        if let Some(read) = self.read.get(&digest) {
+            return Some(read.clone());
         }
-        let names = read_names(file).ok().flatten().map(Rc::new);
-        self.read.insert(identity, names.clone());
-        names
+        let names = Arc::new(read_names(file).ok().flatten()?);
+        self.read.insert(digest, names.clone());
+        Some(names)
     }
+}
+
+/// The digest that a list ends with.
+fn last_digest(file: &File) -> Option<[u8; 32]> {
+    let size = metadata::of(file).ok()?.size;
+    let mut digest = [0; 32];
+    file.read_exact_at(&mut digest, size.checked_sub(32)?)
+        .ok()?;
+    Some(digest)
 }
 
 fn read_names(mut file: File) -> io::Result<Option<VersionNames>> {
@@ -285,8 +311,8 @@ impl Pool {
     }
 
     fn try_release(&self, gone: BorrowedFd<'_>) -> Result<(), SlotError> {
-        let mut reader = NamesReader::default();
-        let Some(named) = reader.named(gone, None) else {
+        let versions = self.chunks.versions();
+        let Some(named) = versions.named(gone, None) else {
             return Ok(());
         };
         let own = metadata::of(gone).at("look at", self.path())?.identity();
@@ -304,7 +330,7 @@ impl Pool {
                     continue;
                 }
                 let form = one.known().map(|known| known.form);
-                match reader.named(slot.as_fd(), form) {
+                match versions.named(slot.as_fd(), form) {
                     Some(named) => gone.remove_all(&named),
                     None => return Ok(()),
                 }
@@ -323,12 +349,12 @@ impl Pool {
         let mut gone = VersionNames {
             rows: rows.collect(),
         };
-        let (mut reader, mut all) = (NamesReader::default(), Vec::new());
+        let (versions, mut all) = (self.chunks.versions(), Vec::new());
         for (place, occupants) in [(&self.slots, self.list()?), (&self.undo, self.undos()?)] {
             for one in occupants {
                 let slot = open_dir_in(place.fd(), &*super::place::name_of(one.slot()));
                 let slot = slot.at("open", place.slot(one.slot()))?;
-                match reader.named(slot.as_fd(), one.known().map(|known| known.form)) {
+                match versions.named(slot.as_fd(), one.known().map(|known| known.form)) {
                     Some(named) => {
                         gone.remove_all(&named);
                         all.push(named);
@@ -337,7 +363,6 @@ impl Pool {
                 }
             }
         }
-        let versions = self.chunks.versions();
         let mut gone = gone.rows.iter();
         gone.try_for_each(|(digest, _)| versions.remove(digest))?;
         versions.sweep_aside(&all)

@@ -70,14 +70,16 @@ impl Workspace {
             Ok(found) => {
                 run.healed.extend(found.healed);
                 if !found.lost.is_empty() {
-                    run.damaged.push(damaged(known.slot, Some(&known), Ok(found.lost)));
+                    run.damaged
+                        .push(damaged(known.slot, Some(&known), Ok(found.lost)));
                 }
             }
             // It went while it was read.
             Err(SlotError::Replaced(_) | SlotError::Empty(_)) => return Ok(true),
             Err(error) => {
                 let problem = error_chain(&WorkspaceError::from(error));
-                run.damaged.push(damaged(known.slot, Some(&known), Err(problem)));
+                run.damaged
+                    .push(damaged(known.slot, Some(&known), Err(problem)));
             }
         }
         run.seen.push(known);

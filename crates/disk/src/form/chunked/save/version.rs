@@ -87,7 +87,8 @@ impl<'a> SaveWorkers<'a> {
         if racy.is_settled(&FileStat::from(&opened.seen)) || !sink.holds(&known, size) {
             return Ok(false);
         }
-        let is_steady = || metadata::of(&opened.file).is_ok_and(|now| now.is_unchanged_since(&opened.seen));
+        let is_steady =
+            || metadata::of(&opened.file).is_ok_and(|now| now.is_unchanged_since(&opened.seen));
         if !same::holds(&opened.file, &known) || !is_steady() {
             return Ok(false);
         }

@@ -7,7 +7,7 @@ use super::super::manifest::EncodedManifest;
 use super::super::measure::SlotNeeds;
 use super::super::packed::{self, NAMES, Packed, Packing, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
 use super::super::staged::{SlotReport, StagedSlot, System, forget_journals, with_gaps};
-use super::super::versions::{self, NamesReader, VERSIONS, VersionCosts};
+use super::super::versions::{self, VERSIONS, VersionCosts};
 use super::super::{MANIFEST, METADATA, Manifest, Pool, measure};
 use super::{Created, LIST_CACHES, WantedSlot};
 use crate::form::chunked::databases::OPENED_MEANWHILE;
@@ -125,7 +125,7 @@ impl Trees {
     /// Finds out what every version takes of the disk that it needs; most are those of the checkpoint before.
     fn count_versions(&mut self, incoming: &Incoming<'_>, before: Option<&Path>) {
         let before = before.and_then(|before| open_dir(before).ok());
-        let before = before.and_then(|slot| NamesReader::default().named(slot.as_fd(), None));
+        let before = before.and_then(|slot| incoming.names_of(slot.as_fd()));
         let before = before.unwrap_or_default();
         let all = self.saved.iter().flat_map(|saved| saved.versions.keys());
         // One that is missing takes nothing; what lacks it is found by whoever checks.
@@ -313,13 +313,19 @@ impl Pool {
         (trees, incoming): (Trees, Incoming<'_>),
     ) -> Result<SlotReport, SlotError> {
         let mut staged = staged.slot;
-        // Both become durable together, if nobody mounted something between them.
-        let synced = if incoming.is_beside(staged.fd()) {
-            Ok(())
+        let is_same = trees.same_as.is_some() && wanted.source.system.is_none();
+        let kept = if is_same && incoming.is_empty() {
+            // Everything but a few small files was durable before, also what the workspace held when it was read.
+            staged.sync_documents()
         } else {
-            staged.sync()
+            // Both become durable together, if nobody mounted something between them.
+            let synced = if incoming.is_beside(staged.fd()) {
+                Ok(())
+            } else {
+                staged.sync()
+            };
+            synced.and_then(|()| incoming.keep())
         };
-        let kept = synced.and_then(|()| incoming.keep());
         let release = |left: BorrowedFd<'_>| self.release(left);
         let published = kept.and_then(|()| staged.publish(wanted.replaced.is_some(), &release));
         if let Err(error) = published {
