@@ -352,8 +352,9 @@ impl Pool {
         let (versions, mut all) = (self.chunks.versions(), Vec::new());
         for (place, occupants) in [(&self.slots, self.list()?), (&self.undo, self.undos()?)] {
             for one in occupants {
-                let slot = open_dir_in(place.fd(), &*super::place::name_of(one.slot()));
-                let slot = slot.at("open", place.slot(one.slot()))?;
+                let Ok(slot) = open_dir_in(place.fd(), &*super::place::name_of(one.slot())) else {
+                    return Ok(());
+                };
                 match versions.named(slot.as_fd(), one.known().map(|known| known.form)) {
                     Some(named) => {
                         gone.remove_all(&named);
