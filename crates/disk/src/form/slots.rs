@@ -68,6 +68,7 @@ use chunks::Chunks;
 use place::SlotDir;
 use stasis_model::digest::ChunkDigest;
 use stasis_model::failure::AtPath;
+use stasis_model::format::manifest::SnapshotManifest;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{AgentEvent, Budget, CheckpointOrigin, Occupant, Slot, SlotMetadata};
 use std::collections::HashSet;
@@ -271,6 +272,14 @@ impl Pool {
         Ok(now)
     }
 
+    /// Says what the tree of a checkpoint is that is a list.
+    fn document(&self, of: &SlotMetadata) -> Result<SnapshotManifest, SlotError> {
+        let document = packed::document(&self.home_of(of));
+        // Asked afterwards: what was read is of this checkpoint only if the slot has it still.
+        self.still(of)?;
+        document
+    }
+
     /// The tree of a checkpoint that is a directory. Whoever holds it still reads it when it is deleted meanwhile, as far as it
     /// has not gone.
     pub fn tree(&self, slot: Slot) -> Result<RootDir, SlotError> {
@@ -289,10 +298,7 @@ impl Pool {
         let _lock = self.lock()?;
         self.remove(&self.slots, slot)?;
         self.chunks.collect();
-        if let Some(needed) = self.needed_chunks()? {
-            self.chunks.sweep(&needed)?;
-            self.chunks.sweep_aside(&needed)?;
-        }
+        self.sweep(&HashSet::new())?;
         self.sweep_versions()
     }
 
@@ -343,7 +349,8 @@ impl Pool {
         match self.needed_chunks()? {
             Some(mut needed) => {
                 needed.extend(kept);
-                self.chunks.sweep(&needed)
+                self.chunks.sweep(&needed)?;
+                self.chunks.sweep_aside(&needed)
             }
             None => Ok(()),
         }
@@ -450,7 +457,7 @@ impl Pool {
         most: u64,
     ) -> Result<Option<Vec<u8>>, SlotError> {
         if of.form.is_list() {
-            let document = packed::document(&self.home_of(of))?;
+            let document = self.document(of)?;
             return packed::file(&self.chunks, &document, path, most);
         }
         let view = self.view(of, &[])?;
@@ -464,7 +471,7 @@ impl Pool {
             return Ok(recorded);
         }
         if of.form.is_list() {
-            let document = packed::document(&self.home_of(of))?;
+            let document = self.document(of)?;
             return packed::contents(&self.chunks, &document);
         }
         let view = self.view(of, &[])?;

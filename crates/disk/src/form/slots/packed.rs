@@ -374,6 +374,8 @@ pub(super) struct SlotPlacing<'a> {
     pub(super) beside: Vec<EntryPath>,
     /// Whether the old tree is known to hold a content, if it is known.
     pub(super) same: Option<&'a SameAs<'a>>,
+    /// How closely versions are looked at. What goes over a live tree, or is only looked at, is little and is read. A fork is everything.
+    pub(super) versions: VersionProof,
 }
 
 /// Makes a directory a checkpoint's tree, or one entry of it: a new one, or in place.
@@ -394,6 +396,7 @@ pub(super) fn place(
         let old = OldTree {
             stage: &stage,
             same: placing.same,
+            versions: placing.versions,
         };
         write(source, document, writer, &only, Some(old))?
     } else {
@@ -412,6 +415,7 @@ pub(super) fn place(
 struct OldTree<'a> {
     stage: &'a RestoreStage,
     same: Option<&'a SameAs<'a>>,
+    versions: VersionProof,
 }
 
 fn write(
@@ -431,11 +435,7 @@ fn write(
         }
     };
     let is_in_place = stage.is_some_and(|stage| stage.placement() == Placement::InPlace);
-    // What goes over a live tree, or is only looked at, is little and is read. A fork is everything, and would no longer be a clone.
-    let versions = match stage {
-        Some(_) if !is_in_place => VersionProof::Size,
-        _ => VersionProof::Digest,
-    };
+    let versions = old.map_or(VersionProof::Digest, |old| old.versions);
     writer.directory(&EntryPath::root(), &head, &attributes)?;
     let tree = restore(&RestoreParts {
         source,
