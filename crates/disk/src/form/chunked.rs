@@ -115,8 +115,8 @@ pub trait VersionSink: Sync {
     /// Whether a version of that length is held already; nobody looks at what is in it.
     fn holds(&self, digest: &FileDigest, size: u64) -> bool;
 
-    /// All versions that are held already; nothing where nobody can tell.
-    fn held(&self) -> Option<HashSet<FileDigest>>;
+    /// All versions that are held already.
+    fn held(&self) -> Result<HashSet<FileDigest>, ChunkError>;
 
     /// Holds a clone under the digest of its content, in the place of one that is held already.
     fn hold(&self, cloned: ClonedVersion, digest: &FileDigest) -> io::Result<()>;

@@ -184,7 +184,7 @@ impl Workspace {
         let is_known = |hash: &WorkspaceDigest| {
             let last = known.iter().find(|one| {
                 // One that is damaged is no reason to do without another.
-                one.hash.as_ref() == Some(hash) && pool.problem(one).is_none()
+                one.hash.as_ref() == Some(hash) && pool.has_all(one).unwrap_or(false)
             });
             same.set(last);
             last.is_some()
@@ -307,7 +307,8 @@ impl Workspace {
             return Ok(None);
         }
         let hash = Some(live.hash());
-        let is_it = |one: &&SlotMetadata| one.hash == hash && self.pool().problem(one).is_none();
+        let has_all = |one: &SlotMetadata| self.pool().has_all(one).unwrap_or(false);
+        let is_it = |one: &&SlotMetadata| one.hash == hash && has_all(one);
         Ok(known.iter().find(is_it).cloned())
     }
 

@@ -315,7 +315,8 @@ impl Pool {
         let mut staged = staged.slot;
         let is_same = trees.same_as.is_some() && wanted.source.system.is_none();
         let kept = if is_same && incoming.is_empty() {
-            // Everything but a few small files was durable before, also what the workspace held when it was read.
+            // Everything but a few small files was durable before, also what the workspace held when it was read. That is so because
+            // every checkpoint is durable when it has its slot; one that would be published earlier could not be relied on here.
             staged.sync_documents()
         } else {
             // Both become durable together, if nobody mounted something between them.
@@ -367,7 +368,7 @@ impl Pool {
         let known: HashSet<SnapshotId> = whole.iter().map(|one| packed::id_of(one)).collect();
         let newest = whole.last().copied().copied();
         let missing = newest.map(|newest| self.missing_chunks(newest));
-        let missing = missing.unwrap_or_default();
+        let missing = missing.transpose()?.unwrap_or_default();
         let mut trees = Trees::new();
         // A system is cloned as a directory where it can be: nobody waits until it is read.
         let system = wanted.source.system.filter(|_| form == SlotForm::Chunked);
@@ -413,11 +414,18 @@ impl Pool {
     }
 
     /// The chunks that a checkpoint needs and that are not there any more.
-    fn missing_chunks(&self, checkpoint: &SlotMetadata) -> HashSet<ChunkName> {
-        let named = measure::named(&self.home_of(checkpoint)).unwrap_or_default();
-        let named = named.into_iter();
-        let named = named.map(|digest| ChunkName::new(digest, GcEpoch::FIRST));
-        named.filter(|name| !self.chunks.has(name)).collect()
+    pub(in super::super) fn missing_chunks(
+        &self,
+        checkpoint: &SlotMetadata,
+    ) -> Result<HashSet<ChunkName>, SlotError> {
+        let mut missing = HashSet::new();
+        for digest in measure::named(&self.home_of(checkpoint)).unwrap_or_default() {
+            let name = ChunkName::new(digest, GcEpoch::FIRST);
+            if !self.chunks.has(&name)? {
+                missing.insert(name);
+            }
+        }
+        Ok(missing)
     }
 
     /// What is in a tree that was stored; the same as in the newest checkpoint, if nothing differs from that.
