@@ -67,10 +67,12 @@ impl Pool {
                 let path = slot.join(ELSEWHERE);
                 self.reserve.lend(|| atomic_write(&path, bytes))?;
             }
-            // Counted now, so that nobody has to read it who only asks how much is held.
-            let _ = measure::measure(&slot);
         }
-        self.was_done(undo)
+        self.was_done(undo)?;
+        // Counted now, so that nobody has to read it who only asks how much is held; but not before it is known that it was done.
+        let _lock = self.lock()?;
+        let _ = measure::measure(&self.undo.slot(undo.slot));
+        Ok(())
     }
 
     /// Whether a change of the tree by the backup of an undo checkpoint was begun and not ended, or nobody can tell.
