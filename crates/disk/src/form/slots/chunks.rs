@@ -26,7 +26,7 @@ use crate::worker_pool::lock;
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use stasis_model::digest::{ChunkDigest, FileDigest};
-use stasis_model::failure::AtPath;
+use stasis_model::failure::{AtPath, Failure};
 use stasis_model::protocol::gc::{ChunkName, GcEpoch, Names};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
@@ -40,6 +40,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// Where they are in a session directory.
 pub(super) const DIRECTORY: &str = "chunks";
 const INCOMING: &CStr = c"incoming";
+/// What a check takes again waits under another name, so that it takes nothing from an interrupted checkpoint.
+const HEALING: &CStr = c"healing";
+const ANY_ROOM: &(dyn Fn() -> u64 + Sync) = &|| u64::MAX;
 /// What the kernel fills with names in one call.
 const BUFFER: usize = 32 << 10;
 
@@ -97,19 +100,18 @@ impl Chunks {
     }
 
     /// Whether one is there; nobody looks at what is in it.
-    pub(super) fn has(&self, name: &ChunkName) -> bool {
-        let found = fs::accessat(
-            &self.fd,
-            &*name_of(name),
-            fs::Access::EXISTS,
-            AtFlags::empty(),
-        );
-        found.is_ok()
+    pub(super) fn has(&self, name: &ChunkName) -> Result<bool, Failure> {
+        let (name, flags) = (name_of(name), AtFlags::empty());
+        match fs::accessat(&self.fd, &*name, fs::Access::EXISTS, flags) {
+            Err(Errno::NOENT) => Ok(false),
+            found => found.at("look for a chunk in", &self.path).map(|()| true),
+        }
     }
 
     /// Removes what interrupted checkpoints left for the next one.
     pub(super) fn collect(&self) {
         staging::collect(&self.fd, INCOMING);
+        staging::collect(&self.fd, HEALING);
     }
 
     /// Removes what is named nowhere.
@@ -158,16 +160,35 @@ impl Chunks {
         // Held while the new directory is made, so that nobody takes them for garbage.
         let left = staging::leftovers(&self.fd, INCOMING)
             .at("make a temporary directory in", &self.path)?;
-        let again = reopen_dir(&self.fd);
-        let staging = again.and_then(|parent| Staging::make(parent, INCOMING));
-        let staging = staging.at("make a temporary directory in", &self.path)?;
+        let staging = self.staging(INCOMING)?;
         let mut adopted = HashMap::new();
         for one in left {
             adopt(&one.fd, &staging, &mut adopted);
             // What stays of it is removed by the next one.
             let _ = one.remove(&self.fd);
         }
-        Ok(Incoming {
+        Ok(self.incoming_in(staging, adopted, room))
+    }
+
+    /// Begins to take versions again that were lost; others make checkpoints meanwhile.
+    pub(super) fn healing(&self) -> Result<Incoming<'_>, SlotError> {
+        let staging = self.staging(HEALING)?;
+        Ok(self.incoming_in(staging, HashMap::new(), ANY_ROOM))
+    }
+
+    fn staging(&self, name: &CStr) -> Result<Staging, SlotError> {
+        let again = reopen_dir(&self.fd);
+        let staging = again.and_then(|parent| Staging::make(parent, name));
+        Ok(staging.at("make a temporary directory in", &self.path)?)
+    }
+
+    fn incoming_in<'a>(
+        &'a self,
+        staging: Staging,
+        adopted: HashMap<ChunkDigest, u64>,
+        room: &'a (dyn Fn() -> u64 + Sync),
+    ) -> Incoming<'a> {
+        Incoming {
             chunks: self,
             staging,
             room,
@@ -178,7 +199,14 @@ impl Chunks {
             written: Mutex::default(),
             clones: AtomicU64::new(0),
             held: Mutex::default(),
-        })
+        }
+    }
+
+    /// Makes durable what was set aside.
+    pub(super) fn sync_aside(&self) -> Result<(), SlotError> {
+        fs::fsync(&self.fd).at("set damaged chunks aside in", &self.path)?;
+        let versions = &self.versions;
+        Ok(fs::fsync(versions.fd()).at("set damaged versions aside in", versions.path())?)
     }
 
     fn read(&self, name: &ChunkName) -> io::Result<Option<Vec<u8>>> {
@@ -318,9 +346,18 @@ impl Incoming<'_> {
 
     /// Makes them durable, and gives each its name.
     pub(super) fn keep(self) -> Result<(), SlotError> {
-        self.staging
-            .sync()
-            .at("make chunks durable in", &self.chunks.path)?;
+        self.sync()?;
+        self.give_names()
+    }
+
+    /// Makes them durable.
+    pub(super) fn sync(&self) -> Result<(), SlotError> {
+        let synced = self.staging.sync();
+        Ok(synced.at("make chunks durable in", &self.chunks.path)?)
+    }
+
+    /// Gives each its name; they are durable already.
+    pub(super) fn give_names(self) -> Result<(), SlotError> {
         for name in lock(&self.written).iter() {
             let name = name_of(name);
             let kept = fs::renameat(self.staging.root(), &*name, &self.chunks.fd, &*name);
@@ -380,9 +417,8 @@ impl VersionSink for Incoming<'_> {
         found.is_ok_and(|seen| seen.file_type().is_file() && seen.size == size)
     }
 
-    fn held(&self) -> Option<HashSet<FileDigest>> {
-        let held = self.chunks.versions.list().ok()?;
-        Some(held.into_iter().collect())
+    fn held(&self) -> Result<HashSet<FileDigest>, ChunkError> {
+        Ok(self.chunks.versions.list()?.into_iter().collect())
     }
 
     fn hold(&self, cloned: ClonedVersion, digest: &FileDigest) -> io::Result<()> {
@@ -426,7 +462,7 @@ impl ChunkSink for Incoming<'_> {
     ) -> Result<PlacedChunk, ChunkError> {
         let name = ChunkName::new(digest, GcEpoch::FIRST);
         let is_first = lock(&self.placed).insert(digest);
-        let is_stored = !is_first || self.chunks.has(&name);
+        let is_stored = !is_first || self.chunks.has(&name)?;
         let adopted = self.adopted.get(&digest).filter(|_| !is_stored);
         if let Some(cost) = adopted {
             let all = self.wanted.fetch_add(*cost, Ordering::Relaxed) + cost;

@@ -19,7 +19,8 @@ use crate::worker_pool::lock;
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use stasis_model::digest::FileDigest;
-use stasis_model::failure::AtPath;
+use stasis_model::failure::{AtPath, Failure};
+use stasis_model::tree::FileTime;
 use stasis_model::workspace::SlotForm;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, CString};
@@ -105,11 +106,15 @@ impl Versions {
         Some(seen.blocks * 512)
     }
 
+    /// Removes one, and what was set aside under its digest.
     fn remove(&self, digest: &FileDigest) -> Result<(), SlotError> {
-        match fs::unlinkat(&self.fd, &*name_of(digest), AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(error) => Ok(Err(error).at("remove a version from", &self.path)?),
+        for name in [name_of(digest), aside_name(digest)] {
+            match fs::unlinkat(&self.fd, &*name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => return Ok(Err(error).at("remove a version from", &self.path)?),
+            }
         }
+        Ok(())
     }
 
     /// Moves one that holds something else out of the way; nothing is made of it any more.
@@ -119,6 +124,11 @@ impl Versions {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Ok(Err(error).at("set a damaged version aside in", &self.path)?),
         }
+    }
+
+    /// Removes what was set aside under a digest that is held again. What stays goes with the last checkpoint that names it.
+    pub(super) fn remove_aside(&self, digest: &FileDigest) {
+        let _ = fs::unlinkat(&self.fd, &*aside_name(digest), AtFlags::empty());
     }
 
     /// Removes those that were set aside and that nobody names.
@@ -135,7 +145,7 @@ impl Versions {
         Ok(())
     }
 
-    fn names(&self) -> Result<Vec<CString>, SlotError> {
+    fn names(&self) -> Result<Vec<CString>, Failure> {
         let listed = reopen_dir(&self.fd).at("list", &self.path)?;
         let mut buffer = Vec::with_capacity(BUFFER);
         let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
@@ -147,7 +157,7 @@ impl Versions {
     }
 
     /// All that are there.
-    pub(super) fn list(&self) -> Result<Vec<FileDigest>, SlotError> {
+    pub(super) fn list(&self) -> Result<Vec<FileDigest>, Failure> {
         let names = self.names()?;
         let digests = names
             .iter()
@@ -255,8 +265,18 @@ impl VersionNames {
 /// makes a checkpoint asks for the same several times.
 #[derive(Debug, Default)]
 struct NamesReader {
-    /// By the digest that a list ends with, which it was found to have.
-    read: HashMap<[u8; 32], Arc<VersionNames>>,
+    /// By the file that a list is, and the digest that it ends with, which it was found to have.
+    read: HashMap<ListKey, Arc<VersionNames>>,
+}
+
+/// Which file a list is, and in which state. Another file may end with the same digest, and be torn before that.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct ListKey {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: FileTime,
+    digest: [u8; 32],
 }
 
 impl NamesReader {
@@ -272,23 +292,30 @@ impl NamesReader {
             }
             file => File::from(file.ok()?),
         };
-        let digest = last_digest(&file)?;
-        if let Some(read) = self.read.get(&digest) {
+        let key = ListKey::of(&file)?;
+        if let Some(read) = self.read.get(&key) {
             return Some(read.clone());
         }
         let names = Arc::new(read_names(file).ok().flatten()?);
-        self.read.insert(digest, names.clone());
+        self.read.insert(key, names.clone());
         Some(names)
     }
 }
 
-/// The digest that a list ends with.
-fn last_digest(file: &File) -> Option<[u8; 32]> {
-    let size = metadata::of(file).ok()?.size;
-    let mut digest = [0; 32];
-    file.read_exact_at(&mut digest, size.checked_sub(32)?)
-        .ok()?;
-    Some(digest)
+impl ListKey {
+    fn of(file: &File) -> Option<Self> {
+        let seen = metadata::of(file).ok()?;
+        let mut digest = [0; 32];
+        let end = seen.size.checked_sub(32)?;
+        file.read_exact_at(&mut digest, end).ok()?;
+        Some(Self {
+            device: seen.device,
+            inode: seen.inode,
+            size: seen.size,
+            modified: seen.modified,
+            digest,
+        })
+    }
 }
 
 fn read_names(mut file: File) -> io::Result<Option<VersionNames>> {
@@ -352,8 +379,10 @@ impl Pool {
         let (versions, mut all) = (self.chunks.versions(), Vec::new());
         for (place, occupants) in [(&self.slots, self.list()?), (&self.undo, self.undos()?)] {
             for one in occupants {
-                let Ok(slot) = open_dir_in(place.fd(), &*super::place::name_of(one.slot())) else {
-                    return Ok(());
+                let slot = match open_dir_in(place.fd(), &*super::place::name_of(one.slot())) {
+                    // Something that is no checkpoint may need anything, and stops nobody.
+                    Err(Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+                    slot => slot.at("open a checkpoint in", place.path())?,
                 };
                 match versions.named(slot.as_fd(), one.known().map(|known| known.form)) {
                     Some(named) => {

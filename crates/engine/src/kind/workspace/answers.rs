@@ -659,7 +659,7 @@ pub struct CheckedCheckpoint {
     pub checkpoint: String,
     /// What somebody called it.
     pub name: Option<String>,
-    /// Why it cannot be read at all.
+    /// Why it cannot be read at all; where files are named, why those could not be taken again.
     pub problem: Option<String>,
     /// The first files that cannot be given back as they were.
     pub files: Vec<String>,

@@ -3,7 +3,7 @@
 use super::Workspace;
 use super::answers::{CheckedCheckpoint, CheckedWorkspace};
 use crate::error::{Error, WorkspaceError, error_chain};
-use stasis_disk::form::slots::{CheckedContent, SlotError};
+use stasis_disk::form::slots::{CheckedContent, CheckedSlot, SlotError};
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Occupant, Slot, SlotMetadata};
 use std::collections::BTreeSet;
@@ -19,6 +19,8 @@ struct CheckRun {
     content: CheckedContent,
     /// The checkpoints that were looked at, whether they are there still or not.
     seen: Vec<SlotMetadata>,
+    /// Those that lost files. What one of them lost another may have had under a name that the workspace still has.
+    lossy: Vec<(SlotMetadata, CheckedSlot)>,
     damaged: Vec<CheckedCheckpoint>,
     healed: BTreeSet<EntryPath>,
     unreadable: Vec<Slot>,
@@ -38,6 +40,7 @@ impl Workspace {
                 break;
             }
         }
+        self.look_again(&mut run);
         let healed = run.healed.iter().take(NAMED).map(ToString::to_string);
         Ok(CheckedWorkspace {
             checkpoints: (run.seen.len() + run.unreadable.len()) as u64,
@@ -68,10 +71,9 @@ impl Workspace {
         let live = self.directory();
         match self.pool().check(&known, live, &mut run.content) {
             Ok(found) => {
-                run.healed.extend(found.healed);
+                run.healed.extend(found.healed.iter().cloned());
                 if !found.lost.is_empty() {
-                    run.damaged
-                        .push(damaged(known.slot, Some(&known), Ok(found.lost)));
+                    run.lossy.push((known.clone(), found));
                 }
             }
             // It went while it was read.
@@ -84,6 +86,33 @@ impl Workspace {
         }
         run.seen.push(known);
         Ok(true)
+    }
+}
+
+impl Workspace {
+    /// Names those that lost files, once everything is taken again that the workspace has, whichever checkpoint it was found by.
+    fn look_again(&self, run: &mut CheckRun) {
+        let has_healed = !run.healed.is_empty();
+        for (known, mut found) in std::mem::take(&mut run.lossy) {
+            if has_healed {
+                match self
+                    .pool()
+                    .check(&known, self.directory(), &mut run.content)
+                {
+                    Ok(now) => found = now,
+                    Err(SlotError::Replaced(_) | SlotError::Empty(_)) => continue,
+                    // What was found before is true still.
+                    Err(_) => {}
+                }
+            }
+            if !found.lost.is_empty() {
+                let damaged = damaged(known.slot, Some(&known), Ok(found.lost));
+                run.damaged.push(CheckedCheckpoint {
+                    problem: found.problem,
+                    ..damaged
+                });
+            }
+        }
     }
 }
 

@@ -206,6 +206,7 @@ impl WorkspaceForkArgs {
             checkpoint: self.checkpoint,
             directory: self.dir,
             count: self.n,
+            is_proven: false,
             run: self.dry.how(),
         };
         make_directories(command, context, which).await
@@ -234,6 +235,7 @@ impl WorkspaceMaterializeArgs {
             checkpoint: self.checkpoint,
             directory: self.to,
             count: 1,
+            is_proven: true,
             run: self.dry.how(),
         };
         make_directories(command, context, which).await
@@ -292,9 +294,11 @@ fn checked_text(checked: &CheckedWorkspace) -> String {
     }
     for one in &checked.damaged {
         let label = checkpoint_label(&one.checkpoint, one.name.as_deref());
-        match &one.problem {
-            Some(problem) => lines.push(format!("{label}: {}", printable(problem))),
-            None => lines.push(format!("{label}: {} lost", plural(one.files_count, "file"))),
+        if let Some(problem) = &one.problem {
+            lines.push(format!("{label}: {}", printable(problem)));
+        }
+        if one.files_count > 0 {
+            lines.push(format!("{label}: {} lost", plural(one.files_count, "file")));
         }
         lines.extend(
             one.files
