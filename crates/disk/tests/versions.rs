@@ -418,6 +418,8 @@ fn nothing_is_made_of_a_version_that_is_not_what_it_was() {
             if rotten.len() != 5 {
                 assert_eq!(lost_file(fork(), &made), "deep/file", "{rotten}");
             }
+            let written = pool.materialize(&made, &session.join("out"));
+            assert_eq!(lost_file(written, &made), "deep/file", "{rotten}");
         }
         // Of the same length, it is found by a check, and set aside.
         assert_eq!(check(&pool, &made).lost.len(), 1);
@@ -451,6 +453,130 @@ fn a_changed_checkpoint_holds_again_what_is_missing() {
         check_versions(session, &pool, "made again");
         assert_eq!(check(&pool, &first), CheckedSlot::default());
         assert_eq!(check(&pool, &next), CheckedSlot::default());
+    });
+}
+
+#[test]
+fn an_unchanged_checkpoint_holds_again_what_is_missing() {
+    on_each(&["xfs", "btrfs"], |session| {
+        let workspace = session.join("workspace");
+        fs::write(workspace.join("lost"), "lost").unwrap();
+        fs::write(workspace.join("same"), "same").unwrap();
+        let pool = pool(session);
+        let first = auto(&pool, 0, 1).unwrap().metadata;
+        fs::remove_file(object(session, "lost")).unwrap();
+        let had_all = pool.has_all(&first).unwrap();
+
+        let next = auto(&pool, 1, 2).unwrap().metadata;
+
+        check_versions(session, &pool, "made again");
+        assert!(!had_all && pool.has_all(&first).unwrap());
+        assert_eq!(check(&pool, &next), CheckedSlot::default());
+    });
+}
+
+#[test]
+fn a_checkpoint_that_lacks_something_is_no_reason_to_make_none() {
+    on_each(&["xfs", "btrfs", "ext4"], |session| {
+        let workspace = session.join("workspace");
+        fs::write(workspace.join("lost"), "lost").unwrap();
+        let pool = pool(session);
+        let first = auto(&pool, 0, 1).unwrap().metadata;
+        let held = if first.form == SlotForm::Versions {
+            object(session, "lost")
+        } else {
+            let chunks = session.join("chunks");
+            let all = names(&chunks).into_iter().map(|name| chunks.join(name));
+            all.max_by_key(|path| path.metadata().unwrap().len())
+                .unwrap()
+        };
+        let is_known = |one: &SlotMetadata, sequence: u64| {
+            let at = Timestamp::from_millis(LATER + sequence * 1000);
+            let slot = Slot::new(u32::try_from(sequence).unwrap());
+            let metadata = SlotMetadata::new(slot, CheckpointOrigin::Auto, at, sequence);
+            let source = CheckpointSource::of(&workspace);
+            let is_known = |hash: &_| one.hash.as_ref() == Some(hash) && pool.has_all(one).unwrap();
+            let made = pool.create_if_new(&source, metadata, &is_known);
+            made.unwrap().is_none()
+        };
+
+        let before = is_known(&first, 2);
+        fs::remove_file(held).unwrap();
+        let without = is_known(&first, 3);
+
+        let next = pool.metadata(Slot::new(3)).unwrap();
+        assert!(before && !without && is_known(&next, 4));
+        assert_eq!(check(&pool, &next), CheckedSlot::default());
+        let _ = pool.fork(&next, &session.join("fork")).unwrap();
+        assert_eq!(list(&session.join("fork")), list(&workspace));
+    });
+}
+
+#[test]
+fn a_check_leaves_what_an_interrupted_checkpoint_wrote() {
+    on_each(&["xfs"], |session| {
+        let workspace = session.join("workspace");
+        fs::write(workspace.join("file"), "lost").unwrap();
+        let pool = pool(session);
+        let made = auto(&pool, 0, 1).unwrap().metadata;
+        let left = session.join("chunks/.incoming.stasis-tmp-4194305");
+        fs::create_dir(&left).unwrap();
+        fs::remove_file(object(session, "lost")).unwrap();
+
+        let checked = check(&pool, &made);
+
+        assert_eq!(checked.healed.len(), 1);
+        assert!(left.exists());
+        assert!(
+            !names(&session.join("chunks"))
+                .iter()
+                .any(|name| name.contains("healing"))
+        );
+    });
+}
+
+#[test]
+fn what_was_set_aside_goes_with_the_last_checkpoint_that_names_it() {
+    on_each(&["xfs"], |session| {
+        let workspace = session.join("workspace");
+        fs::write(workspace.join("file"), "sound").unwrap();
+        let pool = pool(session);
+        let made = auto(&pool, 0, 1).unwrap().metadata;
+        fs::write(workspace.join("file"), "edited").unwrap();
+        fs::write(object(session, "sound"), "SOUND").unwrap();
+        let lost = check(&pool, &made).lost.len();
+        let aside = format!("damaged-{}", FileDigest::of(b"sound"));
+        let was_aside = names(&session.join("objects")).contains(&aside);
+
+        let _ = auto(&pool, 0, 2).unwrap();
+
+        assert!(lost == 1 && was_aside);
+        check_versions(session, &pool, "replaced");
+    });
+}
+
+#[test]
+fn a_list_that_is_torn_before_its_end_is_not_taken_for_another_one() {
+    on_each(&["xfs"], |session| {
+        let workspace = session.join("workspace");
+        fs::write(workspace.join("file"), "text").unwrap();
+        let pool = pool(session);
+        let first = auto(&pool, 0, 1).unwrap().metadata;
+        let second = auto(&pool, 1, 2).unwrap().metadata;
+        let path = pool.path().join("0").join(VERSIONS);
+        let mut torn = fs::read(&path).unwrap();
+        torn[20] ^= 1;
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, torn).unwrap();
+
+        let problems = [&second, &first].map(|one| pool.problem(one));
+
+        assert_eq!(problems[0], None);
+        assert!(
+            problems[1]
+                .as_ref()
+                .is_some_and(|why| why.contains(VERSIONS))
+        );
     });
 }
 
@@ -637,6 +763,8 @@ fn child() {
         "create" => auto(&pool, 0, 3).is_ok(),
         "same" => auto(&pool, 1, 3).is_ok(),
         "check" => are_healed(&pool),
+        "lossy" => has_lost_one(&pool),
+        "fork" => fork_is_refused(&pool),
         _ => pool.delete(Slot::new(0)).is_ok(),
     };
     std::process::exit(i32::from(!done));
@@ -652,6 +780,142 @@ fn are_healed(pool: &Pool) -> bool {
         let found = pool.check(one, &workspace, &mut checked);
         found.is_ok_and(|found| found.lost.is_empty())
     })
+}
+
+/// Checks the first checkpoint; says whether one file of it was found lost, and why it could not be taken again.
+fn has_lost_one(pool: &Pool) -> bool {
+    let workspace = pool.path().parent().unwrap().join("workspace");
+    let first = pool.metadata(Slot::new(0)).unwrap();
+    let found = pool.check(&first, &workspace, &mut CheckedContent::default());
+    found.is_ok_and(|found| found.lost.len() == 1 && found.problem.is_some())
+}
+
+/// Forks the first checkpoint; says whether that was refused because it is gone.
+fn fork_is_refused(pool: &Pool) -> bool {
+    let home = pool.path().parent().unwrap();
+    let first = pool.metadata(Slot::new(0)).unwrap();
+    fs::write(home.join("begun"), "").unwrap();
+    let forked = pool.fork(&first, &home.join("fork"));
+    matches!(forked, Err(SlotError::Replaced(_) | SlotError::Empty(_)))
+}
+
+/// Does something while another process forks the first checkpoint, and waits when it opens what is named.
+fn while_forking(home: &Path, waits_at: &Path, meanwhile: impl FnOnce() + Send) -> Option<bool> {
+    let at = waits_at.to_str().unwrap();
+    let arguments = ["-P", at, "-e", "inject=openat:delay_enter=3s"];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let begun_at = std::time::Instant::now();
+            while !home.join("begun").exists() && begun_at.elapsed().as_secs() < 60 {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            meanwhile();
+        });
+        run(home, "fork", &arguments).map(|status| status.success())
+    })
+}
+
+#[test]
+fn a_fork_is_never_of_the_checkpoint_that_took_the_slot_meanwhile() {
+    on_each(&["xfs", "ext4"], |session| {
+        furnish(session);
+        let document = session.join("auto_snapshots/0/workspace.json");
+
+        let is_refused = while_forking(session, &document, || {
+            let _ = auto(&pool(session), 0, 3).unwrap();
+        });
+
+        assert!(is_refused.is_none_or(|is_refused| is_refused));
+        assert!(!session.join("fork").exists());
+    });
+}
+
+#[test]
+fn a_checkpoint_that_went_while_it_was_forked_is_not_called_damaged() {
+    on_each(&["xfs"], |session| {
+        furnish(session);
+
+        let is_refused = while_forking(session, &object(session, "first"), || {
+            pool(session).delete(Slot::new(0)).unwrap();
+        });
+
+        assert!(is_refused.is_none_or(|is_refused| is_refused));
+    });
+}
+
+#[test]
+fn what_cannot_be_read_is_set_aside_and_what_cannot_be_healed_is_said() {
+    on_each(&["xfs"], |session| {
+        furnish(session);
+        let (same, first) = (object(session, "same"), object(session, "first"));
+        let at = first.to_str().unwrap();
+        let unreadable = run(
+            session,
+            "check",
+            &["-P", at, "-e", "inject=pread64:error=EIO"],
+        );
+        let aside = format!("damaged-{}", FileDigest::of(b"first"));
+        let is_aside = names(&session.join("objects")).contains(&aside);
+        let Some(unreadable) = unreadable else {
+            return;
+        };
+        fs::rename(session.join("objects").join(aside), &first).unwrap();
+        fs::remove_file(&same).unwrap();
+
+        let inject = "inject=ioctl:error=ENOSPC";
+        let lossy = run(session, "lossy", &["-e", "trace=ioctl", "-e", inject]);
+
+        assert!(!unreadable.success() && is_aside);
+        assert!(lossy.unwrap().success());
+        let log = fs::read_to_string(session.join("log")).unwrap();
+        assert!(log.contains("FICLONE"), "{log}");
+    });
+}
+
+#[test]
+fn a_check_heals_before_it_takes_the_lock_and_sets_aside_durably() {
+    on_each(&["xfs"], |session| {
+        furnish(session);
+        fs::remove_file(object(session, "same")).unwrap();
+        fs::write(object(session, "first"), "FIRST").unwrap();
+        let trace = "trace=ioctl,flock,syncfs,fsync,renameat";
+        let status = run(session, "check", &["-y", "-e", trace]);
+        let Some(status) = status else {
+            return;
+        };
+        let log = fs::read_to_string(session.join("log")).unwrap();
+        let cloned = log.lines().position(|line| line.contains("FICLONE"));
+        let synced = log.lines().position(|line| line.contains("syncfs("));
+        let last = |text: &str| {
+            let mut lines = log.lines().collect::<Vec<_>>().into_iter();
+            lines.rposition(|line| line.contains(text))
+        };
+        let (locked, aside) = (last("auto_snapshots/.lock"), last("damaged-"));
+        let is_held = |line: &&str| line.contains(" fsync(") && line.contains("/objects>");
+        let mut after = log.lines().skip(aside.unwrap());
+
+        assert_eq!(status.code(), Some(1), "one is lost");
+        assert!(cloned.unwrap() < synced.unwrap(), "{log}");
+        assert!(synced.unwrap() < locked.unwrap(), "{log}");
+        assert!(locked.unwrap() < aside.unwrap(), "{log}");
+        assert!(after.any(|line| is_held(&line)), "{log}");
+    });
+}
+
+#[test]
+fn no_checkpoint_is_made_while_nobody_can_say_which_versions_are_there() {
+    on_each(&["xfs"], |session| {
+        furnish(session);
+        let objects = session.join("objects");
+        let at = objects.to_str().unwrap();
+        let inject = "inject=getdents64:error=EIO";
+
+        let made = run(session, "same", &["-P", at, "-e", inject]);
+
+        assert!(made.is_none_or(|made| !made.success()));
+        assert_eq!(pool(session).metadata(Slot::new(1)).unwrap().sequence, 2);
+    });
 }
 
 /// A session with two checkpoints, and a workspace that is not what the first holds.
@@ -688,6 +952,10 @@ fn run(home: &Path, verb: &str, arguments: &[&str]) -> Option<ExitStatus> {
 
 /// Lets a fault happen at the first call of each kind, at the second, and so on, and looks at what is left.
 fn at_every_call(filesystem: &str, verb: &str, faults: &[&str]) {
+    at_each_of(&CALLS, filesystem, verb, faults);
+}
+
+fn at_each_of(calls: &[&str], filesystem: &str, verb: &str, faults: &[&str]) {
     let Some(mounted) = MountedImage::new(filesystem, 512 << 20) else {
         return;
     };
@@ -704,7 +972,7 @@ fn at_every_call(filesystem: &str, verb: &str, faults: &[&str]) {
         }
         home
     };
-    let trace = format!("trace={}", CALLS.join(","));
+    let trace = format!("trace={}", calls.join(","));
     let first = home(0);
     let Some(status) = run(&first, verb, &["-e", &trace]) else {
         return;
@@ -712,7 +980,7 @@ fn at_every_call(filesystem: &str, verb: &str, faults: &[&str]) {
     assert!(status.success());
     let log = fs::read_to_string(first.join("log")).unwrap();
     let mut runs = 0;
-    for call in CALLS {
+    for call in calls {
         let is_it = |line: &&str| line.contains(&format!(" {call}("));
         for when in 1..=log.lines().filter(is_it).count() {
             for fault in faults {
@@ -743,7 +1011,13 @@ fn look_at(home: &Path, verb: &str, when: &str, code: Option<i32>) {
     let left = names(pool.path());
     let is_own = |name: &String| [".lock", "0", "1"].contains(&name.as_str());
     assert!(left.iter().all(is_own), "{when}: {left:?}");
-    assert!(verb != "check" || are_healed(&pool), "{when}");
+    if verb == "check" {
+        // What it says it did, it did.
+        if code == Some(0) {
+            check_versions(home, &pool, when);
+        }
+        assert!(are_healed(&pool), "{when}");
+    }
     for one in &known {
         // Every one of them is whole, to the last byte.
         let out = home.join("out");
@@ -844,6 +1118,11 @@ fn an_unchanged_checkpoint_survives_every_fault() {
 #[test]
 fn a_check_that_heals_survives_every_fault() {
     at_every_call("xfs", "check", &FAULTS);
+}
+
+#[test]
+fn a_check_survives_what_it_cannot_read() {
+    at_each_of(&["pread64", "openat"], "xfs", "check", &["error=EIO"]);
 }
 
 #[test]

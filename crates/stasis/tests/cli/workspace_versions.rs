@@ -4,7 +4,10 @@ use crate::project::names;
 use crate::session::Session;
 use crate::workspace::Tree;
 use stasis_testkit::mounted_image::MountedImage;
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Does the same on each filesystem; says to the test whether files are held whole there.
 fn on_each(test: impl Fn(&Tree, bool)) {
@@ -196,23 +199,81 @@ fn an_unchanged_automatic_checkpoint_is_skipped_and_a_touch_is_no_change() {
 fn checkpoints_that_are_replaced_during_a_check_are_not_called_damaged() {
     on_each(|tree, _| {
         tree.checkpoint("named");
-        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let (is_over, replaced) = (AtomicBool::new(false), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut number = 0;
-                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                let (mut number, mut slots) = (0, BTreeSet::new());
+                while !is_over.load(Ordering::Relaxed) {
                     tree.write("deep/file", &format!("{number}\n"));
-                    tree.json(0, &["create", "--auto"]);
+                    let made = tree.json(0, &["create", "--auto"]);
+                    if !slots.insert(made["slot"].as_u64()) {
+                        replaced.fetch_add(1, Ordering::Relaxed);
+                    }
                     number += 1;
                 }
             });
-            let checks = || (0..15).map(|_| tree.run(&["check"])).collect::<Vec<_>>();
-            let found = checks();
-            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            let mut found = Vec::new();
+            while found.len() < 15 || (replaced.load(Ordering::Relaxed) < 5 && found.len() < 300) {
+                found.push(tree.run(&["check"]));
+            }
+            is_over.store(true, Ordering::Relaxed);
             for one in found {
                 assert_eq!(one.code, 0, "{}", one.out);
             }
         });
+        assert!(replaced.load(Ordering::Relaxed) >= 5, "{replaced:?}");
+    });
+}
+
+/// Where the version of a text lies.
+fn version_of(tree: &Tree, text: &str) -> PathBuf {
+    let status = tree.json(0, &["status"]);
+    let objects = format!("{}/objects", status["session"].as_str().unwrap());
+    let all = fs::read_dir(objects).unwrap();
+    let mut all = all.map(|one| one.unwrap().path());
+    all.find(|path| fs::read(path).unwrap() == text.as_bytes())
+        .unwrap()
+}
+
+#[test]
+fn an_automatic_checkpoint_after_damage_was_found_leaves_one_that_can_be_restored() {
+    on_each(|tree, is_shared| {
+        if !is_shared {
+            return;
+        }
+        tree.json(0, &["create", "--auto"]);
+        fs::write(version_of(tree, "first\n"), "FIRST\n").unwrap();
+        tree.write("deep/file", "edited\n");
+        let checked = tree.json(9, &["check"]);
+        tree.write("deep/file", "first\n");
+
+        let next = tree.json(0, &["create", "--auto"]);
+
+        let out = tree.session.home().join("out");
+        let newest = next["checkpoint"].as_str().unwrap();
+        tree.json(0, &["materialize", newest, "--to", out.to_str().unwrap()]);
+        let held = fs::read_to_string(out.join("deep/file")).unwrap();
+        assert_eq!(checked["damaged"].as_array().unwrap().len(), 1);
+        assert_eq!(held, "first\n");
+        tree.json(0, &["check"]);
+    });
+}
+
+#[test]
+fn a_check_heals_what_was_renamed_since() {
+    on_each(|tree, is_shared| {
+        if !is_shared {
+            return;
+        }
+        tree.checkpoint("one");
+        fs::rename(tree.at("same"), tree.at("renamed")).unwrap();
+        tree.checkpoint("two");
+        fs::remove_file(version_of(tree, "same\n")).unwrap();
+
+        let checked = tree.json(0, &["check"]);
+
+        assert_eq!(checked["healed"], serde_json::json!(["renamed"]));
+        assert_eq!(checked["damaged"].as_array().unwrap().len(), 0);
     });
 }
 
