@@ -836,7 +836,7 @@ fn a_checkpoint_that_went_while_it_was_forked_is_not_called_damaged() {
     on_each(&["xfs"], |session| {
         furnish(session);
 
-        let is_refused = while_forking(session, &object(session, "first"), || {
+        let is_refused = while_forking(session, &session.join("objects"), || {
             pool(session).delete(Slot::new(0)).unwrap();
         });
 
