@@ -775,10 +775,11 @@ fn are_healed(pool: &Pool) -> bool {
     let workspace = pool.path().parent().unwrap().join("workspace");
     let all = pool.list().unwrap();
     let mut checked = CheckedContent::default();
-    let mut known = all.iter().filter_map(Occupant::known);
-    known.all(|one| {
-        let found = pool.check(one, &workspace, &mut checked);
-        found.is_ok_and(|found| found.lost.is_empty())
+    // One that nobody can read is not known to be whole.
+    all.iter().all(|one| {
+        let found = one.known();
+        let found = found.map(|one| pool.check(one, &workspace, &mut checked));
+        found.is_some_and(|found| found.is_ok_and(|found| found.lost.is_empty()))
     })
 }
 
