@@ -10,7 +10,7 @@
     reason = "a measurement that cannot go on has failed; it makes what it measures, takes the time and prints it"
 )]
 
-use stasis_disk::form::chunked::restore::{RestoreParts, restore};
+use stasis_disk::form::chunked::restore::{RestoreParts, VersionProof, restore};
 use stasis_disk::form::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
 use stasis_disk::form::chunked::{
     ChunkCodec, ChunkError, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk,
@@ -149,6 +149,7 @@ impl Bench {
             old: None,
             leave: None,
             same: None,
+            versions: VersionProof::Digest,
             workers: NonZeroUsize::new(2).unwrap(),
         };
         let written = restore(&parts).unwrap();

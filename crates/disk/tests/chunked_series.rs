@@ -11,7 +11,7 @@
 )]
 
 use stasis_disk::form::chunked::list_cache::ListCacheKey;
-use stasis_disk::form::chunked::restore::{RestoreParts, restore};
+use stasis_disk::form::chunked::restore::{RestoreParts, VersionProof, restore};
 use stasis_disk::form::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
 use stasis_disk::form::chunked::{
     ChunkCodec, ChunkError, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk,
@@ -221,6 +221,7 @@ impl Line {
             old: None,
             leave: None,
             same: None,
+            versions: VersionProof::Digest,
             workers: NonZeroUsize::new(self.workers).unwrap(),
         };
         let written = restore(&parts).unwrap();

@@ -30,6 +30,7 @@ use stasis_model::tree::EntryPath;
 use stasis_model::tree::list::Slice;
 use std::collections::HashSet;
 use std::error::Error;
+use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -117,8 +118,35 @@ pub trait VersionSink: Sync {
     /// Clones an open file; nothing where it cannot be cloned to where versions are held.
     fn clone_file(&self, file: BorrowedFd<'_>, size: u64) -> io::Result<Option<ClonedVersion>>;
 
+    /// Whether a version of that length is held already; nobody looks at what is in it.
+    fn holds(&self, digest: &FileDigest, size: u64) -> bool;
+
+    /// All versions that are held already.
+    fn held(&self) -> Result<HashSet<FileDigest>, ChunkError>;
+
     /// Holds a clone under the digest of its content, in the place of one that is held already.
     fn hold(&self, cloned: ClonedVersion, digest: &FileDigest) -> io::Result<()>;
+}
+
+/// What is wrong with a version of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VersionDamage {
+    /// It is not there.
+    Missing,
+    /// It is longer or shorter than it was.
+    Size,
+    /// It holds other bytes.
+    Content,
+}
+
+impl fmt::Display for VersionDamage {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::Missing => "is missing",
+            Self::Size => "does not have its length",
+            Self::Content => "does not hold what it is named for",
+        })
+    }
 }
 
 /// A clone of a file that has no name of its own yet.
@@ -142,6 +170,16 @@ pub enum ChunkError {
     /// It should be there, whole.
     #[error("the version of a file with the digest `{0}` is missing")]
     NoVersion(FileDigest),
+    /// A file that is held whole cannot be given back as it was.
+    #[error("`{path}` cannot be given back: its version `{digest}` {damage}")]
+    LostVersion {
+        /// The file.
+        path: EntryPath,
+        /// What it held.
+        digest: FileDigest,
+        /// What is wrong with what is held of it.
+        damage: VersionDamage,
+    },
     /// It is not what its name says.
     #[error("chunk `{name}` is damaged")]
     Damaged {

@@ -9,7 +9,7 @@
 //! 2. make `.SLOT.stasis-tmp-PID` beside, locked as long as its maker lives, and write into it what the checkpoint is; what an unchanged
 //!    one would only repeat gets a second name there
 //! 3. see that all checkpoints together stay within the budget; the oldest automatic ones that must go are deleted, and a list begins anew
-//! 4. `syncfs`, after which chunks and versions get their names; `fsync`
+//! 4. `syncfs`, after which chunks and versions get their names; `fsync`; where nothing is new, only the documents are synced
 //! 5. rename it to its slot, or exchange it with the automatic checkpoint that is there; `fsync` the directory
 //! 6. remove what it was exchanged for, after the versions that nothing else names
 //!
@@ -41,7 +41,7 @@ mod versions;
 mod view;
 
 pub use crate::tree::stat_cache::StatCache;
-pub use check::CheckedContent;
+pub use check::{CheckedContent, CheckedSlot};
 pub use create::Created;
 pub use error::SlotError;
 pub use manifest::{
@@ -52,6 +52,7 @@ pub use portion::{excluded_in, fact, portion, read_file};
 pub use restore::{SameContent, WorkspaceRestore, WorkspaceRestored, restore_in_place};
 pub use staged::CheckpointSource;
 pub use versions::VERSIONS;
+use versions::Versions;
 pub use view::{Return, View};
 
 pub use crate::fs::staging::OWN_PATTERNS;
@@ -61,11 +62,13 @@ use crate::fs::free_space::{self, Reserve};
 use crate::fs::lock_file::LockFile;
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::progress::Progress;
-use crate::tree::clone::{CloneSettings, DatabaseMode, Fallback, SourceSurvey};
+use crate::tree::clone::{CloneSettings, DatabaseMode, Fallback, FileByFile, SourceSurvey};
 use crate::tree::walk::WalkSettings;
 use chunks::Chunks;
 use place::SlotDir;
+use stasis_model::digest::ChunkDigest;
 use stasis_model::failure::AtPath;
+use stasis_model::format::manifest::SnapshotManifest;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{AgentEvent, Budget, CheckpointOrigin, Occupant, Slot, SlotMetadata};
 use std::collections::HashSet;
@@ -131,6 +134,7 @@ impl PoolSettings {
             mounts: Mounts::Stay,
             survey,
             databases: DatabaseMode::AreSets,
+            file_by_file: FileByFile::Clone,
             walk: self.walk.clone(),
         }
     }
@@ -147,6 +151,19 @@ pub struct Pool {
     settings: PoolSettings,
 }
 
+/// The lock of a pool, and what was read of the slots while it is held.
+#[derive(Debug)]
+struct PoolLock<'a> {
+    versions: &'a Versions,
+    _file: LockFile,
+}
+
+impl Drop for PoolLock<'_> {
+    fn drop(&mut self) {
+        self.versions.forget_names();
+    }
+}
+
 impl Pool {
     /// Opens the pool of a session directory, makes it if there is none, and removes what the dead left in it.
     pub fn open(session: &Path, settings: PoolSettings) -> Result<Self, SlotError> {
@@ -158,6 +175,7 @@ impl Pool {
                 let release = |left: BorrowedFd<'_>| pool.release(left);
                 pool.slots.collect(&release);
                 pool.undo.collect(&release);
+                pool.chunks.versions().forget_names();
             }
             // Whoever only reads needs no lock, and there may be no room to make one.
             Err(error) if !free_space::is_want_of_room(&error) => return Err(error.into()),
@@ -201,8 +219,12 @@ impl Pool {
         self.slots.path()
     }
 
-    fn lock(&self) -> Result<LockFile, SlotError> {
-        Ok(LockFile::wait(&self.path().join(LOCK))?)
+    fn lock(&self) -> Result<PoolLock<'_>, SlotError> {
+        let file = LockFile::wait(&self.path().join(LOCK))?;
+        Ok(PoolLock {
+            versions: self.chunks.versions(),
+            _file: file,
+        })
     }
 
     /// Where checkpoints of an origin are.
@@ -248,6 +270,14 @@ impl Pool {
             return Err(SlotError::Replaced(of.slot));
         }
         Ok(now)
+    }
+
+    /// Says what the tree of a checkpoint is that is a list.
+    fn document(&self, of: &SlotMetadata) -> Result<SnapshotManifest, SlotError> {
+        let document = packed::document(&self.home_of(of));
+        // Asked afterwards: what was read is of this checkpoint only if the slot has it still.
+        self.still(of)?;
+        document
     }
 
     /// The tree of a checkpoint that is a directory. Whoever holds it still reads it when it is deleted meanwhile, as far as it
@@ -315,17 +345,29 @@ impl Pool {
     }
 
     /// Removes chunks that no checkpoint needs, and that are not among `kept`; none at all while somebody's needs are unknown.
-    fn sweep(&self, kept: &HashSet<stasis_model::digest::ChunkDigest>) -> Result<(), SlotError> {
-        let mut needed = kept.clone();
+    fn sweep(&self, kept: &HashSet<ChunkDigest>) -> Result<(), SlotError> {
+        match self.needed_chunks()? {
+            Some(mut needed) => {
+                needed.extend(kept);
+                self.chunks.sweep(&needed)?;
+                self.chunks.sweep_aside(&needed)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The chunks that all checkpoints need; nothing while one of them cannot say what it needs.
+    fn needed_chunks(&self) -> Result<Option<HashSet<ChunkDigest>>, SlotError> {
+        let mut needed = HashSet::new();
         for (place, occupants) in [(&self.slots, self.list()?), (&self.undo, self.undos()?)] {
             for one in occupants {
                 match measure::named(&place.slot(one.slot())) {
                     Some(names) => needed.extend(names),
-                    None => return Ok(()),
+                    None => return Ok(None),
                 }
             }
         }
-        self.chunks.sweep(&needed)
+        Ok(Some(needed))
     }
 
     /// How many bytes the checkpoints hold, together and each; reads where the blocks of every file are the first time.
@@ -340,7 +382,9 @@ impl Pool {
     pub fn held_at_most(&self) -> Result<HeldBound, SlotError> {
         let (slots, undos) = (self.list()?, self.undos()?);
         let pools = [(&self.slots, &*slots), (&self.undo, &*undos)];
-        measure::Accounts::new(&self.chunks, pools, measure::New::Expected(0))?.bound()
+        let bound = measure::Accounts::new(&self.chunks, pools, measure::New::Expected(0))?.bound();
+        self.chunks.versions().forget_names();
+        bound
     }
 
     /// The same, but what a live tree refers to as well counts for no checkpoint: what each of them would free if it were deleted.
@@ -413,7 +457,7 @@ impl Pool {
         most: u64,
     ) -> Result<Option<Vec<u8>>, SlotError> {
         if of.form.is_list() {
-            let document = packed::document(&self.home_of(of))?;
+            let document = self.document(of)?;
             return packed::file(&self.chunks, &document, path, most);
         }
         let view = self.view(of, &[])?;
@@ -427,7 +471,7 @@ impl Pool {
             return Ok(recorded);
         }
         if of.form.is_list() {
-            let document = packed::document(&self.home_of(of))?;
+            let document = self.document(of)?;
             return packed::contents(&self.chunks, &document);
         }
         let view = self.view(of, &[])?;

@@ -94,8 +94,20 @@ pub struct CloneSettings {
     pub survey: SourceSurvey,
     /// What is done with databases.
     pub databases: DatabaseMode,
+    /// Whether file by file will do where no snapshot of a subvolume can be made.
+    pub file_by_file: FileByFile,
     /// How the source is walked.
     pub walk: WalkSettings,
+}
+
+/// What is done where no snapshot of a subvolume can be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FileByFile {
+    /// Every file is cloned.
+    #[default]
+    Clone,
+    /// Nothing is: the source is said to share nothing.
+    Refuse,
 }
 
 /// What became of a clone.
@@ -226,6 +238,11 @@ pub fn clone_before(
     let taken = snapshot::take(&from, &parent, &name, settings)?;
     let (mut staging, report) = if let Some(taken) = taken {
         taken
+    } else if settings.file_by_file == FileByFile::Refuse {
+        return Err(CloneError::CannotShare {
+            path: EntryPath::root(),
+            source: Errno::OPNOTSUPP.into(),
+        });
     } else {
         let staging = Staging::make(parent, &name);
         let staging = staging.at("make a temporary directory for", target)?;

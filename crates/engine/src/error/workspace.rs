@@ -311,9 +311,10 @@ fn slots(error: &SlotError) -> ErrorKind {
         SlotError::Empty(_) => ErrorKind::NotFound,
         SlotError::Replaced(_) => ErrorKind::Retry,
         SlotError::Unreadable { .. } | SlotError::Document(_) => ErrorKind::Corrupt,
-        SlotError::Pack(error) | SlotError::Unpack(error) | SlotError::Chunks(error) => {
-            chunk_kind(error)
-        }
+        SlotError::Pack(error)
+        | SlotError::Unpack(error)
+        | SlotError::Chunks(error)
+        | SlotError::Damaged { source: error, .. } => chunk_kind(error),
         SlotError::Place(error) => place_kind(error),
         SlotError::Cancelled => ErrorKind::Cancelled,
         SlotError::Failed(failure) => failure.kind(),

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::databases::owner_name;
 use stasis_disk::form::chunked::list::ListReader;
-use stasis_disk::form::chunked::restore::{RestoreParts, WrittenTree, restore};
+use stasis_disk::form::chunked::restore::{RestoreParts, VersionProof, WrittenTree, restore};
 use stasis_disk::fs::metadata::{Rights, Seen};
 use stasis_disk::fs::root_dir::RootDir;
 use stasis_disk::progress::Progress;
@@ -481,6 +481,7 @@ fn stage(
         old: stage.old(),
         leave: is_in_place.then_some(&leave),
         same: None,
+        versions: VersionProof::Digest,
         workers,
     };
     let head = opened.manifest.root();

@@ -4,7 +4,10 @@ use crate::project::names;
 use crate::session::Session;
 use crate::workspace::Tree;
 use stasis_testkit::mounted_image::MountedImage;
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Does the same on each filesystem; says to the test whether files are held whole there.
 fn on_each(test: impl Fn(&Tree, bool)) {
@@ -80,6 +83,8 @@ fn a_status_opens_no_directory_of_the_workspace_and_says_at_most() {
         tree.checkpoint("one");
         tree.write("deep/file", "second\n");
         tree.checkpoint("two");
+        tree.write("deep/new", "new\n");
+        tree.json(0, &["restore", "one"]);
         let log = tree.session.home().join("log");
         let status = tree.command(&["status"]);
         let mut strace = std::process::Command::new("strace");
@@ -108,7 +113,8 @@ fn a_status_opens_no_directory_of_the_workspace_and_says_at_most() {
         let said = String::from_utf8(said.stdout).unwrap();
         let log = fs::read_to_string(log).unwrap();
         assert_eq!(said.contains("at most"), is_shared, "{said}");
-        assert!(!log.contains("/deep"), "{log}");
+        // Neither of the workspace nor of what would take the restore back.
+        assert!(!log.contains("/deep") && !log.contains("\"deep\""), "{log}");
         assert!(!log.contains("/objects/"), "{log}");
         assert!(log.contains("auto_snapshots"), "{log}");
     });
@@ -138,6 +144,13 @@ fn a_check_names_the_checkpoint_that_lost_a_file() {
             .unwrap()
             .map(|one| one.unwrap().path());
         fs::remove_file({ all }.find(is_second).unwrap()).unwrap();
+        let healed = tree.json(0, &["check"]);
+        assert_eq!(healed["healed"], serde_json::json!(["deep/file"]));
+        let mut all = fs::read_dir(&objects)
+            .unwrap()
+            .map(|one| one.unwrap().path());
+        fs::remove_file(all.find(is_second).unwrap()).unwrap();
+        tree.write("deep/file", "third\n");
 
         let checked = tree.json(9, &["check"]);
         let listed = tree.json(0, &["list"]);
@@ -150,7 +163,12 @@ fn a_check_names_the_checkpoint_that_lost_a_file() {
         assert_eq!(damaged[0]["files"], serde_json::json!(["deep/file"]));
         assert_eq!(listed["snapshots"].as_array().unwrap().len(), 2);
         assert!(status["held_bytes"].as_u64().unwrap() > 0);
-        assert_ne!(lost.code, 0);
+        assert_eq!(lost.code, 9, "{}", lost.err);
+        assert!(lost.err.contains("deep/file"), "{}", lost.err);
+        assert!(
+            lost.err
+                .contains(damaged[0]["checkpoint"].as_str().unwrap())
+        );
         assert_eq!(kept["restored"], true);
     });
 }
@@ -174,5 +192,111 @@ fn an_unchanged_automatic_checkpoint_is_skipped_and_a_touch_is_no_change() {
         let created = [&first, &same, &touched, &edited].map(|one| one["created"] == true);
         assert_eq!(created, [true, false, false, true]);
         assert_eq!(same["checkpoint"], first["checkpoint"]);
+    });
+}
+
+#[test]
+fn checkpoints_that_are_replaced_during_a_check_are_not_called_damaged() {
+    on_each(|tree, _| {
+        tree.checkpoint("named");
+        let (is_over, replaced) = (AtomicBool::new(false), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut number, mut slots) = (0, BTreeSet::new());
+                while !is_over.load(Ordering::Relaxed) {
+                    tree.write("deep/file", &format!("{number}\n"));
+                    let made = tree.json(0, &["create", "--auto"]);
+                    if !slots.insert(made["slot"].as_u64()) {
+                        replaced.fetch_add(1, Ordering::Relaxed);
+                    }
+                    number += 1;
+                }
+            });
+            let mut found = Vec::new();
+            while found.len() < 15 || (replaced.load(Ordering::Relaxed) < 5 && found.len() < 300) {
+                found.push(tree.run(&["check"]));
+            }
+            is_over.store(true, Ordering::Relaxed);
+            for one in found {
+                assert_eq!(one.code, 0, "{}", one.out);
+            }
+        });
+        assert!(replaced.load(Ordering::Relaxed) >= 5, "{replaced:?}");
+    });
+}
+
+/// Where the version of a text lies.
+fn version_of(tree: &Tree, text: &str) -> PathBuf {
+    let status = tree.json(0, &["status"]);
+    let objects = format!("{}/objects", status["session"].as_str().unwrap());
+    let all = fs::read_dir(objects).unwrap();
+    let mut all = all.map(|one| one.unwrap().path());
+    all.find(|path| fs::read(path).unwrap() == text.as_bytes())
+        .unwrap()
+}
+
+#[test]
+fn an_automatic_checkpoint_after_damage_was_found_leaves_one_that_can_be_restored() {
+    on_each(|tree, is_shared| {
+        if !is_shared {
+            return;
+        }
+        tree.json(0, &["create", "--auto"]);
+        fs::write(version_of(tree, "first\n"), "FIRST\n").unwrap();
+        tree.write("deep/file", "edited\n");
+        let checked = tree.json(9, &["check"]);
+        tree.write("deep/file", "first\n");
+
+        let next = tree.json(0, &["create", "--auto"]);
+
+        let out = tree.session.home().join("out");
+        let newest = next["checkpoint"].as_str().unwrap();
+        tree.json(0, &["materialize", newest, "--to", out.to_str().unwrap()]);
+        let held = fs::read_to_string(out.join("deep/file")).unwrap();
+        assert_eq!(checked["damaged"].as_array().unwrap().len(), 1);
+        assert_eq!(held, "first\n");
+        tree.json(0, &["check"]);
+    });
+}
+
+#[test]
+fn a_check_heals_what_was_renamed_since() {
+    on_each(|tree, is_shared| {
+        if !is_shared {
+            return;
+        }
+        tree.checkpoint("one");
+        fs::rename(tree.at("same"), tree.at("renamed")).unwrap();
+        tree.checkpoint("two");
+        fs::remove_file(version_of(tree, "same\n")).unwrap();
+
+        let checked = tree.json(0, &["check"]);
+
+        assert_eq!(checked["healed"], serde_json::json!(["renamed"]));
+        assert_eq!(checked["damaged"].as_array().unwrap().len(), 0);
+    });
+}
+
+#[test]
+fn a_damaged_newest_checkpoint_is_named_and_another_is_made() {
+    on_each(|tree, is_shared| {
+        let first = tree.json(0, &["create", "--auto"]);
+        let status = tree.json(0, &["status"]);
+        let session = status["session"].as_str().unwrap().to_owned();
+        let slot = format!("{session}/auto_snapshots/{}", first["slot"]);
+        let document = if is_shared { "versions" } else { "chunks" };
+        fs::write(format!("{slot}/{document}"), "torn").unwrap();
+
+        let status = tree.json(0, &["status"]);
+        let checked = tree.json(9, &["check"]);
+        let next = tree.json(0, &["create", "--auto"]);
+        let after = tree.json(0, &["status"]);
+
+        assert_eq!(status["unreadable"][0]["checkpoint"], first["checkpoint"]);
+        let problem = checked["damaged"][0]["problem"].as_str().unwrap();
+        assert!(problem.contains(document), "{problem}");
+        assert_eq!(next["created"], true, "{next}");
+        assert_eq!(after["unreadable"].as_array().unwrap().len(), 0);
+        assert_eq!(after["newest"], next["checkpoint"]);
     });
 }

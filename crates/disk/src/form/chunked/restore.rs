@@ -4,8 +4,9 @@
 //! 2. take what is right already from the old tree
 //! 3. clone what is held whole; fetch every chunk that is still needed once, in parallel, and write what lies in it
 //!
-//! *Always true:* only bytes whose chunk has the digest it is named for are written; the tree's own digest is checked by
-//! the caller before anything is put in place.
+//! *Always true:* only bytes whose chunk has the digest it is named for are written; a version has the length that the
+//! file had, and as [`VersionProof`] says also the digest; the tree's own digest is checked by the caller before anything is put
+//! in place.
 
 mod fill;
 mod linked;
@@ -51,8 +52,19 @@ pub struct RestoreParts<'s> {
     pub leave: Option<&'s Leave<'s>>,
     /// Whether a file of the old tree is known to hold a content, so that it is not read; without, it is.
     pub same: Option<&'s SameAs<'s>>,
+    /// How closely what is held whole is looked at.
+    pub versions: VersionProof,
     /// How many chunks are fetched at once.
     pub workers: NonZeroUsize,
+}
+
+/// How closely a version is looked at before a file is made of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VersionProof {
+    /// It must be as long as the file was. A clone of it reads nothing.
+    Size,
+    /// The file that was made of it is read, and must have the digest that it had.
+    Digest,
 }
 
 /// What was written.

@@ -234,6 +234,10 @@ pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, Chu
         scan,
         plan,
     };
+    // Before anything is called the same: what lacks something would hand that down.
+    if let Some(sink) = parts.versions {
+        run.plan.read_missing(&run.scan, &sink.held()?);
+    }
     if let Some(parent) = parts.parent
         && let Some(key) = &settings.cache
         && run.is_the_same(parent, &walk)

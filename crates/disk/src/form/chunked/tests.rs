@@ -7,7 +7,7 @@ mod edits;
 
 use super::list::ListReader;
 use super::list_cache::ListCacheKey;
-use super::restore::{RestoreParts, restore};
+use super::restore::{RestoreParts, VersionProof, restore};
 use super::save::{Parent, SaveParts, SaveSettings, Saved, save};
 use super::*;
 use crate::fs::root_dir::{Mounts, RootDir};
@@ -195,6 +195,7 @@ impl World {
             old: None,
             leave: None,
             same: None,
+            versions: VersionProof::Digest,
             workers: NonZeroUsize::new(2).unwrap(),
         };
         let written = restore(&parts).unwrap();

@@ -1,48 +1,304 @@
 //! Whether a checkpoint is what it was when it was made: every byte of it is read.
+//!
+//! 1. read everything, without a lock: what checkpoints share is read once   2. a version that is lost and that the live tree still has
+//!    is cloned anew from there, read, and made durable   3. under the lock: is it the same checkpoint still? what was cloned gets its
+//!    name; whatever else looked damaged is looked at again, so that nothing that was replaced meanwhile is called so   4. what is proven
+//!    to hold other bytes, or cannot be read, is set aside: `damaged-<64 hex digits>`, beside the others
+//!
+//! *Always true:* what is cloned anew was read, and has the digest that it is named for. What was set aside is missing from then on, so that
+//! nothing is made of it, and the next checkpoint whose tree has it stores it again.
 
+use super::chunks::{Chunks, Incoming};
 use super::error::SlotError;
 use super::{Manifest, Pool, StatCache, manifest, packed};
 use crate::form::chunked::list::ListReader;
 use crate::form::chunked::restore::fetch_stored;
-use crate::form::chunked::{ChunkError, ChunkSource, same};
+use crate::form::chunked::{ChunkError, ChunkSource, VersionSink, same};
+use crate::fs::fd::{c_name, open_dir};
+use crate::fs::metadata::{self, Seen};
+use crate::fs::root_dir::{Mounts, RootDir};
 use crate::tree::walk::WalkSettings;
+use rustix::io::Errno;
 use stasis_model::digest::FileDigest;
+use stasis_model::failure::AtPath;
+use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::list::{FileContent, StoredChunk};
 use stasis_model::tree::{EntryKind, EntryPath};
-use stasis_model::workspace::SlotMetadata;
-use std::collections::HashMap;
+use stasis_model::workspace::{Occupant, Slot, SlotMetadata};
+use std::collections::{HashMap, HashSet};
+use std::error::Error;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+
+/// How something is that a file lies in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Soundness {
+    Whole,
+    /// It is missing, or cannot be read.
+    Lost,
+    /// It was read, and holds something else.
+    Rotten,
+}
 
 /// What was read already: what checkpoints share is read once.
 #[derive(Debug, Default)]
 pub struct CheckedContent {
-    versions: HashMap<FileDigest, bool>,
-    chunks: HashMap<StoredChunk, bool>,
+    versions: HashMap<FileDigest, Soundness>,
+    chunks: HashMap<StoredChunk, Soundness>,
+    /// Live files that are not what was lost at their place, as they were seen.
+    refused: HashMap<(EntryPath, FileDigest), Seen>,
+}
+
+/// What a look at all of a checkpoint found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[must_use = "what is lost is said only here"]
+pub struct CheckedSlot {
+    /// The files that cannot be given back as they were.
+    pub lost: Vec<EntryPath>,
+    /// The files that could not, and can again.
+    pub healed: Vec<EntryPath>,
+    /// Why lost files could not be taken again, or not be set aside.
+    pub problem: Option<String>,
+}
+
+/// A file that cannot be given back.
+struct LostFile {
+    path: EntryPath,
+    size: u64,
+    content: FileContent,
 }
 
 impl Pool {
-    /// The files of a checkpoint that cannot be given back as they were; an error if not even its list can be read.
+    /// The files of a checkpoint that cannot be given back as they were, and those that the live tree gave back to it; an error if not
+    /// even its list can be read, or if it is not there any more.
     pub fn check(
         &self,
         of: &SlotMetadata,
+        live: &Path,
         checked: &mut CheckedContent,
-    ) -> Result<Vec<EntryPath>, SlotError> {
+    ) -> Result<CheckedSlot, SlotError> {
         if !of.form.is_list() {
-            return self.check_tree(of);
+            let lost = self.check_tree(of);
+            // Whatever was found while it went is not to be believed.
+            let _lock = self.lock()?;
+            self.still(of)?;
+            return Ok(CheckedSlot {
+                lost: lost?,
+                ..CheckedSlot::default()
+            });
+        }
+        let first = match self.read_all(of, checked) {
+            Ok(lost) if lost.is_empty() => {
+                self.still(of)?;
+                return Ok(CheckedSlot::default());
+            }
+            first => first.ok(),
+        };
+        // Cloned and read while others go on.
+        let taken = first.as_ref();
+        let taken = taken.map(|lost| self.take_again(lost, live, checked));
+        let _lock = self.lock()?;
+        self.still(of)?;
+        checked.forget_damaged();
+        let (lost, taken) = if let (Some(lost), Some(taken)) = (first, taken) {
+            (lost, taken)
+        } else {
+            let lost = self.read_again(of, checked)?;
+            let taken = self.take_again(&lost, live, checked);
+            (lost, taken)
+        };
+        self.settle(lost, taken, checked)
+    }
+
+    /// What is in a slot while nobody changes it: what was listed without the lock may have been on its way out.
+    pub fn occupant(&self, slot: Slot) -> Result<Option<Occupant>, SlotError> {
+        let _lock = self.lock()?;
+        Ok(self.slots.occupant(slot)?)
+    }
+
+    /// What is wrong with what says what is in a checkpoint; nothing where that is as it was.
+    pub fn problem(&self, of: &SlotMetadata) -> Option<String> {
+        if !of.form.is_list() {
+            return None;
+        }
+        packed::problem(&self.home_of(of), of, self.chunks.versions())
+    }
+
+    /// Whether everything is there that a checkpoint is made of; nobody looks at what is in it.
+    pub fn has_all(&self, of: &SlotMetadata) -> Result<bool, SlotError> {
+        if !of.form.is_list() {
+            return Ok(true);
+        }
+        let home = self.home_of(of);
+        if self.problem(of).is_some() || !self.missing_chunks(of)?.is_empty() {
+            return Ok(false);
+        }
+        let slot = open_dir(&home).at("open the checkpoint", &home)?;
+        let versions = self.chunks.versions();
+        let Some(named) = versions.named(slot.as_fd(), Some(of.form)) else {
+            return Ok(false);
+        };
+        let held: HashSet<FileDigest> = versions.list()?.into_iter().collect();
+        let mut named = named.rows().iter();
+        Ok(named.all(|(digest, _)| held.contains(digest)))
+    }
+
+    /// Reads everything that a list leads to.
+    fn read_all(
+        &self,
+        of: &SlotMetadata,
+        checked: &mut CheckedContent,
+    ) -> Result<Vec<LostFile>, SlotError> {
+        if let Some(problem) = self.problem(of) {
+            return Err(SlotError::Document(problem));
         }
         let document = packed::document(&self.home_of(of))?;
-        let list = document.list()?;
-        let mut reader = ListReader::new(&self.chunks, &list)?;
-        let mut damaged = Vec::new();
+        let entries = document.list()?;
+        let mut reader = ListReader::new(&self.chunks, &entries)?;
+        let mut lost = Vec::new();
         while let Some(row) = reader.next_row()? {
-            if let (EntryKind::File { .. }, Some(content)) = (&row.entry.kind, &row.content)
-                && !checked.is_whole(&self.chunks, content)?
+            if let (EntryKind::File { size }, Some(content)) = (row.entry.kind, row.content)
+                && !checked.is_whole(&self.chunks, &content)?
             {
-                damaged.push(row.entry.path);
+                let path = row.entry.path;
+                lost.push(LostFile {
+                    path,
+                    size,
+                    content,
+                });
             }
         }
-        self.still(of)?;
-        Ok(damaged)
+        Ok(lost)
+    }
+
+    /// The same under the lock: what is damaged now is damaged.
+    fn read_again(
+        &self,
+        of: &SlotMetadata,
+        checked: &mut CheckedContent,
+    ) -> Result<Vec<LostFile>, SlotError> {
+        let read = self.read_all(of, checked);
+        if let Err(SlotError::Chunks(error)) = &read
+            && let Some(name) = unreadable_chunk(error)
+        {
+            // A list that is rotten must not be taken for stored by the next one. That it is rotten is the failure to tell.
+            let _ = self.chunks.set_aside(&name);
+            let _ = self.chunks.sync_aside();
+        }
+        read
+    }
+
+    /// Takes from the live tree what it still has of lost versions; nothing has its name yet.
+    fn take_again(
+        &self,
+        lost: &[LostFile],
+        live: &Path,
+        checked: &mut CheckedContent,
+    ) -> Retaken<'_> {
+        let mut taken = Retaken::default();
+        let Ok(root) = RootDir::open(live, Mounts::Stay) else {
+            return taken;
+        };
+        for one in lost.iter().filter(|one| one.content.is_version()) {
+            if taken.digests.contains(&one.content.digest) {
+                continue;
+            }
+            let Some((file, seen)) = open_live(&root, one) else {
+                continue;
+            };
+            let key = (one.path.clone(), one.content.digest);
+            if checked.refused.get(&key) == Some(&seen) {
+                continue;
+            }
+            match taken.take(&self.chunks, &file, one) {
+                Ok(true) => {}
+                Ok(false) => {
+                    checked.refused.insert(key, seen);
+                }
+                Err(error) => taken.failed(&error),
+            }
+        }
+        if let Some(incoming) = &taken.incoming
+            && let Err(error) = incoming.sync()
+        {
+            taken.failed(&error);
+            taken.digests.clear();
+        }
+        taken
+    }
+
+    /// Gives what was taken again its names, and sets aside what is rotten. Under the lock. What cannot be done is said, and hides
+    /// nothing of what is lost.
+    fn settle(
+        &self,
+        lost: Vec<LostFile>,
+        mut taken: Retaken<'_>,
+        checked: &mut CheckedContent,
+    ) -> Result<CheckedSlot, SlotError> {
+        let mut result = CheckedSlot::default();
+        if let Some(incoming) = taken.incoming.take()
+            && !taken.digests.is_empty()
+        {
+            match incoming.give_names() {
+                Ok(()) => {
+                    let versions = self.chunks.versions();
+                    taken
+                        .digests
+                        .iter()
+                        .for_each(|one| versions.remove_aside(one));
+                    let healed = taken.digests.iter();
+                    let healed = healed.map(|digest| (*digest, Soundness::Whole));
+                    checked.versions.extend(healed);
+                }
+                // Some may have theirs: they are read again.
+                Err(error) => taken.failed(&error),
+            }
+        }
+        let mut is_any_aside = false;
+        for one in lost {
+            if checked.is_whole(&self.chunks, &one.content)? {
+                if taken.digests.contains(&one.content.digest) {
+                    result.healed.push(one.path);
+                }
+                continue;
+            }
+            match self.set_aside(&one.content, checked) {
+                Ok(is_aside) => is_any_aside |= is_aside,
+                Err(error) => taken.failed(&error),
+            }
+            result.lost.push(one.path);
+        }
+        if is_any_aside && let Err(error) = self.chunks.sync_aside() {
+            taken.failed(&error);
+        }
+        result.problem = taken.problem.filter(|_| !result.lost.is_empty());
+        Ok(result)
+    }
+
+    /// Moves what is rotten of a content out of the way, so that nothing is made of it; says whether there was anything.
+    fn set_aside(
+        &self,
+        content: &FileContent,
+        checked: &mut CheckedContent,
+    ) -> Result<bool, SlotError> {
+        if content.is_version() {
+            if let Some(found @ Soundness::Rotten) = checked.versions.get_mut(&content.digest) {
+                self.chunks.versions().set_aside(&content.digest)?;
+                *found = Soundness::Lost;
+                return Ok(true);
+            }
+            return Ok(false);
+        }
+        let mut is_any = false;
+        for slice in content.slices() {
+            if let Some(found @ Soundness::Rotten) = checked.chunks.get_mut(&slice.chunk) {
+                self.chunks.set_aside(&slice.chunk.name)?;
+                *found = Soundness::Lost;
+                is_any = true;
+            }
+        }
+        Ok(is_any)
     }
 
     /// The entries of a directory that are not what was recorded of them.
@@ -62,6 +318,113 @@ impl Pool {
     }
 }
 
+/// The file of the live tree at the place of a lost one, if it is as long.
+fn open_live(root: &RootDir, lost: &LostFile) -> Option<(OwnedFd, Seen)> {
+    let (directory, name) = lost.path.split_last()?;
+    let directory = root.directory(directory.as_bytes()).ok()?;
+    let file = root.file(directory.as_fd(), &c_name(name).ok()?).ok()?;
+    let seen = metadata::of(&file).ok()?;
+    (seen.file_type().is_file() && seen.size == lost.size).then_some((file, seen))
+}
+
+/// What was taken again from the live tree, and has no names yet.
+#[derive(Default)]
+struct Retaken<'a> {
+    incoming: Option<Incoming<'a>>,
+    digests: HashSet<FileDigest>,
+    /// Why not everything could be tried.
+    problem: Option<String>,
+}
+
+impl<'a> Retaken<'a> {
+    /// Clones a live file, and holds the clone if it is the version that was lost; says whether it is.
+    fn take(
+        &mut self,
+        chunks: &'a Chunks,
+        file: &OwnedFd,
+        lost: &LostFile,
+    ) -> Result<bool, SlotError> {
+        let incoming = match &mut self.incoming {
+            Some(incoming) => incoming,
+            none => none.insert(chunks.healing()?),
+        };
+        let cloned = incoming.clone_file(file.as_fd(), lost.size);
+        let Some(cloned) = cloned.on("clone again", &lost.path)? else {
+            return Ok(false);
+        };
+        let digest = lost.content.digest;
+        // What is not it goes with all that was on its way in.
+        if !same::holds(&cloned.file, &digest) {
+            return Ok(false);
+        }
+        incoming.hold(cloned, &digest).on("keep", &lost.path)?;
+        self.digests.insert(digest);
+        Ok(true)
+    }
+
+    /// Remembers the first failure.
+    fn failed(&mut self, error: &SlotError) {
+        let causes = std::iter::successors(Some(error as &dyn Error), |error| (*error).source());
+        let causes: Vec<String> = causes.map(ToString::to_string).collect();
+        self.problem.get_or_insert_with(|| causes.join(": "));
+    }
+}
+
+/// Whether the filesystem says that it cannot read what is stored: that is rot, where bytes have checksums.
+fn is_rot(error: &(dyn Error + 'static)) -> bool {
+    let rot = [Errno::IO, Errno::UCLEAN, Errno::BADMSG];
+    let mut causes = std::iter::successors(Some(error), |error| (*error).source());
+    causes.any(|cause| {
+        let code = cause.downcast_ref::<io::Error>();
+        let code = code.and_then(Errno::from_io_error);
+        let code = code.or_else(|| cause.downcast_ref::<Errno>().copied());
+        code.is_some_and(|code| rot.contains(&code))
+    })
+}
+
+/// The chunk that is there and cannot be used.
+fn unreadable_chunk(error: &ChunkError) -> Option<ChunkName> {
+    match error {
+        ChunkError::Damaged { name, .. } => Some(*name),
+        ChunkError::Moving { name, source } if is_rot(&**source) => Some(*name),
+        _ => None,
+    }
+}
+
+/// How a version is. What cannot be read is read once more before it is called rotten.
+fn look_at_version(source: &dyn ChunkSource, digest: &FileDigest) -> Result<Soundness, ChunkError> {
+    let read = || {
+        let version = source.version(digest)?;
+        Ok::<_, ChunkError>(same::digest(version).map_err(io::Error::from))
+    };
+    let is_rotten = |read: &Result<io::Result<FileDigest>, ChunkError>| match read {
+        Ok(Ok(_)) => false,
+        Ok(Err(error)) => is_rot(error),
+        Err(error) => is_rot(error),
+    };
+    let first = read();
+    let last = if is_rotten(&first) { read() } else { first };
+    if is_rotten(&last) {
+        return Ok(Soundness::Rotten);
+    }
+    match last {
+        Ok(Ok(found)) if found == *digest => Ok(Soundness::Whole),
+        Ok(Ok(_)) => Ok(Soundness::Rotten),
+        Ok(Err(_)) | Err(ChunkError::NoVersion(_)) => Ok(Soundness::Lost),
+        Err(error) => Err(error),
+    }
+}
+
+fn look_at_chunk(source: &dyn ChunkSource, chunk: &StoredChunk) -> Soundness {
+    // The second time what cannot be read is rotten.
+    let read = fetch_stored(source, chunk).or_else(|_| fetch_stored(source, chunk));
+    match read {
+        Ok(_) => Soundness::Whole,
+        Err(error) if unreadable_chunk(&error).is_some() => Soundness::Rotten,
+        Err(_) => Soundness::Lost,
+    }
+}
+
 impl CheckedContent {
     /// Whether everything that a file lies in is there, and what it should be.
     fn is_whole(
@@ -72,21 +435,24 @@ impl CheckedContent {
         if content.is_version() {
             let digest = content.digest;
             if let Some(known) = self.versions.get(&digest) {
-                return Ok(*known);
+                return Ok(*known == Soundness::Whole);
             }
-            let is_whole = match source.version(&digest) {
-                Ok(version) => same::holds(version, &digest),
-                Err(ChunkError::NoVersion(_)) => false,
-                Err(error) => return Err(error),
-            };
-            self.versions.insert(digest, is_whole);
-            return Ok(is_whole);
+            let found = look_at_version(source, &digest)?;
+            self.versions.insert(digest, found);
+            return Ok(found == Soundness::Whole);
         }
         let mut is_whole = true;
         for slice in content.slices() {
             let known = self.chunks.entry(slice.chunk);
-            is_whole &= *known.or_insert_with(|| fetch_stored(source, &slice.chunk).is_ok());
+            let found = known.or_insert_with(|| look_at_chunk(source, &slice.chunk));
+            is_whole &= *found == Soundness::Whole;
         }
         Ok(is_whole)
+    }
+
+    /// Has everything read again that was found damaged while others could change it.
+    fn forget_damaged(&mut self) {
+        self.versions.retain(|_, found| *found == Soundness::Whole);
+        self.chunks.retain(|_, found| *found == Soundness::Whole);
     }
 }

@@ -11,7 +11,7 @@
 
 use super::cost;
 use super::error::SlotError;
-use super::versions::{self, Versions};
+use super::versions::{self, VersionNames, Versions};
 use crate::form::chunked::{
     ChunkCodec, ChunkError, ChunkSink, ChunkSource, ClonedVersion, EncodedChunk, PlacedChunk,
     VersionSink,
@@ -26,7 +26,7 @@ use crate::worker_pool::lock;
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use stasis_model::digest::{ChunkDigest, FileDigest};
-use stasis_model::failure::AtPath;
+use stasis_model::failure::{AtPath, Failure};
 use stasis_model::protocol::gc::{ChunkName, GcEpoch, Names};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
@@ -35,11 +35,14 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Where they are in a session directory.
 pub(super) const DIRECTORY: &str = "chunks";
 const INCOMING: &CStr = c"incoming";
+/// What a check takes again waits under another name, so that it takes nothing from an interrupted checkpoint.
+const HEALING: &CStr = c"healing";
+const ANY_ROOM: &(dyn Fn() -> u64 + Sync) = &|| u64::MAX;
 /// What the kernel fills with names in one call.
 const BUFFER: usize = 32 << 10;
 
@@ -53,6 +56,10 @@ pub(super) struct Chunks {
 
 fn name_of(name: &ChunkName) -> CString {
     CString::new(name.digest().to_string()).expect("digits have no NUL")
+}
+
+fn aside_name(digest: &ChunkDigest) -> CString {
+    CString::new(format!("{}{digest}", versions::ASIDE)).expect("digits have no NUL")
 }
 
 impl Chunks {
@@ -92,9 +99,19 @@ impl Chunks {
         Ok(costs)
     }
 
+    /// Whether one is there; nobody looks at what is in it.
+    pub(super) fn has(&self, name: &ChunkName) -> Result<bool, Failure> {
+        let (name, flags) = (name_of(name), AtFlags::empty());
+        match fs::accessat(&self.fd, &*name, fs::Access::EXISTS, flags) {
+            Err(Errno::NOENT) => Ok(false),
+            found => found.at("look for a chunk in", &self.path).map(|()| true),
+        }
+    }
+
     /// Removes what interrupted checkpoints left for the next one.
     pub(super) fn collect(&self) {
         staging::collect(&self.fd, INCOMING);
+        staging::collect(&self.fd, HEALING);
     }
 
     /// Removes what is named nowhere.
@@ -111,6 +128,30 @@ impl Chunks {
         Ok(())
     }
 
+    /// Moves one that holds something else out of the way; nothing is read from it any more.
+    pub(super) fn set_aside(&self, name: &ChunkName) -> Result<(), SlotError> {
+        let (from, to) = (name_of(name), aside_name(&name.digest()));
+        match fs::renameat(&self.fd, &*from, &self.fd, &*to) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Ok(Err(error).at("set a damaged chunk aside in", &self.path)?),
+        }
+    }
+
+    /// Removes those that were set aside and that are named nowhere.
+    pub(super) fn sweep_aside(&self, named: &HashSet<ChunkDigest>) -> Result<(), SlotError> {
+        let is_aside = |name: &[u8]| name.starts_with(versions::ASIDE.as_bytes());
+        let found = staging::named(&self.fd, b"", is_aside).at("list", &self.path)?;
+        for name in found {
+            let digest = name.to_str().ok();
+            let digest = digest.and_then(|name| name.strip_prefix(versions::ASIDE)?.parse().ok());
+            if digest.is_some_and(|digest: ChunkDigest| !named.contains(&digest)) {
+                let removed = fs::unlinkat(&self.fd, &*name, AtFlags::empty());
+                removed.at("remove a damaged chunk from", &self.path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Begins to store some, no more bytes of the disk than `room` says, which is asked when there is something to store.
     pub(super) fn incoming<'a>(
         &'a self,
@@ -119,16 +160,35 @@ impl Chunks {
         // Held while the new directory is made, so that nobody takes them for garbage.
         let left = staging::leftovers(&self.fd, INCOMING)
             .at("make a temporary directory in", &self.path)?;
-        let again = reopen_dir(&self.fd);
-        let staging = again.and_then(|parent| Staging::make(parent, INCOMING));
-        let staging = staging.at("make a temporary directory in", &self.path)?;
+        let staging = self.staging(INCOMING)?;
         let mut adopted = HashMap::new();
         for one in left {
             adopt(&one.fd, &staging, &mut adopted);
             // What stays of it is removed by the next one.
             let _ = one.remove(&self.fd);
         }
-        Ok(Incoming {
+        Ok(self.incoming_in(staging, adopted, room))
+    }
+
+    /// Begins to take versions again that were lost; others make checkpoints meanwhile.
+    pub(super) fn healing(&self) -> Result<Incoming<'_>, SlotError> {
+        let staging = self.staging(HEALING)?;
+        Ok(self.incoming_in(staging, HashMap::new(), ANY_ROOM))
+    }
+
+    fn staging(&self, name: &CStr) -> Result<Staging, SlotError> {
+        let again = reopen_dir(&self.fd);
+        let staging = again.and_then(|parent| Staging::make(parent, name));
+        Ok(staging.at("make a temporary directory in", &self.path)?)
+    }
+
+    fn incoming_in<'a>(
+        &'a self,
+        staging: Staging,
+        adopted: HashMap<ChunkDigest, u64>,
+        room: &'a (dyn Fn() -> u64 + Sync),
+    ) -> Incoming<'a> {
+        Incoming {
             chunks: self,
             staging,
             room,
@@ -139,7 +199,14 @@ impl Chunks {
             written: Mutex::default(),
             clones: AtomicU64::new(0),
             held: Mutex::default(),
-        })
+        }
+    }
+
+    /// Makes durable what was set aside.
+    pub(super) fn sync_aside(&self) -> Result<(), SlotError> {
+        fs::fsync(&self.fd).at("set damaged chunks aside in", &self.path)?;
+        let versions = &self.versions;
+        Ok(fs::fsync(versions.fd()).at("set damaged versions aside in", versions.path())?)
     }
 
     fn read(&self, name: &ChunkName) -> io::Result<Option<Vec<u8>>> {
@@ -239,6 +306,11 @@ impl Incoming<'_> {
         self.wanted.load(Ordering::Relaxed)
     }
 
+    /// The versions that the checkpoint in a directory names.
+    pub(super) fn names_of(&self, slot: BorrowedFd<'_>) -> Option<Arc<VersionNames>> {
+        self.chunks.versions.named(slot, None)
+    }
+
     /// What a version takes of the disk, there already or new.
     pub(super) fn version_cost(&self, digest: &FileDigest) -> Option<u64> {
         let new = lock(&self.held).get(digest).copied();
@@ -274,9 +346,18 @@ impl Incoming<'_> {
 
     /// Makes them durable, and gives each its name.
     pub(super) fn keep(self) -> Result<(), SlotError> {
-        self.staging
-            .sync()
-            .at("make chunks durable in", &self.chunks.path)?;
+        self.sync()?;
+        self.give_names()
+    }
+
+    /// Makes them durable.
+    pub(super) fn sync(&self) -> Result<(), SlotError> {
+        let synced = self.staging.sync();
+        Ok(synced.at("make chunks durable in", &self.chunks.path)?)
+    }
+
+    /// Gives each its name; they are durable already.
+    pub(super) fn give_names(self) -> Result<(), SlotError> {
         for name in lock(&self.written).iter() {
             let name = name_of(name);
             let kept = fs::renameat(self.staging.root(), &*name, &self.chunks.fd, &*name);
@@ -328,6 +409,18 @@ impl VersionSink for Incoming<'_> {
         }
     }
 
+    fn holds(&self, digest: &FileDigest, size: u64) -> bool {
+        let found = metadata::look(
+            self.chunks.versions.fd().as_fd(),
+            &versions::name_of(digest),
+        );
+        found.is_ok_and(|seen| seen.file_type().is_file() && seen.size == size)
+    }
+
+    fn held(&self) -> Result<HashSet<FileDigest>, ChunkError> {
+        Ok(self.chunks.versions.list()?.into_iter().collect())
+    }
+
     fn hold(&self, cloned: ClonedVersion, digest: &FileDigest) -> io::Result<()> {
         let (root, name) = (self.staging.root(), clone_name(cloned.number));
         let bytes = metadata::of(&cloned.file)?.blocks * 512;
@@ -369,14 +462,7 @@ impl ChunkSink for Incoming<'_> {
     ) -> Result<PlacedChunk, ChunkError> {
         let name = ChunkName::new(digest, GcEpoch::FIRST);
         let is_first = lock(&self.placed).insert(digest);
-        let is_stored = !is_first
-            || fs::accessat(
-                &self.chunks.fd,
-                &*name_of(&name),
-                fs::Access::EXISTS,
-                AtFlags::empty(),
-            )
-            .is_ok();
+        let is_stored = !is_first || self.chunks.has(&name)?;
         let adopted = self.adopted.get(&digest).filter(|_| !is_stored);
         if let Some(cost) = adopted {
             let all = self.wanted.fetch_add(*cost, Ordering::Relaxed) + cost;

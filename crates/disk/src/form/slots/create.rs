@@ -7,7 +7,7 @@ use super::packed::DOCUMENTS;
 use super::staged::{CheckpointSource, StagedSlot};
 use super::{Eviction, METADATA, Pool, PoolSettings, SYSTEM, WORKSPACE, measure};
 use crate::fs::atomic_write::atomic_write;
-use crate::tree::clone::{self, CloneReport, Fallback, SourceSurvey};
+use crate::tree::clone::{self, CloneReport, CloneSettings, Fallback, FileByFile, SourceSurvey};
 use crate::tree::walk::WalkSettings;
 use stasis_model::digest::WorkspaceDigest;
 use stasis_model::failure::AtPath;
@@ -103,16 +103,18 @@ impl Pool {
             replaced,
             is_known,
         };
-        let form = self.usual_form(source)?;
-        let created = match form {
-            SlotForm::Clone => self.create_clone(&wanted).map(Some),
-            form => self.create_listed(&wanted, form),
-        };
-        match created {
-            Err(SlotError::Unsupported { .. }) if form != SlotForm::Chunked => {
-                self.create_listed(&wanted, SlotForm::Chunked)
-            }
-            created => created,
+        // What cannot be kept in one form is kept in the next.
+        let mut form = self.usual_form(source)?;
+        loop {
+            let created = match form {
+                SlotForm::Clone => self.create_clone(&wanted).map(Some),
+                form => self.create_listed(&wanted, form),
+            };
+            form = match (created, form) {
+                (Err(SlotError::Unsupported { .. }), SlotForm::Clone) => SlotForm::Versions,
+                (Err(SlotError::Unsupported { .. }), SlotForm::Versions) => SlotForm::Chunked,
+                (created, _) => return created,
+            };
         }
     }
 
@@ -138,7 +140,8 @@ impl Pool {
         } = wanted;
         let mut evicted = Vec::new();
         let may_copy = self.settings.fallback == Fallback::Copy;
-        if may_copy && !measure::is_shared(source.workspace, self.path())? {
+        let is_shared = measure::is_shared(source.workspace, self.path())?;
+        if may_copy && !is_shared {
             // What is copied is on the disk before it can be measured.
             let expected = measure::expected(source.workspace, source.system, &self.settings.walk)?;
             evicted = self.make_room(metadata, measure::New::Expected(expected))?;
@@ -147,9 +150,16 @@ impl Pool {
         let pools = [(&self.slots, &*occupants), (&self.undo, &*undos)];
         let accounts = measure::Accounts::new(&self.chunks, pools, measure::New::Expected(0))?;
         let budget = self.settings.budget.bytes();
-        let cloning = self
-            .settings
-            .cloning(measure::survey(&accounts, self.path(), budget));
+        let survey = measure::survey(&accounts, self.path(), budget);
+        let cloning = CloneSettings {
+            // What can be shared file by file is a list.
+            file_by_file: if is_shared {
+                FileByFile::Refuse
+            } else {
+                FileByFile::Clone
+            },
+            ..self.settings.cloning(survey)
+        };
         let staged = StagedSlot::empty(self.place(metadata.origin), metadata.slot)?;
         let staged = staged.fill(&cloning, source, metadata.clone())?;
         self.publish(staged, replaced.clone(), evicted)

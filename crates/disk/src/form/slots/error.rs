@@ -66,6 +66,15 @@ pub enum SlotError {
     /// The tree could not be made from its chunks.
     #[error("could not make the tree from its chunks")]
     Unpack(#[source] ChunkError),
+    /// Something that the tree is made of is lost. Nothing was changed.
+    #[error("{slot} is damaged, and nothing was changed")]
+    Damaged {
+        /// Which checkpoint.
+        slot: Slot,
+        /// What is lost.
+        #[source]
+        source: ChunkError,
+    },
     /// The tree could not be put in its place.
     #[error(transparent)]
     Place(#[from] RestoreError),
@@ -93,6 +102,27 @@ impl From<Invalid> for SlotError {
     fn from(error: Invalid) -> Self {
         Self::Document(error.to_string())
     }
+}
+
+impl SlotError {
+    /// Says which checkpoint it is that something is lost of.
+    pub(super) fn in_slot(self, slot: Slot) -> Self {
+        match self {
+            Self::Unpack(source) if is_lost(&source) => Self::Damaged { slot, source },
+            error => error,
+        }
+    }
+}
+
+fn is_lost(error: &ChunkError) -> bool {
+    matches!(
+        error,
+        ChunkError::LostVersion { .. }
+            | ChunkError::NoVersion(_)
+            | ChunkError::Absent(_)
+            | ChunkError::Damaged { .. }
+            | ChunkError::List { .. }
+    )
 }
 
 /// Sorts out the refusal of a clone that has another way around it.

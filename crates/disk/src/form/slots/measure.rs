@@ -19,7 +19,7 @@ use super::extents::{self, Extents};
 use super::packed::{NAMES, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
 use super::place::SlotDir;
 use super::staged::StagedSlot;
-use super::versions::{self, NamesReader, VERSIONS, VersionCosts, VersionNames};
+use super::versions::{self, VERSIONS, VersionCosts, VersionNames};
 use super::{MANIFEST, METADATA, SYSTEM, WORKSPACE};
 use crate::form::chunked::ChunkSource;
 use crate::fs::facilities::{self, Support};
@@ -40,7 +40,7 @@ use stasis_model::workspace::{Occupant, Slot, SlotForm};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// What all checkpoints hold.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -151,7 +151,7 @@ struct Account {
     /// The chunks it needs.
     chunks: Vec<ChunkDigest>,
     /// The versions it needs.
-    versions: Rc<VersionNames>,
+    versions: Arc<VersionNames>,
     /// What says what is in it, each by its inode with what it takes: those of an unchanged checkpoint are those of the one before.
     documents: Vec<(u64, u64)>,
 }
@@ -182,11 +182,10 @@ impl<'a> Accounts<'a> {
         let [(slots, occupants), (undo, undos)] = pools;
         let in_pools = occupants.iter().map(|one| (Some(one.slot()), slots, one));
         let undos = undos.iter().map(|one| (None, undo, one));
-        let mut names = NamesReader::default();
         let accounts = in_pools.chain(undos).map(|(slot, place, one)| {
             let (path, form) = (place.slot(one.slot()), one.known().map(|known| known.form));
             let opened = open_dir(&path).ok();
-            let versions = opened.and_then(|opened| names.named(opened.as_fd(), form));
+            let versions = opened.and_then(|opened| chunks.versions().named(opened.as_fd(), form));
             Account {
                 slot,
                 at_most: one.known().and_then(|known| known.bytes_at_most),
@@ -252,10 +251,10 @@ impl<'a> Accounts<'a> {
     /// The versions that are needed when some have gone, each once.
     fn needed_versions(&self, gone: &[Slot]) -> VersionNames {
         let stay = self.all.iter().filter(|one| !one.is_in(gone));
-        let mut lists: Vec<&Rc<VersionNames>> = stay.map(|one| &one.versions).collect();
+        let mut lists: Vec<&Arc<VersionNames>> = stay.map(|one| &one.versions).collect();
         // Many are the same list.
-        lists.sort_by_key(|one| Rc::as_ptr(one));
-        lists.dedup_by_key(|one| Rc::as_ptr(one));
+        lists.sort_by_key(|one| Arc::as_ptr(one));
+        lists.dedup_by_key(|one| Arc::as_ptr(one));
         let mut all = VersionNames::default();
         for list in lists {
             all.add_all(list);
@@ -393,7 +392,7 @@ pub(super) fn named(slot: &Path) -> Option<Vec<ChunkDigest>> {
 }
 
 /// Finds out what is in a slot, or reads what was found before.
-fn measure(slot: &Path) -> Result<Extents, SlotError> {
+pub(super) fn measure(slot: &Path) -> Result<Extents, SlotError> {
     if let Some(kept) = Extents::read(slot) {
         return Ok(kept);
     }

@@ -7,14 +7,16 @@ mod sets;
 use super::MANIFEST;
 use super::chunks::Incoming;
 use super::error::SlotError;
-use super::manifest::{Manifest, ManifestEntry, ManifestKind};
+use super::manifest::{EncodedManifest, Manifest, ManifestEntry, ManifestKind};
+use super::measure;
 use super::restore::stage_above;
-use super::versions::VERSIONS;
+use super::versions::{VERSIONS, Versions};
 use crate::form::chunked::list::ListReader;
 use crate::form::chunked::list_cache::ListCacheKey;
-use crate::form::chunked::restore::{RestoreParts, SameAs, fetch_stored, restore};
+use crate::form::chunked::restore::{RestoreParts, SameAs, VersionProof, fetch_stored, restore};
 use crate::form::chunked::save::{Parent, SaveParts, SaveSettings, Saved, save};
 use crate::form::chunked::{ChunkSource, VersionSink};
+use crate::fs::fd::open_dir;
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::progress::Progress;
@@ -31,15 +33,17 @@ use stasis_model::failure::AtPath;
 use stasis_model::format::document;
 use stasis_model::format::manifest::SnapshotManifest;
 use stasis_model::id::{OpId, SnapshotId};
+use stasis_model::protocol::gc::ChunkName;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::attributes::AttributesDigest;
 use stasis_model::tree::chunking::Chunker;
 use stasis_model::tree::list::{Extent, FileContent, ListRow};
 use stasis_model::tree::{EntryKind, EntryPath};
-use stasis_model::workspace::SlotMetadata;
+use stasis_model::workspace::{SlotForm, SlotMetadata};
 use std::collections::HashSet;
 use std::io::Read;
 use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -95,6 +99,8 @@ pub(super) struct Packing<'a> {
     pub(super) is_listed: bool,
     /// Whether files are held whole, as far as they can be cloned.
     pub(super) holds_versions: bool,
+    /// The chunks of the newest list that are not there any more.
+    pub(super) missing: &'a HashSet<ChunkName>,
 }
 
 /// Opens what is to be saved: a directory, or the one that an image is in, less everything else in it.
@@ -165,7 +171,7 @@ pub(super) fn pack(
         parent: parent.as_ref(),
         is_indexed: &|id| packing.known.contains(id),
         snapshot: &snapshot,
-        damaged: &HashSet::new(),
+        damaged: packing.missing,
         witness: packing.is_listed.then_some(&witness),
         databases: Some(&sets),
         versions: packing
@@ -368,6 +374,8 @@ pub(super) struct SlotPlacing<'a> {
     pub(super) beside: Vec<EntryPath>,
     /// Whether the old tree is known to hold a content, if it is known.
     pub(super) same: Option<&'a SameAs<'a>>,
+    /// How closely versions are looked at. What goes over a live tree, or is only looked at, is little and is read. A fork is everything.
+    pub(super) versions: VersionProof,
 }
 
 /// Makes a directory a checkpoint's tree, or one entry of it: a new one, or in place.
@@ -388,6 +396,7 @@ pub(super) fn place(
         let old = OldTree {
             stage: &stage,
             same: placing.same,
+            versions: placing.versions,
         };
         write(source, document, writer, &only, Some(old))?
     } else {
@@ -406,6 +415,7 @@ pub(super) fn place(
 struct OldTree<'a> {
     stage: &'a RestoreStage,
     same: Option<&'a SameAs<'a>>,
+    versions: VersionProof,
 }
 
 fn write(
@@ -425,6 +435,7 @@ fn write(
         }
     };
     let is_in_place = stage.is_some_and(|stage| stage.placement() == Placement::InPlace);
+    let versions = old.map_or(VersionProof::Digest, |old| old.versions);
     writer.directory(&EntryPath::root(), &head, &attributes)?;
     let tree = restore(&RestoreParts {
         source,
@@ -434,6 +445,7 @@ fn write(
         old: stage.and_then(RestoreStage::old),
         leave: is_in_place.then_some(&leave),
         same,
+        versions,
         workers: WORKERS,
     });
     let tree = tree.map_err(SlotError::Unpack)?;
@@ -442,6 +454,27 @@ fn write(
         return Err(SlotError::Document(what));
     }
     Ok(writer.finish(Some(&head))?)
+}
+
+/// What is wrong with the documents of a list: one that is torn or missing. Whoever goes on from that would hand it down.
+pub(super) fn problem(slot: &Path, of: &SlotMetadata, versions: &Versions) -> Option<String> {
+    let says = |name: &str| format!("its `{name}` is torn or missing");
+    if !matches!(read(slot, WORKSPACE_DOCUMENT), Ok(Some(_))) {
+        return Some(says(WORKSPACE_DOCUMENT));
+    }
+    if read(slot, SYSTEM_DOCUMENT).is_err() {
+        return Some(says(SYSTEM_DOCUMENT));
+    }
+    if measure::named(slot).is_none() {
+        return Some(says(NAMES));
+    }
+    let versions = || versions.named(open_dir(slot).ok()?.as_fd(), Some(of.form));
+    if of.form == SlotForm::Versions && versions().is_none() {
+        return Some(says(VERSIONS));
+    }
+    let manifest = |hash| EncodedManifest::known(std::fs::read(slot.join(MANIFEST)).ok()?, hash);
+    let is_listed = of.hash.is_none_or(|hash| manifest(hash).is_some());
+    (!is_listed).then(|| says(MANIFEST))
 }
 
 /// What is needed to read a checkpoint in chunks.

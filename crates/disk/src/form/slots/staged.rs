@@ -3,6 +3,7 @@
 use super::cost;
 use super::error::{CloneContext, SlotError};
 use super::manifest::Gatherer;
+use super::packed::DOCUMENTS;
 use super::place::{BeforeRemoval, SlotDir, name_of};
 use super::{MANIFEST, METADATA, SYSTEM, WORKSPACE};
 use crate::fs::atomic_write::atomic_write;
@@ -10,7 +11,7 @@ use crate::fs::fd::open_dir;
 use crate::fs::metadata::{self, Rights};
 use crate::fs::root_dir;
 use crate::fs::staging::Staging;
-use crate::tree::clone::{CloneReport, CloneSettings, clone, clone_before};
+use crate::tree::clone::{CloneReport, CloneSettings, FileByFile, clone, clone_before};
 use crate::tree::content::{self, CarryError};
 use crate::tree::stat_cache::StatCache;
 use crate::tree::walk::{WalkError, WalkReport};
@@ -115,9 +116,14 @@ impl<'a> StagedSlot<'a> {
         forget_journals(&mut report.walk, &report.databases);
         let mut at_most = cost::at_most(&report, &path);
         let sum = |one: Option<u64>, other: Option<u64>| Some(one?.saturating_add(other?));
+        // A system is a directory of clones whatever it is.
+        let of_system = CloneSettings {
+            file_by_file: FileByFile::Clone,
+            ..settings.clone()
+        };
         let system = match source
             .system
-            .map(|system| self.system(system, settings))
+            .map(|system| self.system(system, &of_system))
             .transpose()?
         {
             Some(System::Tree(report)) => {
@@ -249,6 +255,23 @@ impl<'a> StagedSlot<'a> {
             }
             Err(error) => Ok(Err(error).at("link into", self.path().join(name))?),
         }
+    }
+
+    /// Makes the documents of a list durable that lie in it, and their names: no more than that, however busy the disk is.
+    pub(super) fn sync_documents(&self) -> Result<(), SlotError> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        for name in DOCUMENTS.into_iter().chain([METADATA]) {
+            let path = || self.path().join(name);
+            match fs::openat(self.fd(), name, flags, Mode::empty()) {
+                Err(Errno::NOENT) => {}
+                opened => {
+                    let opened = opened.at("open", path())?;
+                    fs::fsync(opened).at("make durable", path())?;
+                }
+            }
+        }
+        let synced = fs::fsync(self.fd());
+        Ok(synced.at("make durable", self.path())?)
     }
 
     /// Makes durable what was written.

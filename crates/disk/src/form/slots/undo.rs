@@ -5,7 +5,7 @@
 //! the backup's label, so that an undo checkpoint without one takes nothing back.
 
 use super::error::SlotError;
-use super::{Pool, WORKSPACE};
+use super::{Pool, WORKSPACE, measure};
 use crate::fs::atomic_write::atomic_write;
 use crate::tree::restore::{self, RestoreError};
 use stasis_model::failure::AtPath;
@@ -68,7 +68,11 @@ impl Pool {
                 self.reserve.lend(|| atomic_write(&path, bytes))?;
             }
         }
-        self.was_done(undo)
+        self.was_done(undo)?;
+        // Counted now, so that nobody has to read it who only asks how much is held; but not before it is known that it was done.
+        let _lock = self.lock()?;
+        let _ = measure::measure(&self.undo.slot(undo.slot));
+        Ok(())
     }
 
     /// Whether a change of the tree by the backup of an undo checkpoint was begun and not ended, or nobody can tell.

@@ -15,24 +15,29 @@ use crate::form::chunked::ChunkError;
 use crate::fs::atomic_write;
 use crate::fs::fd::{open_dir_in, reopen_dir};
 use crate::fs::metadata;
+use crate::worker_pool::lock;
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use stasis_model::digest::FileDigest;
-use stasis_model::failure::AtPath;
+use stasis_model::failure::{AtPath, Failure};
+use stasis_model::tree::FileTime;
 use stasis_model::workspace::SlotForm;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 /// Where they are in a session directory.
 pub(super) const DIRECTORY: &str = "objects";
 /// Which of them a checkpoint needs, in its slot.
 pub const VERSIONS: &str = "versions";
 const MAGIC: &[u8; 8] = b"STVERSN1";
+/// What the names of those begin with that turned out to hold something else.
+pub(super) const ASIDE: &str = "damaged-";
 /// What the kernel fills with names in one call.
 const BUFFER: usize = 32 << 10;
 /// A digest, and what the version takes of the disk.
@@ -46,6 +51,7 @@ pub(super) type VersionCosts = BTreeMap<FileDigest, u64>;
 pub(super) struct Versions {
     path: PathBuf,
     fd: OwnedFd,
+    names: Mutex<NamesReader>,
 }
 
 /// The name of a version.
@@ -59,7 +65,8 @@ impl Versions {
         let path = session.join(DIRECTORY);
         atomic_write::make_directory(&path)?;
         let fd = open_dir_in(fs::CWD, &path).at("open the directory", &path)?;
-        Ok(Self { path, fd })
+        let names = Mutex::default();
+        Ok(Self { path, fd, names })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -68,6 +75,20 @@ impl Versions {
 
     pub(super) fn fd(&self) -> &OwnedFd {
         &self.fd
+    }
+
+    /// The versions that the checkpoint in a directory needs; none if it needs none, `None` if nobody can tell.
+    pub(super) fn named(
+        &self,
+        slot: BorrowedFd<'_>,
+        form: Option<SlotForm>,
+    ) -> Option<Arc<VersionNames>> {
+        lock(&self.names).named(slot, form)
+    }
+
+    /// Forgets what was read of slots: it takes much memory, and whoever comes next finds others.
+    pub(super) fn forget_names(&self) {
+        *lock(&self.names) = NamesReader::default();
     }
 
     /// Opens a version to be read.
@@ -85,26 +106,73 @@ impl Versions {
         Some(seen.blocks * 512)
     }
 
+    /// Removes one, and what was set aside under its digest.
     fn remove(&self, digest: &FileDigest) -> Result<(), SlotError> {
-        match fs::unlinkat(&self.fd, &*name_of(digest), AtFlags::empty()) {
+        for name in [name_of(digest), aside_name(digest)] {
+            match fs::unlinkat(&self.fd, &*name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => return Ok(Err(error).at("remove a version from", &self.path)?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves one that holds something else out of the way; nothing is made of it any more.
+    pub(super) fn set_aside(&self, digest: &FileDigest) -> Result<(), SlotError> {
+        let (from, to) = (name_of(digest), aside_name(digest));
+        match fs::renameat(&self.fd, &*from, &self.fd, &*to) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(error) => Ok(Err(error).at("remove a version from", &self.path)?),
+            Err(error) => Ok(Err(error).at("set a damaged version aside in", &self.path)?),
         }
     }
 
-    /// All that are there.
-    fn list(&self) -> Result<Vec<FileDigest>, SlotError> {
+    /// Removes what was set aside under a digest that is held again. What stays goes with the last checkpoint that names it.
+    pub(super) fn remove_aside(&self, digest: &FileDigest) {
+        let _ = fs::unlinkat(&self.fd, &*aside_name(digest), AtFlags::empty());
+    }
+
+    /// Removes those that were set aside and that nobody names.
+    fn sweep_aside(&self, named: &[Arc<VersionNames>]) -> Result<(), SlotError> {
+        for name in self.names()? {
+            let Some(digest) = set_aside_digest(&name) else {
+                continue;
+            };
+            if named.iter().all(|names| names.cost(&digest).is_none()) {
+                let removed = fs::unlinkat(&self.fd, &*name, AtFlags::empty());
+                removed.at("remove a damaged version from", &self.path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Result<Vec<CString>, Failure> {
         let listed = reopen_dir(&self.fd).at("list", &self.path)?;
         let mut buffer = Vec::with_capacity(BUFFER);
         let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
         let mut found = Vec::new();
         while let Some(entry) = entries.next() {
-            let entry = entry.at("list", &self.path)?;
-            let name = entry.file_name().to_str().ok();
-            found.extend(name.and_then(|name| name.parse::<FileDigest>().ok()));
+            found.push(entry.at("list", &self.path)?.file_name().to_owned());
         }
         Ok(found)
     }
+
+    /// All that are there.
+    pub(super) fn list(&self) -> Result<Vec<FileDigest>, Failure> {
+        let names = self.names()?;
+        let digests = names
+            .iter()
+            .filter_map(|name| name.to_str().ok()?.parse().ok());
+        Ok(digests.collect())
+    }
+}
+
+/// What a version is called that turned out to hold something else.
+fn aside_name(digest: &FileDigest) -> CString {
+    CString::new(format!("{ASIDE}{digest}")).expect("digits have no NUL")
+}
+
+fn set_aside_digest(name: &CStr) -> Option<FileDigest> {
+    name.to_str().ok()?.strip_prefix(ASIDE)?.parse().ok()
 }
 
 /// The versions that a checkpoint needs, as its slot keeps them: a row for each, sorted, then a digest of all.
@@ -193,19 +261,26 @@ impl VersionNames {
     }
 }
 
-/// Reads what slots name, each file once: what did not change from one checkpoint to the next is one file with two names.
-#[derive(Default)]
-pub(super) struct NamesReader {
-    read: HashMap<(u64, u64), Option<Rc<VersionNames>>>,
+/// Reads what slots name, each list once: what did not change from one checkpoint to the next is one file with two names, and whoever
+/// makes a checkpoint asks for the same several times.
+#[derive(Debug, Default)]
+struct NamesReader {
+    /// By the file that a list is, and the digest that it ends with, which it was found to have.
+    read: HashMap<ListKey, Arc<VersionNames>>,
+}
+
+/// Which file a list is, and in which state. Another file may end with the same digest, and be torn before that.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct ListKey {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: FileTime,
+    digest: [u8; 32],
 }
 
 impl NamesReader {
-    /// The versions that the checkpoint in a directory needs; none if it needs none, `None` if nobody can tell.
-    pub(super) fn named(
-        &mut self,
-        slot: BorrowedFd<'_>,
-        form: Option<SlotForm>,
-    ) -> Option<Rc<VersionNames>> {
+    fn named(&mut self, slot: BorrowedFd<'_>, form: Option<SlotForm>) -> Option<Arc<VersionNames>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match fs::openat(slot, VERSIONS, flags, Mode::empty()) {
             // Whether something that nobody can read any more named some, nobody knows.
@@ -213,17 +288,33 @@ impl NamesReader {
                 let is_known = matches!(form, Some(SlotForm::Clone | SlotForm::Chunked));
                 let has_list =
                     fs::statat(slot, super::packed::WORKSPACE_DOCUMENT, AtFlags::empty());
-                return (is_known || has_list.is_err()).then(Rc::default);
+                return (is_known || has_list.is_err()).then(Arc::default);
             }
             file => File::from(file.ok()?),
         };
-        let identity = metadata::of(&file).ok()?.identity();
-        if let Some(read) = self.read.get(&identity) {
-            return read.clone();
+        let key = ListKey::of(&file)?;
+        if let Some(read) = self.read.get(&key) {
+            return Some(read.clone());
         }
-        let names = read_names(file).ok().flatten().map(Rc::new);
-        self.read.insert(identity, names.clone());
-        names
+        let names = Arc::new(read_names(file).ok().flatten()?);
+        self.read.insert(key, names.clone());
+        Some(names)
+    }
+}
+
+impl ListKey {
+    fn of(file: &File) -> Option<Self> {
+        let seen = metadata::of(file).ok()?;
+        let mut digest = [0; 32];
+        let end = seen.size.checked_sub(32)?;
+        file.read_exact_at(&mut digest, end).ok()?;
+        Some(Self {
+            device: seen.device,
+            inode: seen.inode,
+            size: seen.size,
+            modified: seen.modified,
+            digest,
+        })
     }
 }
 
@@ -247,8 +338,8 @@ impl Pool {
     }
 
     fn try_release(&self, gone: BorrowedFd<'_>) -> Result<(), SlotError> {
-        let mut reader = NamesReader::default();
-        let Some(named) = reader.named(gone, None) else {
+        let versions = self.chunks.versions();
+        let Some(named) = versions.named(gone, None) else {
             return Ok(());
         };
         let own = metadata::of(gone).at("look at", self.path())?.identity();
@@ -266,7 +357,7 @@ impl Pool {
                     continue;
                 }
                 let form = one.known().map(|known| known.form);
-                match reader.named(slot.as_fd(), form) {
+                match versions.named(slot.as_fd(), form) {
                     Some(named) => gone.remove_all(&named),
                     None => return Ok(()),
                 }
@@ -280,28 +371,31 @@ impl Pool {
     /// Removes every version that no checkpoint names; none at all while somebody's needs are unknown.
     pub(super) fn sweep_versions(&self) -> Result<(), SlotError> {
         let mut there = self.chunks.versions().list()?;
-        if there.is_empty() {
-            return Ok(());
-        }
         there.sort_unstable();
         let rows = there.into_iter().map(|digest| (digest, 0));
         let mut gone = VersionNames {
             rows: rows.collect(),
         };
-        let mut reader = NamesReader::default();
+        let (versions, mut all) = (self.chunks.versions(), Vec::new());
         for (place, occupants) in [(&self.slots, self.list()?), (&self.undo, self.undos()?)] {
             for one in occupants {
-                let slot = open_dir_in(place.fd(), &*super::place::name_of(one.slot()));
-                let slot = slot.at("open", place.slot(one.slot()))?;
-                match reader.named(slot.as_fd(), one.known().map(|known| known.form)) {
-                    Some(named) => gone.remove_all(&named),
+                let slot = match open_dir_in(place.fd(), &*super::place::name_of(one.slot())) {
+                    // Something that is no checkpoint may need anything, and stops nobody.
+                    Err(Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+                    slot => slot.at("open a checkpoint in", place.path())?,
+                };
+                match versions.named(slot.as_fd(), one.known().map(|known| known.form)) {
+                    Some(named) => {
+                        gone.remove_all(&named);
+                        all.push(named);
+                    }
                     None => return Ok(()),
                 }
             }
         }
-        gone.rows
-            .iter()
-            .try_for_each(|(digest, _)| self.chunks.versions().remove(digest))
+        let mut gone = gone.rows.iter();
+        gone.try_for_each(|(digest, _)| versions.remove(digest))?;
+        versions.sweep_aside(&all)
     }
 }
 

@@ -5,6 +5,7 @@ use super::leftovers::PendingTree;
 use super::place::VIEW;
 use super::restore::{WorkspaceRestore, restore_in_place};
 use super::{Manifest, ManifestKind, Pool, WORKSPACE, measure, packed};
+use crate::form::chunked::restore::VersionProof;
 use crate::fs::fd::reopen_dir;
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::fs::staging::Staging;
@@ -62,7 +63,7 @@ impl Pool {
             self.still(of)?;
             return Ok(View { tree, _made: None });
         }
-        let document = packed::document(&home)?;
+        let document = self.document(of)?;
         let contents = self.contents(of)?;
         let there: Vec<EntryPath> = only
             .iter()
@@ -81,7 +82,8 @@ impl Pool {
                 &document,
                 into,
                 if whole { &[] } else { &there },
-            )?;
+            )
+            .map_err(|error| self.lost_of(of, error))?;
         }
         let tree = reopen_dir(made.root());
         let tree = tree.and_then(|fd| RootDir::new(fd, Mounts::Stay));
@@ -120,8 +122,7 @@ impl Pool {
             from: of.slot.to_string(),
         };
         if of.form.is_list() {
-            let document = packed::document(&self.home_of(of))?;
-            self.still(of)?;
+            let document = self.document(of)?;
             let is_there = back.only.is_none_or(|only| contents.find(only).is_some());
             let beside = back.beside.iter();
             let beside = beside.filter(|path| contents.find(path).is_some());
@@ -130,6 +131,7 @@ impl Pool {
                 matches!(is, Some(ManifestKind::File { digest: is, .. }) if is == digest)
             };
             let placing = packed::SlotPlacing {
+                versions: VersionProof::Digest,
                 same: Some(&same),
                 beside: beside.cloned().collect(),
                 target: back.workspace,
@@ -138,7 +140,8 @@ impl Pool {
                 origin,
                 is_there,
             };
-            return packed::place(&self.chunks, &document, placing);
+            let placed = packed::place(&self.chunks, &document, placing);
+            return placed.map_err(|error| self.lost_of(of, error));
         }
         let view = self.view(of, &[])?;
         let same = |path: &EntryPath| {
@@ -158,13 +161,43 @@ impl Pool {
         Ok(Box::new(is_excluded))
     }
 
-    /// Makes a new directory of what a checkpoint holds.
+    /// Says which checkpoint it is that something is lost of, unless it went while it was read: then nothing of it is damaged.
+    fn lost_of(&self, of: &SlotMetadata, error: SlotError) -> SlotError {
+        match error.in_slot(of.slot) {
+            damaged @ SlotError::Damaged { .. } => self.still(of).err().unwrap_or(damaged),
+            error => error,
+        }
+    }
+
+    /// Makes a new directory of what a checkpoint holds. What is cloned is not read: it must have its length.
     pub fn fork(&self, of: &SlotMetadata, target: &Path) -> Result<CloneReport, SlotError> {
-        self.still(of)?;
+        self.fork_proven(of, target, VersionProof::Size)
+    }
+
+    /// The same, but everything is read, and must be what it was.
+    pub fn materialize(&self, of: &SlotMetadata, target: &Path) -> Result<CloneReport, SlotError> {
+        self.fork_proven(of, target, VersionProof::Digest)
+    }
+
+    fn fork_proven(
+        &self,
+        of: &SlotMetadata,
+        target: &Path,
+        proof: VersionProof,
+    ) -> Result<CloneReport, SlotError> {
         let _pending = PendingTree::announce(&self.session, target);
         if of.form.is_list() {
-            let document = packed::document(&self.home_of(of))?;
+            let document = self.document(of)?;
+            let beside = target.parent().unwrap_or(target);
+            let is_shared = of.form == SlotForm::Versions
+                && measure::is_shared(beside, self.path()).unwrap_or_default();
             let placing = packed::SlotPlacing {
+                // What is copied is read anyway.
+                versions: if is_shared {
+                    proof
+                } else {
+                    VersionProof::Digest
+                },
                 same: None,
                 beside: Vec::new(),
                 target,
@@ -176,11 +209,9 @@ impl Pool {
                 },
                 is_there: true,
             };
-            let _ = packed::place(&self.chunks, &document, placing)?;
+            let placed = packed::place(&self.chunks, &document, placing);
+            let _ = placed.map_err(|error| self.lost_of(of, error))?;
             let totals = document.totals;
-            let beside = target.parent().unwrap_or(target);
-            let is_shared = of.form == SlotForm::Versions
-                && measure::is_shared(beside, self.path()).unwrap_or_default();
             let (method, bytes_copied) = if is_shared {
                 (Method::Reflink, 0)
             } else {
@@ -195,6 +226,7 @@ impl Pool {
                 ..CloneReport::default()
             });
         }
+        self.still(of)?;
         let settings = CloneSettings {
             fallback: Fallback::Copy,
             walk: WalkSettings {

@@ -646,6 +646,10 @@ pub struct CheckedWorkspace {
     pub checkpoints: u64,
     /// Those that are damaged.
     pub damaged: Vec<CheckedCheckpoint>,
+    /// The first files that were lost and are kept again, because the workspace still has them as they were.
+    pub healed: Vec<String>,
+    /// How many those are.
+    pub healed_count: u64,
 }
 
 /// A checkpoint that is damaged.
@@ -655,7 +659,7 @@ pub struct CheckedCheckpoint {
     pub checkpoint: String,
     /// What somebody called it.
     pub name: Option<String>,
-    /// Why it cannot be read at all.
+    /// Why it cannot be read at all; where files are named, why those could not be taken again.
     pub problem: Option<String>,
     /// The first files that cannot be given back as they were.
     pub files: Vec<String>,

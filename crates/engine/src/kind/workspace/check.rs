@@ -3,45 +3,135 @@
 use super::Workspace;
 use super::answers::{CheckedCheckpoint, CheckedWorkspace};
 use crate::error::{Error, WorkspaceError, error_chain};
-use stasis_disk::form::slots::CheckedContent;
-use stasis_model::workspace::Occupant;
+use stasis_disk::form::slots::{CheckedContent, CheckedSlot, SlotError};
+use stasis_model::tree::EntryPath;
+use stasis_model::workspace::{Occupant, Slot, SlotMetadata};
+use std::collections::BTreeSet;
 
 /// How many files of a damaged checkpoint are named.
 const NAMED: usize = 20;
+/// How often the slots are looked at again because some were replaced meanwhile.
+const ROUNDS: usize = 8;
+
+/// A check under way.
+#[derive(Default)]
+struct CheckRun {
+    content: CheckedContent,
+    /// The checkpoints that were looked at, whether they are there still or not.
+    seen: Vec<SlotMetadata>,
+    /// Those that lost files. What one of them lost another may have had under a name that the workspace still has.
+    lossy: Vec<(SlotMetadata, CheckedSlot)>,
+    damaged: Vec<CheckedCheckpoint>,
+    healed: BTreeSet<EntryPath>,
+    unreadable: Vec<Slot>,
+}
 
 impl Workspace {
-    /// Reads all checkpoints, what they share once; names those that are damaged.
+    /// Reads all checkpoints, what they share once; names those that are damaged. Others go on making checkpoints meanwhile: what they
+    /// replace is not damaged, and what they put in its place is looked at too.
     pub(super) fn check_now(&self) -> Result<CheckedWorkspace, Error> {
-        let mut checked = CheckedContent::default();
-        let occupants = self.pool().list()?;
-        let mut result = CheckedWorkspace {
-            checkpoints: 0,
-            damaged: Vec::new(),
-        };
-        for one in &occupants {
-            result.checkpoints += 1;
-            let (name, problem, files) = match one {
-                Occupant::Unreadable { why, .. } => (None, Some(why.clone()), Vec::new()),
-                Occupant::Known(known) => match self.pool().check(known, &mut checked) {
-                    Ok(files) => (known.name.clone(), None, files),
-                    Err(error) => {
-                        let error = WorkspaceError::from(error);
-                        (known.name.clone(), Some(error_chain(&error)), Vec::new())
-                    }
-                },
-            };
-            if problem.is_none() && files.is_empty() {
-                continue;
+        let mut run = CheckRun::default();
+        for _ in 0..ROUNDS {
+            let mut is_any_new = false;
+            for one in self.pool().list()? {
+                is_any_new |= self.check_one(&one, &mut run)?;
             }
-            let named = files.iter().take(NAMED).map(ToString::to_string);
-            result.damaged.push(CheckedCheckpoint {
-                checkpoint: one.slot().to_string(),
-                name: name.map(|name| name.to_string()),
-                problem,
-                files: named.collect(),
-                files_count: files.len() as u64,
-            });
+            if !is_any_new {
+                break;
+            }
         }
-        Ok(result)
+        self.look_again(&mut run);
+        let healed = run.healed.iter().take(NAMED).map(ToString::to_string);
+        Ok(CheckedWorkspace {
+            checkpoints: (run.seen.len() + run.unreadable.len()) as u64,
+            damaged: run.damaged,
+            healed: healed.collect(),
+            healed_count: run.healed.len() as u64,
+        })
+    }
+
+    /// Looks at what is in a slot, unless it was looked at before; says whether it was not.
+    fn check_one(&self, one: &Occupant, run: &mut CheckRun) -> Result<bool, Error> {
+        let known = match one {
+            Occupant::Known(known) => known.clone(),
+            Occupant::Unreadable { slot, .. } if run.unreadable.contains(slot) => return Ok(false),
+            Occupant::Unreadable { slot, .. } => match self.pool().occupant(*slot)? {
+                Some(Occupant::Known(known)) => known,
+                Some(Occupant::Unreadable { slot, why }) => {
+                    run.unreadable.push(slot);
+                    run.damaged.push(damaged(slot, None, Err(why)));
+                    return Ok(true);
+                }
+                None => return Ok(true),
+            },
+        };
+        if run.seen.iter().any(|seen| seen.is_same_checkpoint(&known)) {
+            return Ok(false);
+        }
+        let live = self.directory();
+        match self.pool().check(&known, live, &mut run.content) {
+            Ok(found) => {
+                run.healed.extend(found.healed.iter().cloned());
+                if !found.lost.is_empty() {
+                    run.lossy.push((known.clone(), found));
+                }
+            }
+            // It went while it was read.
+            Err(SlotError::Replaced(_) | SlotError::Empty(_)) => return Ok(true),
+            Err(error) => {
+                let problem = error_chain(&WorkspaceError::from(error));
+                run.damaged
+                    .push(damaged(known.slot, Some(&known), Err(problem)));
+            }
+        }
+        run.seen.push(known);
+        Ok(true)
+    }
+}
+
+impl Workspace {
+    /// Names those that lost files, once everything is taken again that the workspace has, whichever checkpoint it was found by.
+    fn look_again(&self, run: &mut CheckRun) {
+        let has_healed = !run.healed.is_empty();
+        for (known, mut found) in std::mem::take(&mut run.lossy) {
+            if has_healed {
+                match self
+                    .pool()
+                    .check(&known, self.directory(), &mut run.content)
+                {
+                    Ok(now) => found = now,
+                    Err(SlotError::Replaced(_) | SlotError::Empty(_)) => continue,
+                    // What was found before is true still.
+                    Err(_) => {}
+                }
+            }
+            if !found.lost.is_empty() {
+                let damaged = damaged(known.slot, Some(&known), Ok(found.lost));
+                run.damaged.push(CheckedCheckpoint {
+                    problem: found.problem,
+                    ..damaged
+                });
+            }
+        }
+    }
+}
+
+/// What is said of a checkpoint that is damaged: which files are lost, or why nobody can tell.
+fn damaged(
+    slot: Slot,
+    known: Option<&SlotMetadata>,
+    found: Result<Vec<EntryPath>, String>,
+) -> CheckedCheckpoint {
+    let (files, problem) = match found {
+        Ok(files) => (files, None),
+        Err(problem) => (Vec::new(), Some(problem)),
+    };
+    let name = known.and_then(|known| known.name.as_ref());
+    CheckedCheckpoint {
+        checkpoint: slot.to_string(),
+        name: name.map(ToString::to_string),
+        problem,
+        files: files.iter().take(NAMED).map(ToString::to_string).collect(),
+        files_count: files.len() as u64,
     }
 }

@@ -146,6 +146,8 @@ pub struct ForkWorkspace {
     pub directory: PathBuf,
     /// How many.
     pub count: u32,
+    /// Whether everything is read and must be what it was; what is cloned must else only have its length.
+    pub is_proven: bool,
     /// Whether it is done.
     pub run: RunMode,
 }

@@ -182,7 +182,10 @@ impl Workspace {
         let pool = self.pool_now()?;
         let same = Cell::new(None);
         let is_known = |hash: &WorkspaceDigest| {
-            let last = known.iter().find(|one| one.hash.as_ref() == Some(hash));
+            let last = known.iter().find(|one| {
+                // One that is damaged is no reason to do without another.
+                one.hash.as_ref() == Some(hash) && pool.has_all(one).unwrap_or(false)
+            });
             same.set(last);
             last.is_some()
         };
@@ -304,7 +307,9 @@ impl Workspace {
             return Ok(None);
         }
         let hash = Some(live.hash());
-        Ok(known.iter().find(|one| one.hash == hash).cloned())
+        let has_all = |one: &SlotMetadata| self.pool().has_all(one).unwrap_or(false);
+        let is_it = |one: &&SlotMetadata| one.hash == hash && has_all(one);
+        Ok(known.iter().find(is_it).cloned())
     }
 
     /// A checkpoint with its hash, which is computed if it never was.

@@ -247,7 +247,11 @@ impl Workspace {
         };
         if command.run == RunMode::Real {
             for target in &targets {
-                let report = self.pool().fork(&from, target)?;
+                let report = if command.is_proven {
+                    self.pool().materialize(&from, target)?
+                } else {
+                    self.pool().fork(&from, target)?
+                };
                 if from.form != SlotForm::Chunked {
                     forked.method = report.method.into();
                 }

@@ -480,6 +480,13 @@ impl Workspace {
             u32::try_from(known.filter(|one| one.origin == origin).count()).unwrap_or(u32::MAX)
         };
         let newest = self.newest_first()?.into_iter().next();
+        let mut unreadable = unreadable(&occupants);
+        if let Some(newest) = &newest
+            && let Some(why) = self.pool().problem(newest)
+        {
+            let checkpoint = newest.slot.to_string();
+            unreadable.push(UnreadableSlot { checkpoint, why });
+        }
         let skipped = session.db.last_skipped()?;
         let held = self.pool().held_at_most()?;
         Ok(WorkspaceStatus {
@@ -507,7 +514,7 @@ impl Workspace {
             undo: self.undo_rows()?,
             last_event_id: session.db.last_event_id()?,
             finished_restore,
-            unreadable: unreadable(&occupants),
+            unreadable,
         })
     }
 

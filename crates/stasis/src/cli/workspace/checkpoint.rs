@@ -206,6 +206,7 @@ impl WorkspaceForkArgs {
             checkpoint: self.checkpoint,
             directory: self.dir,
             count: self.n,
+            is_proven: false,
             run: self.dry.how(),
         };
         make_directories(command, context, which).await
@@ -234,6 +235,7 @@ impl WorkspaceMaterializeArgs {
             checkpoint: self.checkpoint,
             directory: self.to,
             count: 1,
+            is_proven: true,
             run: self.dry.how(),
         };
         make_directories(command, context, which).await
@@ -276,15 +278,27 @@ pub(super) async fn check(context: &CliContext, which: &WorkspaceSelector) -> an
 
 fn checked_text(checked: &CheckedWorkspace) -> String {
     let all = plural(checked.checkpoints, "checkpoint");
-    if checked.damaged.is_empty() {
-        return format!("OK: {all}, all data verified");
+    let mut lines = vec![if checked.damaged.is_empty() {
+        format!("OK: {all}, all data verified")
+    } else {
+        format!("{} of {all} damaged", checked.damaged.len())
+    }];
+    if checked.healed_count > 0 {
+        let files = plural(checked.healed_count, "lost file");
+        lines.push(format!("{files} taken again from the workspace"));
+        let healed = checked.healed.iter();
+        lines.extend(healed.map(|path| format!("  {}", printable(path))));
     }
-    let mut lines = vec![format!("{} of {all} damaged", checked.damaged.len())];
+    if checked.damaged.is_empty() {
+        return lines.join("\n");
+    }
     for one in &checked.damaged {
         let label = checkpoint_label(&one.checkpoint, one.name.as_deref());
-        match &one.problem {
-            Some(problem) => lines.push(format!("{label}: {}", printable(problem))),
-            None => lines.push(format!("{label}: {} lost", plural(one.files_count, "file"))),
+        if let Some(problem) = &one.problem {
+            lines.push(format!("{label}: {}", printable(problem)));
+        }
+        if one.files_count > 0 {
+            lines.push(format!("{label}: {} lost", plural(one.files_count, "file")));
         }
         lines.extend(
             one.files

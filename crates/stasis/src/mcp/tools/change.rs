@@ -241,6 +241,7 @@ impl SnapshotTool for ForkTool {
             checkpoint,
             directory: forks.join(&self.name),
             count,
+            is_proven: false,
             run: run(self.dry_run),
         };
         Ok(served.plain(&served.workspace.fork(command).await?))

@@ -3,11 +3,13 @@
 use super::linked::LinkedFile;
 use super::reading::fetch_stored;
 use super::rows::{FileRow, RestoreRows, Use};
-use super::{RestoreParts, WrittenTree};
-use crate::form::chunked::{ChunkError, same};
+use super::{RestoreParts, VersionProof, WrittenTree};
+use crate::form::chunked::{ChunkError, VersionDamage, same};
+use crate::fs::metadata;
 use crate::tree::write::NewFile;
 use crate::worker_pool::{WorkerPool, lock};
 use stasis_model::digest::TreeDigest;
+use stasis_model::failure::AtPath;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::os::fd::AsFd;
@@ -142,14 +144,40 @@ impl<'s> Filling<'s> {
     /// Makes a file that lies in no chunk: from the version that is held of it, as a clone where that is possible, or empty.
     pub(super) fn make(&self, number: u32, file: &FileRow) -> Result<(), ChunkError> {
         if file.is_version {
-            let version = self.parts.source.version(&file.digest)?;
-            let made = self.begin(number)?;
-            made.fill_from(version.as_fd(), file.size)?;
-            finish(made, file)?;
+            self.make_of_version(number, file)?;
         } else if file.uses == 0 {
             finish(self.begin(number)?, file)?;
         }
         Ok(())
+    }
+
+    fn make_of_version(&self, number: u32, file: &FileRow) -> Result<(), ChunkError> {
+        let lost = |damage| ChunkError::LostVersion {
+            path: self.rows.path(file),
+            digest: file.digest,
+            damage,
+        };
+        let version = match self.parts.source.version(&file.digest) {
+            Err(ChunkError::NoVersion(_)) => return Err(lost(VersionDamage::Missing)),
+            version => version?,
+        };
+        let seen = metadata::of(&version).on("look at the version of", self.rows.path(file))?;
+        if seen.size != file.size {
+            return Err(lost(VersionDamage::Size));
+        }
+        let made = self.begin(number)?;
+        match self.parts.versions {
+            VersionProof::Size => {
+                made.fill_from(version.as_fd(), file.size)?;
+            }
+            VersionProof::Digest => {
+                let wanted = blake3::Hash::from_bytes(*file.digest.as_bytes());
+                if !made.reuse(version.as_fd(), &wanted)? {
+                    return Err(lost(VersionDamage::Content));
+                }
+            }
+        }
+        finish(made, file)
     }
 
     pub(super) fn has_reused(&self, number: u32, file: &FileRow) {
@@ -179,7 +207,7 @@ impl<'s> Filling<'s> {
         let Some(opened) = opened else {
             return Ok(Reuse::Not);
         };
-        let seen = match crate::fs::metadata::of(&opened) {
+        let seen = match metadata::of(&opened) {
             Ok(seen) if seen.file_type().is_file() => seen,
             _ => return Ok(Reuse::Not),
         };

@@ -159,6 +159,8 @@ pub(super) struct SavePlan {
     pub(super) abandoned: HashSet<u32>,
     /// Chunks that are damaged and could not be rebuilt.
     pub(super) lost: HashSet<u32>,
+    /// Versions that were to be used again and are not held any more.
+    missing: HashSet<FileDigest>,
     pub(super) bytes_moved: u64,
     /// The snapshot that the tree does not differ from in anything that is cached.
     pub(super) same_as: Option<SnapshotId>,
@@ -206,6 +208,7 @@ pub(super) fn join(
             orphans: HashMap::new(),
             abandoned: HashSet::new(),
             lost: HashSet::new(),
+            missing: HashSet::new(),
             bytes_moved: 0,
             same_as: None,
             entries_known: 0,
@@ -437,7 +440,7 @@ impl SavePlan {
     pub(super) fn is_abandoned(&self, content: &StoredContent) -> bool {
         match content {
             _ if self.leaves_nothing() => false,
-            StoredContent::Version(_) => false,
+            StoredContent::Version(digest) => self.missing.contains(digest),
             StoredContent::One { chunk, .. } => self.is_left(*chunk),
             StoredContent::Many(content)
                 if content.pieces.iter().any(|slice| self.is_lost(slice)) =>
@@ -464,7 +467,7 @@ impl SavePlan {
 
     /// Whether everything may stay where it is.
     pub(super) fn leaves_nothing(&self) -> bool {
-        self.abandoned.is_empty() && self.lost.is_empty()
+        self.abandoned.is_empty() && self.lost.is_empty() && self.missing.is_empty()
     }
 
     /// Whether a content lies, even partly, in a damaged chunk that could not be rebuilt.
@@ -578,6 +581,22 @@ impl SavePlan {
         }
         used.resize(table.len(), 0);
         (used, total)
+    }
+
+    /// Has files read again whose versions are not held any more.
+    pub(super) fn read_missing(&mut self, scan: &Scan, held: &HashSet<FileDigest>) {
+        let version = |state: &FileState| match state {
+            FileState::Kept(kept) => match &kept.content {
+                StoredContent::Version(digest) => Some(*digest),
+                _ => None,
+            },
+            _ => None,
+        };
+        let versions = self.files.iter().filter_map(|file| version(file.get()?));
+        self.missing = versions.filter(|digest| !held.contains(digest)).collect();
+        if !self.missing.is_empty() {
+            self.read_abandoned(scan);
+        }
     }
 
     /// Turns files that lie in abandoned chunks into jobs; jobs stay in the order of paths.

@@ -2,11 +2,13 @@
 //!
 //! 1. look at the file   2. clone it   3. digest it   4. look again: if it changed meanwhile, from the beginning
 //!
+//! A file with recent times is read at every save. If it holds what is held of it already, it is not cloned: what was read is the version.
+//!
 //! *Always true:* the digest is that of the clone's bytes. The live file is read in its place only if neither of its times is recent, so
 //! that whatever is written to it after the clone shows in 4; what is recent is read from the clone. What was written through a mapping
 //! before the clone is in both, because cloning a file writes its dirty pages out first, and a later store changes its times.
 
-use super::plan::{Job, Rare, ReadFile};
+use super::plan::{Before, Job, Rare, ReadFile};
 use super::workers::{ATTEMPTS, OpenedFile, SaveWorkers, Tools};
 use crate::form::chunked::databases::HEADER;
 use crate::form::chunked::table::StoredContent;
@@ -36,6 +38,9 @@ impl<'a> SaveWorkers<'a> {
                 self.put_aside(job, opened)?;
                 return Ok(true);
             }
+            if self.is_known_version(job, &opened, sink)? {
+                return Ok(true);
+            }
             let cloned = sink.clone_file(opened.file.as_fd(), opened.seen.size);
             let Some(cloned) = cloned.on("clone", self.path(job))? else {
                 return Ok(false);
@@ -59,6 +64,44 @@ impl<'a> SaveWorkers<'a> {
             }
         }
         Ok(false)
+    }
+
+    /// Settles a file that was written a moment ago and holds what was saved of it before: it is read, but not cloned once more.
+    fn is_known_version(
+        &self,
+        job: &Job,
+        opened: &OpenedFile<'_>,
+        sink: &dyn VersionSink,
+    ) -> Result<bool, ChunkError> {
+        let racy = RacyLimit::at(self.settings.started);
+        let size = opened.seen.size;
+        let known = match job.previous.as_deref() {
+            Some(Before {
+                content: StoredContent::Version(digest),
+                size: before,
+            }) if *before == size => *digest,
+            _ => return Ok(false),
+        };
+        // Once it is old enough to be cached it is cloned after all: a program that has it mapped may store into it without any sign
+        // before a clone made the kernel write its pages out.
+        if racy.is_settled(&FileStat::from(&opened.seen)) || !sink.holds(&known, size) {
+            return Ok(false);
+        }
+        let is_steady =
+            || metadata::of(&opened.file).is_ok_and(|now| now.is_unchanged_since(&opened.seen));
+        if !same::holds(&opened.file, &known) || !is_steady() {
+            return Ok(false);
+        }
+        self.count(1, size);
+        let rare = Rare {
+            attributes: self.attributes(job, opened)?,
+            fresh: opened.fresh(size),
+            blocks: None,
+            database: opened.database(),
+        };
+        let content = StoredContent::Version(known);
+        self.done(job, ReadFile::new(content, rare), false);
+        Ok(true)
     }
 
     fn begins_as_database(

@@ -7,7 +7,7 @@ use super::super::manifest::EncodedManifest;
 use super::super::measure::SlotNeeds;
 use super::super::packed::{self, NAMES, Packed, Packing, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
 use super::super::staged::{SlotReport, StagedSlot, System, forget_journals, with_gaps};
-use super::super::versions::{self, NamesReader, VERSIONS, VersionCosts};
+use super::super::versions::{self, VERSIONS, VersionCosts};
 use super::super::{MANIFEST, METADATA, Manifest, Pool, measure};
 use super::{Created, LIST_CACHES, WantedSlot};
 use crate::form::chunked::databases::OPENED_MEANWHILE;
@@ -20,7 +20,7 @@ use stasis_model::failure::AtPath;
 use stasis_model::format::document;
 use stasis_model::format::manifest::{SnapshotManifest, StoredAs};
 use stasis_model::id::SnapshotId;
-use stasis_model::protocol::gc::{ChunkName, Names};
+use stasis_model::protocol::gc::{ChunkName, GcEpoch, Names};
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{
     CheckpointOrigin, OF_SYSTEM, Occupant, OverBudget, Slot, SlotDatabase, SlotForm, SlotMetadata,
@@ -125,7 +125,7 @@ impl Trees {
     /// Finds out what every version takes of the disk that it needs; most are those of the checkpoint before.
     fn count_versions(&mut self, incoming: &Incoming<'_>, before: Option<&Path>) {
         let before = before.and_then(|before| open_dir(before).ok());
-        let before = before.and_then(|slot| NamesReader::default().named(slot.as_fd(), None));
+        let before = before.and_then(|slot| incoming.names_of(slot.as_fd()));
         let before = before.unwrap_or_default();
         let all = self.saved.iter().flat_map(|saved| saved.versions.keys());
         // One that is missing takes nothing; what lacks it is found by whoever checks.
@@ -313,13 +313,20 @@ impl Pool {
         (trees, incoming): (Trees, Incoming<'_>),
     ) -> Result<SlotReport, SlotError> {
         let mut staged = staged.slot;
-        // Both become durable together, if nobody mounted something between them.
-        let synced = if incoming.is_beside(staged.fd()) {
-            Ok(())
+        let is_same = trees.same_as.is_some() && wanted.source.system.is_none();
+        let kept = if is_same && incoming.is_empty() {
+            // Everything but a few small files was durable before, also what the workspace held when it was read. That is so because
+            // every checkpoint is durable when it has its slot; one that would be published earlier could not be relied on here.
+            staged.sync_documents()
         } else {
-            staged.sync()
+            // Both become durable together, if nobody mounted something between them.
+            let synced = if incoming.is_beside(staged.fd()) {
+                Ok(())
+            } else {
+                staged.sync()
+            };
+            synced.and_then(|()| incoming.keep())
         };
-        let kept = synced.and_then(|()| incoming.keep());
         let release = |left: BorrowedFd<'_>| self.release(left);
         let published = kept.and_then(|()| staged.publish(wanted.replaced.is_some(), &release));
         if let Err(error) = published {
@@ -352,10 +359,16 @@ impl Pool {
             })
             .collect();
         whole.sort_by_key(|one| (one.epoch_millis, one.sequence));
+        // What cannot say what it is is nothing to go on from: its successor could not say it either.
+        while let Some(newest) = whole.last()
+            && self.problem(newest).is_some()
+        {
+            whole.pop();
+        }
         let known: HashSet<SnapshotId> = whole.iter().map(|one| packed::id_of(one)).collect();
-        // What cannot say what it needs is nothing to go on from: its successor could not say it either.
         let newest = whole.last().copied().copied();
-        let newest = newest.filter(|newest| self.can_say_what_it_needs(newest));
+        let missing = newest.map(|newest| self.missing_chunks(newest));
+        let missing = missing.transpose()?.unwrap_or_default();
         let mut trees = Trees::new();
         // A system is cloned as a directory where it can be: nobody waits until it is read.
         let system = wanted.source.system.filter(|_| form == SlotForm::Chunked);
@@ -380,6 +393,7 @@ impl Pool {
                 spool: &self.session,
                 is_listed: document == WORKSPACE_DOCUMENT,
                 holds_versions: form == SlotForm::Versions,
+                missing: &missing,
             };
             let packed = pack_again_if_opened(path, incoming, &packing)?;
             if document == WORKSPACE_DOCUMENT {
@@ -399,10 +413,19 @@ impl Pool {
         Ok(trees)
     }
 
-    fn can_say_what_it_needs(&self, checkpoint: &SlotMetadata) -> bool {
-        let slot = open_dir(&self.home_of(checkpoint)).ok();
-        let form = Some(checkpoint.form);
-        slot.is_some_and(|slot| NamesReader::default().named(slot.as_fd(), form).is_some())
+    /// The chunks that a checkpoint needs and that are not there any more.
+    pub(in super::super) fn missing_chunks(
+        &self,
+        checkpoint: &SlotMetadata,
+    ) -> Result<HashSet<ChunkName>, SlotError> {
+        let mut missing = HashSet::new();
+        for digest in measure::named(&self.home_of(checkpoint)).unwrap_or_default() {
+            let name = ChunkName::new(digest, GcEpoch::FIRST);
+            if !self.chunks.has(&name)? {
+                missing.insert(name);
+            }
+        }
+        Ok(missing)
     }
 
     /// What is in a tree that was stored; the same as in the newest checkpoint, if nothing differs from that.
