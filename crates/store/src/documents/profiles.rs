@@ -10,7 +10,8 @@
 //! without a manifest, or a manifest that nothing points to; only the sweep removes either.
 
 use crate::bucket::{
-    Bucket, BucketError, BucketErrorKind, ByteStream, Listed, Swap, objects, received,
+    Bucket, BucketError, BucketErrorKind, ByteStream, DerivedObject, Listed, Swap, objects,
+    received,
 };
 use crate::documents::lineages::ReadError;
 use crate::layout::{self, Key, Prefix, SnapshotKeys, Spelling, StoredForm};
@@ -25,8 +26,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-/// Archives up to this size are written by one conditional request, under their short name.
-const SMALL: u64 = 16 << 20;
+/// Archives up to this size are written by one conditional request, under their short name; of larger ones a store may copy
+/// what it has already.
+pub const SHORT_NAMED: u64 = 8 << 20;
 /// How often a write is tried.
 const ATTEMPTS: u32 = 3;
 /// How long to wait before the second attempt; twice as long before the third.
@@ -42,12 +44,23 @@ pub struct NewArchive<'a> {
     pub form: StoredForm,
     /// The bytes, from the beginning; asked again for each attempt.
     pub body: &'a (dyn Fn() -> ByteStream + Send + Sync),
+    /// How it is put together where the store has parts of it.
+    pub derived: Option<DerivedObject<'a>>,
 }
 
 impl fmt::Debug for NewArchive<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NewArchive({:?}, {} bytes)", self.digest, self.size)
     }
+}
+
+/// An archive that was stored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoredArchive {
+    /// Under which names the snapshot lies.
+    pub keys: SnapshotKeys,
+    /// How many bytes were sent for it.
+    pub sent: u64,
 }
 
 /// A snapshot that lies in a lineage, whether a pointer leads to it or not.
@@ -97,21 +110,29 @@ impl<'a> LineageSnapshots<'a> {
     }
 
     /// Makes an archive durable; says under which names the snapshot lies.
-    pub async fn put_archive(&self, archive: &NewArchive<'_>) -> Result<SnapshotKeys, BucketError> {
+    pub async fn put_archive(
+        &self,
+        archive: &NewArchive<'_>,
+    ) -> Result<StoredArchive, BucketError> {
+        let sent = archive.size;
         let short = self.keys(archive, Spelling::Short);
-        if archive.size <= SMALL && self.create_small(archive, &short.archive).await? {
-            return Ok(short);
+        let is_small = archive.size <= SHORT_NAMED;
+        if is_small && self.create_small(archive, &short.archive).await? {
+            return Ok(StoredArchive { keys: short, sent });
         }
-        let full = self.keys(archive, Spelling::Full);
+        let keys = self.keys(archive, Spelling::Full);
+        if !is_small && let Some(sent) = self.put_derived(archive, &keys.archive).await {
+            return Ok(StoredArchive { keys, sent });
+        }
         let mut pause = PAUSE;
         for attempt in 1.. {
             match self
                 .bucket
-                .put_stream(&full.archive, (archive.body)())
+                .put_stream(&keys.archive, (archive.body)())
                 .await
             {
                 Err(error) if error.kind == BucketErrorKind::Unreachable && attempt < ATTEMPTS => {
-                    tracing::warn!(%error, key = %full.archive, "the upload failed; trying again");
+                    tracing::warn!(%error, key = %keys.archive, "the upload failed; trying again");
                     tokio::time::sleep(pause).await;
                     pause *= 2;
                 }
@@ -121,7 +142,20 @@ impl<'a> LineageSnapshots<'a> {
                 }
             }
         }
-        Ok(full)
+        Ok(StoredArchive { keys, sent })
+    }
+
+    /// Has the store copy what it has of the archive; `None` when everything has to be sent.
+    async fn put_derived(&self, archive: &NewArchive<'_>, key: &Key) -> Option<u64> {
+        let derived = archive.derived.as_ref()?;
+        match self.bucket.put_derived(key, derived).await {
+            Ok(sent) => sent,
+            // Its name stands for its bytes: whatever became of it, sending everything is right.
+            Err(error) => {
+                tracing::warn!(%error, %key, "the archive was not copied in part; everything is sent");
+                None
+            }
+        }
     }
 
     /// Whether the name is now taken by these bytes; `false` when it belongs to others.
@@ -137,7 +171,7 @@ impl<'a> LineageSnapshots<'a> {
                 return Ok(true);
             }
             // Lost, perhaps to our own earlier attempt, or without an answer: what is there decides.
-            match self.bucket.get(key, SMALL).await {
+            match self.bucket.get(key, SHORT_NAMED).await {
                 Ok(Some(there)) => return Ok(there.body == body),
                 Ok(None) if attempt < ATTEMPTS => {}
                 Ok(None) => break,

@@ -210,7 +210,7 @@ impl StoreFailure {
         }
     }
 
-    fn kind(&self) -> BucketErrorKind {
+    pub(super) fn kind(&self) -> BucketErrorKind {
         match &self.seen {
             ResponseInfo::NotTried | ResponseInfo::NotSent | ResponseInfo::NoAnswer => {
                 BucketErrorKind::Unreachable

@@ -8,8 +8,7 @@
 //! completion without a clear answer is settled by looking for the object, whose name stands for its bytes.
 
 use super::ObjectBucket;
-use super::answer::Answered as _;
-use super::answer::StoreFailure;
+use super::answer::{Answered as _, Sent, StoreFailure};
 use super::explanation::Cause;
 use crate::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, received};
 use crate::layout::Key;
@@ -18,9 +17,10 @@ use ::object_store::path::Path;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, TryStreamExt};
+use std::future::Future;
 use std::time::Duration;
 
-const DOING: &str = "store";
+pub(super) const DOING: &str = "store";
 /// How often a part is sent.
 const ATTEMPTS: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -47,17 +47,37 @@ impl UploadParts {
 }
 
 /// An upload that was started.
-struct Upload<'a> {
-    bucket: &'a ObjectBucket,
-    key: &'a Key,
-    path: Path,
-    id: String,
+pub(super) struct Upload<'a> {
+    pub(super) bucket: &'a ObjectBucket,
+    pub(super) key: &'a Key,
+    pub(super) path: Path,
+    pub(super) id: String,
 }
 
 /// Every part of an object, in order.
-struct AllParts {
-    ids: Vec<PartId>,
-    size: u64,
+pub(super) struct AllParts {
+    pub(super) ids: Vec<PartId>,
+    pub(super) size: u64,
+}
+
+/// Sends a request that can be sent again without harm, a few times while the store cannot be reached.
+pub(super) async fn repeated<T, F>(
+    attempts: u32,
+    mut ask: impl FnMut() -> F,
+) -> Result<T, StoreFailure>
+where
+    F: Future<Output = Sent<T>>,
+{
+    let mut pause = FIRST_PAUSE;
+    for _ in 1..attempts {
+        match ask().await.0 {
+            Err(failure) if failure.kind() == BucketErrorKind::Unreachable => {}
+            settled => return settled,
+        }
+        tokio::time::sleep(pause).await;
+        pause *= 3;
+    }
+    ask().await.0
 }
 
 impl ObjectBucket {
@@ -83,7 +103,7 @@ impl ObjectBucket {
         }
     }
 
-    async fn start<'a>(&'a self, key: &'a Key) -> Result<Upload<'a>, BucketError> {
+    pub(super) async fn start<'a>(&'a self, key: &'a Key) -> Result<Upload<'a>, BucketError> {
         let path = self.path(DOING, key)?;
         let started = self
             .ask(0, self.cloud.uploads.create_multipart(&path))
@@ -122,30 +142,24 @@ impl Upload<'_> {
         Ok(AllParts { ids, size })
     }
 
-    async fn send_part(&self, index: usize, part: Bytes) -> Result<(usize, PartId), BucketError> {
+    pub(super) async fn send_part(
+        &self,
+        index: usize,
+        part: Bytes,
+    ) -> Result<(usize, PartId), BucketError> {
         let (bucket, size) = (self.bucket, part.len() as u64);
-        let mut pause = FIRST_PAUSE;
-        for attempt in 1.. {
+        let sent = repeated(ATTEMPTS, || {
             let payload = part.clone().into();
-            let put = bucket
-                .cloud
-                .uploads
-                .put_part(&self.path, &self.id, index, payload);
-            let failure = match bucket.ask(size, put).await.0 {
-                Ok(id) => return Ok((index, id)),
-                Err(failure) => failure.into_error(DOING, self.key),
-            };
-            if attempt == ATTEMPTS || failure.kind != BucketErrorKind::Unreachable {
-                return Err(failure);
-            }
-            tokio::time::sleep(pause).await;
-            pause *= 3;
-        }
-        unreachable!("the last attempt returns")
+            let uploads = &bucket.cloud.uploads;
+            let put = uploads.put_part(&self.path, &self.id, index, payload);
+            bucket.ask(size, put)
+        });
+        let id = sent.await.while_asking(DOING, self.key)?;
+        Ok((index, id))
     }
 
     /// Makes the object of its parts; returns its size.
-    async fn complete(&self, parts: AllParts) -> Result<u64, BucketError> {
+    pub(super) async fn complete(&self, parts: AllParts) -> Result<u64, BucketError> {
         let (bucket, size) = (self.bucket, parts.size);
         let store = &bucket.cloud.uploads;
         let complete = store.complete_multipart(&self.path, &self.id, parts.ids);
@@ -182,7 +196,7 @@ impl Upload<'_> {
         Err(BucketError { kind, ..error })
     }
 
-    async fn abort(&self) {
+    pub(super) async fn abort(&self) {
         let abort = self
             .bucket
             .cloud

@@ -19,7 +19,7 @@ use stasis_model::time::{Clock, Timestamp};
 use std::error::Error;
 use std::future::Future;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// An error's body is read up to here; what says why comes first.
@@ -91,16 +91,18 @@ impl HttpWitness {
         }
     }
 
-    /// Makes the HTTP client that this witness looks at; one for a store on this machine uses no proxy.
+    /// Makes the HTTP client that this witness looks at, the same for every clone; one for a store on this machine uses no
+    /// proxy.
     pub fn connector(
         self: &Arc<Self>,
         settings: &TransferSettings,
         is_local: bool,
-    ) -> impl HttpConnector + use<> {
+    ) -> impl HttpConnector + Clone + use<> {
         Connector {
             witness: Arc::clone(self),
             connect_timeout: settings.connect_timeout,
             is_local,
+            client: Arc::default(),
         }
     }
 
@@ -132,16 +134,20 @@ impl HttpWitness {
     }
 }
 
-/// Makes the HTTP clients of one bucket.
-#[derive(Debug)]
+/// Makes the HTTP client of one bucket, once: whoever asks shares its connections.
+#[derive(Clone, Debug)]
 struct Connector {
     witness: Arc<HttpWitness>,
     connect_timeout: Duration,
     is_local: bool,
+    client: Arc<OnceLock<HttpClient>>,
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> ::object_store::Result<HttpClient> {
+        if let Some(client) = self.client.get() {
+            return Ok(client.clone());
+        }
         let allow_http = options.get_config_value(&ClientConfigKey::AllowHttp);
         let builder = reqwest::Client::builder()
             .connect_timeout(self.connect_timeout)
@@ -158,10 +164,11 @@ impl HttpConnector for Connector {
                 store: "HTTP",
                 source: Box::new(source),
             })?;
-        Ok(HttpClient::new(WitnessedClient {
+        let client = HttpClient::new(WitnessedClient {
             witness: Arc::clone(&self.witness),
             client,
-        }))
+        });
+        Ok(self.client.get_or_init(|| client).clone())
     }
 }
 

@@ -11,11 +11,8 @@ use stasis_model::format::lease::Lock;
 use stasis_model::id::Lineage;
 use stasis_model::time::Timestamp;
 use stasis_store::bucket::BucketErrorKind;
-use stasis_store::documents::profiles::StoredSnapshot;
+use stasis_store::documents::profiles::{SHORT_NAMED, StoredSnapshot};
 use stasis_store::layout::{self, Key};
-
-/// Archives under a short name are no larger.
-const SHORT_NAMED: u64 = 16 << 20;
 
 /// An object that was removed, or would be.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]

@@ -112,8 +112,9 @@ impl World {
             size: bytes.len() as u64,
             form: StoredForm::Plain,
             body: &body,
+            derived: None,
         };
-        self.snapshots().put_archive(&archive).await.unwrap()
+        self.snapshots().put_archive(&archive).await.unwrap().keys
     }
 
     async fn put_manifest(

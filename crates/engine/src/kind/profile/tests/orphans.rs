@@ -66,6 +66,7 @@ async fn put_orphan(bucket: &dyn Bucket, lineage: &Lineage) {
         size: bytes.len() as u64,
         form: StoredForm::Plain,
         body: &body,
+        derived: None,
     };
     let snapshots = LineageSnapshots::of(bucket, lineage);
     snapshots.put_archive(&archive).await.unwrap();
