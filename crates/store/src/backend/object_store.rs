@@ -15,7 +15,7 @@ mod settings;
 mod upload;
 mod wire;
 
-pub use derive::{CopyParts, PartCopy};
+pub use derive::{CopiedPart, CopyParts, PartCopy};
 pub use explanation::{Cause, Explain, Explanation};
 pub use settings::TransferSettings;
 pub use wire::HttpWitness;

@@ -9,7 +9,7 @@ use super::object_store::{Cloud, CopyParts, HttpWitness, ObjectBucket, TransferS
 use crate::bucket::{BucketContext as _, BucketError, BucketErrorKind};
 use crate::credentials::Credentials;
 use crate::location::{AddressStyle, CredentialSource, Endpoint, S3Location};
-use ::object_store::aws::AmazonS3Builder;
+use ::object_store::aws::{AmazonS3Builder, Checksum};
 use ::object_store::client::HttpConnector as _;
 use ::object_store::{ClientOptions, RetryConfig};
 use part_copier::S3PartCopier;
@@ -55,16 +55,25 @@ pub fn open(
             max_retries: 0,
             ..RetryConfig::default()
         });
-    let store = builder.build().bucket_error(UNFIT, "prepare", location);
-    let store = Arc::new(store?);
-    let client = connector.connect(&ClientOptions::new());
-    let copies = S3PartCopier {
-        store: store.clone(),
-        client: client.bucket_error(UNFIT, "prepare", location)?,
-        bucket: location.bucket.clone(),
-        region: region(location).to_owned(),
+    let built = |builder: AmazonS3Builder| {
+        let store = builder.build();
+        store.bucket_error(UNFIT, "prepare", location)
     };
-    let copies = signs.then(|| Arc::new(copies) as Arc<dyn CopyParts>);
+    let store = Arc::new(built(builder.clone())?);
+    let copies: Option<Arc<dyn CopyParts>> = if signs {
+        let client = connector.connect(&ClientOptions::new());
+        let builder = builder
+            .with_credentials(store.credentials().clone())
+            .with_checksum_algorithm(Checksum::SHA256);
+        Some(Arc::new(S3PartCopier {
+            store: built(builder)?,
+            client: client.bucket_error(UNFIT, "prepare", location)?,
+            bucket: location.bucket.clone(),
+            region: region(location).to_owned(),
+        }))
+    } else {
+        None
+    };
     let cloud = Cloud {
         objects: store.clone(),
         uploads: store.clone(),

@@ -3,9 +3,9 @@
 //! 1. plan the parts   2. look at the source   3. start an upload   4. copy parts, and compare each with the bytes of this host
 //! 5. send the others   6. complete it
 //!
-//! *Always true:* what is completed consists of parts that were sent from here, and of parts whose ETag is the MD5 of the bytes
-//! that are here. An ETag that is something else proves nothing. Whatever else goes wrong with a copy costs only time: the
-//! upload is aborted before anything was sent, and the caller sends everything.
+//! *Always true:* what is completed consists of parts that were sent from here, and of parts for which the store named the SHA-256
+//! or the MD5 of the bytes that are here. An ETag that is something else proves nothing. Whatever else goes wrong with a copy
+//! costs only time: the upload is aborted before anything was sent, and the caller sends everything.
 
 use super::ObjectBucket;
 use super::answer::StoreFailure;
@@ -13,14 +13,16 @@ use super::part_plan::{PartLimits, PlannedPart, plan};
 use super::upload::{AllParts, Upload, repeated};
 use crate::bucket::{Bucket, BucketError, BucketErrorKind, CopySource, DerivedObject, received};
 use crate::layout::Key;
-use ::object_store::multipart::PartId;
+use ::object_store::multipart::{MultipartStore, PartId};
 use ::object_store::path::Path;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, TryStreamExt};
 use http::StatusCode;
-use md5::{Digest as _, Md5};
+use md5::Md5;
+use sha2::{Digest, Sha256};
+use stasis_model::base64;
 use stasis_model::format::document::Version;
 use stasis_model::shared_range::SharedRange;
 use std::fmt::{self, Write as _};
@@ -33,8 +35,22 @@ const ATTEMPTS: u32 = 2;
 /// Copies ranges of objects into parts of an upload, within the cloud.
 #[async_trait]
 pub trait CopyParts: fmt::Debug + Send + Sync {
-    /// Copies one range; returns the part by its ETag, as the upload's completion has to name it.
-    async fn copy_part(&self, copy: PartCopy<'_>) -> ::object_store::Result<PartId>;
+    /// What such uploads go through: it asks the store for a digest of every part.
+    fn uploads(&self) -> &dyn MultipartStore;
+
+    /// Copies one range.
+    async fn copy_part(&self, copy: PartCopy<'_>) -> ::object_store::Result<CopiedPart>;
+}
+
+/// A part that was copied, as the store tells it.
+#[derive(Clone, Debug)]
+pub struct CopiedPart {
+    /// What the completion of the upload has to name.
+    pub id: PartId,
+    /// Its ETag: on many stores the MD5 of its bytes.
+    pub etag: String,
+    /// The SHA-256 of its bytes in base64, where the store says it.
+    pub sha256: Option<String>,
 }
 
 /// A range that becomes a part.
@@ -90,7 +106,13 @@ impl ObjectBucket {
         let Some(version) = self.version_of(&object.source).await? else {
             return Ok(None);
         };
-        let upload = self.start(key).await?;
+        let upload = match self.start(key, copier.uploads()).await {
+            Err(error) if error.kind == BucketErrorKind::Unsupported => {
+                self.do_not_copy_again(&error);
+                return Ok(None);
+            }
+            started => started?,
+        };
         let derivation = Derivation {
             upload: &upload,
             copier,
@@ -202,45 +224,43 @@ impl Derivation<'_> {
     async fn copy(&self, index: usize, range: SharedRange) -> Result<(usize, PartId), NotDerived> {
         let bucket = self.upload.bucket;
         let budget = bucket.settings.copy_budget(range.length);
-        let copied = async {
-            let copied = repeated(ATTEMPTS, || {
-                let copy = self.copier.copy_part(PartCopy {
-                    to: &self.upload.path,
-                    upload: &self.upload.id,
-                    index,
-                    from: &self.from,
-                    version: &self.version,
-                    range: range.from..range.from + range.length,
-                });
-                bucket.ask_within(budget, copy)
+        let copied = repeated(ATTEMPTS, || {
+            let copy = self.copier.copy_part(PartCopy {
+                to: &self.upload.path,
+                upload: &self.upload.id,
+                index,
+                from: &self.from,
+                version: &self.version,
+                range: range.from..range.from + range.length,
             });
-            copied.await.map_err(NotDerived::Refused)
+            bucket.ask_within(budget, copy)
+        });
+        let copied = copied.await.map_err(NotDerived::Refused)?;
+        let here = range.at..range.end();
+        let is_proven = if let Some(sha256) = &copied.sha256 {
+            let digest = self.digest::<Sha256>(here).await?;
+            *sha256 == base64::encode(&digest)
+        } else {
+            let digest = self.digest::<Md5>(here).await?;
+            let etag = copied.etag.trim_matches('"');
+            etag.eq_ignore_ascii_case(&hex(&digest))
         };
-        let expected = async {
-            let digest = self.md5(range.at..range.end()).await;
-            digest.map_err(NotDerived::Failed)
-        };
-        let (id, expected) = tokio::try_join!(copied, expected)?;
-        let found = id.content_id.trim_matches('"');
-        if found.eq_ignore_ascii_case(&expected) {
-            Ok((index, id))
+        if is_proven {
+            Ok((index, copied.id))
         } else {
             Err(NotDerived::Unproven)
         }
     }
 
-    /// The MD5 of bytes of this host, in hexadecimal.
-    async fn md5(&self, range: Range<u64>) -> Result<String, BucketError> {
-        let mut hasher = Md5::new();
+    /// The digest of bytes of this host.
+    async fn digest<D: Digest + Send>(&self, range: Range<u64>) -> Result<Vec<u8>, NotDerived> {
+        let mut hasher = D::new();
         let mut pieces = (self.object.read)(range);
         while let Some(piece) = pieces.next().await {
-            hasher.update(received(self.upload.key, piece)?);
+            let piece = received(self.upload.key, piece);
+            hasher.update(piece.map_err(NotDerived::Failed)?);
         }
-        let mut text = String::new();
-        for byte in hasher.finalize() {
-            write!(text, "{byte:02x}").expect("a string takes everything");
-        }
-        Ok(text)
+        Ok(hasher.finalize().to_vec())
     }
 
     async fn send(&self, index: usize, range: Range<u64>) -> Result<(usize, PartId), BucketError> {
@@ -264,4 +284,12 @@ impl Derivation<'_> {
             Err(std::io::ErrorKind::UnexpectedEof.into()),
         )
     }
+}
+
+fn hex(digest: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in digest {
+        write!(text, "{byte:02x}").expect("a string takes everything");
+    }
+    text
 }

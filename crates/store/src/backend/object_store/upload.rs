@@ -12,7 +12,7 @@ use super::answer::{Answered as _, Sent, StoreFailure};
 use super::explanation::Cause;
 use crate::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream, received};
 use crate::layout::Key;
-use ::object_store::multipart::PartId;
+use ::object_store::multipart::{MultipartStore, PartId};
 use ::object_store::path::Path;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::FuturesUnordered;
@@ -49,6 +49,8 @@ impl UploadParts {
 /// An upload that was started.
 pub(super) struct Upload<'a> {
     pub(super) bucket: &'a ObjectBucket,
+    /// What its parts go through.
+    pub(super) uploads: &'a dyn MultipartStore,
     pub(super) key: &'a Key,
     pub(super) path: Path,
     pub(super) id: String,
@@ -93,7 +95,7 @@ impl ObjectBucket {
             self.put(key, first).await?;
             return Ok(size);
         }
-        let upload = self.start(key).await?;
+        let upload = self.start(key, &*self.cloud.uploads).await?;
         match upload.send(first, parts).await {
             Ok(sent) => upload.complete(sent).await,
             Err(error) => {
@@ -103,15 +105,18 @@ impl ObjectBucket {
         }
     }
 
-    pub(super) async fn start<'a>(&'a self, key: &'a Key) -> Result<Upload<'a>, BucketError> {
+    /// Starts an upload.
+    pub(super) async fn start<'a>(
+        &'a self,
+        key: &'a Key,
+        uploads: &'a dyn MultipartStore,
+    ) -> Result<Upload<'a>, BucketError> {
         let path = self.path(DOING, key)?;
-        let started = self
-            .ask(0, self.cloud.uploads.create_multipart(&path))
-            .await
-            .0;
+        let started = self.ask(0, uploads.create_multipart(&path)).await.0;
         let id = started.while_asking(DOING, key)?;
         Ok(Upload {
             bucket: self,
+            uploads,
             key,
             path,
             id,
@@ -150,8 +155,7 @@ impl Upload<'_> {
         let (bucket, size) = (self.bucket, part.len() as u64);
         let sent = repeated(ATTEMPTS, || {
             let payload = part.clone().into();
-            let uploads = &bucket.cloud.uploads;
-            let put = uploads.put_part(&self.path, &self.id, index, payload);
+            let put = self.uploads.put_part(&self.path, &self.id, index, payload);
             bucket.ask(size, put)
         });
         let id = sent.await.while_asking(DOING, self.key)?;
@@ -161,8 +165,9 @@ impl Upload<'_> {
     /// Makes the object of its parts; returns its size.
     pub(super) async fn complete(&self, parts: AllParts) -> Result<u64, BucketError> {
         let (bucket, size) = (self.bucket, parts.size);
-        let store = &bucket.cloud.uploads;
-        let complete = store.complete_multipart(&self.path, &self.id, parts.ids);
+        let complete = self
+            .uploads
+            .complete_multipart(&self.path, &self.id, parts.ids);
         let budget = bucket.settings.completion_budget(size);
         let Err(failure) = bucket.ask_within(budget, complete).await.0 else {
             return Ok(size);
@@ -197,11 +202,7 @@ impl Upload<'_> {
     }
 
     pub(super) async fn abort(&self) {
-        let abort = self
-            .bucket
-            .cloud
-            .uploads
-            .abort_multipart(&self.path, &self.id);
+        let abort = self.uploads.abort_multipart(&self.path, &self.id);
         if let Err(failure) = self.bucket.ask(0, abort).await.0 {
             tracing::warn!(key = %self.key, %failure, "an unfinished upload could not be aborted");
         }

@@ -1,19 +1,19 @@
 //! `UploadPartCopy`, which the library does not have: signed by the library, sent by the client that it uses too.
 
 use super::error_body::elements;
-use crate::backend::object_store::{CopyParts, PartCopy};
+use crate::backend::object_store::{CopiedPart, CopyParts, PartCopy};
 use ::object_store::aws::{AmazonS3, AwsAuthorizer};
 use ::object_store::client::{
     HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponseBody,
 };
-use ::object_store::multipart::PartId;
+use ::object_store::multipart::{MultipartStore, PartId};
 use ::object_store::signer::Signer as _;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use http::{Method, Request, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use quick_xml::escape::escape;
 use std::error::Error;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// What a path has as it is.
@@ -31,7 +31,9 @@ const ANSWER_LIMIT: usize = 64 * 1024;
 /// Copies parts within one bucket.
 #[derive(Debug)]
 pub(super) struct S3PartCopier {
-    pub(super) store: Arc<AmazonS3>,
+    /// A client that asks for the SHA-256 of every part: without it some servers do not read what they copy, and their ETag is
+    /// that of something else.
+    pub(super) store: AmazonS3,
     pub(super) client: HttpClient,
     pub(super) bucket: String,
     pub(super) region: String,
@@ -39,7 +41,11 @@ pub(super) struct S3PartCopier {
 
 #[async_trait]
 impl CopyParts for S3PartCopier {
-    async fn copy_part(&self, copy: PartCopy<'_>) -> ::object_store::Result<PartId> {
+    fn uploads(&self) -> &dyn MultipartStore {
+        &self.store
+    }
+
+    async fn copy_part(&self, copy: PartCopy<'_>) -> ::object_store::Result<CopiedPart> {
         let request = self.request(&copy).await?;
         let response = self.client.execute(request).await.map_err(failed)?;
         let status = response.status();
@@ -47,9 +53,13 @@ impl CopyParts for S3PartCopier {
             return Err(failed(format!("the copy was answered with {status}")));
         }
         let body = text(response.into_body()).await?;
-        let [etag, code] = elements(&body, ["ETag", "Code"]);
+        let [etag, sha256, code] = elements(&body, ["ETag", "ChecksumSHA256", "Code"]);
         match (etag, code) {
-            (Some(content_id), None) => Ok(PartId { content_id }),
+            (Some(etag), None) => Ok(CopiedPart {
+                id: part_id(&etag, sha256.as_deref()),
+                etag,
+                sha256,
+            }),
             // A long copy is answered before it is done, so that its failure comes after the success.
             (_, Some(code)) => Err(failed(HttpError::new(
                 HttpErrorKind::Interrupted,
@@ -85,6 +95,19 @@ impl S3PartCopier {
         AwsAuthorizer::new(&credential, "s3", &self.region).try_authorize(&mut request, None)?;
         Ok(request)
     }
+}
+
+/// A part as the library wants it back, with its checksum: it keeps both in one element.
+fn part_id(etag: &str, sha256: Option<&str>) -> PartId {
+    let content_id = match sha256 {
+        None => etag.to_owned(),
+        Some(sha256) => format!(
+            "<PartMetadata><e_tag>{}</e_tag><checksum_sha256>{}</checksum_sha256></PartMetadata>",
+            escape(etag),
+            escape(sha256)
+        ),
+    };
+    PartId { content_id }
 }
 
 fn failed(source: impl Into<Box<dyn Error + Send + Sync>>) -> ::object_store::Error {
