@@ -27,7 +27,7 @@ impl Behind {
         let location = location_under_test("STASIS_TEST_S3", "an S3 server")?;
         let (proxy, through) = Proxy::before(&location, fault).await;
         let settings = TransferSettings {
-            request_timeout: Duration::from_secs(3),
+            request_timeout: Duration::from_secs(5),
             ..TransferSettings::default()
         };
         let rng = crate::support::SeededChance::fresh();
@@ -98,6 +98,7 @@ async fn a_copy_that_fails_once_or_comes_twice_is_a_copy() {
         CopyFault::RefusedOnce(503, "SlowDown"),
         CopyFault::ErrorInSuccess,
         CopyFault::Doubled,
+        CopyFault::WithoutSha256,
         CopyFault::Late(Duration::from_secs(1)),
     ] {
         let Some(behind) = Behind::new(fault).await else {
@@ -129,7 +130,7 @@ async fn a_copy_that_does_not_come_through_stores_nothing_and_sends_nothing() {
         (CopyFault::Refused(503, "SlowDown"), false),
         (CopyFault::Cut, false),
         (CopyFault::CutAfter, false),
-        (CopyFault::Late(Duration::from_secs(8)), false),
+        (CopyFault::Late(Duration::from_secs(20)), false),
     ] {
         let Some(behind) = Behind::new(fault).await else {
             return;
@@ -170,6 +171,33 @@ async fn a_source_that_is_replaced_before_the_copy_gives_nothing() {
 
     assert_eq!(behind.derive().await, None);
     assert_eq!(behind.stored().await, None);
+    behind.remove().await;
+}
+
+#[tokio::test]
+async fn a_source_that_is_replaced_while_it_is_copied_gives_nothing() {
+    let wait = Duration::from_secs(2);
+    let Some(behind) = Behind::new(CopyFault::HeldBack(wait)).await else {
+        return;
+    };
+    let replace = async {
+        while behind.proxy.traffic().copies == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let same_size = vec![7; behind.versions.older.len()];
+        let other = stream::iter([Ok(Bytes::from(same_size))]).boxed();
+        behind
+            .direct
+            .put_stream(&behind.older, other)
+            .await
+            .unwrap();
+    };
+
+    let (derived, ()) = tokio::join!(behind.derive(), replace);
+
+    assert_eq!(derived, None);
+    assert_eq!(behind.stored().await, None);
+    assert_eq!(behind.proxy.traffic().sent, 0);
     behind.remove().await;
 }
 

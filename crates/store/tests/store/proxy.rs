@@ -21,10 +21,14 @@ pub(crate) enum CopyFault {
     CutAfter,
     /// It is carried out, and answered after this time.
     Late(Duration),
+    /// It is carried out after this time.
+    HeldBack(Duration),
     /// It is carried out twice.
     Doubled,
     /// It is not understood as a copy: an empty part is stored, and answered as one.
     Ignored,
+    /// It is carried out, and its answer names no SHA-256.
+    WithoutSha256,
     /// It is carried out, and answered with an ETag that is no MD5.
     OtherETag,
     /// It is answered with a success whose body is an error, once.
@@ -100,6 +104,9 @@ impl Proxy {
             traffic.copies == 1
         };
         let fault = if is_copy { self.fault } else { CopyFault::None };
+        if let CopyFault::HeldBack(by) = fault {
+            tokio::time::sleep(by).await;
+        }
         let answer = match fault {
             CopyFault::Refused(status, code) => refusal(status, code),
             CopyFault::RefusedOnce(status, code) if is_first => refusal(status, code),
@@ -119,6 +126,7 @@ impl Proxy {
             _ => {}
         }
         let answer = match fault {
+            CopyFault::WithoutSha256 => without_sha256(&answer),
             CopyFault::OtherETag => {
                 let body = "<CopyPartResult><ETag>\"0123-kms\"</ETag></CopyPartResult>";
                 reply(200, "", body)
@@ -144,6 +152,16 @@ fn reply(status: u16, headers: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     let head = format!("HTTP/1.1 {status} Said\r\nConnection: close\r\nContent-Length: {length}");
     format!("{head}\r\n{headers}\r\n{body}").into_bytes()
+}
+
+/// The same answer to a copy with its ETag alone.
+fn without_sha256(answer: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(answer);
+    let (_, rest) = text.split_once("<ETag>").unwrap();
+    let (etag, rest) = rest.split_once("</ETag>").unwrap();
+    assert!(rest.contains("<ChecksumSHA256>"), "{text}");
+    let body = format!("<CopyPartResult><ETag>{etag}</ETag></CopyPartResult>");
+    reply(200, "", &body)
 }
 
 fn refusal(status: u16, code: &str) -> Vec<u8> {
