@@ -174,7 +174,7 @@ impl Profiles<'_> {
         let tried = match cache {
             Ok(spool) => {
                 let (job, making) = (capture.clone(), making.clone());
-                bridge::blocking(move || make(&job, making, &spool)).await
+                bridge::blocking(move || make(&job, &making, &spool)).await
             }
             Err(error) => Err(error),
         };
@@ -183,7 +183,7 @@ impl Profiles<'_> {
             (tried, _) => return tried,
         };
         let (job, spool) = (capture.clone(), without.profiles().spool().await?);
-        let mut made = bridge::blocking(move || make(&job, making, &spool)).await?;
+        let mut made = bridge::blocking(move || make(&job, &making, &spool)).await?;
         let reason = crate::error::error_chain(&error);
         made.unchecked.push(Warning::CacheSkipped { reason });
         Ok(made)

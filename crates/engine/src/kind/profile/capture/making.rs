@@ -71,7 +71,7 @@ pub(super) struct Making {
 }
 
 /// Looks, archives, encrypts.
-pub(super) fn make(capture: &Capture, making: Making, spool: &Path) -> Result<Made, Error> {
+pub(super) fn make(capture: &Capture, making: &Making, spool: &Path) -> Result<Made, Error> {
     let facts = look(capture, making.limit, making.major)?;
     let files = database_files(&open(&capture.dir)?, &capture.dir)?;
     let (damaged, unchecked) = checked(capture, &files, spool)?;
