@@ -15,7 +15,7 @@ mod settings;
 mod upload;
 mod wire;
 
-pub use derive::{CopiedPart, CopyParts, PartCopy};
+pub use derive::{CopiedPart, PartCopier, PartCopy};
 pub use explanation::{Cause, Explain, Explanation};
 pub use settings::TransferSettings;
 pub use wire::HttpWitness;
@@ -55,7 +55,7 @@ pub struct Cloud {
     /// Uploads large objects part by part.
     pub uploads: Arc<dyn MultipartStore>,
     /// Copies ranges of objects into parts of others; `None` where the cloud cannot.
-    pub copies: Option<Arc<dyn CopyParts>>,
+    pub copies: Option<Arc<dyn PartCopier>>,
     /// Lists page by page.
     pub pages: Arc<dyn PaginatedListStore>,
     /// What our keys begin with in the bucket; empty, or without a slash at its end.

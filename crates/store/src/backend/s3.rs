@@ -5,7 +5,7 @@
 mod error_body;
 mod part_copier;
 
-use super::object_store::{Cloud, CopyParts, HttpWitness, ObjectBucket, TransferSettings};
+use super::object_store::{Cloud, HttpWitness, ObjectBucket, PartCopier, TransferSettings};
 use crate::bucket::{BucketContext as _, BucketError, BucketErrorKind};
 use crate::credentials::Credentials;
 use crate::location::{AddressStyle, CredentialSource, Endpoint, S3Location};
@@ -60,7 +60,7 @@ pub fn open(
         store.bucket_error(UNFIT, "prepare", location)
     };
     let store = Arc::new(built(builder.clone())?);
-    let copies: Option<Arc<dyn CopyParts>> = if signs {
+    let copies: Option<Arc<dyn PartCopier>> = if signs {
         let client = connector.connect(&ClientOptions::new());
         let builder = builder
             .with_credentials(store.credentials().clone())

@@ -34,7 +34,7 @@ const ATTEMPTS: u32 = 2;
 
 /// Copies ranges of objects into parts of an upload, within the cloud.
 #[async_trait]
-pub trait CopyParts: fmt::Debug + Send + Sync {
+pub trait PartCopier: fmt::Debug + Send + Sync {
     /// What such uploads go through: it asks the store for a digest of every part.
     fn uploads(&self) -> &dyn MultipartStore;
 
@@ -83,7 +83,7 @@ enum NotDerived {
 /// An object that is put together.
 struct Derivation<'a> {
     upload: &'a Upload<'a>,
-    copier: &'a dyn CopyParts,
+    copier: &'a dyn PartCopier,
     object: &'a DerivedObject<'a>,
     from: Path,
     version: Version,
@@ -158,6 +158,10 @@ impl ObjectBucket {
 
     fn given_up(&self, key: &Key, why: NotDerived) -> Result<Option<u64>, BucketError> {
         match why {
+            // A store that does not know the checksums that come with the parts refuses them.
+            NotDerived::Failed(error) if error.kind == BucketErrorKind::Unsupported => {
+                self.do_not_copy_again(&error);
+            }
             NotDerived::Failed(error) => return Err(error),
             NotDerived::Unproven => {
                 tracing::warn!(%key, "the store copied a part and did not prove it; everything is sent");

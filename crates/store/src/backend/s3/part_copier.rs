@@ -1,7 +1,7 @@
 //! `UploadPartCopy`, which the library does not have: signed by the library, sent by the client that it uses too.
 
 use super::error_body::elements;
-use crate::backend::object_store::{CopiedPart, CopyParts, PartCopy};
+use crate::backend::object_store::{CopiedPart, PartCopier, PartCopy};
 use ::object_store::aws::{AmazonS3, AwsAuthorizer};
 use ::object_store::client::{
     HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponseBody,
@@ -40,7 +40,7 @@ pub(super) struct S3PartCopier {
 }
 
 #[async_trait]
-impl CopyParts for S3PartCopier {
+impl PartCopier for S3PartCopier {
     fn uploads(&self) -> &dyn MultipartStore {
         &self.store
     }
