@@ -1,15 +1,19 @@
 //! Objects that are made of parts of others, on a real S3 server, with faults in between.
 
+use crate::fake_server::success;
 use crate::proxy::{CopyFault, Proxy};
+use crate::s3::{found, part, server, started};
 use crate::support::{bucket_at, bucket_with, location_under_test};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use stasis_model::id::OpId;
 use stasis_model::rng::Rng as _;
+use stasis_model::shared_range::{SharedRange, SharedRanges};
 use stasis_store::backend::object_store::{ObjectBucket, TransferSettings};
-use stasis_store::bucket::{Bucket, CopySource, DerivedObject};
+use stasis_store::bucket::{Bucket, ByteStream, CopySource, DerivedObject};
 use stasis_store::contract::{self, TwoVersions};
 use stasis_store::layout::{self, Key};
+use std::ops::Range;
 use std::time::Duration;
 
 /// A store behind a proxy, with the older version in it.
@@ -98,7 +102,6 @@ async fn a_copy_that_fails_once_or_comes_twice_is_a_copy() {
         CopyFault::RefusedOnce(503, "SlowDown"),
         CopyFault::ErrorInSuccess,
         CopyFault::Doubled,
-        CopyFault::WithoutSha256,
         CopyFault::Late(Duration::from_secs(1)),
     ] {
         let Some(behind) = Behind::new(fault).await else {
@@ -199,6 +202,55 @@ async fn a_source_that_is_replaced_while_it_is_copied_gives_nothing() {
     assert_eq!(behind.stored().await, None);
     assert_eq!(behind.proxy.traffic().sent, 0);
     behind.remove().await;
+}
+
+/// Ten mebibytes that the store has, and one that is new, on a server that says this of the copy.
+async fn derived_where_a_copy_is(etag: &str) -> (Option<u64>, Vec<String>) {
+    const MIB: u64 = 1 << 20;
+    let copied = format!("<CopyPartResult><ETag>&quot;{etag}&quot;</ETag></CopyPartResult>");
+    let done = "<CompleteMultipartUploadResult><ETag>x</ETag></CompleteMultipartUploadResult>";
+    let answers = [success("", &copied), part(), success("", done)];
+    let script = [found(12 * MIB), started()].into_iter().chain(answers);
+    let (server, bucket) = server(script).await;
+    let range = SharedRange {
+        at: 0,
+        from: 0,
+        length: 10 * MIB,
+    };
+    let ranges = SharedRanges::from_iter([range]);
+    let read = |range: Range<u64>| -> ByteStream {
+        let length = usize::try_from(range.end - range.start).unwrap();
+        stream::iter([Ok(Bytes::from(vec![0; length]))]).boxed()
+    };
+    let object = DerivedObject {
+        size: 11 * MIB,
+        read: &read,
+        source: CopySource {
+            key: &layout::probe_result(),
+            size: 12 * MIB,
+            ranges: &ranges,
+        },
+    };
+    let key = layout::operation(OpId::from_random([7; 16]));
+    let derived = bucket.put_derived(&key, &object).await.unwrap();
+    let verb = |head: &String| head.split(' ').next().unwrap_or_default().to_owned();
+    (derived, server.asked().iter().map(verb).collect())
+}
+
+#[tokio::test]
+async fn a_store_that_names_no_sha256_proves_a_copy_by_its_md5() {
+    // Of ten mebibytes of zeros.
+    let etag = "f1c9645dbc14efddc7d8a322685f26eb";
+
+    let proven = derived_where_a_copy_is(etag).await;
+    let unproven = derived_where_a_copy_is(&etag.replace(['0', '1'], "2")).await;
+    let of_parts = derived_where_a_copy_is(&format!("{etag}-2")).await;
+
+    let all = ["HEAD", "POST", "PUT", "PUT", "POST"];
+    assert_eq!(proven, (Some(1 << 20), all.map(str::to_owned).to_vec()));
+    let aborted = ["HEAD", "POST", "PUT", "DELETE"].map(str::to_owned);
+    assert_eq!(unproven, (None, aborted.to_vec()));
+    assert_eq!(of_parts, (None, aborted.to_vec()));
 }
 
 #[tokio::test]
