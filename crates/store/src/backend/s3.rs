@@ -61,7 +61,7 @@ pub fn open(
     };
     let store = Arc::new(built(builder.clone())?);
     let copies: Option<Arc<dyn PartCopier>> = if signs {
-        let client = connector.connect(&ClientOptions::new());
+        let client = connector.connect(&client_options(location));
         let builder = builder
             .with_credentials(store.credentials().clone())
             .with_checksum_algorithm(Checksum::SHA256);
@@ -97,15 +97,19 @@ fn with_address(location: &S3Location) -> AmazonS3Builder {
         .with_region(region(location))
         .with_virtual_hosted_style_request(style == AddressStyle::Virtual);
     if let Some(endpoint) = &location.endpoint {
-        let plain = endpoint.is_plain_http();
-        builder = builder
-            .with_endpoint(match style {
-                AddressStyle::Path => endpoint.to_string(),
-                AddressStyle::Virtual => endpoint.with_bucket(&location.bucket),
-            })
-            .with_client_options(ClientOptions::new().with_allow_http(plain));
+        builder = builder.with_endpoint(match style {
+            AddressStyle::Path => endpoint.to_string(),
+            AddressStyle::Virtual => endpoint.with_bucket(&location.bucket),
+        });
     }
-    builder
+    builder.with_client_options(client_options(location))
+}
+
+/// Plain HTTP is for those who wrote it into the location.
+fn client_options(location: &S3Location) -> ClientOptions {
+    let endpoint = location.endpoint.as_ref();
+    let is_plain = endpoint.is_some_and(Endpoint::is_plain_http);
+    ClientOptions::new().with_allow_http(is_plain)
 }
 
 fn with_access(builder: AmazonS3Builder, access: S3Access) -> AmazonS3Builder {
