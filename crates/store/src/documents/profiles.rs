@@ -28,7 +28,9 @@ use std::time::Duration;
 
 /// Archives up to this size are written by one conditional request, under their short name; of larger ones a store may copy
 /// what it has already.
-pub const SHORT_NAMED: u64 = 8 << 20;
+const SHORT_NAMED: u64 = 8 << 20;
+/// No archive under a short name is larger: earlier versions gave such names up to here.
+pub const LARGEST_SHORT_NAMED: u64 = 16 << 20;
 /// How often a write is tried.
 const ATTEMPTS: u32 = 3;
 /// How long to wait before the second attempt; twice as long before the third.
@@ -121,11 +123,22 @@ impl<'a> LineageSnapshots<'a> {
             return Ok(StoredArchive { keys: short, sent });
         }
         let keys = self.keys(archive, Spelling::Full);
-        if !is_small && let Some(sent) = self.put_derived(archive, &keys.archive).await {
-            return Ok(StoredArchive { keys, sent });
+        let mut first_attempt = 1;
+        if !is_small && let Some(derived) = &archive.derived {
+            match self.bucket.put_derived(&keys.archive, derived).await {
+                Ok(Some(sent)) => return Ok(StoredArchive { keys, sent }),
+                Ok(None) => {}
+                // Sending everything would meet the same.
+                Err(error) if is_final(error.kind) => return Err(error),
+                // Its name stands for its bytes: whatever became of it, sending everything is right.
+                Err(error) => {
+                    tracing::warn!(%error, key = %keys.archive, "the archive was not copied in part; everything is sent");
+                    first_attempt += 1;
+                }
+            }
         }
         let mut pause = PAUSE;
-        for attempt in 1.. {
+        for attempt in first_attempt.. {
             match self
                 .bucket
                 .put_stream(&keys.archive, (archive.body)())
@@ -143,19 +156,6 @@ impl<'a> LineageSnapshots<'a> {
             }
         }
         Ok(StoredArchive { keys, sent })
-    }
-
-    /// Has the store copy what it has of the archive; `None` when everything has to be sent.
-    async fn put_derived(&self, archive: &NewArchive<'_>, key: &Key) -> Option<u64> {
-        let derived = archive.derived.as_ref()?;
-        match self.bucket.put_derived(key, derived).await {
-            Ok(sent) => sent,
-            // Its name stands for its bytes: whatever became of it, sending everything is right.
-            Err(error) => {
-                tracing::warn!(%error, %key, "the archive was not copied in part; everything is sent");
-                None
-            }
-        }
     }
 
     /// Whether the name is now taken by these bytes; `false` when it belongs to others.
@@ -350,6 +350,11 @@ impl<'a> LineageSnapshots<'a> {
         }
         Ok((manifest, ManifestDigest::of(&object.body)))
     }
+}
+
+/// Whether a store that refused a part would refuse the whole.
+fn is_final(kind: BucketErrorKind) -> bool {
+    matches!(kind, BucketErrorKind::Full | BucketErrorKind::Denied)
 }
 
 /// Every lineage of one tenant, or of all.
