@@ -28,7 +28,7 @@ impl PartLimits {
         Self {
             smallest: SMALLEST,
             sent: sent.max(SMALLEST),
-            largest_copied: 256 << 20,
+            largest_copied: 64 << 20,
             most: 10_000,
         }
     }
@@ -43,8 +43,8 @@ pub(super) enum PlannedPart {
     Sent(Range<u64>),
 }
 
-/// Cuts an object into parts so that as few bytes as possible are sent. `None` where nothing can be copied, or the parts would
-/// be too many.
+/// Cuts an object into parts so that as few bytes as possible are sent. `None` where less can be copied than one part has, or the
+/// parts would be too many.
 pub(super) fn plan(
     size: u64,
     source: &CopySource<'_>,
@@ -53,10 +53,11 @@ pub(super) fn plan(
     let runs: Vec<SharedRange> = sound(size, source)?
         .filter(|run| run.length >= limits.smallest || run.end() == size)
         .collect();
-    let copied = chosen(size, &runs, limits.smallest);
-    if copied.is_empty() {
+    // The search takes longer with every run.
+    if runs.len() > limits.most {
         return None;
     }
+    let copied = chosen(size, &runs, limits.smallest);
     let mut parts = Vec::new();
     let mut at = 0;
     for run in &copied {
@@ -65,10 +66,49 @@ pub(super) fn plan(
         at = run.end();
     }
     send(&mut parts, at..size, limits);
-    (parts.len() <= limits.most).then_some(parts)
+    (parts.len() <= limits.most && is_worth_it(&parts, limits)).then_some(parts)
 }
 
-/// The runs, if every one lies within both objects.
+/// Cuts an object into parts of one length, the last one may be shorter: the only ones that every store joins. One change sends
+/// two of them at most, and the last one. `None` as before.
+pub(super) fn plan_of_one_length(
+    size: u64,
+    source: &CopySource<'_>,
+    limits: &PartLimits,
+) -> Option<Vec<PlannedPart>> {
+    let length = limits.smallest.max(size.div_ceil(limits.most as u64));
+    if length > limits.sent {
+        return None;
+    }
+    let mut runs = sound(size, source)?.peekable();
+    let (mut parts, mut at) = (Vec::new(), 0);
+    while at < size {
+        let end = size.min(at + length);
+        while runs.next_if(|run| run.end() <= at).is_some() {}
+        let whole = runs.peek().filter(|run| run.at <= at && end <= run.end());
+        parts.push(match whole {
+            Some(run) => PlannedPart::Copied(SharedRange {
+                at,
+                from: run.from + (at - run.at),
+                length: end - at,
+            }),
+            None => PlannedPart::Sent(at..end),
+        });
+        at = end;
+    }
+    is_worth_it(&parts, limits).then_some(parts)
+}
+
+/// Whether at least the smallest part need not be sent.
+fn is_worth_it(parts: &[PlannedPart], limits: &PartLimits) -> bool {
+    let copied = |part: &PlannedPart| match part {
+        PlannedPart::Copied(range) => range.length,
+        PlannedPart::Sent(_) => 0,
+    };
+    parts.iter().map(copied).sum::<u64>() >= limits.smallest
+}
+
+/// The runs, if every one lies within both objects, and each behind the one before it.
 fn sound<'a>(
     size: u64,
     source: &'a CopySource<'_>,
@@ -79,7 +119,8 @@ fn sound<'a>(
         let here = run.at.checked_add(run.length);
         here.is_some_and(|end| end <= size) && there.is_some_and(|end| end <= source.size)
     };
-    runs.iter().all(lies_within).then(|| runs.iter().copied())
+    let is_sound = runs.iter().all(lies_within) && runs.is_sorted_by(|a, b| a.end() <= b.at);
+    is_sound.then(|| runs.iter().copied())
 }
 
 /// A choice of what is copied, up to the beginning of one run.

@@ -60,7 +60,7 @@ fn a_large_archive_is_copied_in_parts_that_go_side_by_side() {
     let copied = parts
         .iter()
         .filter(|part| matches!(part, PlannedPart::Copied(_)));
-    assert_eq!(copied.count(), 8);
+    assert_eq!(copied.count(), 32);
     assert!(sent(&parts) < 6 * MIB, "{parts:?}");
 }
 
@@ -71,9 +71,58 @@ fn nothing_is_planned_where_nothing_long_enough_is_shared() {
         shared(&[]),
         shared(&[(0, 0, 4 * MIB)]),
         shared(&[(0, 0, 4 * MIB), (6 * MIB, 6 * MIB, 4 * MIB)]),
+        // A last part may be short, but this one saves too little.
+        shared(&[(16 * MIB, 16 * MIB, 4 * MIB)]),
     ] {
         assert_eq!(planned(20 * MIB, &ranges, 20 * MIB, &limits), None);
     }
+}
+
+#[test]
+fn parts_of_one_length_copy_what_lies_within_one_run() {
+    let size = 191 * MIB;
+    let (changed, index) = (77 * MIB, size - MIB / 16);
+    let behind = changed + MIB / 4;
+    // What lies behind the change lies elsewhere in the source.
+    let ranges = shared(&[(0, 0, changed), (behind, behind - 17, index - behind)]);
+    let source = CopySource {
+        key: &layout::probe_result(),
+        size,
+        ranges: &ranges,
+    };
+
+    let parts = plan_of_one_length(size, &source, &PartLimits::of_s3(8 * MIB)).unwrap();
+
+    let lengths = parts.iter().map(|part| match part {
+        PlannedPart::Copied(range) => range.length,
+        PlannedPart::Sent(range) => range.end - range.start,
+    });
+    let lengths: Vec<u64> = lengths.collect();
+    let (last, others) = lengths.split_last().unwrap();
+    assert!(others.iter().all(|length| *length == 5 * MIB));
+    assert_eq!(last + others.iter().sum::<u64>(), size);
+    // The part of the change, and the last one, of a mebibyte.
+    assert_eq!(sent(&parts), 6 * MIB);
+    let first_behind = PlannedPart::Copied(SharedRange {
+        at: 80 * MIB,
+        from: 80 * MIB - 17,
+        length: 5 * MIB,
+    });
+    assert_eq!(parts[16], first_behind);
+}
+
+#[test]
+fn more_runs_than_parts_are_no_plan() {
+    let limits = PartLimits {
+        smallest: 1,
+        sent: 4,
+        largest_copied: 8,
+        most: 3,
+    };
+    let runs = [(0, 8, 1), (1, 6, 1), (2, 4, 1), (3, 2, 1)];
+
+    assert!(planned(3, &shared(&runs[..3]), 9, &limits).is_some());
+    assert_eq!(planned(4, &shared(&runs), 9, &limits), None);
 }
 
 #[test]
@@ -183,8 +232,11 @@ proptest! {
         prop_assume!(size <= 13);
         let parts = planned(size, &ranges, 64, &limits);
 
-        let sends = parts.map_or(size, |parts| sent(&parts));
+        let fewest = fewest(size, &ranges, limits.smallest);
 
-        prop_assert_eq!(sends, fewest(size, &ranges, limits.smallest));
+        match parts {
+            Some(parts) => prop_assert_eq!(sent(&parts), fewest),
+            None => prop_assert!(size - fewest < limits.smallest),
+        }
     }
 }
