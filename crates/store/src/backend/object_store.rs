@@ -35,6 +35,7 @@ use ::object_store::{
 use answer::{Answered as _, Sent, StoreFailure};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use derive::CopyLimits;
 use futures_util::{StreamExt, TryStreamExt};
 use http::StatusCode;
 use stasis_model::format::document::Version;
@@ -43,7 +44,6 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use wire::traced;
 
@@ -78,8 +78,8 @@ impl fmt::Debug for Cloud {
 pub struct ObjectBucket {
     cloud: Cloud,
     settings: TransferSettings,
-    /// The cloud was asked to copy a part, and cannot, or not so that we could prove it.
-    cannot_copy: Arc<AtomicBool>,
+    /// What the cloud was found to be unable to copy.
+    copy_limits: Arc<CopyLimits>,
 }
 
 impl ObjectBucket {
@@ -88,7 +88,7 @@ impl ObjectBucket {
         Self {
             cloud,
             settings,
-            cannot_copy: Arc::default(),
+            copy_limits: Arc::default(),
         }
     }
 

@@ -66,7 +66,7 @@ pub fn open(
             .with_credentials(store.credentials().clone())
             .with_checksum_algorithm(Checksum::SHA256);
         Some(Arc::new(S3PartCopier {
-            store: built(builder)?,
+            store: Arc::new(built(builder)?),
             client: client.bucket_error(UNFIT, "prepare", location)?,
             bucket: location.bucket.clone(),
             region: region(location).to_owned(),

@@ -1,18 +1,22 @@
 //! Objects that are made of parts of others, on a real S3 server, with faults in between.
 
-use crate::fake_server::success;
+use crate::fake_server::{Behaviour, FakeServer, error, success};
 use crate::proxy::{CopyFault, Proxy};
 use crate::s3::{found, part, server, started};
 use crate::support::{bucket_at, bucket_with, location_under_test};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::OpId;
 use stasis_model::rng::Rng as _;
 use stasis_model::shared_range::{SharedRange, SharedRanges};
 use stasis_store::backend::object_store::{ObjectBucket, TransferSettings};
-use stasis_store::bucket::{Bucket, ByteStream, CopySource, DerivedObject};
+use stasis_store::bucket::{
+    Bucket, BucketError, BucketErrorKind, ByteStream, CopySource, DerivedObject, ReadRange,
+};
 use stasis_store::contract::{self, TwoVersions};
-use stasis_store::layout::{self, Key};
+use stasis_store::documents::profiles::{LineageSnapshots, NewArchive};
+use stasis_store::layout::{self, Key, StoredForm};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -55,6 +59,10 @@ impl Behind {
 
     /// How many bytes were sent; `None` when nothing was made.
     async fn derive(&self) -> Option<u64> {
+        self.put_derived().await.unwrap()
+    }
+
+    async fn put_derived(&self) -> Result<Option<u64>, BucketError> {
         let read = self.versions.read();
         let object = DerivedObject {
             size: self.versions.newer.len() as u64,
@@ -65,7 +73,7 @@ impl Behind {
                 ranges: &self.versions.ranges,
             },
         };
-        self.bucket.put_derived(&self.newer, &object).await.unwrap()
+        self.bucket.put_derived(&self.newer, &object).await
     }
 
     async fn stored(&self) -> Option<Bytes> {
@@ -129,7 +137,8 @@ async fn a_copy_that_does_not_come_through_stores_nothing_and_sends_nothing() {
         (CopyFault::Ignored, true),
         (CopyFault::OtherETag, true),
         (CopyFault::Refused(404, "NoSuchKey"), false),
-        (CopyFault::Refused(412, "PreconditionFailed"), false),
+        // The source has the ETag that the copy named.
+        (CopyFault::Refused(412, "PreconditionFailed"), true),
         (CopyFault::Refused(503, "SlowDown"), false),
         (CopyFault::Cut, false),
         (CopyFault::CutAfter, false),
@@ -174,6 +183,117 @@ async fn a_source_that_is_replaced_before_the_copy_gives_nothing() {
 
     assert_eq!(behind.derive().await, None);
     assert_eq!(behind.stored().await, None);
+    // It says nothing about the store: a source that is what it should be is copied.
+    let older = behind.versions.older_stream();
+    behind
+        .direct
+        .put_stream(&behind.older, older)
+        .await
+        .unwrap();
+    assert!(behind.derive().await.is_some());
+    behind.remove().await;
+}
+
+#[tokio::test]
+async fn a_refusal_that_everything_would_meet_is_an_error_and_not_remembered() {
+    for (status, code, kind) in [
+        (400, "ExpiredToken", BucketErrorKind::Denied),
+        (403, "RequestTimeTooSkewed", BucketErrorKind::Denied),
+        (403, "QuotaExceeded", BucketErrorKind::Full),
+    ] {
+        let Some(behind) = Behind::new(CopyFault::Refused(status, code)).await else {
+            return;
+        };
+
+        for asked in 1..=2 {
+            let refused = behind.put_derived().await.unwrap_err();
+            assert_eq!(refused.kind, kind, "{code}");
+            assert_eq!(behind.proxy.count(&["POST "]), asked, "{code}");
+            assert_eq!(behind.proxy.count(&["DELETE ", "uploadId="]), asked);
+        }
+        behind.remove().await;
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_wants_parts_of_one_length_gets_them() {
+    let fault = CopyFault::NotCompleted(1, 400, "InvalidPart");
+    let Some(behind) = Behind::new(fault).await else {
+        return;
+    };
+
+    let sent = behind.derive().await.expect("parts of one length");
+
+    assert!(behind.stored().await.unwrap() == behind.versions.newer);
+    assert_eq!(behind.proxy.traffic().sent, sent);
+    assert_eq!(behind.proxy.count(&["DELETE ", "uploadId="]), 1);
+    assert_eq!(behind.proxy.traffic().completions, 2);
+    // The next one has them at once.
+    behind.derive().await.expect("parts of one length");
+    assert_eq!(behind.proxy.traffic().completions, 3);
+    behind.remove().await;
+}
+
+#[tokio::test]
+async fn a_store_that_joins_no_copied_parts_is_left_without_an_upload_and_not_asked_again() {
+    let fault = CopyFault::NotCompleted(usize::MAX, 400, "InvalidPart");
+    let Some(behind) = Behind::new(fault).await else {
+        return;
+    };
+
+    assert_eq!(behind.derive().await, None);
+    assert_eq!(behind.derive().await, None);
+
+    assert_eq!(behind.stored().await, None);
+    // A start and an end each, and both are aborted.
+    assert_eq!(behind.proxy.count(&["POST "]), 4);
+    assert_eq!(behind.proxy.count(&["DELETE ", "uploadId="]), 2);
+    behind.remove().await;
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_any_more_is_aborted() {
+    let wait = Duration::from_secs(3);
+    for (fault, part) in [
+        (CopyFault::HeldBack(wait), "partNumber=1"),
+        (CopyFault::PartHeldBack(wait), "partNumber=2"),
+    ] {
+        let Some(behind) = Behind::new(fault).await else {
+            return;
+        };
+        let is_on_its_way = async {
+            while behind.proxy.count(&["PUT ", part]) == 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+
+        tokio::select! {
+            derived = behind.derive() => panic!("{fault:?}: {derived:?}"),
+            () = is_on_its_way => {}
+        }
+
+        let is_aborted = async {
+            while behind.proxy.count(&["DELETE ", "uploadId="]) == 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let aborted = tokio::time::timeout(wait, is_aborted).await;
+        aborted.unwrap_or_else(|_| panic!("{fault:?}: the upload is left"));
+        behind.remove().await;
+    }
+}
+
+#[tokio::test]
+async fn an_upload_is_aborted_after_all_its_copies_have_ended() {
+    let fault = CopyFault::FirstRefusedOthersLate(Duration::from_secs(1));
+    let Some(behind) = Behind::new(fault).await else {
+        return;
+    };
+
+    assert_eq!(behind.derive().await, None);
+
+    let answered = behind.proxy.traffic().answered_before_abort;
+    assert_eq!(answered, Some(2));
     behind.remove().await;
 }
 
@@ -204,37 +324,115 @@ async fn a_source_that_is_replaced_while_it_is_copied_gives_nothing() {
     behind.remove().await;
 }
 
+const MIB: u64 = 1 << 20;
+
+fn zeros(range: Range<u64>) -> ByteStream {
+    let length = usize::try_from(range.end - range.start).unwrap();
+    stream::iter([Ok(Bytes::from(vec![0; length]))]).boxed()
+}
+
+fn shared(length: u64) -> SharedRanges {
+    let range = SharedRange {
+        at: 0,
+        from: 0,
+        length,
+    };
+    SharedRanges::from_iter([range])
+}
+
+fn verbs(server: &FakeServer) -> Vec<String> {
+    let verb = |head: &String| head.split(' ').next().unwrap_or_default().to_owned();
+    server.asked().iter().map(verb).collect()
+}
+
 /// Ten mebibytes that the store has, and one that is new, on a server that says this of the copy.
 async fn derived_where_a_copy_is(etag: &str) -> (Option<u64>, Vec<String>) {
-    const MIB: u64 = 1 << 20;
     let copied = format!("<CopyPartResult><ETag>&quot;{etag}&quot;</ETag></CopyPartResult>");
     let done = "<CompleteMultipartUploadResult><ETag>x</ETag></CompleteMultipartUploadResult>";
     let answers = [success("", &copied), part(), success("", done)];
     let script = [found(12 * MIB), started()].into_iter().chain(answers);
     let (server, bucket) = server(script).await;
-    let range = SharedRange {
-        at: 0,
-        from: 0,
-        length: 10 * MIB,
-    };
-    let ranges = SharedRanges::from_iter([range]);
-    let read = |range: Range<u64>| -> ByteStream {
-        let length = usize::try_from(range.end - range.start).unwrap();
-        stream::iter([Ok(Bytes::from(vec![0; length]))]).boxed()
-    };
-    let object = DerivedObject {
-        size: 11 * MIB,
-        read: &read,
-        source: CopySource {
-            key: &layout::probe_result(),
-            size: 12 * MIB,
-            ranges: &ranges,
-        },
-    };
+    let ranges = shared(10 * MIB);
+    let source = layout::probe_result();
+    let object = derived(&source, &ranges, &zeros);
     let key = layout::operation(OpId::from_random([7; 16]));
     let derived = bucket.put_derived(&key, &object).await.unwrap();
-    let verb = |head: &String| head.split(' ').next().unwrap_or_default().to_owned();
-    (derived, server.asked().iter().map(verb).collect())
+    (derived, verbs(&server))
+}
+
+fn derived<'a>(
+    source: &'a Key,
+    ranges: &'a SharedRanges,
+    read: ReadRange<'a>,
+) -> DerivedObject<'a> {
+    DerivedObject {
+        size: 11 * MIB,
+        read,
+        source: CopySource {
+            key: source,
+            size: 12 * MIB,
+            ranges,
+        },
+    }
+}
+
+/// Stores the same as an archive on a server that looks at the source and then answers so.
+async fn archive_where(answer: Behaviour) -> (Result<u64, BucketErrorKind>, Vec<String>) {
+    let (server, bucket) = server([found(12 * MIB), answer]).await;
+    let (source, ranges) = (layout::probe_result(), shared(10 * MIB));
+    let archive = NewArchive {
+        digest: ArchiveDigest::of(b"eleven mebibytes of zeros"),
+        size: 11 * MIB,
+        form: StoredForm::Plain,
+        body: &|| zeros(0..11 * MIB),
+        derived: Some(derived(&source, &ranges, &zeros)),
+    };
+    let lineage = "acme/alice@131".parse().unwrap();
+    let snapshots = LineageSnapshots::of(&bucket, &lineage);
+    let stored = snapshots.put_archive(&archive).await;
+    let stored = stored.map(|stored| stored.sent);
+    (stored.map_err(|error| error.kind), verbs(&server))
+}
+
+#[tokio::test]
+async fn an_archive_that_is_refused_is_not_sent_again_and_one_that_failed_is_tried_three_times() {
+    let denied = archive_where(error(403, "AccessDenied")).await;
+    let full = archive_where(error(403, "QuotaExceeded")).await;
+    let down = archive_where(error(503, "SlowDown")).await;
+
+    let verbs = |verbs: &[&str]| verbs.iter().map(|&verb| verb.to_owned()).collect();
+    assert_eq!(
+        denied,
+        (Err(BucketErrorKind::Denied), verbs(&["HEAD", "POST"]))
+    );
+    assert_eq!(full, (Err(BucketErrorKind::Full), verbs(&["HEAD", "POST"])));
+    let thrice = verbs(&["HEAD", "POST", "POST", "POST"]);
+    assert_eq!(down, (Err(BucketErrorKind::Unreachable), thrice));
+}
+
+#[tokio::test]
+async fn a_file_that_became_shorter_says_so_and_nothing_about_the_store() {
+    let copied = "<CopyPartResult><ETag>&quot;x&quot;</ETag></CopyPartResult>";
+    let script = [
+        found(12 * MIB),
+        started(),
+        success("", copied),
+        success("", ""),
+    ];
+    let (server, bucket) = server(script).await;
+    let (source, ranges) = (layout::probe_result(), shared(10 * MIB));
+    let short = |range: Range<u64>| zeros(range.start..range.end - 1);
+    let key = layout::operation(OpId::from_random([7; 16]));
+
+    let object = derived(&source, &ranges, &short);
+    let failed = bucket.put_derived(&key, &object).await.unwrap_err();
+
+    let why = std::error::Error::source(&failed).map(ToString::to_string);
+    assert!(
+        why.is_some_and(|why| why.contains("end of file")),
+        "{failed:?}"
+    );
+    assert_eq!(verbs(&server), ["HEAD", "POST", "PUT", "DELETE"]);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Stands between a bucket and a real S3 server, counts what is sent, and spoils copies of parts.
+//! Stands between a bucket and a real S3 server, counts what is sent, and spoils copies of parts and the ends of uploads.
 
 use stasis_store::location::{S3Location, StoreLocation};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What becomes of a copy of a part.
+/// What becomes of a copy of a part, or of what follows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CopyFault {
     /// It is carried out.
@@ -31,6 +31,18 @@ pub(crate) enum CopyFault {
     OtherETag,
     /// It is answered with a success whose body is an error, once.
     ErrorInSuccess,
+    /// The first one is refused, the others are carried out and answered after this time.
+    FirstRefusedOthersLate(Duration),
+    /// It is carried out; a part that is sent is so only after this time.
+    PartHeldBack(Duration),
+    /// It is carried out; the first so many completions are answered with this status and word.
+    NotCompleted(usize, u16, &'static str),
+}
+
+impl CopyFault {
+    fn is_of_copies(self) -> bool {
+        !matches!(self, Self::PartHeldBack(_) | Self::NotCompleted(..))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +53,12 @@ pub(crate) struct Traffic {
     pub(crate) sent: u64,
     /// Copies of parts that were asked for.
     pub(crate) copies: usize,
+    /// Completions that were asked for.
+    pub(crate) completions: usize,
+    /// Copies of parts that were answered.
+    pub(crate) copies_answered: usize,
+    /// How many of them were when an upload was aborted.
+    pub(crate) answered_before_abort: Option<usize>,
 }
 
 /// The proxy; it ends with the test.
@@ -88,26 +106,50 @@ impl Proxy {
         self.traffic().requests.iter().filter(has_all).count()
     }
 
+    /// Counts a request; returns whether no copy but this one was asked for.
+    fn note(&self, head: &str, body: &[u8]) -> bool {
+        let mut traffic = self.traffic();
+        let line = head.lines().next().unwrap_or_default();
+        traffic.requests.push(line.to_owned());
+        let is_of_upload = line.contains("uploadId=");
+        if line.starts_with("PUT ") {
+            traffic.sent += body.len() as u64;
+        }
+        traffic.copies += usize::from(head.contains("x-amz-copy-source-range"));
+        traffic.completions += usize::from(line.starts_with("POST ") && is_of_upload);
+        if line.starts_with("DELETE ") && is_of_upload {
+            traffic.answered_before_abort = Some(traffic.copies_answered);
+        }
+        traffic.copies == 1
+    }
+
     async fn serve(&self, mut client: TcpStream) -> Option<()> {
         let (head, body) = read_request(&mut client).await?;
         let is_copy = head.contains("x-amz-copy-source-range");
-        let is_first = {
-            let mut traffic = self.traffic();
-            let line = head.lines().next().unwrap_or_default();
-            traffic.requests.push(line.to_owned());
-            if head.starts_with("PUT ") {
-                traffic.sent += body.len() as u64;
+        let is_completion = head.starts_with("POST ") && head.contains("uploadId=");
+        let is_first = self.note(&head, &body);
+        match self.fault {
+            CopyFault::PartHeldBack(by) if !body.is_empty() => tokio::time::sleep(by).await,
+            CopyFault::NotCompleted(times, status, code)
+                if is_completion && self.traffic().completions <= times =>
+            {
+                client.write_all(&refusal(status, code)).await.ok()?;
+                return client.shutdown().await.ok();
             }
-            traffic.copies += usize::from(is_copy);
-            traffic.copies == 1
+            _ => {}
+        }
+        let fault = if is_copy && self.fault.is_of_copies() {
+            self.fault
+        } else {
+            CopyFault::None
         };
-        let fault = if is_copy { self.fault } else { CopyFault::None };
         if let CopyFault::HeldBack(by) = fault {
             tokio::time::sleep(by).await;
         }
         let answer = match fault {
             CopyFault::Refused(status, code) => refusal(status, code),
             CopyFault::RefusedOnce(status, code) if is_first => refusal(status, code),
+            CopyFault::FirstRefusedOthersLate(_) if is_first => refusal(404, "NoSuchKey"),
             CopyFault::Cut => return None,
             CopyFault::Ignored => reply(200, "ETag: \"d41d8cd98f00b204e9800998ecf8427e\"\r\n", ""),
             CopyFault::ErrorInSuccess if is_first => {
@@ -117,7 +159,10 @@ impl Proxy {
         };
         match fault {
             CopyFault::CutAfter => return None,
-            CopyFault::Late(by) => tokio::time::sleep(by).await,
+            CopyFault::FirstRefusedOthersLate(_) if is_first => {}
+            CopyFault::Late(by) | CopyFault::FirstRefusedOthersLate(by) => {
+                tokio::time::sleep(by).await;
+            }
             CopyFault::Doubled => {
                 self.forward(&head, &body).await?;
             }
@@ -130,6 +175,7 @@ impl Proxy {
             }
             _ => answer,
         };
+        self.traffic().copies_answered += usize::from(is_copy);
         client.write_all(&answer).await.ok()?;
         client.shutdown().await.ok()
     }

@@ -572,11 +572,16 @@ async fn a_completion_may_take_longer_than_a_small_request() {
 }
 
 #[tokio::test]
-async fn a_completion_that_is_refused_is_an_error_and_aborts_nothing() {
-    let (outcome, later) = uploaded([error(403, "AccessDenied")]).await;
+async fn a_completion_that_is_refused_is_an_error_and_leaves_no_upload_behind() {
+    for (status, code, kind) in [
+        (403, "AccessDenied", BucketErrorKind::Denied),
+        (400, "InvalidPart", BucketErrorKind::Unsupported),
+    ] {
+        let (outcome, later) = uploaded([error(status, code), success("", "")]).await;
 
-    assert_eq!(outcome, Err(BucketErrorKind::Denied));
-    assert_eq!(later, [""; 0]);
+        assert_eq!(outcome, Err(kind));
+        assert_eq!(later, ["DELETE"], "{code}");
+    }
 }
 
 #[tokio::test]

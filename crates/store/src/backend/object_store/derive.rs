@@ -3,22 +3,25 @@
 //! 1. plan the parts   2. look at the source   3. start an upload   4. copy parts, and compare each with the bytes of this host
 //! 5. send the others   6. complete it
 //!
-//! *Always true:* what is completed consists of parts that were sent from here, and of parts for which the store named the SHA-256
-//! or the MD5 of the bytes that are here. An ETag that is something else proves nothing. Whatever else goes wrong with a copy
-//! costs only time: the upload is aborted before anything was sent, and the caller sends everything.
+//! A store that refuses 6 may want parts of one length: then all of it is done once more with such parts.
+//!
+//! *Always true:* what is completed is named part by part: parts that were sent from here, and parts for which the store named the
+//! SHA-256 or the MD5 of the bytes that are here. An ETag that is something else proves nothing. That the store joins the parts
+//! it named, in our order, is believed as it is of every upload. Whatever else goes wrong with a copy costs only time: nothing
+//! is sent before every copy is proven, no copy is on its way when the upload is aborted, and the caller sends everything.
 
 use super::ObjectBucket;
 use super::answer::StoreFailure;
-use super::part_plan::{PartLimits, PlannedPart, plan};
-use super::upload::{AllParts, Upload, repeated};
+use super::explanation::Cause;
+use super::part_plan::{PartLimits, PlannedPart, plan, plan_of_one_length};
+use super::upload::{AllParts, Upload, all_of, repeated};
 use crate::bucket::{Bucket, BucketError, BucketErrorKind, CopySource, DerivedObject, received};
 use crate::layout::Key;
 use ::object_store::multipart::{MultipartStore, PartId};
 use ::object_store::path::Path;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use futures_util::stream::FuturesUnordered;
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
 use http::StatusCode;
 use md5::Md5;
 use sha2::{Digest, Sha256};
@@ -27,7 +30,8 @@ use stasis_model::format::document::Version;
 use stasis_model::shared_range::SharedRange;
 use std::fmt::{self, Write as _};
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How often a copy is asked for: sending is always possible.
 const ATTEMPTS: u32 = 2;
@@ -36,7 +40,7 @@ const ATTEMPTS: u32 = 2;
 #[async_trait]
 pub trait PartCopier: fmt::Debug + Send + Sync {
     /// What such uploads go through: it asks the store for a digest of every part.
-    fn uploads(&self) -> &dyn MultipartStore;
+    fn uploads(&self) -> Arc<dyn MultipartStore>;
 
     /// Copies one range.
     async fn copy_part(&self, copy: PartCopy<'_>) -> ::object_store::Result<CopiedPart>;
@@ -70,12 +74,40 @@ pub struct PartCopy<'a> {
     pub range: Range<u64>,
 }
 
+/// What a store was found to be unable to do, for as long as this process lives.
+#[derive(Debug, Default)]
+pub(super) struct CopyLimits {
+    /// It does not copy parts, or not so that we could prove it.
+    cannot: AtomicBool,
+    /// All parts but the last must have one length.
+    wants_one_length: AtomicBool,
+}
+
+/// What is copied from.
+struct Source<'a> {
+    copier: &'a dyn PartCopier,
+    from: Path,
+    version: Version,
+}
+
+/// What became of an object that is put together.
+enum Made {
+    /// It is there; so many bytes were sent.
+    Whole(u64),
+    /// The store refused to make one object of its parts; so many bytes were sent.
+    NotJoined(u64, BucketError),
+    /// It is not there, and nothing was sent.
+    Nothing,
+}
+
 /// Why an object was not made of parts of another one.
 enum NotDerived {
     /// The store did not copy a part.
     Refused(StoreFailure),
     /// It did, and did not say what.
     Unproven,
+    /// It did, and says that it has other bytes than it should.
+    OtherBytes,
     /// The bytes of this host could not be read, or not be sent.
     Failed(BucketError),
 }
@@ -83,10 +115,8 @@ enum NotDerived {
 /// An object that is put together.
 struct Derivation<'a> {
     upload: &'a Upload<'a>,
-    copier: &'a dyn PartCopier,
     object: &'a DerivedObject<'a>,
-    from: Path,
-    version: Version,
+    source: &'a Source<'a>,
 }
 
 impl ObjectBucket {
@@ -95,7 +125,7 @@ impl ObjectBucket {
         key: &Key,
         object: &DerivedObject<'_>,
     ) -> Result<Option<u64>, BucketError> {
-        let cannot = self.cannot_copy.load(Ordering::Relaxed);
+        let cannot = self.copy_limits.cannot.load(Ordering::Relaxed);
         let Some(copier) = self.cloud.copies.as_deref().filter(|_| !cannot) else {
             return Ok(None);
         };
@@ -103,32 +133,77 @@ impl ObjectBucket {
         let Some(parts) = plan(object.size, &object.source, &limits) else {
             return Ok(None);
         };
+        let from = self.path("copy", object.source.key)?;
         let Some(version) = self.version_of(&object.source).await? else {
             return Ok(None);
         };
-        let upload = match self.start(key, copier.uploads()).await {
+        let source = Source {
+            copier,
+            from,
+            version,
+        };
+        let mut in_vain = 0;
+        if !self.copy_limits.wants_one_length.load(Ordering::Relaxed) {
+            match self.made(key, object, &source, &parts).await? {
+                Made::Whole(sent) => return Ok(Some(sent)),
+                Made::Nothing => return Ok(None),
+                Made::NotJoined(sent, why) => {
+                    tracing::info!(bucket = ?self, %why, "the store does not join these parts; trying parts of one length");
+                    self.copy_limits
+                        .wants_one_length
+                        .store(true, Ordering::Relaxed);
+                    in_vain = sent;
+                }
+            }
+        }
+        let Some(parts) = plan_of_one_length(object.size, &object.source, &limits) else {
+            return Ok(None);
+        };
+        match self.made(key, object, &source, &parts).await? {
+            Made::Whole(sent) => Ok(Some(sent + in_vain)),
+            Made::Nothing => Ok(None),
+            Made::NotJoined(_, why) => {
+                self.do_not_copy_again(&why);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Makes an object of these parts.
+    async fn made(
+        &self,
+        key: &Key,
+        object: &DerivedObject<'_>,
+        source: &Source<'_>,
+        parts: &[PlannedPart],
+    ) -> Result<Made, BucketError> {
+        let upload = match self.start(key, source.copier.uploads()).await {
             Err(error) if error.kind == BucketErrorKind::Unsupported => {
                 self.do_not_copy_again(&error);
-                return Ok(None);
+                return Ok(Made::Nothing);
             }
             started => started?,
         };
         let derivation = Derivation {
             upload: &upload,
-            copier,
             object,
-            from: self.path("copy", object.source.key)?,
-            version,
+            source,
         };
-        match derivation.make(&parts).await {
-            Ok((ids, sent)) => {
-                let size = object.size;
-                self.completed(upload.complete(AllParts { ids, size }).await, sent)
-            }
+        let (ids, sent) = match derivation.parts(parts).await {
+            Ok(made) => made,
             Err(why) => {
                 upload.abort().await;
-                self.given_up(key, why)
+                self.given_up(&derivation, why).await?;
+                return Ok(Made::Nothing);
             }
+        };
+        let size = object.size;
+        match upload.complete(AllParts { ids, size }).await {
+            Ok(_) => Ok(Made::Whole(sent)),
+            Err(error) if error.kind == BucketErrorKind::Unsupported => {
+                Ok(Made::NotJoined(sent, error))
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -140,23 +215,14 @@ impl ObjectBucket {
             .map(|head| head.version))
     }
 
-    fn completed(
+    /// Decides what the next object may expect; an error is one that sending everything would meet too.
+    async fn given_up(
         &self,
-        completed: Result<u64, BucketError>,
-        sent: u64,
-    ) -> Result<Option<u64>, BucketError> {
-        match completed {
-            Ok(_) => Ok(Some(sent)),
-            // Some stores want parts of one size, and say so only now.
-            Err(error) if error.kind == BucketErrorKind::Unsupported => {
-                self.do_not_copy_again(&error);
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    fn given_up(&self, key: &Key, why: NotDerived) -> Result<Option<u64>, BucketError> {
+        derivation: &Derivation<'_>,
+        why: NotDerived,
+    ) -> Result<(), BucketError> {
+        let key = derivation.upload.key;
+        let source = derivation.object.source;
         match why {
             // A store that does not know the checksums that come with the parts refuses them.
             NotDerived::Failed(error) if error.kind == BucketErrorKind::Unsupported => {
@@ -165,63 +231,76 @@ impl ObjectBucket {
             NotDerived::Failed(error) => return Err(error),
             NotDerived::Unproven => {
                 tracing::warn!(%key, "the store copied a part and did not prove it; everything is sent");
-                self.cannot_copy.store(true, Ordering::Relaxed);
+                self.copy_limits.cannot.store(true, Ordering::Relaxed);
             }
-            NotDerived::Refused(failure) if is_about_the_source(&failure) => {
-                tracing::debug!(%key, %failure, "a part was not copied; everything is sent");
+            NotDerived::OtherBytes => {
+                tracing::warn!(
+                    %key, source = %source.key,
+                    "the store has other bytes in the source than were stored there: verify the snapshot that it belongs to; everything is sent"
+                );
             }
-            NotDerived::Refused(failure) => self.do_not_copy_again(&failure),
+            NotDerived::Refused(failure) => match failure.status() {
+                // It was replaced since we looked; or the store does not know its own ETag again.
+                Some(StatusCode::PRECONDITION_FAILED) => {
+                    let now = self.version_of(&source).await?;
+                    if now.as_ref() == Some(&derivation.source.version) {
+                        self.do_not_copy_again(&failure);
+                    }
+                }
+                _ => self.refused(key, failure)?,
+            },
         }
-        Ok(None)
+        Ok(())
+    }
+
+    fn refused(&self, key: &Key, failure: StoreFailure) -> Result<(), BucketError> {
+        let is_gone = failure.status() == Some(StatusCode::NOT_FOUND);
+        match failure.kind() {
+            _ if is_gone => {}
+            BucketErrorKind::Unreachable => {}
+            BucketErrorKind::Unsupported => {
+                self.do_not_copy_again(&failure);
+                return Ok(());
+            }
+            // Who may write need not be allowed to copy; but a token that expired says nothing about that.
+            BucketErrorKind::Denied if failure.cause() != Some(Cause::Denied) => {
+                self.do_not_copy_again(&failure);
+                return Ok(());
+            }
+            _ => return Err(failure.into_error("copy a part of", key)),
+        }
+        tracing::debug!(%key, %failure, "a part was not copied; everything is sent");
+        Ok(())
     }
 
     fn do_not_copy_again(&self, why: &dyn fmt::Display) {
         tracing::info!(bucket = ?self, %why, "the store does not copy parts; everything is sent");
-        self.cannot_copy.store(true, Ordering::Relaxed);
+        self.copy_limits.cannot.store(true, Ordering::Relaxed);
     }
-}
-
-/// Whether a copy failed for a reason that another one need not have: the source is gone or was replaced, or the store was
-/// not to be reached.
-fn is_about_the_source(failure: &StoreFailure) -> bool {
-    let status = failure.status();
-    let source = [StatusCode::NOT_FOUND, StatusCode::PRECONDITION_FAILED];
-    status.is_some_and(|status| source.contains(&status))
-        || failure.kind() == BucketErrorKind::Unreachable
 }
 
 impl Derivation<'_> {
     /// Copies, then sends; returns all parts in order, and how many bytes were sent.
-    async fn make(&self, parts: &[PlannedPart]) -> Result<(Vec<PartId>, u64), NotDerived> {
-        let most = self.upload.bucket.settings.parts_in_flight.max(1);
-        let mut done: Vec<(usize, PartId)> = Vec::new();
-        let mut copying = FuturesUnordered::new();
+    async fn parts(&self, parts: &[PlannedPart]) -> Result<(Vec<PartId>, u64), NotDerived> {
+        let most = self.upload.bucket.settings.parts_in_flight;
+        let (mut copied, mut sent) = (Vec::new(), Vec::new());
         for (index, part) in parts.iter().enumerate() {
-            if let PlannedPart::Copied(range) = part {
-                copying.push(self.copy(index, *range));
-            }
-            if copying.len() >= most {
-                done.extend(copying.try_next().await?);
+            match part {
+                PlannedPart::Copied(range) => copied.push((index, *range)),
+                PlannedPart::Sent(range) => sent.push((index, range.clone())),
             }
         }
-        while let Some(copied) = copying.try_next().await? {
-            done.push(copied);
-        }
-        let (mut sending, mut sent) = (FuturesUnordered::new(), 0);
-        for (index, part) in parts.iter().enumerate() {
-            if let PlannedPart::Sent(range) = part {
-                sent += range.end - range.start;
-                sending.push(self.send(index, range.clone()));
-            }
-            if sending.len() >= most {
-                done.extend(sending.try_next().await.map_err(NotDerived::Failed)?);
-            }
-        }
-        while let Some(part) = sending.try_next().await.map_err(NotDerived::Failed)? {
-            done.push(part);
-        }
+        let bytes = sent.iter().map(|(_, range)| range.end - range.start).sum();
+        let copying = copied
+            .into_iter()
+            .map(|(index, range)| self.copy(index, range));
+        let mut done: Vec<(usize, PartId)> = all_of(most, copying).await?;
+        let sending = sent
+            .into_iter()
+            .map(|(index, range)| self.send(index, range));
+        done.extend(all_of(most, sending).await.map_err(NotDerived::Failed)?);
         done.sort_unstable_by_key(|(index, _)| *index);
-        Ok((done.into_iter().map(|(_, id)| id).collect(), sent))
+        Ok((done.into_iter().map(|(_, id)| id).collect(), bytes))
     }
 
     /// Copies one part, and proves that it is what is here.
@@ -229,27 +308,28 @@ impl Derivation<'_> {
         let bucket = self.upload.bucket;
         let budget = bucket.settings.copy_budget(range.length);
         let copied = repeated(ATTEMPTS, || {
-            let copy = self.copier.copy_part(PartCopy {
+            let copy = self.source.copier.copy_part(PartCopy {
                 to: &self.upload.path,
                 upload: &self.upload.id,
                 index,
-                from: &self.from,
-                version: &self.version,
+                from: &self.source.from,
+                version: &self.source.version,
                 range: range.from..range.from + range.length,
             });
             bucket.ask_within(budget, copy)
         });
         let copied = copied.await.map_err(NotDerived::Refused)?;
         let here = range.at..range.end();
-        let is_proven = if let Some(sha256) = &copied.sha256 {
+        if let Some(sha256) = &copied.sha256 {
             let digest = self.digest::<Sha256>(here).await?;
-            *sha256 == base64::encode(&digest)
-        } else {
-            let digest = self.digest::<Md5>(here).await?;
-            let etag = copied.etag.trim_matches('"');
-            etag.eq_ignore_ascii_case(&hex(&digest))
-        };
-        if is_proven {
+            if *sha256 != base64::encode(&digest) {
+                return Err(NotDerived::OtherBytes);
+            }
+            return Ok((index, copied.id));
+        }
+        let digest = self.digest::<Md5>(here).await?;
+        let etag = copied.etag.trim_matches('"');
+        if etag.eq_ignore_ascii_case(&hex(&digest)) {
             Ok((index, copied.id))
         } else {
             Err(NotDerived::Unproven)
@@ -258,11 +338,16 @@ impl Derivation<'_> {
 
     /// The digest of bytes of this host.
     async fn digest<D: Digest + Send>(&self, range: Range<u64>) -> Result<Vec<u8>, NotDerived> {
+        let mut left = range.end - range.start;
         let mut hasher = D::new();
         let mut pieces = (self.object.read)(range);
         while let Some(piece) = pieces.next().await {
-            let piece = received(self.upload.key, piece);
-            hasher.update(piece.map_err(NotDerived::Failed)?);
+            let piece = received(self.upload.key, piece).map_err(NotDerived::Failed)?;
+            left = left.saturating_sub(piece.len() as u64);
+            hasher.update(piece);
+        }
+        if left > 0 {
+            return Err(NotDerived::Failed(self.too_short()));
         }
         Ok(hasher.finalize().to_vec())
     }
@@ -276,17 +361,21 @@ impl Derivation<'_> {
     async fn bytes(&self, range: Range<u64>) -> Result<Bytes, BucketError> {
         let length = range.end - range.start;
         let mut pieces = (self.object.read)(range);
-        let mut bytes = BytesMut::new();
+        let mut bytes = BytesMut::with_capacity(usize::try_from(length).unwrap_or(0));
         while let Some(piece) = pieces.next().await {
             bytes.extend_from_slice(&received(self.upload.key, piece)?);
         }
         if bytes.len() as u64 == length {
-            return Ok(bytes.freeze());
+            Ok(bytes.freeze())
+        } else {
+            Err(self.too_short())
         }
-        received(
-            self.upload.key,
-            Err(std::io::ErrorKind::UnexpectedEof.into()),
-        )
+    }
+
+    /// A file of this host that has fewer bytes than it had.
+    fn too_short(&self) -> BucketError {
+        let ended: std::io::Result<()> = Err(std::io::ErrorKind::UnexpectedEof.into());
+        received(self.upload.key, ended).expect_err("it is an error")
     }
 }
 

@@ -14,6 +14,7 @@ use http::{Method, Request, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use quick_xml::escape::escape;
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a path has as it is.
@@ -33,7 +34,7 @@ const ANSWER_LIMIT: usize = 64 * 1024;
 pub(super) struct S3PartCopier {
     /// A client that asks for the SHA-256 of every part: without it some servers do not read what they copy, and their ETag is
     /// that of something else.
-    pub(super) store: AmazonS3,
+    pub(super) store: Arc<AmazonS3>,
     pub(super) client: HttpClient,
     pub(super) bucket: String,
     pub(super) region: String,
@@ -41,8 +42,8 @@ pub(super) struct S3PartCopier {
 
 #[async_trait]
 impl PartCopier for S3PartCopier {
-    fn uploads(&self) -> &dyn MultipartStore {
-        &self.store
+    fn uploads(&self) -> Arc<dyn MultipartStore> {
+        self.store.clone()
     }
 
     async fn copy_part(&self, copy: PartCopy<'_>) -> ::object_store::Result<CopiedPart> {
@@ -97,7 +98,8 @@ impl S3PartCopier {
     }
 }
 
-/// A part as the library wants it back, with its checksum: it keeps both in one element.
+/// A part as the library wants it back, with its checksum: it keeps both in one element, which is its own affair. So
+/// its version is pinned, and a test compares.
 fn part_id(etag: &str, sha256: Option<&str>) -> PartId {
     let content_id = match sha256 {
         None => etag.to_owned(),
@@ -126,4 +128,54 @@ async fn text(body: HttpResponseBody) -> ::object_store::Result<String> {
         }
     }
     Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::object_store::ClientOptions;
+    use ::object_store::aws::{AmazonS3Builder, Checksum};
+    use ::object_store::client::{HttpConnector, HttpResponse, HttpService};
+    use ::object_store::path::Path;
+
+    const ETAG: &str = "\"0123 & more\"";
+    const SHA256: &str = "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=";
+
+    /// Answers every request as if it had stored a part.
+    #[derive(Clone, Copy, Debug)]
+    struct StoresParts;
+
+    impl HttpConnector for StoresParts {
+        fn connect(&self, _: &ClientOptions) -> ::object_store::Result<HttpClient> {
+            Ok(HttpClient::new(*self))
+        }
+    }
+
+    #[async_trait]
+    impl HttpService for StoresParts {
+        async fn call(&self, _: HttpRequest) -> Result<HttpResponse, HttpError> {
+            let answer = http::Response::builder()
+                .header("ETag", ETAG)
+                .header("x-amz-checksum-sha256", SHA256);
+            Ok(answer.body(String::new().into()).unwrap())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_copied_part_is_named_as_the_library_names_one_that_it_sent() {
+        let store = AmazonS3Builder::new()
+            .with_bucket_name("bucket")
+            .with_access_key_id("key")
+            .with_secret_access_key("secret")
+            .with_http_connector(StoresParts)
+            .with_checksum_algorithm(Checksum::SHA256)
+            .build()
+            .unwrap();
+
+        let (path, upload) = (Path::from("object"), "upload".to_owned());
+        let sent = store.put_part(&path, &upload, 0, "".into()).await.unwrap();
+
+        let copied = part_id(ETAG, Some(SHA256));
+        assert_eq!(copied.content_id, sent.content_id);
+    }
 }
