@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// A store behind a proxy, with the older version in it.
-struct Behind {
+struct StoreBehindProxy {
     proxy: Proxy,
     bucket: ObjectBucket,
     direct: ObjectBucket,
@@ -30,7 +30,7 @@ struct Behind {
     newer: Key,
 }
 
-impl Behind {
+impl StoreBehindProxy {
     async fn new(fault: CopyFault) -> Option<Self> {
         let location = location_under_test("STASIS_TEST_S3", "an S3 server")?;
         let (proxy, through) = Proxy::before(&location, fault).await;
@@ -89,7 +89,7 @@ impl Behind {
 
 #[tokio::test]
 async fn what_is_said_to_be_sent_is_what_goes_over_the_wire() {
-    let Some(behind) = Behind::new(CopyFault::None).await else {
+    let Some(behind) = StoreBehindProxy::new(CopyFault::None).await else {
         return;
     };
 
@@ -105,6 +105,25 @@ async fn what_is_said_to_be_sent_is_what_goes_over_the_wire() {
 }
 
 #[tokio::test]
+async fn an_object_that_is_not_copied_asks_five_times_more_than_one_that_is_sent() {
+    let fault = CopyFault::Refused(501, "NotImplemented");
+    let Some(behind) = StoreBehindProxy::new(fault).await else {
+        return;
+    };
+    let requests = || behind.proxy.traffic().requests.len();
+
+    assert_eq!(behind.derive().await, None);
+    let in_vain = requests();
+    let newer = stream::iter([Ok(behind.versions.newer.clone())]).boxed();
+    let stored = behind.bucket.put_stream(&behind.newer, newer).await;
+    stored.unwrap();
+
+    // A look, a start, two copies and an abort; then a start, four parts and the end.
+    assert_eq!((in_vain, requests() - in_vain), (5, 6));
+    behind.remove().await;
+}
+
+#[tokio::test]
 async fn a_copy_that_fails_once_or_comes_twice_is_a_copy() {
     for fault in [
         CopyFault::RefusedOnce(503, "SlowDown"),
@@ -112,7 +131,7 @@ async fn a_copy_that_fails_once_or_comes_twice_is_a_copy() {
         CopyFault::Doubled,
         CopyFault::Late(Duration::from_secs(1)),
     ] {
-        let Some(behind) = Behind::new(fault).await else {
+        let Some(behind) = StoreBehindProxy::new(fault).await else {
             return;
         };
 
@@ -144,7 +163,7 @@ async fn a_copy_that_does_not_come_through_stores_nothing_and_sends_nothing() {
         (CopyFault::CutAfter, false),
         (CopyFault::Late(Duration::from_secs(20)), false),
     ] {
-        let Some(behind) = Behind::new(fault).await else {
+        let Some(behind) = StoreBehindProxy::new(fault).await else {
             return;
         };
 
@@ -169,7 +188,7 @@ async fn a_copy_that_does_not_come_through_stores_nothing_and_sends_nothing() {
 
 #[tokio::test]
 async fn a_source_that_is_replaced_before_the_copy_gives_nothing() {
-    let Some(behind) = Behind::new(CopyFault::None).await else {
+    let Some(behind) = StoreBehindProxy::new(CopyFault::None).await else {
         return;
     };
     let mut rotten = behind.versions.older.to_vec();
@@ -201,7 +220,7 @@ async fn a_refusal_that_everything_would_meet_is_an_error_and_not_remembered() {
         (403, "RequestTimeTooSkewed", BucketErrorKind::Denied),
         (403, "QuotaExceeded", BucketErrorKind::Full),
     ] {
-        let Some(behind) = Behind::new(CopyFault::Refused(status, code)).await else {
+        let Some(behind) = StoreBehindProxy::new(CopyFault::Refused(status, code)).await else {
             return;
         };
 
@@ -218,7 +237,7 @@ async fn a_refusal_that_everything_would_meet_is_an_error_and_not_remembered() {
 #[tokio::test]
 async fn a_store_that_wants_parts_of_one_length_gets_them() {
     let fault = CopyFault::NotCompleted(1, 400, "InvalidPart");
-    let Some(behind) = Behind::new(fault).await else {
+    let Some(behind) = StoreBehindProxy::new(fault).await else {
         return;
     };
 
@@ -237,7 +256,7 @@ async fn a_store_that_wants_parts_of_one_length_gets_them() {
 #[tokio::test]
 async fn a_store_that_joins_no_copied_parts_is_left_without_an_upload_and_not_asked_again() {
     let fault = CopyFault::NotCompleted(usize::MAX, 400, "InvalidPart");
-    let Some(behind) = Behind::new(fault).await else {
+    let Some(behind) = StoreBehindProxy::new(fault).await else {
         return;
     };
 
@@ -258,7 +277,7 @@ async fn what_nobody_waits_for_any_more_is_aborted() {
         (CopyFault::HeldBack(wait), "partNumber=1"),
         (CopyFault::PartHeldBack(wait), "partNumber=2"),
     ] {
-        let Some(behind) = Behind::new(fault).await else {
+        let Some(behind) = StoreBehindProxy::new(fault).await else {
             return;
         };
         let is_on_its_way = async {
@@ -286,7 +305,7 @@ async fn what_nobody_waits_for_any_more_is_aborted() {
 #[tokio::test]
 async fn an_upload_is_aborted_after_all_its_copies_have_ended() {
     let fault = CopyFault::FirstRefusedOthersLate(Duration::from_secs(1));
-    let Some(behind) = Behind::new(fault).await else {
+    let Some(behind) = StoreBehindProxy::new(fault).await else {
         return;
     };
 
@@ -300,7 +319,7 @@ async fn an_upload_is_aborted_after_all_its_copies_have_ended() {
 #[tokio::test]
 async fn a_source_that_is_replaced_while_it_is_copied_gives_nothing() {
     let wait = Duration::from_secs(2);
-    let Some(behind) = Behind::new(CopyFault::HeldBack(wait)).await else {
+    let Some(behind) = StoreBehindProxy::new(CopyFault::HeldBack(wait)).await else {
         return;
     };
     let replace = async {
@@ -427,11 +446,13 @@ async fn a_file_that_became_shorter_says_so_and_nothing_about_the_store() {
     let object = derived(&source, &ranges, &short);
     let failed = bucket.put_derived(&key, &object).await.unwrap_err();
 
-    let why = std::error::Error::source(&failed).map(ToString::to_string);
-    assert!(
-        why.is_some_and(|why| why.contains("end of file")),
-        "{failed:?}"
-    );
+    let mut why: Option<&dyn std::error::Error> = Some(&failed);
+    let mut words = String::new();
+    while let Some(error) = why {
+        words.push_str(&error.to_string());
+        why = error.source();
+    }
+    assert!(words.contains("end of file"), "{words}");
     assert_eq!(verbs(&server), ["HEAD", "POST", "PUT", "DELETE"]);
 }
 

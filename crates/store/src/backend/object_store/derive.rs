@@ -108,7 +108,9 @@ enum NotDerived {
     Unproven,
     /// It did, and says that it has other bytes than it should.
     OtherBytes,
-    /// The bytes of this host could not be read, or not be sent.
+    /// The bytes of this host could not be read.
+    Unread(BucketError),
+    /// They could not be sent.
     Failed(BucketError),
 }
 
@@ -228,7 +230,7 @@ impl ObjectBucket {
             NotDerived::Failed(error) if error.kind == BucketErrorKind::Unsupported => {
                 self.do_not_copy_again(&error);
             }
-            NotDerived::Failed(error) => return Err(error),
+            NotDerived::Failed(error) | NotDerived::Unread(error) => return Err(error),
             NotDerived::Unproven => {
                 tracing::warn!(%key, "the store copied a part and did not prove it; everything is sent");
                 self.copy_limits.cannot.store(true, Ordering::Relaxed);
@@ -298,7 +300,7 @@ impl Derivation<'_> {
         let sending = sent
             .into_iter()
             .map(|(index, range)| self.send(index, range));
-        done.extend(all_of(most, sending).await.map_err(NotDerived::Failed)?);
+        done.extend(all_of(most, sending).await?);
         done.sort_unstable_by_key(|(index, _)| *index);
         Ok((done.into_iter().map(|(_, id)| id).collect(), bytes))
     }
@@ -342,19 +344,20 @@ impl Derivation<'_> {
         let mut hasher = D::new();
         let mut pieces = (self.object.read)(range);
         while let Some(piece) = pieces.next().await {
-            let piece = received(self.upload.key, piece).map_err(NotDerived::Failed)?;
+            let piece = received(self.upload.key, piece).map_err(NotDerived::Unread)?;
             left = left.saturating_sub(piece.len() as u64);
             hasher.update(piece);
         }
         if left > 0 {
-            return Err(NotDerived::Failed(self.too_short()));
+            return Err(NotDerived::Unread(self.too_short()));
         }
         Ok(hasher.finalize().to_vec())
     }
 
-    async fn send(&self, index: usize, range: Range<u64>) -> Result<(usize, PartId), BucketError> {
-        let part = self.bytes(range).await?;
-        self.upload.send_part(index, part).await
+    async fn send(&self, index: usize, range: Range<u64>) -> Result<(usize, PartId), NotDerived> {
+        let part = self.bytes(range).await.map_err(NotDerived::Unread)?;
+        let sent = self.upload.send_part(index, part).await;
+        sent.map_err(NotDerived::Failed)
     }
 
     /// Bytes of this host, all that were asked for.

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use http::{Method, Request, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use quick_xml::escape::escape;
+use quick_xml::escape::partial_escape;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,8 +105,8 @@ fn part_id(etag: &str, sha256: Option<&str>) -> PartId {
         None => etag.to_owned(),
         Some(sha256) => format!(
             "<PartMetadata><e_tag>{}</e_tag><checksum_sha256>{}</checksum_sha256></PartMetadata>",
-            escape(etag),
-            escape(sha256)
+            partial_escape(etag),
+            partial_escape(sha256)
         ),
     };
     PartId { content_id }
@@ -138,7 +138,7 @@ mod tests {
     use ::object_store::client::{HttpConnector, HttpResponse, HttpService};
     use ::object_store::path::Path;
 
-    const ETAG: &str = "\"0123 & more\"";
+    const ETAG: &str = "\"0123 <& more>\"";
     const SHA256: &str = "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=";
 
     /// Answers every request as if it had stored a part.

@@ -25,14 +25,14 @@ fn noise(seed: u32, length: usize) -> Vec<u8> {
 }
 
 /// A profile of thirty mebibytes in three files, and hosts that share a store.
-struct Large {
+struct LargeProfile {
     world: World,
     bucket: Arc<dyn Bucket>,
     here: Engine,
     there: Engine,
 }
 
-impl Large {
+impl LargeProfile {
     fn new(bucket: Arc<dyn Bucket>, is_encrypted: bool) -> Self {
         let world = World::new();
         for number in 0..3 {
@@ -110,7 +110,7 @@ async fn of_thirty_mebibytes_of_which_little_changed_less_than_eight_are_sent() 
         let Some(bucket) = real_bucket(place) else {
             return;
         };
-        let large = Large::new(Arc::new(bucket), is_encrypted);
+        let large = LargeProfile::new(Arc::new(bucket), is_encrypted);
         let first = large.save().await;
         large.change();
 
@@ -133,7 +133,7 @@ async fn everything_is_sent_when_the_base_is_gone_or_rotten() {
         let Some(bucket) = real_bucket(&format!("derived-{rots}")) else {
             return;
         };
-        let large = Large::new(Arc::new(bucket), false);
+        let large = LargeProfile::new(Arc::new(bucket), false);
         let _ = large.save().await;
         let pointer = large.here.lineages.pointer(&large.world.lineage).await;
         let active = pointer.unwrap().unwrap().value.active.unwrap();
@@ -163,7 +163,7 @@ async fn everything_is_sent_when_the_base_is_gone_or_rotten() {
 #[tokio::test]
 async fn everything_is_sent_to_a_store_that_cannot_copy() {
     let bucket: Arc<dyn Bucket> = World::new().bucket.inner.clone();
-    let large = Large::new(bucket, false);
+    let large = LargeProfile::new(bucket, false);
     let _ = large.save().await;
     large.change();
 
