@@ -7,6 +7,7 @@ use stasis_store::bucket::{Bucket, BucketError, BucketErrorKind, ByteStream};
 use stasis_store::layout::Key;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,10 @@ pub(crate) async fn upload(
 ) -> Result<u64, BucketError> {
     let mut pause = PAUSE;
     for _ in 1..ATTEMPTS {
-        match bucket.put_stream(key, pieces(file.clone())).await {
+        match bucket
+            .put_stream(key, pieces(file.clone(), 0..u64::MAX))
+            .await
+        {
             Err(error) if error.kind == BucketErrorKind::Unreachable => {
                 tracing::warn!(%error, %key, "the upload failed; trying again");
                 tokio::time::sleep(pause).await;
@@ -35,23 +39,28 @@ pub(crate) async fn upload(
             settled => return settled,
         }
     }
-    bucket.put_stream(key, pieces(file.clone())).await
+    bucket
+        .put_stream(key, pieces(file.clone(), 0..u64::MAX))
+        .await
 }
 
-/// The bytes of a file, in order.
-pub(crate) fn pieces(file: Arc<File>) -> ByteStream {
-    Box::pin(stream::try_unfold((file, 0), async |(file, at)| {
-        let (read, file) = bridge::blocking(move || (piece(&file, at), file)).await;
+/// The bytes of a file in a range, in order; what lies beyond its end is left out.
+pub(crate) fn pieces(file: Arc<File>, range: Range<u64>) -> ByteStream {
+    Box::pin(stream::try_unfold((file, range), async |(file, range)| {
+        let (at, end) = (range.start, range.end);
+        let most = end.saturating_sub(at);
+        let (read, file) = bridge::blocking(move || (piece(&file, at, most), file)).await;
         let read = read?;
-        let next = at + read.len() as u64;
-        Ok((!read.is_empty()).then_some((read, (file, next))))
+        let rest = at + read.len() as u64..end;
+        Ok((!read.is_empty()).then_some((read, (file, rest))))
     }))
 }
 
-fn piece(file: &File, at: u64) -> io::Result<Bytes> {
-    let mut bytes = vec![0; PIECE];
+fn piece(file: &File, at: u64, most: u64) -> io::Result<Bytes> {
+    let length = usize::try_from(most).map_or(PIECE, |most| most.min(PIECE));
+    let mut bytes = vec![0; length];
     let mut filled = 0;
-    while filled < PIECE {
+    while filled < length {
         match file.read_at(&mut bytes[filled..], at + filled as u64) {
             Ok(0) => break,
             Ok(read) => filled += read,

@@ -21,6 +21,7 @@
 //! | [`id`], [`digest`], [`chunk_name`], [`time`] | identities: parsed once, impossible to mistake for one another |
 //! | [`rng`] | randomness as an argument |
 //! | [`varint`], [`base64`] | encodings |
+//! | [`shared_range`] | which bytes two files share |
 //! | [`failure`], [`invalid`] | the two errors that all crates share; an enum stands where a caller branches |
 //!
 //! | above them | |
@@ -139,6 +140,7 @@ pub mod policy;
 pub mod project;
 pub mod protocol;
 pub mod rng;
+pub mod shared_range;
 pub mod snapshot_ref;
 pub mod sqlite_file;
 pub mod time;

@@ -13,6 +13,7 @@ use stasis_model::failure::{ErrorKind, Failure, Kinded};
 use stasis_model::format::document::Version;
 use stasis_model::id::OpId;
 use stasis_model::invalid::Invalid;
+use stasis_model::shared_range::SharedRanges;
 use stasis_model::time::Timestamp;
 use std::collections::HashSet;
 use std::error::Error;
@@ -90,6 +91,37 @@ const PAGE: usize = 1000;
 /// Bytes that arrive piece by piece.
 pub type ByteStream = BoxStream<'static, std::io::Result<Bytes>>;
 
+/// Reads a part of a file of this host, as often as it is asked.
+pub type ReadRange<'a> = &'a (dyn Fn(Range<u64>) -> ByteStream + Send + Sync);
+
+/// An object that has bytes of a new one already.
+#[derive(Clone, Copy, Debug)]
+pub struct CopySource<'a> {
+    /// Where it lies, in the same store.
+    pub key: &'a Key,
+    /// How many bytes it should have.
+    pub size: u64,
+    /// What the new object has of it.
+    pub ranges: &'a SharedRanges,
+}
+
+/// A large object that is copied in part from another one.
+#[derive(Clone, Copy)]
+pub struct DerivedObject<'a> {
+    /// How many bytes it has.
+    pub size: u64,
+    /// Its bytes, which are on this host: what is not copied is sent, what is copied is compared.
+    pub read: ReadRange<'a>,
+    /// The other object.
+    pub source: CopySource<'a>,
+}
+
+impl fmt::Debug for DerivedObject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DerivedObject({} bytes, {:?})", self.size, self.source)
+    }
+}
+
 /// A bucket of objects.
 ///
 /// Reads see every write that was acknowledged before they began. A `get` of a missing object is `None`; a missing
@@ -123,6 +155,20 @@ pub trait Bucket: fmt::Debug + Send + Sync {
     ///
     /// Only for names whose bytes are always the same: it is never a compare-and-swap.
     async fn put_stream(&self, key: &Key, body: ByteStream) -> Result<u64, BucketError>;
+
+    /// Writes a large object of which another one has parts already: those are copied within the store, the rest is sent.
+    /// Returns how many bytes were sent.
+    ///
+    /// `None` means that nothing was stored, and that everything has to be sent with [`Bucket::put_stream`]: the store
+    /// cannot copy, the source is gone or another one, or what was copied could not be proven to be the bytes that are here.
+    /// As there, only for names whose bytes are always the same.
+    async fn put_derived(
+        &self,
+        _key: &Key,
+        _object: &DerivedObject<'_>,
+    ) -> Result<Option<u64>, BucketError> {
+        Ok(None)
+    }
 
     /// Lists at most `limit` objects beneath `prefix` whose key is greater than `after`, in byte order of keys.
     ///
@@ -214,6 +260,14 @@ impl<B: Bucket + ?Sized> Bucket for Arc<B> {
 
     async fn put_stream(&self, key: &Key, body: ByteStream) -> Result<u64, BucketError> {
         (**self).put_stream(key, body).await
+    }
+
+    async fn put_derived(
+        &self,
+        key: &Key,
+        object: &DerivedObject<'_>,
+    ) -> Result<Option<u64>, BucketError> {
+        (**self).put_derived(key, object).await
     }
 
     async fn list(

@@ -5,12 +5,14 @@
 
 mod batches;
 mod conditions;
+mod deriving;
 mod listing;
 mod reading;
 mod streaming;
 
 pub use batches::*;
 pub use conditions::*;
+pub use deriving::*;
 pub use listing::*;
 pub use reading::*;
 pub use streaming::*;
@@ -42,6 +44,8 @@ pub async fn all(bucket: &dyn Bucket) {
     a_batch_that_was_abandoned_disturbs_nothing(bucket).await;
     a_large_stream_arrives_unchanged(bucket).await;
     a_stream_that_breaks_stores_nothing(bucket).await;
+    an_object_made_of_parts_of_another_is_what_was_meant(bucket).await;
+    nothing_is_made_of_a_source_that_is_another(bucket).await;
 }
 
 /// A place of its own for one promise.

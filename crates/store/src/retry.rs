@@ -5,8 +5,8 @@
 //! `Unknown` is passed on at once, and a conditional write is repeated only after an error, which means "not applied".
 
 use crate::bucket::{
-    Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, ListedPage, Object, PageToken,
-    Swap,
+    Bucket, BucketError, BucketErrorKind, ByteStream, DerivedObject, Head, Listed, ListedPage,
+    Object, PageToken, Swap,
 };
 use crate::layout::{Key, Prefix};
 use async_trait::async_trait;
@@ -128,6 +128,15 @@ impl<B: Bucket> Bucket for Retrying<B> {
     /// Not repeated: a stream can be read only once.
     async fn put_stream(&self, key: &Key, body: ByteStream) -> Result<u64, BucketError> {
         self.inner.put_stream(key, body).await
+    }
+
+    /// Not repeated: what does not come through is sent whole.
+    async fn put_derived(
+        &self,
+        key: &Key,
+        object: &DerivedObject<'_>,
+    ) -> Result<Option<u64>, BucketError> {
+        self.inner.put_derived(key, object).await
     }
 
     async fn list(

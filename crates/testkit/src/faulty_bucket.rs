@@ -21,8 +21,8 @@ use stasis_model::format::document::Version;
 use stasis_model::id::OpId;
 use stasis_model::time::Timestamp;
 use stasis_store::bucket::{
-    Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, ListedPage, Object, PageToken,
-    Swap, page_in_order,
+    Bucket, BucketError, BucketErrorKind, ByteStream, DerivedObject, Head, Listed, ListedPage,
+    Object, PageToken, Swap, page_in_order,
 };
 use stasis_store::layout::{Key, Prefix};
 use std::fmt;
@@ -248,6 +248,15 @@ impl Bucket for FaultyBucket {
         let size = whole.len() as u64;
         self.overwrite(key, Some(whole.into())).await?;
         Ok(size)
+    }
+
+    /// This store cannot copy.
+    async fn put_derived(
+        &self,
+        _key: &Key,
+        _object: &DerivedObject<'_>,
+    ) -> Result<Option<u64>, BucketError> {
+        Ok(None)
     }
 
     async fn list(

@@ -24,7 +24,7 @@ const DRAWING: [(&str, &str); 7] = [
     ),
     (
         "store",
-        "stasis-model async-trait bytes chrono futures-util http object_store percent-encoding quick-xml reqwest rustix serde serde_json sha2 thiserror tokio \
+        "stasis-model async-trait bytes chrono futures-util http md-5 object_store percent-encoding quick-xml reqwest rustix serde serde_json sha2 thiserror tokio \
          tracing",
     ),
     (

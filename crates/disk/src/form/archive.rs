@@ -38,6 +38,7 @@ mod problem;
 mod reader;
 mod reading;
 mod rules;
+mod shared_frames;
 mod source;
 mod sparse;
 mod spelling;

@@ -359,6 +359,37 @@ fn an_archive_made_upon_an_encrypted_one_has_the_same_bytes() {
 }
 
 #[test]
+fn what_an_older_archive_under_the_same_key_has_too_is_said() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    let (tree, plain) = archived(home.path(), 12);
+    std::fs::write(tree.join("s50"), vec![1; 20_000]).unwrap();
+    let _ = create(&tree, &at("newer"), &settings(2)).unwrap();
+    let newer = Archive::over(Arc::new(File::open(at("newer")).unwrap()), name()).unwrap();
+    let upon = |base: &[u8], with: &DataKey| {
+        let bytes = Arc::new(Bytes(base.to_vec(), AtomicU64::default()));
+        let settings = EncryptSettings {
+            base: Some(Arc::new(
+                EncryptedArchive::open(bytes, name(), with).unwrap(),
+            )),
+            ..EncryptSettings::default()
+        };
+        encrypt(&newer, &key(), &at("new.enc"), &settings).unwrap()
+    };
+    let base = encrypted(&plain, &key()).1;
+
+    let report = upon(&base, &key());
+
+    let new = std::fs::read(at("new.enc")).unwrap();
+    crate::own::assert_shared(&report.shared, &new, &base);
+    assert!(report.shared.bytes() > new.len() as u64 / 2, "{report:?}");
+    let other = key_of("acme/ada@131", 0x43);
+    let elsewhere = upon(&encrypted(&plain, &other).1, &other);
+    assert_eq!(elsewhere.shared.bytes(), 0);
+    assert_eq!(elsewhere.archive_sha256, report.archive_sha256);
+}
+
+#[test]
 fn an_encrypted_archive_is_brought_here_without_what_an_older_one_has() {
     let home = tempfile::tempdir().unwrap();
     let at = |name: &str| home.path().join(name);

@@ -8,6 +8,7 @@ use stasis_disk::form::archive::{
 };
 use stasis_disk::tree::walk::WalkSkip;
 use stasis_model::digest::ArchiveDigest;
+use stasis_model::shared_range::SharedRanges;
 use stasis_model::tree::EntryPath;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -90,6 +91,17 @@ fn the_same_tree_gives_the_same_bytes_with_any_number_of_threads_and_any_base() 
 
 type Change = fn(&Path);
 
+/// What is said to be shared is the same in both files.
+pub(crate) fn assert_shared(shared: &SharedRanges, new: &[u8], base: &[u8]) {
+    for range in shared.as_slice() {
+        let part = |start: u64| {
+            let end = usize::try_from(start + range.length).unwrap();
+            usize::try_from(start).unwrap()..end
+        };
+        assert!(new[part(range.at)] == base[part(range.from)], "{range:?}");
+    }
+}
+
 #[test]
 fn a_change_moves_no_cut_far_away_and_a_base_gives_the_same_bytes_as_none() {
     let home = tempfile::tempdir().unwrap();
@@ -145,6 +157,13 @@ fn a_change_moves_no_cut_far_away_and_a_base_gives_the_same_bytes_as_none() {
             "{what}"
         );
         assert_ne!(fresh.tree_digest, first.tree_digest, "{what}");
+        let base = std::fs::read(at("base")).unwrap();
+        assert_shared(&new.shared, &std::fs::read(at("new")).unwrap(), &base);
+        assert!(new.shared.bytes() >= new.bytes_reused, "{what}");
+        // Between two changes everything is one range.
+        let ranges = new.shared.as_slice().len() as u64;
+        assert!(ranges <= dirty + 1, "{what}: {ranges} ranges");
+        assert_eq!(fresh.shared.bytes(), 0, "{what}");
     }
 }
 

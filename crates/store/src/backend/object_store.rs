@@ -8,18 +8,21 @@
 //! Every request ends within a time that grows only with its size. Requests are never redirected.
 
 mod answer;
+mod derive;
 mod explanation;
+mod part_plan;
 mod settings;
 mod upload;
 mod wire;
 
+pub use derive::{CopiedPart, PartCopier, PartCopy};
 pub use explanation::{Cause, Explain, Explanation};
 pub use settings::TransferSettings;
 pub use wire::HttpWitness;
 
 use crate::bucket::{
-    Bucket, BucketContext as _, BucketError, BucketErrorKind, ByteStream, Head, Listed, ListedPage,
-    Object, PageToken, Swap, objects,
+    Bucket, BucketContext as _, BucketError, BucketErrorKind, ByteStream, DerivedObject, Head,
+    Listed, ListedPage, Object, PageToken, Swap, objects,
 };
 use crate::layout::{Key, Prefix};
 use ::object_store::list::{PaginatedListOptions, PaginatedListStore};
@@ -32,6 +35,7 @@ use ::object_store::{
 use answer::{Answered as _, Sent, StoreFailure};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use derive::CopyLimits;
 use futures_util::{StreamExt, TryStreamExt};
 use http::StatusCode;
 use stasis_model::format::document::Version;
@@ -50,6 +54,8 @@ pub struct Cloud {
     pub objects: Arc<dyn ObjectStore>,
     /// Uploads large objects part by part.
     pub uploads: Arc<dyn MultipartStore>,
+    /// Copies ranges of objects into parts of others; `None` where the cloud cannot.
+    pub copies: Option<Arc<dyn PartCopier>>,
     /// Lists page by page.
     pub pages: Arc<dyn PaginatedListStore>,
     /// What our keys begin with in the bucket; empty, or without a slash at its end.
@@ -72,12 +78,18 @@ impl fmt::Debug for Cloud {
 pub struct ObjectBucket {
     cloud: Cloud,
     settings: TransferSettings,
+    /// What the cloud was found to be unable to copy.
+    copy_limits: Arc<CopyLimits>,
 }
 
 impl ObjectBucket {
     /// A bucket over a cloud's client, which must neither retry nor follow redirects.
     pub fn new(cloud: Cloud, settings: TransferSettings) -> Self {
-        Self { cloud, settings }
+        Self {
+            cloud,
+            settings,
+            copy_limits: Arc::default(),
+        }
     }
 
     /// Sends one request that moves `bytes` and keeps what was seen of its answer.
@@ -330,6 +342,14 @@ impl Bucket for ObjectBucket {
 
     async fn put_stream(&self, key: &Key, body: ByteStream) -> Result<u64, BucketError> {
         self.upload(key, body).await
+    }
+
+    async fn put_derived(
+        &self,
+        key: &Key,
+        object: &DerivedObject<'_>,
+    ) -> Result<Option<u64>, BucketError> {
+        self.derive(key, object).await
     }
 
     /// Reads the listing of the whole prefix: not every server lists in byte order, so no page of it can be trusted.

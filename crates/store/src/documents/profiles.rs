@@ -10,7 +10,8 @@
 //! without a manifest, or a manifest that nothing points to; only the sweep removes either.
 
 use crate::bucket::{
-    Bucket, BucketError, BucketErrorKind, ByteStream, Listed, Swap, objects, received,
+    Bucket, BucketError, BucketErrorKind, ByteStream, DerivedObject, Listed, Swap, objects,
+    received,
 };
 use crate::documents::lineages::ReadError;
 use crate::layout::{self, Key, Prefix, SnapshotKeys, Spelling, StoredForm};
@@ -25,8 +26,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-/// Archives up to this size are written by one conditional request, under their short name.
-const SMALL: u64 = 16 << 20;
+/// Archives up to this size are written by one conditional request, under their short name; of larger ones a store may copy
+/// what it has already.
+const SHORT_NAMED: u64 = 8 << 20;
+/// No archive under a short name is larger: earlier versions gave such names up to here.
+pub const LARGEST_SHORT_NAMED: u64 = 16 << 20;
 /// How often a write is tried.
 const ATTEMPTS: u32 = 3;
 /// How long to wait before the second attempt; twice as long before the third.
@@ -42,12 +46,23 @@ pub struct NewArchive<'a> {
     pub form: StoredForm,
     /// The bytes, from the beginning; asked again for each attempt.
     pub body: &'a (dyn Fn() -> ByteStream + Send + Sync),
+    /// How it is put together where the store has parts of it.
+    pub derived: Option<DerivedObject<'a>>,
 }
 
 impl fmt::Debug for NewArchive<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NewArchive({:?}, {} bytes)", self.digest, self.size)
     }
+}
+
+/// An archive that was stored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoredArchive {
+    /// Under which names the snapshot lies.
+    pub keys: SnapshotKeys,
+    /// How many bytes were sent for it.
+    pub sent: u64,
 }
 
 /// A snapshot that lies in a lineage, whether a pointer leads to it or not.
@@ -97,21 +112,40 @@ impl<'a> LineageSnapshots<'a> {
     }
 
     /// Makes an archive durable; says under which names the snapshot lies.
-    pub async fn put_archive(&self, archive: &NewArchive<'_>) -> Result<SnapshotKeys, BucketError> {
+    pub async fn put_archive(
+        &self,
+        archive: &NewArchive<'_>,
+    ) -> Result<StoredArchive, BucketError> {
+        let sent = archive.size;
         let short = self.keys(archive, Spelling::Short);
-        if archive.size <= SMALL && self.create_small(archive, &short.archive).await? {
-            return Ok(short);
+        let is_small = archive.size <= SHORT_NAMED;
+        if is_small && self.create_small(archive, &short.archive).await? {
+            return Ok(StoredArchive { keys: short, sent });
         }
-        let full = self.keys(archive, Spelling::Full);
+        let keys = self.keys(archive, Spelling::Full);
+        let mut first_attempt = 1;
+        if !is_small && let Some(derived) = &archive.derived {
+            match self.bucket.put_derived(&keys.archive, derived).await {
+                Ok(Some(sent)) => return Ok(StoredArchive { keys, sent }),
+                Ok(None) => {}
+                // Sending everything would meet the same.
+                Err(error) if is_final(error.kind) => return Err(error),
+                // Its name stands for its bytes: whatever became of it, sending everything is right.
+                Err(error) => {
+                    tracing::warn!(%error, key = %keys.archive, "the archive was not copied in part; everything is sent");
+                    first_attempt += 1;
+                }
+            }
+        }
         let mut pause = PAUSE;
-        for attempt in 1.. {
+        for attempt in first_attempt.. {
             match self
                 .bucket
-                .put_stream(&full.archive, (archive.body)())
+                .put_stream(&keys.archive, (archive.body)())
                 .await
             {
                 Err(error) if error.kind == BucketErrorKind::Unreachable && attempt < ATTEMPTS => {
-                    tracing::warn!(%error, key = %full.archive, "the upload failed; trying again");
+                    tracing::warn!(%error, key = %keys.archive, "the upload failed; trying again");
                     tokio::time::sleep(pause).await;
                     pause *= 2;
                 }
@@ -121,7 +155,7 @@ impl<'a> LineageSnapshots<'a> {
                 }
             }
         }
-        Ok(full)
+        Ok(StoredArchive { keys, sent })
     }
 
     /// Whether the name is now taken by these bytes; `false` when it belongs to others.
@@ -137,7 +171,7 @@ impl<'a> LineageSnapshots<'a> {
                 return Ok(true);
             }
             // Lost, perhaps to our own earlier attempt, or without an answer: what is there decides.
-            match self.bucket.get(key, SMALL).await {
+            match self.bucket.get(key, SHORT_NAMED).await {
                 Ok(Some(there)) => return Ok(there.body == body),
                 Ok(None) if attempt < ATTEMPTS => {}
                 Ok(None) => break,
@@ -316,6 +350,11 @@ impl<'a> LineageSnapshots<'a> {
         }
         Ok((manifest, ManifestDigest::of(&object.body)))
     }
+}
+
+/// Whether a store that refused a part would refuse the whole.
+fn is_final(kind: BucketErrorKind) -> bool {
+    matches!(kind, BucketErrorKind::Full | BucketErrorKind::Denied)
 }
 
 /// Every lineage of one tenant, or of all.

@@ -78,6 +78,7 @@ fn adapter_of_memory(prefix: &str) -> ObjectBucket {
     let cloud = Cloud {
         objects: store.clone(),
         uploads: store.clone(),
+        copies: None,
         pages: Arc::new(OnePage(store)),
         prefix: prefix.to_owned(),
         label: "InMemory".to_owned(),

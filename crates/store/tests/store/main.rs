@@ -9,6 +9,8 @@ mod contract;
 #[cfg(test)]
 mod copying;
 #[cfg(test)]
+mod deriving;
+#[cfg(test)]
 mod fake_server;
 #[cfg(test)]
 mod logs;
@@ -16,6 +18,8 @@ mod logs;
 mod policies;
 #[cfg(test)]
 mod probe;
+#[cfg(test)]
+mod proxy;
 #[cfg(test)]
 mod retry;
 #[cfg(test)]

@@ -51,7 +51,9 @@ fn bucket_on(scheme: &str, port: u16) -> ObjectBucket {
     s3::open(&location, keys(), Arc::new(StoppedClock), settings).unwrap()
 }
 
-async fn server(behaviours: impl IntoIterator<Item = Behaviour>) -> (FakeServer, ObjectBucket) {
+pub(crate) async fn server(
+    behaviours: impl IntoIterator<Item = Behaviour>,
+) -> (FakeServer, ObjectBucket) {
     let server = FakeServer::start(behaviours).await;
     let bucket = bucket_on("http", server.port);
     (server, bucket)
@@ -480,7 +482,7 @@ fn large_body() -> ByteStream {
     stream::iter([piece(), piece(), piece()]).boxed()
 }
 
-fn started() -> Behaviour {
+pub(crate) fn started() -> Behaviour {
     let id = "<UploadId>42</UploadId>";
     success(
         "",
@@ -488,12 +490,12 @@ fn started() -> Behaviour {
     )
 }
 
-fn part() -> Behaviour {
+pub(crate) fn part() -> Behaviour {
     success("ETag: \"part\"\r\n", "")
 }
 
 /// What a look at an object of this size is answered.
-fn found(size: u64) -> Behaviour {
+pub(crate) fn found(size: u64) -> Behaviour {
     success(
         &format!(
             "ETag: \"whole\"\r\nContent-Length: {size}\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
@@ -570,11 +572,16 @@ async fn a_completion_may_take_longer_than_a_small_request() {
 }
 
 #[tokio::test]
-async fn a_completion_that_is_refused_is_an_error_and_aborts_nothing() {
-    let (outcome, later) = uploaded([error(403, "AccessDenied")]).await;
+async fn a_completion_that_is_refused_is_an_error_and_leaves_no_upload_behind() {
+    for (status, code, kind) in [
+        (403, "AccessDenied", BucketErrorKind::Denied),
+        (400, "InvalidPart", BucketErrorKind::Unsupported),
+    ] {
+        let (outcome, later) = uploaded([error(status, code), success("", "")]).await;
 
-    assert_eq!(outcome, Err(BucketErrorKind::Denied));
-    assert_eq!(later, [""; 0]);
+        assert_eq!(outcome, Err(kind));
+        assert_eq!(later, ["DELETE"], "{code}");
+    }
 }
 
 #[tokio::test]

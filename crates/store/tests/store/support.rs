@@ -69,13 +69,17 @@ pub(crate) fn now() -> Timestamp {
 
 /// A bucket with the keys that AWS's variables hold.
 pub(crate) fn bucket_at(location: &S3Location) -> ObjectBucket {
+    bucket_with(location, TransferSettings::default())
+}
+
+/// The same with other settings.
+pub(crate) fn bucket_with(location: &S3Location, settings: TransferSettings) -> ObjectBucket {
     let variable = |name| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
     let keys = Credentials {
         access_key: variable("AWS_ACCESS_KEY_ID"),
         secret: Secret::new(variable("AWS_SECRET_ACCESS_KEY")),
         session_token: std::env::var("AWS_SESSION_TOKEN").ok().map(Secret::new),
     };
-    let settings = TransferSettings::default();
     s3::open(
         location,
         S3Access::Keys(keys),

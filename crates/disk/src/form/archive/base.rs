@@ -3,8 +3,17 @@
 use super::ArchiveError;
 use super::framed::Framed;
 use super::frames::{FrameDigest, StoredDigest};
+use super::index::Frame;
 use super::reader::{Archive, OpenedArchive};
+use super::shared_frames::SharedFrames;
 use std::collections::HashMap;
+
+/// What a stored frame is known by: its length and digest before it was compressed, and after.
+pub(super) type FrameId = (FrameDigest, u32, StoredDigest);
+
+pub(super) fn frame_id(frame: &Frame) -> FrameId {
+    (frame.digest, frame.tar, frame.stored_digest)
+}
 
 /// The frames of an archive by what they hold.
 #[derive(Debug)]
@@ -28,6 +37,12 @@ impl<'a> Base<'a> {
             }
         }
         Ok(Self { archive, frames })
+    }
+
+    /// To be compared with the frames of the new archive.
+    pub(super) fn shared_frames(&self) -> SharedFrames<FrameId> {
+        let frames = self.archive.index.frames.iter();
+        SharedFrames::with(frames.map(|frame| (frame_id(frame), u64::from(frame.stored))))
     }
 
     /// The stored form of tar bytes with this digest and length, if the archive has it undamaged.

@@ -5,12 +5,13 @@
 //! writer can be asked to return, as if nothing had been written since. Whoever fails stops, and its channels with it.
 
 use super::ArchiveError;
-use super::base::Base;
+use super::base::{Base, FrameId, frame_id};
 use super::frames::{
     FrameEncoder, FrameSink, PIECE, Start, Tar, frame_digest, stored_digest, zeros,
 };
 use super::index::{Frame, IndexMark, IndexWriter};
 use super::output::ArchiveOutput;
+use super::shared_frames::SharedFrames;
 use crate::worker_pool::WorkerPool;
 use rustix::fs;
 use stasis_model::digest::ArchiveHasher;
@@ -64,6 +65,8 @@ pub(super) struct StoredFrame {
     pub(super) tar_bytes: u64,
     pub(super) frames_reused: u64,
     pub(super) bytes_reused: u64,
+    /// What the base has too, if there is one.
+    pub(super) shared: Option<SharedFrames<FrameId>>,
 }
 
 /// Nobody fails here: a worker tells the writer, and ends when that has ended.
@@ -98,7 +101,11 @@ pub(super) fn run<T>(
         let (due, when) = sync_channel(1);
         let disk = scope.spawn(move || when.iter().try_for_each(|()| fs::fdatasync(&file)));
         let path = output.path.clone();
-        let writer = scope.spawn(move || write(received, returned, due, output));
+        let stored = StoredFrame {
+            shared: works.base.map(Base::shared_frames),
+            ..StoredFrame::default()
+        };
+        let writer = scope.spawn(move || write(received, returned, due, output, stored));
         let workers = (0..works.workers.get()).map(|_| {
             let (messages, zeros) = (messages.clone(), &zeros);
             move |pool: &EncodePool| Worker::run(works, pool, &messages, zeros)
@@ -265,8 +272,8 @@ fn write(
     returned: SyncSender<()>,
     due: SyncSender<()>,
     output: &mut ArchiveOutput,
+    mut stored: StoredFrame,
 ) -> Result<StoredFrame, ArchiveError> {
-    let mut stored = StoredFrame::default();
     let mut next_sync = SYNCED;
     let mut early = BTreeMap::new();
     let (mut next, mut mark) = (0, None);
@@ -310,6 +317,9 @@ impl StoredFrame {
         self.index.add(&encoded.frame);
         self.length += encoded.stored.len() as u64;
         self.tar_bytes += u64::from(encoded.frame.tar);
+        if let Some(shared) = &mut self.shared {
+            shared.add(&frame_id(&encoded.frame), encoded.stored.len() as u64);
+        }
         if encoded.is_reused {
             self.frames_reused += 1;
             self.bytes_reused += encoded.stored.len() as u64;
@@ -334,6 +344,9 @@ impl StoredFrame {
         self.tar_bytes = mark.tar_bytes;
         self.frames_reused = mark.frames_reused;
         self.bytes_reused = mark.bytes_reused;
+        if let Some(shared) = &mut self.shared {
+            shared.return_to(self.length);
+        }
     }
 }
 

@@ -7,12 +7,14 @@ use super::index::Summary;
 use super::output::ArchiveOutput;
 use super::pipeline::{self, Works};
 use super::reader::Archive;
+use super::shared_frames::SharedFrames;
 use super::source::{ArchiveSource, Control, SourceCounts};
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::progress::Progress;
 use crate::tree::walk::{WalkError, WalkReport, WalkSettings, walk_in_order};
 use stasis_model::digest::{ArchiveDigest, TreeDigest};
 use stasis_model::failure::AtPath;
+use stasis_model::shared_range::SharedRanges;
 use std::fs::File;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -86,6 +88,8 @@ pub struct CreateReport {
     pub frames_reused: u64,
     /// Their stored length.
     pub bytes_reused: u64,
+    /// Which bytes of the archive the base has too, and where; empty without a base.
+    pub shared: SharedRanges,
     /// Attributes that are not the user's: access lists, capabilities, labels.
     pub attributes_left_out: u64,
     /// What was met in the source, and left out.
@@ -186,6 +190,7 @@ impl ReadTree {
             tar_bytes,
             frames_reused,
             bytes_reused,
+            shared,
         } = stored;
         let frames = index.frames();
         let summary = Summary {
@@ -222,6 +227,7 @@ impl ReadTree {
             frames,
             frames_reused,
             bytes_reused,
+            shared: shared.map(SharedFrames::finish).unwrap_or_default(),
             attributes_left_out: counts.attributes_left_out,
             walk,
         };

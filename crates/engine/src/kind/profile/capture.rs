@@ -8,6 +8,7 @@
 //! *Always true:* the live directory is only read. A crash before 4 leaves objects that nothing points to; the
 //! snapshot before stays the one. What diverged or is damaged stays in the store, unpublished and visible.
 
+mod base;
 pub(super) mod command;
 mod making;
 
@@ -16,20 +17,17 @@ pub(super) use making::look;
 use making::{Made, Making, make};
 
 use super::directory::nobody_uses;
-use super::fetch::{is_no_room, opened};
+use super::fetch::is_no_room;
 use super::millis;
 use super::session::SubjectSession;
-use crate::archive::remote::Remote;
 use crate::bridge;
 use crate::error::{Error, LineageError, ProfileError};
 use crate::handle::Profiles;
-use crate::open::StoreLocation;
 use crate::upload::pieces;
 use crate::warning::Warning;
-use stasis_disk::crypt::DataKey;
-use stasis_disk::form::archive::{Archive, CreateReport};
+use stasis_disk::form::archive::CreateReport;
 use stasis_model::chrome::DatabaseFiles;
-use stasis_model::digest::{ArchiveDigest, TreeDigest};
+use stasis_model::digest::TreeDigest;
 use stasis_model::format::event::{EventKind, Severity};
 use stasis_model::format::manifest::{
     CRASHED, CapturedBy, CookieStore, ENCRYPTED, Mode, NewProfileManifest, ProfileManifest,
@@ -38,11 +36,11 @@ use stasis_model::format::pointer::Active;
 use stasis_model::id::{Lineage, OpId};
 use stasis_model::policy::shrink;
 use stasis_model::protocol::step::Refusal;
+use stasis_store::bucket::{CopySource, DerivedObject};
 use stasis_store::documents::leases::Lease;
 use stasis_store::documents::profiles::{LineageSnapshots, NewArchive};
-use stasis_store::layout::{Key, StoredForm};
-use std::fs::File;
-use std::path::PathBuf;
+use stasis_store::layout::StoredForm;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How many damaged databases a manifest names.
@@ -98,9 +96,9 @@ impl Profiles<'_> {
         manifest.upgraded_from = capture.upgraded_from.or(inherited);
         let started = self.clock.uptime();
         self.session_key(session).await?;
-        let to = self.store_snapshot(lineage, &manifest, &made.file).await?;
+        let (to, sent) = self.store_snapshot(lineage, &manifest, &made).await?;
         self.cache_manifest(lineage, &to, &manifest).await;
-        saved.bytes_uploaded = manifest.archive_size_bytes;
+        saved.bytes_uploaded = sent;
         saved.upload_ms = millis(self.clock.uptime().saturating_sub(started));
         if let Some(cache) = self.archive_cache().await {
             let (file, digest) = (made.file.clone(), manifest.archive_sha256);
@@ -176,7 +174,7 @@ impl Profiles<'_> {
         let tried = match cache {
             Ok(spool) => {
                 let (job, making) = (capture.clone(), making.clone());
-                bridge::blocking(move || make(&job, making, &spool)).await
+                bridge::blocking(move || make(&job, &making, &spool)).await
             }
             Err(error) => Err(error),
         };
@@ -185,44 +183,10 @@ impl Profiles<'_> {
             (tried, _) => return tried,
         };
         let (job, spool) = (capture.clone(), without.profiles().spool().await?);
-        let mut made = bridge::blocking(move || make(&job, making, &spool)).await?;
+        let mut made = bridge::blocking(move || make(&job, &making, &spool)).await?;
         let reason = crate::error::error_chain(&error);
         made.unchecked.push(Warning::CacheSkipped { reason });
         Ok(made)
-    }
-
-    /// The archive that most frames can be taken from: in the cache, or in a store that is as near.
-    async fn base_archive(
-        self,
-        session: &SubjectSession,
-        base: Option<ArchiveDigest>,
-        key: Option<Arc<DataKey>>,
-    ) -> Option<Arc<Archive>> {
-        let base = base?;
-        let cache = self.archive_cache().await;
-        let (name, with) = (PathBuf::from(base.to_string()), key.clone());
-        let cached = bridge::blocking(move || {
-            let file = cache?.open(base)?;
-            // A file that decayed has no index, and no frames to offer.
-            let archive = opened(Arc::new(file), &name, with.as_deref()).ok()?;
-            archive.summary().is_some().then_some(archive)
-        });
-        if let Some(cached) = cached.await {
-            return Some(Arc::new(cached));
-        }
-        if !matches!(self.location, StoreLocation::File(_)) {
-            return None;
-        }
-        let pointer = self.session_pointer(session).await.ok()??;
-        let manifest = self.active_base(session, Some(pointer.clone()), Some(base));
-        let size = manifest.await?.archive_size_bytes;
-        let active = pointer.active?;
-        let place = Key::from_listing(&active.archive_key)?;
-        let remote = Arc::new(Remote::new(self.bucket.clone(), place, size));
-        let name = PathBuf::from(&active.archive_key);
-        let opened = bridge::blocking(move || opened(remote, &name, key.as_deref()));
-        let archive = opened.await.ok()?;
-        archive.summary().is_some().then(|| Arc::new(archive))
     }
 
     fn manifest_for(
@@ -281,10 +245,20 @@ impl Profiles<'_> {
         self,
         lineage: &Lineage,
         manifest: &ProfileManifest,
-        file: &Arc<File>,
-    ) -> Result<Active, Error> {
+        made: &Made,
+    ) -> Result<(Active, u64), Error> {
         let snapshots = LineageSnapshots::of(&*self.bucket, lineage);
-        let body = || pieces(file.clone());
+        let read = |range: Range<u64>| pieces(made.file.clone(), range);
+        let body = || read(0..manifest.archive_size_bytes);
+        let derived = made.base.as_ref().map(|(key, size)| DerivedObject {
+            size: manifest.archive_size_bytes,
+            read: &read,
+            source: CopySource {
+                key,
+                size: *size,
+                ranges: &made.report.shared,
+            },
+        });
         let archive = NewArchive {
             digest: manifest.archive_sha256,
             size: manifest.archive_size_bytes,
@@ -294,12 +268,14 @@ impl Profiles<'_> {
                 StoredForm::Plain
             },
             body: &body,
+            derived,
         };
-        let keys = snapshots.put_archive(&archive).await?;
+        let stored = snapshots.put_archive(&archive).await?;
+        let keys = stored.keys;
         let active = snapshots.put_manifest(manifest, &keys).await;
         let active = active.map_err(ProfileError::from)?;
         if snapshots.is_listed(&keys, archive.size).await? {
-            Ok(active)
+            Ok((active, stored.sent))
         } else {
             Err(ProfileError::NotListed(lineage.clone()).into())
         }

@@ -16,7 +16,7 @@ use stasis_disk::form::archive::{
 };
 use stasis_disk::form::archive_cache::{ArchiveCache, USUAL_LIMIT};
 use stasis_model::digest::{ArchiveDigest, TreeDigest};
-use stasis_model::failure::Failure;
+use stasis_model::failure::{AtPath as _, Failure};
 use stasis_model::format::manifest::ProfileManifest;
 use stasis_model::format::pointer::Active;
 use stasis_store::layout::Key;
@@ -203,7 +203,8 @@ impl Fetching {
         }
         let file = Arc::new(archive::nameless(&self.spool)?);
         let bytes_brought = self.assemble(remote, &file)?.bytes_fetched;
-        let archive = opened(file.clone(), &self.name, self.key.as_deref())?;
+        let view = opened_view(file.clone(), &self.name, self.key.as_deref())?;
+        let archive = view.archive;
         let is_another = !self.is_of_the_tree(&archive);
         Ok((!is_another).then(|| Fetched {
             archive,
@@ -217,7 +218,8 @@ impl Fetching {
         let cache = self.cache.as_ref();
         let cache = cache.filter(|_| self.supply == Supply::Nearest)?;
         let file = Arc::new(cache.open(self.wanted)?);
-        let archive = opened(file.clone(), &self.name, self.key.as_deref()).ok();
+        let view = opened_view(file.clone(), &self.name, self.key.as_deref()).ok();
+        let archive = view.map(|view| view.archive);
         let Some(archive) = archive.filter(|archive| self.is_of_the_tree(archive)) else {
             cache.forget(self.wanted);
             return None;
@@ -276,19 +278,34 @@ impl Fetching {
     }
 }
 
+/// Stored bytes that were opened.
+pub(super) struct StoredView {
+    pub(super) archive: Archive,
+    /// The same bytes as they are encrypted, if they are.
+    pub(super) encrypted: Option<Arc<EncryptedArchive>>,
+    /// How many bytes are stored.
+    pub(super) size: u64,
+}
+
 /// Opens stored bytes, through their key if they need one.
-pub(super) fn opened(
+pub(super) fn opened_view(
     stored: Arc<dyn ReadAt>,
     name: &Path,
     key: Option<&DataKey>,
-) -> Result<Archive, ArchiveError> {
-    match key {
-        None => Archive::over(stored, name),
+) -> Result<StoredView, ArchiveError> {
+    let size = stored.length().at("read", name)?;
+    let (archive, encrypted) = match key {
+        None => (Archive::over(stored, name)?, None),
         Some(key) => {
-            let view = EncryptedArchive::open(stored, name, key)?;
-            Archive::over(Arc::new(view), name)
+            let view = Arc::new(EncryptedArchive::open(stored, name, key)?);
+            (Archive::over(view.clone(), name)?, Some(view))
         }
-    }
+    };
+    Ok(StoredView {
+        archive,
+        encrypted,
+        size,
+    })
 }
 
 /// What a failure means for a snapshot: that it is not there, that it is another one, or what it is.

@@ -195,7 +195,7 @@ impl Profiles<'_> {
         let size = manifest.archive_size_bytes;
         let from = Key::from_listing(&snapshot.active.archive_key).expect("it was listed");
         let body = || match &file {
-            Some(file) => upload::pieces(file.clone()),
+            Some(file) => upload::pieces(file.clone(), 0..size),
             None => pieces(self.bucket.clone(), from.clone(), size, archive),
         };
         let copy = NewArchive {
@@ -206,10 +206,13 @@ impl Profiles<'_> {
                 None => StoredForm::Plain,
             },
             body: &body,
+            derived: None,
         };
         let snapshots = LineageSnapshots::of(&*self.bucket, target);
         let stored = snapshots.put_archive(&copy).await;
-        let keys = stored.map_err(|error| not_what_it_was(error, source, archive))?;
+        let keys = stored
+            .map_err(|error| not_what_it_was(error, source, archive))?
+            .keys;
         let op_id = self.lineages.op_id();
         manifest.profile_id = target.profile.clone();
         manifest.predecessor_sha256 = None;

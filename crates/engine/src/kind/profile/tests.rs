@@ -6,6 +6,7 @@
 )]
 
 mod browser;
+mod derived;
 mod keys;
 mod orphans;
 mod publish;
@@ -52,6 +53,16 @@ impl Clock for Still {
 
 #[derive(Debug, Default)]
 struct Counting(AtomicU64);
+
+impl Counting {
+    /// One that gives other ids than those of other hosts.
+    fn seeded(name: &str) -> Self {
+        let seed = name
+            .bytes()
+            .fold(1, |seed, byte| seed * 31 + u64::from(byte));
+        Self(AtomicU64::new(seed << 20))
+    }
+}
 
 impl Rng for Counting {
     fn op_id(&self) -> OpId {

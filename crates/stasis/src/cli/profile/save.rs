@@ -162,11 +162,12 @@ pub(super) fn text(saved: &ProfileSaved) -> String {
         how => format!("browser {how} in {} ms", ending.waited_ms),
     });
     let numbers = format!(
-        "{} files, {} in {} ({} copied from the base); {}; {} ms",
+        "{} files, {} in {} ({} copied from the base, {} uploaded); {}; {} ms",
         saved.files,
         size(saved.bytes),
         size(saved.archive_bytes),
         size(saved.bytes_reused),
+        size(saved.bytes_uploaded),
         ending.unwrap_or_else(|| format!("browser stood still for {} ms", saved.freeze_ms)),
         saved.capture_ms + saved.upload_ms + saved.pointer_flip_ms,
     );

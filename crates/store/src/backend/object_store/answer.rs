@@ -188,11 +188,6 @@ impl StoreFailure {
         self.is_witnessed && answered && matches!(self.source, FailureSource::Store(..))
     }
 
-    /// Whether the store cannot even have heard of it.
-    pub(super) fn was_never_sent(&self) -> bool {
-        matches!(self.seen, ResponseInfo::NotTried | ResponseInfo::NotSent)
-    }
-
     /// Whether a write may have been applied, or may yet be. A refusal for its form or its sender settles it; a
     /// success without a version, an error of the server, a conflict and silence do not.
     pub(super) fn may_have_been_applied(&self) -> bool {
@@ -210,7 +205,7 @@ impl StoreFailure {
         }
     }
 
-    fn kind(&self) -> BucketErrorKind {
+    pub(super) fn kind(&self) -> BucketErrorKind {
         match &self.seen {
             ResponseInfo::NotTried | ResponseInfo::NotSent | ResponseInfo::NoAnswer => {
                 BucketErrorKind::Unreachable

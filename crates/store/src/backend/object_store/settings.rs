@@ -32,9 +32,19 @@ impl TransferSettings {
 
     /// How long the completion of an upload of `bytes` may take.
     pub(super) fn completion_budget(&self, bytes: u64) -> Duration {
+        self.completion_timeout
+            .saturating_add(self.within_the_store(bytes))
+    }
+
+    /// How long a copy of `bytes` from one object to another may take.
+    pub(super) fn copy_budget(&self, bytes: u64) -> Duration {
+        self.request_timeout
+            .saturating_add(self.within_the_store(bytes))
+    }
+
+    fn within_the_store(&self, bytes: u64) -> Duration {
         let rate = self.slowest_rate.max(1).saturating_mul(ASSEMBLY_SPEEDUP);
-        let assembling = Duration::from_secs(bytes / rate);
-        self.completion_timeout.saturating_add(assembling)
+        Duration::from_secs(bytes / rate)
     }
 }
 

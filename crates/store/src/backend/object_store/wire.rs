@@ -19,7 +19,7 @@ use stasis_model::time::{Clock, Timestamp};
 use std::error::Error;
 use std::future::Future;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// An error's body is read up to here; what says why comes first.
@@ -91,16 +91,18 @@ impl HttpWitness {
         }
     }
 
-    /// Makes the HTTP client that this witness looks at; one for a store on this machine uses no proxy.
+    /// Makes the HTTP client that this witness looks at, the same for every clone; one for a store on this machine uses no
+    /// proxy.
     pub fn connector(
         self: &Arc<Self>,
         settings: &TransferSettings,
         is_local: bool,
-    ) -> impl HttpConnector + use<> {
+    ) -> impl HttpConnector + Clone + use<> {
         Connector {
             witness: Arc::clone(self),
             connect_timeout: settings.connect_timeout,
             is_local,
+            clients: Arc::default(),
         }
     }
 
@@ -132,21 +134,39 @@ impl HttpWitness {
     }
 }
 
-/// Makes the HTTP clients of one bucket.
-#[derive(Debug)]
+/// The HTTP client of one bucket, and another one for plain HTTP: the metadata service is asked so even where the bucket must
+/// not be.
+#[derive(Debug, Default)]
+struct Clients {
+    https_only: OnceLock<HttpClient>,
+    with_http: OnceLock<HttpClient>,
+}
+
+/// Makes the HTTP clients of one bucket, each once: whoever asks shares its connections.
+#[derive(Clone, Debug)]
 struct Connector {
     witness: Arc<HttpWitness>,
     connect_timeout: Duration,
     is_local: bool,
+    clients: Arc<Clients>,
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> ::object_store::Result<HttpClient> {
         let allow_http = options.get_config_value(&ClientConfigKey::AllowHttp);
+        let allow_http = allow_http.as_deref() == Some("true");
+        let made = if allow_http {
+            &self.clients.with_http
+        } else {
+            &self.clients.https_only
+        };
+        if let Some(client) = made.get() {
+            return Ok(client.clone());
+        }
         let builder = reqwest::Client::builder()
             .connect_timeout(self.connect_timeout)
             .redirect(reqwest::redirect::Policy::none())
-            .https_only(allow_http.as_deref() != Some("true"));
+            .https_only(!allow_http);
         let builder = if self.is_local {
             builder.no_proxy()
         } else {
@@ -158,10 +178,11 @@ impl HttpConnector for Connector {
                 store: "HTTP",
                 source: Box::new(source),
             })?;
-        Ok(HttpClient::new(WitnessedClient {
+        let client = HttpClient::new(WitnessedClient {
             witness: Arc::clone(&self.witness),
             client,
-        }))
+        });
+        Ok(made.get_or_init(|| client).clone())
     }
 }
 
@@ -249,6 +270,54 @@ async fn error_body(body: HttpResponseBody) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ::object_store::client::HttpRequestBody;
+    use http::Request;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    #[derive(Debug)]
+    struct StoppedClock;
+
+    impl Clock for StoppedClock {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_millis(0)
+        }
+
+        fn uptime(&self) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    /// An address of this machine where every request succeeds.
+    async fn plain_http() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let _ = client.read(&mut [0; 1024]).await;
+                let answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+                let _ = client.write_all(answer).await;
+            }
+        });
+        format!("http://127.0.0.1:{port}/")
+    }
+
+    #[tokio::test]
+    async fn a_bucket_is_not_asked_over_plain_http_because_the_metadata_service_is() {
+        let explain: Explain = |_, _, _| Explanation::default();
+        let witness = Arc::new(HttpWitness::new(Arc::new(StoppedClock), explain));
+        let connector = witness.connector(&TransferSettings::default(), true);
+        let url = plain_http().await;
+        let request = || Request::get(&url).body(HttpRequestBody::empty()).unwrap();
+
+        // In the order in which the library asks for them where the keys come from the instance.
+        let for_metadata = ClientOptions::new().with_allow_http(true);
+        let metadata = connector.connect(&for_metadata).unwrap();
+        let bucket = connector.connect(&ClientOptions::new()).unwrap();
+
+        metadata.execute(request()).await.unwrap();
+        assert!(bucket.execute(request()).await.is_err());
+    }
 
     #[test]
     fn a_date_is_the_moment_it_names() {

@@ -123,7 +123,7 @@ impl fmt::Display for S3ErrorBody {
 }
 
 /// The text of the first element of each of these names. A body that was cut, or is no XML, has what came before that.
-fn elements<const N: usize>(body: &str, names: [&str; N]) -> [Option<String>; N] {
+pub(super) fn elements<const N: usize>(body: &str, names: [&str; N]) -> [Option<String>; N] {
     let mut found = names.map(|_| None);
     let mut reader = Reader::from_str(body);
     reader.config_mut().check_end_names = false;

@@ -35,8 +35,9 @@ async fn store(bucket: &dyn Bucket, bytes: &'static [u8]) -> (SnapshotKeys, Acti
         size: bytes.len() as u64,
         form: StoredForm::Plain,
         body: &body,
+        derived: None,
     };
-    let keys = snapshots.put_archive(&archive).await.unwrap();
+    let keys = snapshots.put_archive(&archive).await.unwrap().keys;
     let active = snapshots.put_manifest(&manifest(bytes), &keys).await;
     assert!(snapshots.is_listed(&keys, archive.size).await.unwrap());
     (keys, active.unwrap())

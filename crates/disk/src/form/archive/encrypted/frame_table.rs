@@ -59,6 +59,11 @@ impl FrameTable {
         self.starts[frame]
     }
 
+    /// How long a frame is in the file.
+    pub(super) fn length(&self, frame: usize) -> u64 {
+        self.starts[frame + 1] - self.starts[frame]
+    }
+
     /// Hears that a frame is in the file.
     pub(super) fn note(&self, frame: usize, id: PieceId) {
         let mut state = self.lock();

@@ -4,14 +4,17 @@ use super::super::framed::Framed;
 use super::super::index;
 use super::super::output::ArchiveOutput;
 use super::super::reader::{Archive, OpenedArchive};
+use super::super::shared_frames::SharedFrames;
 use super::super::verify::digest;
 use super::super::workers::{self, FrameTask, FrameWorkers};
 use super::super::{ArchiveContext, ArchiveError, Problem};
 use super::frame_table::{Behind, Closing, FrameTable};
 use super::layout::{EncryptedFooter, EncryptedFrames};
+use super::view::EncryptedArchive;
 use crate::crypt::{DataKey, Kind, Pieces};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::failure::AtPath;
+use stasis_model::shared_range::SharedRanges;
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
@@ -26,6 +29,8 @@ pub struct EncryptSettings {
     pub workers: NonZeroUsize,
     /// Set by anybody at any time to end it soon.
     pub cancel: Arc<AtomicBool>,
+    /// An older archive under the same data key, to be compared with.
+    pub base: Option<Arc<EncryptedArchive>>,
 }
 
 impl Default for EncryptSettings {
@@ -33,12 +38,13 @@ impl Default for EncryptSettings {
         Self {
             workers: super::super::usual_workers(),
             cancel: Arc::default(),
+            base: None,
         }
     }
 }
 
 /// What became of an archive that was encrypted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "the digest is what the encrypted archive is called"]
 pub struct EncryptReport {
     /// SHA-256 of the encrypted bytes.
@@ -49,6 +55,8 @@ pub struct EncryptReport {
     pub plain_bytes: u64,
     /// Frames in it.
     pub frames: u64,
+    /// Which encrypted bytes the base has too, and where; empty without a base.
+    pub shared: SharedRanges,
 }
 
 /// Encrypts `plain`, which has an index, as the file `target`, which is replaced when it is there.
@@ -90,12 +98,16 @@ fn write(
         frame_table: FrameTable::new(plain.index.frames.iter().map(|frame| frame.stored)),
     };
     let (plain_bytes, (archive_sha256, stored_bytes)) = encryption.run(settings)?;
+    let base = settings.base.as_deref();
+    let shared = base.map(|base| encryption.shared_with(base));
+    let shared = shared.unwrap_or_default();
     let file = output.publish()?;
     let report = EncryptReport {
         archive_sha256,
         stored_bytes,
         plain_bytes,
         frames: plain.index.frames.len() as u64,
+        shared,
     };
     Ok((report, file))
 }
@@ -148,6 +160,16 @@ impl Encryption<'_> {
             let digested = digested.unwrap_or_else(|gone| std::panic::resume_unwind(gone))?;
             Ok((plain_bytes, digested))
         })
+    }
+
+    /// What the older archive has too: a frame of one id has the same encrypted bytes wherever it lies.
+    fn shared_with(&self, base: &EncryptedArchive) -> SharedRanges {
+        let older = (0..base.frames()).map(|frame| (base.id(frame), base.stored_range(frame).1));
+        let mut shared = SharedFrames::with(older);
+        for (frame, id) in self.frame_table.ids().iter().enumerate() {
+            shared.add(id, self.frame_table.length(frame));
+        }
+        shared.finish()
     }
 
     fn put(&self, bytes: &[u8], at: u64) -> Result<(), ArchiveError> {

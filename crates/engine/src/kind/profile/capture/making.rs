@@ -1,5 +1,6 @@
 //! Looks at a directory that stands still, and makes an archive of it.
 
+use super::base::BaseArchive;
 use super::command::Capture;
 use crate::error::{Error, ProfileError};
 use crate::kind::profile::checked;
@@ -9,7 +10,8 @@ use crate::warning::Warning;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::crypt::DataKey;
 use stasis_disk::form::archive::{
-    Archive, CreateReport, CreateSettings, EncryptSettings, create_nameless, encrypt_nameless,
+    Archive, CreateReport, CreateSettings, EncryptSettings, EncryptedArchive, create_nameless,
+    encrypt_nameless,
 };
 use stasis_disk::tree::survey::{TreeSurvey, survey};
 use stasis_disk::tree::walk::WalkSettings;
@@ -17,6 +19,7 @@ use stasis_model::chrome::{CACHES, DatabaseFiles, LEFT_OUT};
 use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::{CookieStore, Mode, ProfileManifest};
 use stasis_model::id::{ChromeMajor, Label};
+use stasis_store::layout::Key;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +33,8 @@ pub(super) struct Made {
     pub(super) cookie_store: CookieStore,
     pub(super) report: CreateReport,
     pub(super) file: Arc<File>,
+    /// Where the store has the archive that it was made from, and how many bytes that has.
+    pub(super) base: Option<(Key, u64)>,
     pub(super) chrome_version: Label,
     pub(super) has_crashed: bool,
     pub(super) ended_well: Option<bool>,
@@ -62,29 +67,33 @@ pub(super) struct Making {
     pub(super) limit: u64,
     pub(super) major: ChromeMajor,
     pub(super) key: Option<Arc<DataKey>>,
-    pub(super) base: Option<Arc<Archive>>,
+    pub(super) base: Option<BaseArchive>,
 }
 
 /// Looks, archives, encrypts.
-pub(super) fn make(capture: &Capture, making: Making, spool: &Path) -> Result<Made, Error> {
+pub(super) fn make(capture: &Capture, making: &Making, spool: &Path) -> Result<Made, Error> {
     let facts = look(capture, making.limit, making.major)?;
     let files = database_files(&open(&capture.dir)?, &capture.dir)?;
     let (damaged, unchecked) = checked(capture, &files, spool)?;
     let cookie_store = cookie_store(capture, spool);
-    let settings = settings(capture, making.base);
+    let base = making.base.as_ref();
+    let settings = settings(capture, base.map(|base| base.archive.clone()));
     let (mut report, mut file) = create_nameless(&capture.dir, spool, &settings)?;
     let counted = capture
         .upgraded_from
         .map(|_| counted(capture, &file, spool));
     let counted = counted.transpose()?;
     if let Some(key) = &making.key {
-        (report, file) = encrypted(report, file, key, spool)?;
+        let near = base.and_then(|base| base.encrypted.clone());
+        (report, file) = encrypted(report, file, key, spool, near)?;
     }
+    let base = base.and_then(|base| Some((base.place.clone()?, base.size)));
     Ok(Made {
         is_encrypted: making.key.is_some(),
         cookie_store,
         report,
         file: Arc::new(file),
+        base,
         chrome_version: facts.version.map(|(_, full)| full).unwrap_or_default(),
         has_crashed: facts.has_crashed,
         ended_well: facts.ended_well,
@@ -132,13 +141,19 @@ fn encrypted(
     plain: File,
     key: &DataKey,
     spool: &Path,
+    base: Option<Arc<EncryptedArchive>>,
 ) -> Result<(CreateReport, File), Error> {
     let archive = Archive::over(Arc::new(plain), spool)?;
-    let (encrypted, file) = encrypt_nameless(&archive, key, spool, &EncryptSettings::default())?;
+    let settings = EncryptSettings {
+        base,
+        ..EncryptSettings::default()
+    };
+    let (encrypted, file) = encrypt_nameless(&archive, key, spool, &settings)?;
     let report = CreateReport {
         archive_sha256: encrypted.archive_sha256,
         stored_bytes: encrypted.stored_bytes,
         tree_digest: key.veil(&report.tree_digest),
+        shared: encrypted.shared,
         ..report
     };
     Ok((report, file))

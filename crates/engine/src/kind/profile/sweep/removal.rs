@@ -11,11 +11,8 @@ use stasis_model::format::lease::Lock;
 use stasis_model::id::Lineage;
 use stasis_model::time::Timestamp;
 use stasis_store::bucket::BucketErrorKind;
-use stasis_store::documents::profiles::StoredSnapshot;
+use stasis_store::documents::profiles::{LARGEST_SHORT_NAMED, StoredSnapshot};
 use stasis_store::layout::{self, Key};
-
-/// Archives under a short name are no larger.
-const SHORT_NAMED: u64 = 16 << 20;
 
 /// An object that was removed, or would be.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -108,7 +105,7 @@ impl Profiles<'_> {
         if let Ok(digest) = object.digits.parse() {
             return Ok(Some(digest));
         }
-        match self.bucket.get(key, SHORT_NAMED).await {
+        match self.bucket.get(key, LARGEST_SHORT_NAMED).await {
             Ok(found) => {
                 let digest = found.map(|found| ArchiveDigest::of(&found.body));
                 Ok(digest.filter(|digest| digest.prefix() == object.digits))

@@ -15,7 +15,7 @@ use stasis_store::backend::memory::MemoryBucket;
 use stasis_store::bucket::{Bucket, ByteStream};
 use stasis_store::documents::pointers::PublishSnapshot;
 use stasis_store::documents::profiles::{LineageSnapshots, NewArchive};
-use stasis_store::layout::{Key, SnapshotKeys, StoredForm};
+use stasis_store::layout::{Key, SnapshotKeys, Spelling, StoredForm};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -112,8 +112,9 @@ impl World {
             size: bytes.len() as u64,
             form: StoredForm::Plain,
             body: &body,
+            derived: None,
         };
-        self.snapshots().put_archive(&archive).await.unwrap()
+        self.snapshots().put_archive(&archive).await.unwrap().keys
     }
 
     async fn put_manifest(
@@ -290,6 +291,24 @@ async fn an_archive_that_was_never_finished_goes_when_it_is_a_day_old_and_nobody
     assert_eq!(old.removed.len(), 1);
     assert_eq!(world.lies_there(b"unfinished").await, NEITHER);
     assert_eq!(world.lies_there(b"base").await, BOTH);
+}
+
+#[tokio::test]
+async fn an_archive_under_a_short_name_goes_at_every_size_that_ever_had_one() {
+    let (_place, world) = in_a_directory().await;
+    world.save(b"base").await;
+    let bytes = vec![7; 12 << 20];
+    let digest = ArchiveDigest::of(&bytes);
+    let keys = SnapshotKeys::new(&world.lineage, digest, Spelling::Short, StoredForm::Plain);
+    let stored = world.engine.bucket().put(&keys.archive, bytes.into()).await;
+    stored.unwrap();
+    since_written(&world, &keys.archive, A_DAY).await;
+
+    let collected = world.gc(Some(1)).await;
+
+    assert_eq!(collected.preserved, []);
+    assert_eq!(collected.removed.len(), 1);
+    assert_eq!(collected.removed[0].sha256, digest);
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The real time, and as much later as somebody wants.
 #[derive(Debug, Default)]
-struct Moved(AtomicU64);
+pub(super) struct Moved(AtomicU64);
 
 impl Clock for Moved {
     fn now(&self) -> Timestamp {
@@ -36,14 +36,14 @@ impl Clock for Moved {
 }
 
 /// A store of this test's own on the real server; `None` means that this test is skipped.
-fn real_bucket() -> Option<ObjectBucket> {
+pub(super) fn real_bucket(place: &str) -> Option<ObjectBucket> {
     let store = std::env::var("STASIS_TEST_S3").ok();
     let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
     assert!(
         store.is_some() || !needed,
         "STASIS_TEST_S3 is not set: run scripts/test"
     );
-    let store = store?.replace("/test?", &format!("/orphans-{}?", std::process::id()));
+    let store = store?.replace("/test?", &format!("/{place}-{}?", std::process::id()));
     let StoreLocation::S3(location) = store.parse().unwrap() else {
         panic!("{store}")
     };
@@ -66,6 +66,7 @@ async fn put_orphan(bucket: &dyn Bucket, lineage: &Lineage) {
         size: bytes.len() as u64,
         form: StoredForm::Plain,
         body: &body,
+        derived: None,
     };
     let snapshots = LineageSnapshots::of(bucket, lineage);
     snapshots.put_archive(&archive).await.unwrap();
@@ -85,7 +86,7 @@ async fn gc(engine: &Engine) -> LineageCollected {
 
 #[tokio::test]
 async fn on_s3_an_archive_that_was_never_finished_is_kept_for_a_day_and_goes_after_it() {
-    let Some(bucket) = real_bucket() else {
+    let Some(bucket) = real_bucket("orphans") else {
         return;
     };
     let (world, clock) = (World::new(), Arc::new(Moved::default()));
