@@ -69,7 +69,7 @@ pub(super) fn plan(
     (parts.len() <= limits.most && is_worth_it(&parts, limits)).then_some(parts)
 }
 
-/// Cuts an object into parts of one length, the last one may be shorter: the only ones that every store joins. One change sends
+/// Cuts an object into parts of one length, the last one may be shorter: some stores join no others. One change sends
 /// two of them at most, and the last one. `None` as before.
 pub(super) fn plan_of_one_length(
     size: u64,
