@@ -469,10 +469,10 @@ impl<'j> Journey<'j> {
         self.copied.snapshots_there = count;
         let all = self.wanted.snapshots.len() as u64;
         self.copied.snapshots_left = all - count - rest.len() as u64;
-        self.choose(&there).await?;
         if rest.is_empty() {
             return Ok(());
         }
+        self.choose(&there).await?;
         self.previous = Arc::new(self.last_copied(&there).await?);
         for row in &rest {
             self.copy_snapshot(row).await?;

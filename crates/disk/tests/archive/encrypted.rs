@@ -113,10 +113,10 @@ fn archived(home: &Path, seed: u64) -> (PathBuf, Vec<u8>) {
     std::fs::create_dir(&tree).unwrap();
     let mut seed = Seed::new(seed);
     for name in ["a", "b", "c"] {
-        std::fs::write(tree.join(name), seed.bytes(600_000)).unwrap();
+        std::fs::write(tree.join(name), seed.bytes(2_400_000)).unwrap();
     }
     for name in 0..100 {
-        std::fs::write(tree.join(format!("s{name}")), seed.bytes(9000)).unwrap();
+        std::fs::write(tree.join(format!("s{name}")), seed.bytes(36_000)).unwrap();
     }
     let _ = create(&tree, &home.join("plain"), &settings(2)).unwrap();
     let plain = std::fs::read(home.join("plain")).unwrap();

@@ -27,7 +27,7 @@ fn place(session: &Session) -> (PathBuf, PathBuf) {
     let tree = session.home().join("work/tree");
     fs::create_dir_all(tree.join("directory/cache")).unwrap();
     fs::write(tree.join("directory/file"), "ten bytes.").unwrap();
-    fs::write(tree.join("directory/cache/large"), vec![7; 1_000_000]).unwrap();
+    fs::write(tree.join("directory/cache/large"), vec![7; 4_000_000]).unwrap();
     fs::write(tree.join("odd\nname"), "1").unwrap();
     fs::hard_link(tree.join("directory/file"), tree.join("twin")).unwrap();
     std::os::unix::fs::symlink("/nowhere", tree.join("link")).unwrap();
@@ -90,7 +90,7 @@ fn an_archive_is_made_verified_listed_read_and_extracted() {
     assert_eq!(fs::read(back.join("twin")).unwrap(), b"ten bytes.");
     assert_eq!(
         fs::read(back.join("directory/cache/large")).unwrap().len(),
-        1_000_000
+        4_000_000
     );
     assert_eq!(
         names(session.home().join("work").as_path()),

@@ -165,8 +165,8 @@ fn a_store_url_says_what_is_wrong_with_it() {
     let session = Session::new();
     let cases = [
         (
-            "/plain/path",
-            "is a path; write it as a URL: file:///plain/path",
+            "~/store",
+            "is a path that means another place elsewhere; write the whole one",
         ),
         (
             "ftp://host/x",

@@ -140,7 +140,7 @@ fn a_laptop_goes_on_in_the_bucket_and_its_old_store_does_not_overwrite_that() {
     let refused = laptop.run(&["copy", dir, "--to", &moved.bucket]);
     assert_eq!(refused.code, 6, "{}", refused.err);
     assert!(refused.err.contains("--as NAME"), "{}", refused.err);
-    let all = moved.copy(1, &["--all"]);
+    let all = moved.copy(6, &["--all"]);
     let failed = &all["subjects"][1]["error"];
     assert!(failed.as_str().unwrap().contains("of its own"), "{all}");
     let renamed = moved.copy(0, &[dir, "--as", "from-laptop"]);

@@ -241,7 +241,7 @@ fn a_pool_stays_what_it_was_born_as_on_every_host() {
     let refused = by(&plain, Some(&key), 8, &["save", &tree]);
     assert!(message(&refused).contains("not encrypted"), "{refused}");
     let hint = refused["error"]["hint"].as_str().unwrap();
-    assert!(hint.contains("another store"), "{hint}");
+    assert!(hint.contains("makes an encrypted store"), "{hint}");
     assert!(!plain.pool().join("key.json").exists());
     plain.write("a", b"still plain");
     plain.saved();
@@ -439,7 +439,7 @@ fn a_copy_has_a_data_key_of_its_own_and_another_tenants_key_where_that_is_asked_
         code == 0 && show(Path::new(&to)) == show(&stored.tree())
     };
 
-    by(&stored, None, 1, &["copy", "--all", "--to", &copy]);
+    by(&stored, None, 8, &["copy", "--all", "--to", &copy]);
     let mine = keys.file("mine");
     by(
         &stored,

@@ -143,7 +143,7 @@ fn an_archive_lives_in_a_bucket_and_one_file_of_it_is_read_alone() {
     let mut noise = 1_u64;
     for file in 0..40 {
         let mut bytes = Vec::new();
-        while bytes.len() < 100_000 {
+        while bytes.len() < 400_000 {
             noise = noise
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);

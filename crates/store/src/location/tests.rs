@@ -25,7 +25,7 @@ fn a_plain_path_is_refused_with_the_url_it_should_have_been() {
     );
     assert_eq!(
         refused("./store"),
-        "`./store` is a path; write it as a URL: file://./store"
+        "`./store` is a path that means another place elsewhere; write the whole one: file:///absolute/path"
     );
 }
 
