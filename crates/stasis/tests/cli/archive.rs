@@ -51,7 +51,7 @@ fn an_archive_is_made_verified_listed_read_and_extracted() {
         (&made["files"], &made["hard_links"]),
         (&json!(3), &json!(1))
     );
-    assert_eq!(made["bytes"], json!(1_000_011));
+    assert_eq!(made["bytes"], json!(4_000_011));
     assert_eq!(made["frames_reused"], json!(0));
     for key in [
         "archive_sha256",
