@@ -97,8 +97,9 @@ pub(super) struct SaveWorkers<'a> {
     pub(super) scan: &'a Scan,
     pub(super) plan: &'a SavePlan,
     pub(super) cutter: Cutter,
-    /// The first files with a content, by the beginning of its digest: the same content is stored once.
-    twins: Mutex<HashMap<u64, u32>>,
+    /// The first files with a content, by the beginning of its digest: the same content is stored once. Two contents that begin
+    /// alike are told apart by their digests, and the second is stored as often as it is met.
+    twins: Mutex<HashMap<u32, u32>>,
     pub(super) report: Mutex<SaveReport>,
     /// Files that turned out to be databases: they are read when the others have been.
     pub(super) aside: Mutex<Vec<FoundDatabase>>,
@@ -447,12 +448,12 @@ impl<'a> SaveWorkers<'a> {
     }
 }
 
-fn beginning(digest: &FileDigest) -> u64 {
+fn beginning(digest: &FileDigest) -> u32 {
     let bytes = digest
         .as_bytes()
         .first_chunk()
         .expect("a digest is longer than that");
-    u64::from_le_bytes(*bytes)
+    u32::from_le_bytes(*bytes)
 }
 
 /// A file that is being read.
