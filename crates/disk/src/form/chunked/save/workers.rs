@@ -167,6 +167,8 @@ fn tasks(scan: &Scan, jobs: &[Job]) -> VecDeque<SaveTask> {
 /// What one worker has in its hands.
 pub(super) struct Tools<'a> {
     pub(super) encoder: ChunkEncoder<'a>,
+    /// The same for small files side by side.
+    pub(super) bundles: ChunkEncoder<'a>,
     /// The directory it read from last.
     directory: Option<(u32, OwnedFd)>,
     /// What is read in the place of the file, when that is a database.
@@ -199,16 +201,21 @@ impl<'a> SaveWorkers<'a> {
     }
 
     fn work(&self, pool: &WorkerPool<SaveTask, ChunkError>) {
-        let encoder = ChunkEncoder::new(self.parts.sink, self.settings.level);
-        let mut tools = match encoder {
-            Ok(encoder) => Tools {
-                encoder,
-                directory: None,
-                source: None,
-            },
+        let mut tools = match self.tools() {
+            Ok(tools) => tools,
             Err(error) => return pool.fail(error),
         };
         pool.work(|task| self.perform(task, &mut tools));
+    }
+
+    fn tools(&self) -> Result<Tools<'a>, ChunkError> {
+        let (sink, level) = (self.parts.sink, self.settings.level);
+        Ok(Tools {
+            encoder: ChunkEncoder::new(sink, level)?,
+            bundles: ChunkEncoder::new(sink, bundle_level(level))?,
+            directory: None,
+            source: None,
+        })
     }
 
     pub(super) fn has_failed(&self) -> bool {
@@ -237,7 +244,7 @@ impl<'a> SaveWorkers<'a> {
     }
 
     fn encode(&self, offered: &Offered, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
-        let chunk = self.encode_bytes(&offered.bytes, tools)?;
+        let chunk = self.encode_bytes(&offered.bytes, &mut tools.encoder)?;
         offered.of.put(offered.number, chunk);
         Ok(())
     }
@@ -253,17 +260,15 @@ impl<'a> SaveWorkers<'a> {
     pub(super) fn encode_bytes(
         &self,
         bytes: &[u8],
-        tools: &mut Tools<'a>,
+        encoder: &mut ChunkEncoder<'a>,
     ) -> Result<StoredChunk, ChunkError> {
-        let encoded = tools
-            .encoder
-            .encode(bytes, |digest| self.plan.table().known(digest))?;
-        if let Some(stored) = encoded.stored_bytes {
+        let done = encoder.encode(bytes, |digest| self.plan.table().known(digest))?;
+        if let Some(stored) = done.stored_bytes {
             let mut report = lock(&self.report);
             report.chunks_new += 1;
             report.bytes_stored += stored;
         }
-        Ok(encoded.chunk)
+        Ok(done.chunk)
     }
 
     /// Opens the file of a job; `None` when it cannot be read, which is reported.
@@ -446,6 +451,13 @@ impl<'a> SaveWorkers<'a> {
         }
         Ok(read.user)
     }
+}
+
+/// The level of zstd at which small files are compressed together.
+///
+/// At the usual level 3 they take two thirds more time than at level 2, for a twentieth of the bytes.
+fn bundle_level(level: i32) -> i32 {
+    if level > 1 { level - 1 } else { level }
 }
 
 fn beginning(digest: &FileDigest) -> u32 {
