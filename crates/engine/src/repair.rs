@@ -15,8 +15,7 @@ mod rollback;
 
 pub use rollback::AcceptedRollback;
 
-use crate::catalog::references::is_damage;
-use crate::error::{Error, ErrorKind, error_chain};
+use crate::error::{Error, ErrorKind};
 use crate::open::Engine;
 use crate::warning::Warning;
 use schemars::JsonSchema;
@@ -26,7 +25,7 @@ use stasis_model::format::document::Document;
 use stasis_model::format::event::{AuditEvent, EventKind, Severity};
 use stasis_model::id::{Label, OpId, TenantId};
 use stasis_store::bucket::Swap;
-use stasis_store::documents::lineages::{ReadError, read};
+use stasis_store::documents::lineages::read;
 use stasis_store::documents::repair::DamagedDocument;
 use stasis_store::layout::Key;
 
@@ -108,22 +107,6 @@ impl Repair {
 struct NewDocument<D> {
     damaged: DamagedDocument,
     with: D,
-}
-
-/// What a document is, or why it must be made anew; a store that does not answer, and what another build wrote, are errors.
-fn damage<D>(read: Result<Option<D>, ReadError>) -> Result<Result<Option<D>, String>, Error> {
-    match read {
-        Ok(found) => Ok(Ok(found)),
-        Err(error) if error.is_of_another_build() => Err(error.into()),
-        Err(error) => {
-            let error = Error::from(error);
-            if is_damage(&error) {
-                Ok(Err(error_chain(&error)))
-            } else {
-                Err(error)
-            }
-        }
-    }
 }
 
 fn overtaken(key: &Key) -> Error {

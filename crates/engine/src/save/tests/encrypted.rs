@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::error::{EncryptionError, ErrorKind};
+use crate::open::Engine;
 use crate::rigged::pool::{Saver, key};
 use stasis_disk::form::chunked::ChunkCodec;
 use stasis_model::digest::ChunkDigest;
@@ -9,6 +10,8 @@ use stasis_model::id::{OpId, SnapshotId};
 use stasis_model::protocol::gc::{ChunkName, GcEpoch, Names};
 use stasis_model::time::Timestamp;
 use stasis_store::location::StoreLocation;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 impl World {
     async fn has(&self, text: &str) -> bool {
@@ -304,11 +307,17 @@ async fn repair_makes_no_repo_json_for_a_key_that_opens_nothing() {
     let actor = "operator".parse().unwrap();
 
     let refused = dirs.repair(&actor, false).await.unwrap_err();
+    let checked = dirs.check(true, Arc::default()).await.unwrap();
 
     assert!(
-        matches!(&refused, Error::Encryption(error) if matches!(**error, EncryptionError::OtherKey(_))),
+        matches!(&refused, Error::Encryption(error) if matches!(**error, EncryptionError::OpensNothing(_))),
         "{refused}"
     );
+    // Nor is anything taken for damaged that this key does not open.
+    let named: Vec<&str> = checked.damage.iter().map(|one| one.what.as_str()).collect();
+    assert_eq!(named, ["repo.json", "key.json"], "{:?}", checked.damage);
+    assert!(checked.damage[1].why.contains("opens nothing"));
+    assert_eq!(dirs.root().quarantined().await.unwrap(), []);
     // Without any key document nothing plain is made of it.
     world.bucket.delete(&genuine.0).await.unwrap();
     let refused = dirs.repair(&actor, false).await.unwrap_err();
@@ -344,4 +353,99 @@ async fn an_unpublished_manifest_of_a_later_build_stops_gc_before_anything_goes(
     let root = saver.engine.dirs().root();
     assert!(root.has_chunk(&chunk).await.unwrap());
     assert_eq!(root.reference_lists().await.unwrap().len(), 1);
+}
+
+/// What is done to a list.
+type Damage = fn(&[u8]) -> Option<Vec<u8>>;
+
+#[tokio::test]
+async fn a_list_of_references_that_is_damaged_in_any_way_is_seen_and_gc_takes_nothing() {
+    let world = World::new();
+    let saver = world.host("one", "notes", Some(key(b'a')));
+    saver.make_pool().await.unwrap();
+    // More chunks than a manifest names itself.
+    for number in 0..70 {
+        saver.write(&format!("{number}"), &noise(number, (1 << 20) + 7));
+    }
+    saver.save().await;
+    let root = saver.engine.dirs().root();
+    let (list, _, _) = root.reference_lists().await.unwrap().remove(0);
+    let whole = world.bucket.get(&list, 1 << 20).await.unwrap().unwrap();
+    let before = root.chunks().await.unwrap();
+    let damages: [Damage; 5] = [
+        |rows| Some([&[rows[0] ^ 1], &rows[1..]].concat()),
+        |rows| Some(rows[..rows.len() / 2].to_vec()),
+        |_| Some(Vec::new()),
+        |_| None,
+        // A list that was right once, of a tree that lacked a file.
+        |rows| Some(rows[36..].to_vec()),
+    ];
+
+    for (number, damage) in damages.into_iter().enumerate() {
+        match damage(&whole.body) {
+            Some(rows) => world.bucket.put(&list, rows.into()).await.unwrap(),
+            None => world.bucket.delete(&list).await.unwrap(),
+        }
+        for tenant in [None, Some(key(b'a'))] {
+            let has_key = tenant.is_some();
+            let host = world.host("two", "notes", tenant);
+            let checked = host
+                .engine
+                .dirs()
+                .check(true, Arc::default())
+                .await
+                .unwrap();
+            let swept = host.gc().await;
+            assert!(!checked.damage.is_empty(), "{number}, {has_key}");
+            assert!(swept.is_err(), "{number}, {has_key}: {swept:?}");
+            assert_eq!(root.chunks().await.unwrap(), before, "{number}");
+        }
+        // What opens with the key does not need the list.
+        saver.restores().await;
+    }
+    world.bucket.put(&list, whole.body).await.unwrap();
+    saver.is_sound().await;
+    saver.gc().await.unwrap();
+    assert_eq!(root.chunks().await.unwrap(), before);
+}
+
+/// A host whose key is printed by something slow.
+fn slowly(saver: &Saver, how: impl Fn() + Send + Sync + 'static) -> Engine {
+    let engine = saver.engine.clone();
+    engine.with_key_from(move || {
+        how();
+        Ok(key(b'a'))
+    })
+}
+
+#[tokio::test]
+async fn a_key_is_read_once_and_off_the_runtime() {
+    let world = World::new();
+    let mut saver = world.host("one", "notes", Some(key(b'a')));
+    saver.make_pool().await.unwrap();
+    saver.write("a", &noise(1, 100_000)).save().await;
+    let (ticks, reads) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (seen, count) = (ticks.clone(), reads.clone());
+    saver.engine = slowly(&saver, move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        let before = seen.load(Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(seen.load(Ordering::Relaxed) > before, "nobody else worked");
+    });
+    let ticking = ticks.clone();
+    let clock = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            ticking.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+
+    let dirs = saver.engine.dirs();
+    let root = dirs.root();
+    let both = tokio::join!(dirs.codec(&root), dirs.codec(&root));
+
+    clock.abort();
+    assert!(both.0.is_ok() && both.1.is_ok(), "{both:?}");
+    assert_eq!(reads.load(Ordering::Relaxed), 1);
+    saver.restores().await;
 }
