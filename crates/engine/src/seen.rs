@@ -144,7 +144,14 @@ impl Place {
         read(&self.path).map(|record| record.seen)
     }
 
+    /// Remembers what was seen, if this host can.
     fn remember(&self, seen: LastSeen) {
+        if let Err(error) = self.try_remember(seen) {
+            tracing::info!(%error, "this host could not remember what it saw");
+        }
+    }
+
+    fn try_remember(&self, seen: LastSeen) -> Result<(), Failure> {
         let record = Record {
             version: 1,
             store: self.store.clone(),
@@ -152,9 +159,7 @@ impl Place {
             seen,
         };
         let body = serde_json::to_vec(&record).expect("numbers and names");
-        if let Err(error) = replace_unsynced(&self.path, &body) {
-            tracing::info!(%error, "this host could not remember what it saw");
-        }
+        replace_unsynced(&self.path, &body)
     }
 
     /// Remembers a state, unless a later one is remembered by now.
@@ -259,7 +264,8 @@ impl Engine {
             match found {
                 Some(found) if found.compared(Some(&seen)) != Sight::Earlier => return Ok(false),
                 Some(found) if found.generation > Generation::default() => {
-                    place.remember(found.remembered(Vec::new()));
+                    // Whoever is told that it was accepted must not be refused again.
+                    place.try_remember(found.remembered(Vec::new()))?;
                 }
                 _ => {
                     let removed = stasis_disk::fs::remove::file_at(&place.path);
