@@ -15,6 +15,7 @@ mod rollback;
 
 pub use rollback::AcceptedRollback;
 
+use crate::catalog::references::damage;
 use crate::error::{Error, ErrorKind};
 use crate::open::Engine;
 use crate::warning::Warning;
@@ -117,6 +118,13 @@ fn overtaken(key: &Key) -> Error {
         .into()
 }
 
+fn unanswered(key: &Key) -> Error {
+    let said =
+        format!("the store did not say whether `{key}` was made anew, and it was not so far");
+    let failure = Failure::of(ErrorKind::Retry, said);
+    failure.with_hint("run the repair again").into()
+}
+
 impl Engine {
     /// Puts a document in the place of a damaged one; says where that is kept.
     async fn replaced<D: Document>(
@@ -130,10 +138,12 @@ impl Engine {
         if matches!(swap, Swap::Won(_)) {
             return Ok(kept);
         }
-        // Lost, perhaps to our own request, or without an answer: what is there decides.
-        let now = read::<D>(&*self.bucket, damaged.key()).await?;
+        // Lost, perhaps to our own request, or without an answer: what is there decides, be it still damaged.
+        let now = damage(read::<D>(&*self.bucket, damaged.key()).await)?;
+        let now = now.ok().flatten();
         match now.filter(|now| written_by(&now.value) == written_by(with)) {
             Some(_) => Ok(kept),
+            None if swap == Swap::Unknown => Err(unanswered(damaged.key())),
             None => Err(overtaken(damaged.key())),
         }
     }
@@ -153,3 +163,6 @@ impl Engine {
         repair.warnings.extend(warning);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,9 @@
-//! Commands that are killed at every call that changes anything, one after the other.
+//! Commands that are killed at every call that changes anything, one after the other, or for which such a call fails.
 //!
 //! The calls are counted as in `repo_crash`: strace delays each, and the kill comes in the pause after the n-th. Every run tries
 //! some of the calls, beginning with one that differs from run to run and is printed; `STASIS_CRASH_POINTS=all` tries all of them.
 
-use crate::repo_crash::{has_strace, killed_after};
+use crate::repo_crash::{CALLS, Fault, at_points, has_strace, killed_after, run_with};
 use std::fmt::Debug;
 use std::process::Command;
 
@@ -46,4 +46,37 @@ pub(crate) fn killed_at_each_step<S: Stage>(what: impl Debug, stage: impl FnOnce
     }
     println!("{what:?} survived {kills} kills, every {step} of {count} from {first}");
     assert!(kills >= 3, "{kills} of {count}");
+}
+
+/// Runs a command to its end once, and then lets each call fail that changes anything, or some of them.
+pub(crate) fn failed_at_each_step<S: Stage>(
+    what: impl Debug,
+    fault: Fault,
+    stage: impl FnOnce() -> S,
+) {
+    if !has_strace() {
+        return;
+    }
+    let stage = stage();
+    let points = run_with(&stage.command(), Fault::Kill, CALLS, usize::MAX).points(fault);
+    stage.assert_done();
+    at_points(
+        &format!("{what:?} {fault:?}"),
+        &points,
+        |call, when, context| {
+            stage.reset();
+            let ended = run_with(&stage.command(), fault, call, when);
+            let context = format!("{context}: {:?}\n{}{}", ended.code, ended.out, ended.err);
+            // Whoever was not killed says that it was done, or that it was not, or that nobody knows; 101 is a runtime that could
+            // not wake its own threads.
+            if let Some(code) = ended.code {
+                assert!(matches!(code, 0 | 1 | 7 | 10 | 11 | 101), "{context}");
+            }
+            if ended.code == Some(0) {
+                stage.assert_done();
+            }
+            stage.judge(&context);
+            ended.hit
+        },
+    );
 }

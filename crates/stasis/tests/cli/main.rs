@@ -42,6 +42,7 @@ mod project_restore;
 mod read_only;
 mod reference;
 mod repair;
+mod repair_crash;
 mod repo;
 mod repo_beside;
 mod repo_crash;
