@@ -17,7 +17,7 @@ use stasis_model::format::key::KeyOwner;
 use stasis_model::format::manifest::{RepoDocument, SnapshotManifest, StoredManifest};
 use stasis_model::invalid::Invalid;
 use stasis_model::protocol::gc::{ChunkName, Names};
-use stasis_store::bucket::Swap;
+use stasis_store::bucket::{BucketError, BucketErrorKind, Swap};
 use stasis_store::documents::roots::Root;
 use stasis_store::layout;
 use std::sync::Arc;
@@ -204,8 +204,11 @@ impl DirRepo<'_> {
         if matches!(swap, Swap::Won(_)) {
             return Ok(NewPool::Made(Box::new(settings)));
         }
+        // Somebody was first, perhaps we ourselves; or our request was lost, and then there is none because nobody made it yet.
         let found = root.repo().await?;
-        let found = found.ok_or_else(|| Error::NoRepo(self.location.to_string()))?;
+        let place = root.layout().repo_json();
+        let unanswered = || BucketError::new(BucketErrorKind::Unreachable, "create", &place);
+        let found = found.ok_or_else(unanswered)?;
         if found.op_id == settings.op_id {
             return Ok(NewPool::Made(Box::new(settings)));
         }
