@@ -10,6 +10,16 @@ use std::process::Command;
 /// How many crash points are tried when not all are asked for.
 const SOME: usize = 10;
 
+/// Whether all cases are asked for.
+pub(crate) fn all_are_tried() -> bool {
+    std::env::var("STASIS_CRASH_POINTS").is_ok_and(|points| points == "all")
+}
+
+/// Whether a case is tried: one of so many in each run, others in another one, unless all are asked for.
+pub(crate) fn is_tried(number: usize, of: usize) -> bool {
+    all_are_tried() || number % of == std::process::id() as usize % of
+}
+
 /// A command, and what is true whatever becomes of it.
 pub(crate) trait Stage {
     /// The command.
@@ -34,8 +44,11 @@ pub(crate) fn killed_at_each_step<S: Stage>(what: impl Debug, stage: impl FnOnce
     let (count, was_killed) = killed_after(&stage.command(), usize::MAX);
     assert!(!was_killed);
     stage.assert_done();
-    let all = std::env::var("STASIS_CRASH_POINTS").is_ok_and(|points| points == "all");
-    let step = if all { 1 } else { count.div_ceil(SOME) };
+    let step = if all_are_tried() {
+        1
+    } else {
+        count.div_ceil(SOME)
+    };
     let first = std::process::id() as usize % step + 1;
     let mut kills = 0;
     for when in (first..=count).step_by(step) {
