@@ -3,6 +3,7 @@
 use super::*;
 use crate::error::{EncryptionError, ErrorKind};
 use crate::open::Engine;
+use crate::rigged::Turn;
 use crate::rigged::pool::{Saver, key};
 use stasis_disk::form::chunked::ChunkCodec;
 use stasis_model::digest::ChunkDigest;
@@ -448,4 +449,56 @@ async fn a_key_is_read_once_and_off_the_runtime() {
     assert!(both.0.is_ok() && both.1.is_ok(), "{both:?}");
     assert_eq!(reads.load(Ordering::Relaxed), 1);
     saver.restores().await;
+}
+
+#[tokio::test]
+async fn nothing_is_made_for_a_key_that_does_not_open_as_it_lies_there() {
+    let bucket = Arc::new(Rigged::default());
+    let world = World {
+        home: tempfile::tempdir().unwrap(),
+        bucket: bucket.inner.clone(),
+    };
+    let saver = world.host_in(bucket.clone(), "one", "notes", Some(key(b'a')));
+    let objects = world.bucket.clone();
+    bucket.rig(move |asked| {
+        let objects = objects.clone();
+        Box::pin(async move {
+            let place = Key::from_listing("pools/acme/key.json").unwrap();
+            if asked.reads("key.json") && objects.exists(&place).await.unwrap() {
+                objects.put(&place, "{}".into()).await.unwrap();
+            }
+            Turn::Work
+        })
+    });
+
+    let refused = saver.make_pool().await;
+
+    assert!(refused.is_err(), "{refused:?}");
+    assert!(!world.has("pools/acme/repo.json").await);
+}
+
+#[tokio::test]
+async fn repair_makes_no_repo_json_for_a_pool_with_something_plain_in_it() {
+    let (world, other) = (World::new(), World::new());
+    let saver = world.host("one", "notes", Some(key(b'a')));
+    let plain = other.host("one", "letters", None);
+    for one in [&saver, &plain] {
+        one.make_pool().await.unwrap();
+        one.write("a", &noise(1, 1_000)).save().await;
+    }
+    let root = plain.engine.dirs().root();
+    let id = root.manifest_ids().await.unwrap().remove(0);
+    let manifest = format!("subjects/acme/dir/letters/snapshots/{id}.json");
+    restore(&world, &[kept(&other, &manifest).await]).await;
+    let repo = kept(&world, "pools/acme/repo.json").await;
+    world.bucket.delete(&repo.0).await.unwrap();
+    let again = world.host("two", "notes", Some(key(b'a')));
+
+    let refused = again.engine.dirs().repair(&Label::nobody(), false).await;
+
+    let refused = refused.unwrap_err();
+    assert!(
+        matches!(&refused, Error::Encryption(error) if matches!(**error, EncryptionError::Mixed(_))),
+        "{refused}"
+    );
 }
