@@ -17,6 +17,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::RwLock;
 
 /// What becomes of one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,12 +90,17 @@ impl Asked {
 
 type Rig = Arc<dyn Fn(Asked) -> BoxFuture<'static, Turn> + Send + Sync>;
 
+/// Where writes are under way. Each holds it to read from the moment it is sent until it is applied or lost, however late that is:
+/// whoever holds it to write knows that none is under way, and none is sent meanwhile.
+pub(crate) type Road = Arc<RwLock<()>>;
+
 /// The bucket.
 #[derive(Default)]
 pub(crate) struct Rigged {
     /// The same objects, for whoever has a better network.
     pub(crate) inner: Arc<MemoryBucket>,
     rig: Mutex<(Option<Rig>, bool)>,
+    road: Road,
     log: Mutex<Vec<String>>,
     written: Mutex<Vec<String>>,
 }
@@ -106,10 +112,11 @@ impl fmt::Debug for Rigged {
 }
 
 impl Rigged {
-    /// Another way to these objects.
-    pub(crate) fn over(inner: Arc<MemoryBucket>) -> Self {
+    /// Another way to these objects, along a road that others take too.
+    pub(crate) fn along(inner: Arc<MemoryBucket>, road: Road) -> Self {
         Self {
             inner,
+            road,
             ..Self::default()
         }
     }
@@ -191,6 +198,7 @@ impl Rigged {
 
     async fn conditional(&self, key: &Key, change: Change) -> Result<Swap, BucketError> {
         let apply = || change.clone().apply(self.inner.clone(), key.clone());
+        let under_way = self.road.clone().read_owned().await;
         match self.turn(true, key.as_str()).await {
             Turn::Work => apply().await,
             Turn::Fail => Err(unreachable_store(key)),
@@ -203,7 +211,9 @@ impl Rigged {
                 let late = apply();
                 tokio::spawn(async move {
                     tokio::time::sleep(by).await;
-                    late.await
+                    let landed = late.await;
+                    drop(under_way);
+                    landed
                 });
                 Ok(Swap::Unknown)
             }
@@ -265,6 +275,7 @@ impl Bucket for Rigged {
 
     async fn put_stream(&self, key: &Key, body: ByteStream) -> Result<u64, BucketError> {
         self.note("put", key.as_str());
+        let _under_way = self.road.read().await;
         match self.turn(true, key.as_str()).await {
             Turn::Work | Turn::Twice => self.inner.put_stream(key, body).await,
             Turn::ApplySilently | Turn::Late(_) => {
