@@ -284,7 +284,7 @@ fn is_foreign(error: &Error) -> bool {
 }
 
 /// In whose log an act on a data key is written down.
-fn tenant_of(owner: &KeyOwner) -> TenantId {
+pub(crate) fn tenant_of(owner: &KeyOwner) -> TenantId {
     match owner {
         KeyOwner::Lineage(lineage) => lineage.tenant.clone(),
         KeyOwner::Pool(PoolId::Tenant(tenant)) => tenant.clone(),

@@ -245,6 +245,12 @@ async fn a_host_that_saw_a_key_believes_nothing_plain_in_its_place() {
     // It has no key, and lists and collects.
     let looker = on_disk(world.host("two", "notes", None));
     looker.gc().await.unwrap();
+    // And one that saw nothing but what the pool says of itself.
+    let passer = on_disk(world.host("four", "notes", None)).engine;
+    let (actor, root) = ("operator".parse().unwrap(), passer.dirs().root());
+    passer.dirs().settings(&root).await.unwrap();
+    let early = passer.accept_rollback_of_all(&actor).await.unwrap();
+    assert_eq!(early.subjects, [""; 0], "the key is there");
     let (repo, _) = kept(&world, "pools/acme/repo.json").await;
     let (data_key, _) = kept(&world, "pools/acme/key.json").await;
     for key in [&repo, &data_key] {
@@ -254,7 +260,7 @@ async fn a_host_that_saw_a_key_believes_nothing_plain_in_its_place() {
     let stranger = on_disk(world.host("three", "other", None));
     stranger.make_pool().await.unwrap();
     let is_vanished = |error: &Error| matches!(error, Error::Encryption(error) if matches!(**error, EncryptionError::KeyVanished(_)));
-    for host in ["one", "two"] {
+    for host in ["one", "two", "four"] {
         let again = on_disk(world.host(host, "notes", None));
         let (dirs, root) = (again.engine.dirs(), again.engine.dirs().root());
         let refused = dirs.settings(&root).await.unwrap_err();
@@ -265,9 +271,16 @@ async fn a_host_that_saw_a_key_believes_nothing_plain_in_its_place() {
 
     // Who knows why it is plain now says so, once.
     let again = on_disk(world.host("two", "notes", None));
-    let actor = "operator".parse().unwrap();
     let accepted = again.engine.dirs().accept_rollback(&actor).await.unwrap();
     assert_eq!(accepted.subjects, ["dir:notes"]);
+    // Also where no document is remembered but the key.
+    let again_too = on_disk(world.host("four", "notes", None)).engine;
+    for wanted in [&["pools/acme"][..], &[]] {
+        let accepted = again_too.accept_rollback_of_all(&actor).await.unwrap();
+        assert_eq!(accepted.subjects, wanted);
+        let dirs = again_too.dirs();
+        assert!(!dirs.settings(&dirs.root()).await.unwrap().is_encrypted());
+    }
     let root = again.engine.dirs().root();
     assert!(
         !again
