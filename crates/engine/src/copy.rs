@@ -383,7 +383,7 @@ impl Engine {
                 .await;
         };
         let wrapped_by = found.value.key.key_id;
-        match to.tenant_key()? {
+        match to.tenant_key().await? {
             Some(key) if key.id() != wrapped_by => {
                 let said = format!(
                     "`{owner}` is encrypted with key {wrapped_by}, and not with the one for the other store"

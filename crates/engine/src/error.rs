@@ -279,6 +279,14 @@ impl Error {
             .into()
     }
 
+    /// A path that does not look like one: it may as well be a name that was meant for something else.
+    pub fn relative_store(named: &str) -> Self {
+        let named = named.escape_debug();
+        let said = format!("`{named}` is neither a URL nor a path that begins with `/` or `./`");
+        let hint = format!("for the directory of that name, write ./{named}");
+        Failure::of(ErrorKind::Invalid, said).with_hint(hint).into()
+    }
+
     /// There are no credentials for the store.
     pub(crate) fn no_credentials(store: &StoreLocation) -> Self {
         let said = format!("there are no credentials for the store `{store}`");

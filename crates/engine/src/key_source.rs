@@ -1,5 +1,6 @@
 //! Where a tenant's key comes from, and what an engine knows of the pools that it met.
 
+use crate::bridge;
 use stasis_disk::crypt::TenantKey;
 use stasis_disk::form::chunked::ChunkCodec;
 use stasis_model::failure::Failure;
@@ -13,10 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 /// Reads a tenant's key.
 type ReadKey = dyn Fn() -> Result<TenantKey, Failure> + Send + Sync;
 
-/// A tenant's key that is read when it is first needed.
+/// A tenant's key that is read when it is first needed, and once: a command that prints it may ask somebody.
 pub(crate) struct KeySource {
     read: Box<ReadKey>,
     key: OnceLock<Arc<TenantKey>>,
+    reading: Mutex<()>,
 }
 
 impl KeySource {
@@ -27,6 +29,7 @@ impl KeySource {
         Self {
             read: Box::new(read),
             key: OnceLock::new(),
+            reading: Mutex::default(),
         }
     }
 
@@ -37,7 +40,17 @@ impl KeySource {
         source
     }
 
-    pub(crate) fn get(&self) -> Result<Arc<TenantKey>, Failure> {
+    /// The key. Reading it takes as long as the command that prints it, off the threads of the runtime.
+    pub(crate) async fn get(self: &Arc<Self>) -> Result<Arc<TenantKey>, Failure> {
+        if let Some(key) = self.key.get() {
+            return Ok(key.clone());
+        }
+        let source = self.clone();
+        bridge::blocking(move || source.read()).await
+    }
+
+    fn read(&self) -> Result<Arc<TenantKey>, Failure> {
+        let _one_at_a_time = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(key) = self.key.get() {
             return Ok(key.clone());
         }

@@ -108,9 +108,12 @@ impl Engine {
     }
 
     /// The tenant's key, if somebody gave one.
-    pub(crate) fn tenant_key(&self) -> Result<Option<Arc<TenantKey>>, Error> {
-        let key = self.tenant_key.as_ref().map(|source| source.get());
-        Ok(key.transpose().map_err(EncryptionError::Unread)?)
+    pub(crate) async fn tenant_key(&self) -> Result<Option<Arc<TenantKey>>, Error> {
+        let Some(source) = &self.tenant_key else {
+            return Ok(None);
+        };
+        let key = source.get().await.map_err(EncryptionError::Unread)?;
+        Ok(Some(key))
     }
 
     /// The wrapped key of something, if it has one. Where this host saw one that is gone, nobody without a key goes on: what is there
@@ -133,7 +136,7 @@ impl Engine {
     /// The data key of something that is encrypted.
     pub(crate) async fn data_key(&self, owner: &KeyOwner) -> Result<Arc<DataKey>, Error> {
         let document = self.key_document(owner).await?.map(|found| found.value);
-        let Some(tenant) = self.tenant_key()? else {
+        let Some(tenant) = self.tenant_key().await? else {
             return Err(key_needed(owner, document.as_ref()).into());
         };
         let document = document.ok_or_else(|| EncryptionError::NoKey(owner.clone()))?;
@@ -189,7 +192,7 @@ impl Engine {
             return Ok(rekeyed);
         }
         let needed = || key_needed(owner, Some(&found.value));
-        let old = self.tenant_key()?.ok_or_else(needed)?;
+        let old = self.tenant_key().await?.ok_or_else(needed)?;
         let mut nonce = [0; 12];
         self.rng.fill(&mut nonce);
         let op_id = self.lineages.op_id();
@@ -281,7 +284,7 @@ fn is_foreign(error: &Error) -> bool {
 }
 
 /// In whose log an act on a data key is written down.
-fn tenant_of(owner: &KeyOwner) -> TenantId {
+pub(crate) fn tenant_of(owner: &KeyOwner) -> TenantId {
     match owner {
         KeyOwner::Lineage(lineage) => lineage.tenant.clone(),
         KeyOwner::Pool(PoolId::Tenant(tenant)) => tenant.clone(),

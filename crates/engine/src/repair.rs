@@ -15,8 +15,8 @@ mod rollback;
 
 pub use rollback::AcceptedRollback;
 
-use crate::catalog::references::is_damage;
-use crate::error::{Error, ErrorKind, error_chain};
+use crate::catalog::references::damage;
+use crate::error::{Error, ErrorKind};
 use crate::open::Engine;
 use crate::warning::Warning;
 use schemars::JsonSchema;
@@ -26,7 +26,7 @@ use stasis_model::format::document::Document;
 use stasis_model::format::event::{AuditEvent, EventKind, Severity};
 use stasis_model::id::{Label, OpId, TenantId};
 use stasis_store::bucket::Swap;
-use stasis_store::documents::lineages::{ReadError, read};
+use stasis_store::documents::lineages::read;
 use stasis_store::documents::repair::DamagedDocument;
 use stasis_store::layout::Key;
 
@@ -110,28 +110,19 @@ struct NewDocument<D> {
     with: D,
 }
 
-/// What a document is, or why it must be made anew; a store that does not answer, and what another build wrote, are errors.
-fn damage<D>(read: Result<Option<D>, ReadError>) -> Result<Result<Option<D>, String>, Error> {
-    match read {
-        Ok(found) => Ok(Ok(found)),
-        Err(error) if error.is_of_another_build() => Err(error.into()),
-        Err(error) => {
-            let error = Error::from(error);
-            if is_damage(&error) {
-                Ok(Err(error_chain(&error)))
-            } else {
-                Err(error)
-            }
-        }
-    }
-}
-
 fn overtaken(key: &Key) -> Error {
     let said = format!("`{key}` was written by somebody else meanwhile");
     let failure = Failure::of(ErrorKind::Retry, said);
     failure
         .with_hint("it was left as it is; run the repair again")
         .into()
+}
+
+fn unanswered(key: &Key) -> Error {
+    let said =
+        format!("the store did not say whether `{key}` was made anew, and it was not so far");
+    let failure = Failure::of(ErrorKind::Retry, said);
+    failure.with_hint("run the repair again").into()
 }
 
 impl Engine {
@@ -147,10 +138,12 @@ impl Engine {
         if matches!(swap, Swap::Won(_)) {
             return Ok(kept);
         }
-        // Lost, perhaps to our own request, or without an answer: what is there decides.
-        let now = read::<D>(&*self.bucket, damaged.key()).await?;
+        // Lost, perhaps to our own request, or without an answer: what is there decides, be it still damaged.
+        let now = damage(read::<D>(&*self.bucket, damaged.key()).await)?;
+        let now = now.ok().flatten();
         match now.filter(|now| written_by(&now.value) == written_by(with)) {
             Some(_) => Ok(kept),
+            None if swap == Swap::Unknown => Err(unanswered(damaged.key())),
             None => Err(overtaken(damaged.key())),
         }
     }
@@ -170,3 +163,6 @@ impl Engine {
         repair.warnings.extend(warning);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! A bucket in memory that does as the test wants at the very request that the test is about.
 
+mod hosts;
 pub(crate) mod pool;
 
 use async_trait::async_trait;
@@ -15,6 +16,8 @@ use stasis_store::layout::{Key, Prefix};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::RwLock;
 
 /// What becomes of one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +30,31 @@ pub(crate) enum Turn {
     ApplySilently,
     /// It is lost, and so is its answer.
     Vanish,
+    /// It is applied after this time, when nobody waits for an answer any more.
+    Late(Duration),
+    /// It is applied twice, and the second answer comes back.
+    Twice,
+}
+
+/// A change of one object.
+#[derive(Clone)]
+enum Change {
+    Create(Bytes),
+    Swap(Version, Bytes),
+    Put(Bytes),
+    Delete,
+}
+
+impl Change {
+    async fn apply(self, objects: Arc<MemoryBucket>, key: Key) -> Result<Swap, BucketError> {
+        let done = |()| Swap::Won(Version::new("done"));
+        match self {
+            Self::Create(body) => objects.create(&key, body).await,
+            Self::Swap(expected, body) => objects.swap(&key, &expected, body).await,
+            Self::Put(body) => objects.put(&key, body).await.map(done),
+            Self::Delete => objects.delete(&key).await.map(done),
+        }
+    }
 }
 
 /// One request.
@@ -62,13 +90,19 @@ impl Asked {
 
 type Rig = Arc<dyn Fn(Asked) -> BoxFuture<'static, Turn> + Send + Sync>;
 
+/// Where writes are under way. Each holds it to read from the moment it is sent until it is applied or lost, however late that is:
+/// whoever holds it to write knows that none is under way, and none is sent meanwhile.
+pub(crate) type Road = Arc<RwLock<()>>;
+
 /// The bucket.
 #[derive(Default)]
 pub(crate) struct Rigged {
     /// The same objects, for whoever has a better network.
     pub(crate) inner: Arc<MemoryBucket>,
     rig: Mutex<(Option<Rig>, bool)>,
+    road: Road,
     log: Mutex<Vec<String>>,
+    written: Mutex<Vec<String>>,
 }
 
 impl fmt::Debug for Rigged {
@@ -78,6 +112,15 @@ impl fmt::Debug for Rigged {
 }
 
 impl Rigged {
+    /// Another way to these objects, along a road that others take too.
+    pub(crate) fn along(inner: Arc<MemoryBucket>, road: Road) -> Self {
+        Self {
+            inner,
+            road,
+            ..Self::default()
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, (Option<Rig>, bool)> {
         self.rig.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,7 +152,17 @@ impl Rigged {
         std::mem::take(&mut log)
     }
 
+    /// Every key that somebody wrote since the last time somebody asked.
+    pub(crate) fn written(&self) -> Vec<String> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut written)
+    }
+
     fn note(&self, verb: &str, key: &str) {
+        if matches!(verb, "create" | "swap" | "put" | "delete") {
+            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            written.push(key.to_owned());
+        }
         let name = key.trim_end_matches('/').rsplit('/').next().unwrap_or(key);
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.push(format!("{verb} {name}"));
@@ -143,26 +196,39 @@ impl Rigged {
         }
     }
 
-    async fn conditional(
-        &self,
-        key: &Key,
-        write: impl Future<Output = Result<Swap, BucketError>> + Send,
-    ) -> Result<Swap, BucketError> {
+    async fn conditional(&self, key: &Key, change: Change) -> Result<Swap, BucketError> {
+        let apply = || change.clone().apply(self.inner.clone(), key.clone());
+        let under_way = self.road.clone().read_owned().await;
         match self.turn(true, key.as_str()).await {
-            Turn::Work => write.await,
+            Turn::Work => apply().await,
             Turn::Fail => Err(unreachable_store(key)),
             Turn::ApplySilently => {
-                let _ = write.await?;
+                let _ = apply().await?;
                 Ok(Swap::Unknown)
             }
             Turn::Vanish => Ok(Swap::Unknown),
+            Turn::Late(by) => {
+                let late = apply();
+                tokio::spawn(async move {
+                    tokio::time::sleep(by).await;
+                    let landed = late.await;
+                    drop(under_way);
+                    landed
+                });
+                Ok(Swap::Unknown)
+            }
+            Turn::Twice => {
+                let _ = apply().await?;
+                apply().await
+            }
         }
     }
 
-    async fn writing(&self, key: &Key) -> Result<(), BucketError> {
-        match self.turn(true, key.as_str()).await {
-            Turn::Work | Turn::ApplySilently => Ok(()),
-            Turn::Fail | Turn::Vanish => Err(unreachable_store(key)),
+    /// A change without a condition: what nobody answered has failed, as far as the caller knows.
+    async fn overwrite(&self, key: &Key, change: Change) -> Result<(), BucketError> {
+        match self.conditional(key, change).await? {
+            Swap::Won(_) => Ok(()),
+            Swap::Lost | Swap::Unknown => Err(unreachable_store(key)),
         }
     }
 }
@@ -193,25 +259,31 @@ impl Bucket for Rigged {
 
     async fn create(&self, key: &Key, body: Bytes) -> Result<Swap, BucketError> {
         self.note("create", key.as_str());
-        self.conditional(key, self.inner.create(key, body)).await
+        self.conditional(key, Change::Create(body)).await
     }
 
     async fn swap(&self, key: &Key, expected: &Version, body: Bytes) -> Result<Swap, BucketError> {
         self.note("swap", key.as_str());
-        self.conditional(key, self.inner.swap(key, expected, body))
+        self.conditional(key, Change::Swap(expected.clone(), body))
             .await
     }
 
     async fn put(&self, key: &Key, body: Bytes) -> Result<(), BucketError> {
         self.note("put", key.as_str());
-        self.writing(key).await?;
-        self.inner.put(key, body).await
+        self.overwrite(key, Change::Put(body)).await
     }
 
     async fn put_stream(&self, key: &Key, body: ByteStream) -> Result<u64, BucketError> {
         self.note("put", key.as_str());
-        self.writing(key).await?;
-        self.inner.put_stream(key, body).await
+        let _under_way = self.road.read().await;
+        match self.turn(true, key.as_str()).await {
+            Turn::Work | Turn::Twice => self.inner.put_stream(key, body).await,
+            Turn::ApplySilently | Turn::Late(_) => {
+                self.inner.put_stream(key, body).await?;
+                Err(unreachable_store(key))
+            }
+            Turn::Fail | Turn::Vanish => Err(unreachable_store(key)),
+        }
     }
 
     async fn list(
@@ -227,8 +299,7 @@ impl Bucket for Rigged {
 
     async fn delete(&self, key: &Key) -> Result<(), BucketError> {
         self.note("delete", key.as_str());
-        self.writing(key).await?;
-        self.inner.delete(key).await
+        self.overwrite(key, Change::Delete).await
     }
 
     async fn written_at(&self, _key: &Key) -> Result<Option<Timestamp>, BucketError> {

@@ -9,7 +9,7 @@ use crate::bridge;
 use crate::error::{Error, ErrorKind};
 use crate::open::Engine;
 use serde::{Deserialize, Serialize};
-use stasis_disk::fs::atomic_write::{read_bounded, replace_unsynced};
+use stasis_disk::fs::atomic_write::{atomic_write, read_bounded, remove_durably, replace_unsynced};
 use stasis_model::digest::StoreDigest;
 use stasis_model::failure::{AtPath, Failure};
 use stasis_model::format::key::KeyOwner;
@@ -144,17 +144,27 @@ impl Place {
         read(&self.path).map(|record| record.seen)
     }
 
+    /// Remembers what was seen, if this host can.
     fn remember(&self, seen: LastSeen) {
+        if let Err(error) = replace_unsynced(&self.path, &self.record(seen)) {
+            tracing::info!(%error, "this host could not remember what it saw");
+        }
+    }
+
+    /// Remembers what somebody accepted, also after a power failure: whoever is told that it was accepted is not refused again.
+    fn remember_durably(&self, seen: LastSeen) -> Result<(), Failure> {
+        atomic_write(&self.path, &self.record(seen))
+    }
+
+    /// What is written of something that was seen.
+    fn record(&self, seen: LastSeen) -> Vec<u8> {
         let record = Record {
             version: 1,
             store: self.store.clone(),
             document: self.document.to_string(),
             seen,
         };
-        let body = serde_json::to_vec(&record).expect("numbers and names");
-        if let Err(error) = replace_unsynced(&self.path, &body) {
-            tracing::info!(%error, "this host could not remember what it saw");
-        }
+        serde_json::to_vec(&record).expect("numbers and names")
     }
 
     /// Remembers a state, unless a later one is remembered by now.
@@ -259,12 +269,9 @@ impl Engine {
             match found {
                 Some(found) if found.compared(Some(&seen)) != Sight::Earlier => return Ok(false),
                 Some(found) if found.generation > Generation::default() => {
-                    place.remember(found.remembered(Vec::new()));
+                    place.remember_durably(found.remembered(Vec::new()))?;
                 }
-                _ => {
-                    let removed = stasis_disk::fs::remove::file_at(&place.path);
-                    removed.map_err(io::Error::from).at("remove", &place.path)?;
-                }
+                _ => remove_durably(&place.path)?,
             }
             Ok(true)
         });

@@ -53,7 +53,16 @@ pub(crate) fn store_named(named: &str) -> anyhow::Result<StoreLocation> {
     if named.starts_with(['/', '.']) {
         return Ok(StoreLocation::File(whole(Path::new(named))?));
     }
+    if is_relative(named) {
+        return Err(Error::relative_store(named).into());
+    }
     located(named)
+}
+
+/// Whether this is a path, if anything, that does not look like one. What has a colon may be meant as a URL, and
+/// what stands before an `@` may be a password, which is not repeated.
+fn is_relative(named: &str) -> bool {
+    !named.is_empty() && !named.starts_with(['/', '.', '~']) && !named.contains([':', '@'])
 }
 
 /// The whole path of what may not be there yet, without a `..` in it.
@@ -99,6 +108,8 @@ pub(crate) fn store(
         // It is meant wherever somebody stands: one that begins with a dot would be another store in each directory.
         let store = if named.starts_with('.') {
             located(named)
+        } else if is_relative(named) {
+            located(&format!("./{named}"))
         } else {
             store_named(named)
         };
@@ -106,7 +117,7 @@ pub(crate) fn store(
     }
     let Some(data) = &environment.data_directory else {
         bail!(
-            "neither HOME nor XDG_DATA_HOME is set, so there is no default store; give one with --store URL"
+            "neither HOME nor XDG_DATA_HOME is set, so there is no default store; give one with --store PATH"
         );
     };
     Ok(StoreLocation::File(PathBuf::from(data).join("store")))

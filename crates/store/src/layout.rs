@@ -132,6 +132,22 @@ pub fn data_key(owner: &KeyOwner) -> Key {
     })
 }
 
+/// Whose wrapped data key this is, if it is one.
+pub fn data_key_owner(key: &Key) -> Option<KeyOwner> {
+    let text = key.as_str();
+    if text == "key.json" {
+        return Some(PoolId::State.into());
+    }
+    if let Some(lineage) = owner(key, "/key.json") {
+        return Some(lineage.into());
+    }
+    let pool = text.strip_suffix("/key.json")?.to_owned();
+    PoolId::try_from(pool)
+        .ok()
+        .filter(|pool| *pool != PoolId::State)
+        .map(KeyOwner::from)
+}
+
 /// A lineage's lock.
 pub fn lock(lineage: &Lineage) -> Key {
     Key(lineage_root(lineage) + "lock.json")
@@ -316,6 +332,19 @@ mod tests {
         assert_eq!(lock_owner(&lock(&lineage)), Some(lineage.clone()));
         assert_eq!(lock_owner(&pointer(&lineage)), None);
         assert_eq!(pointer_owner(&pointer(&lineage)), Some(lineage));
+    }
+
+    #[test]
+    fn a_data_key_says_whose_it_is() {
+        let lineage: Lineage = "acme/alice@131".parse().unwrap();
+        let pool = PoolId::Tenant("acme".parse().unwrap());
+        for owner in [lineage.into(), pool.into(), PoolId::State.into()] {
+            assert_eq!(data_key_owner(&data_key(&owner)), Some(owner));
+        }
+        for other in ["state/key.json", "pools/acme/repo.json", "pools/key.json"] {
+            let other = Key::from_listing(other).unwrap();
+            assert_eq!(data_key_owner(&other), None, "{other}");
+        }
     }
 
     #[test]

@@ -49,6 +49,14 @@ pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     written
 }
 
+/// Removes the file at `path` so that it does not come back after a power failure; one that is not there is no error.
+pub fn remove_durably(path: &Path) -> Result<(), Failure> {
+    let parent = path.parent().unwrap_or_else(|| Path::new("."));
+    let removed = crate::fs::remove::file_at(path);
+    removed.map_err(io::Error::from).at("remove", path)?;
+    sync_directory(parent)
+}
+
 /// Writes over a file that is there, within the room that it has already: for a note on a full disk, where none can be made beside it.
 ///
 /// A crash, or somebody who reads meanwhile, may find half of it. What does not fit is refused, and the file stays what it was.
@@ -176,6 +184,17 @@ fn sync_directory(directory: &Path) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_removed_and_one_that_is_gone_is_no_error() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("note.json");
+        atomic_write(&path, b"old").unwrap();
+
+        remove_durably(&path).unwrap();
+        assert!(!path.exists());
+        remove_durably(&path).unwrap();
+    }
 
     #[test]
     fn a_file_is_replaced_whole_and_nothing_is_left_beside_it() {

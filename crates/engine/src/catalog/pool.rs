@@ -5,17 +5,19 @@
 //! host that saw its key does not believe it without one;
 //! whoever gave none adds nothing to an encrypted one.
 
-use super::{OpenedSnapshot, references};
+use super::OpenedSnapshot;
+use super::references::{self, damage};
 use crate::error::{EncryptionError, Error};
 use crate::handle::DirRepo;
 use crate::keys::{FoundKey, key_needed};
-use stasis_disk::crypt::DataKey;
+use stasis_disk::crypt::{DataKey, PoolCipher};
 use stasis_disk::form::chunked::ChunkCodec;
+use stasis_model::format::chunk::{is_encrypted, is_plain};
 use stasis_model::format::key::KeyOwner;
 use stasis_model::format::manifest::{RepoDocument, SnapshotManifest, StoredManifest};
 use stasis_model::invalid::Invalid;
-use stasis_model::protocol::gc::Names;
-use stasis_store::bucket::Swap;
+use stasis_model::protocol::gc::{ChunkName, Names};
+use stasis_store::bucket::{BucketError, BucketErrorKind, Swap};
 use stasis_store::documents::roots::Root;
 use stasis_store::layout;
 use std::sync::Arc;
@@ -28,7 +30,76 @@ pub(crate) enum NewPool {
     There,
 }
 
+/// How many chunks are looked at to find out whether a pool is encrypted.
+const LOOKED_AT: usize = 16;
+
+/// What lies in a pool that lost its `repo.json`, as far as somebody looked.
+#[derive(Default)]
+pub(crate) struct PoolEvidence {
+    /// Something in it is encrypted.
+    pub(crate) is_encrypted: bool,
+    /// Something in it is plain.
+    pub(crate) is_plain: bool,
+    /// The data key that was tried opens something of it.
+    pub(crate) opens: bool,
+}
+
+impl PoolEvidence {
+    fn note_manifest(&mut self, root: &Root, manifest: &StoredManifest, key: Option<&PoolCipher>) {
+        match manifest {
+            StoredManifest::Encrypted(manifest) => {
+                self.is_encrypted = true;
+                let name = root.layout().name();
+                self.opens |= key.is_some_and(|key| key.open_manifest(name, manifest).is_ok());
+            }
+            StoredManifest::Plain(_) => self.is_plain = true,
+            StoredManifest::Provisional(_) => {}
+        }
+    }
+
+    fn note_chunk(&mut self, name: &ChunkName, bytes: &[u8], key: Option<&PoolCipher>) {
+        if is_encrypted(bytes) {
+            self.is_encrypted = true;
+            self.opens |= key.is_some_and(|key| key.open_chunk(name.digest(), bytes).is_ok());
+        } else {
+            self.is_plain |= is_plain(bytes);
+        }
+    }
+}
+
 impl DirRepo<'_> {
+    /// Looks at what lies in a pool, one thing after the other, until that is enough: its manifests, and some of its chunks.
+    pub(crate) async fn evidence(
+        self,
+        root: &Root,
+        key: Option<&PoolCipher>,
+        is_enough: impl Fn(&PoolEvidence) -> bool,
+    ) -> Result<PoolEvidence, Error> {
+        let mut found = PoolEvidence::default();
+        for root in root.pool_roots().await? {
+            for id in root.manifest_ids().await? {
+                // What cannot be read says nothing, and names of chunks look alike in both kinds of pools.
+                if let Ok(Some((manifest, _))) = damage(root.manifest(&id).await)? {
+                    found.note_manifest(&root, &manifest, key);
+                }
+                if is_enough(&found) {
+                    return Ok(found);
+                }
+            }
+        }
+        let chunks = root.chunks().await?;
+        let step = chunks.len().div_ceil(LOOKED_AT).max(1);
+        for (name, _) in chunks.iter().step_by(step) {
+            if let Some(bytes) = root.chunk(name).await? {
+                found.note_chunk(name, &bytes, key);
+            }
+            if is_enough(&found) {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
     /// What the repository says of itself, if this build may read it.
     pub(crate) async fn settings(self, root: &Root) -> Result<RepoDocument, Error> {
         let Some(repo) = root.repo().await? else {
@@ -76,6 +147,12 @@ impl DirRepo<'_> {
         match self.key_document(&owner).await? {
             Some(_) => {
                 let cipher = self.data_key(&owner).await?.pool();
+                // Where nothing says which key belongs here, one that opens nothing would make everything look damaged.
+                let found = self.evidence(root, Some(&cipher), |found| found.opens);
+                let found = found.await?;
+                if found.is_encrypted && !found.opens {
+                    return Err(EncryptionError::OpensNothing(owner).into());
+                }
                 Ok(ChunkCodec::Encrypted(Arc::new(cipher)))
             }
             None if self.has_tenant_key() => Err(error),
@@ -111,7 +188,7 @@ impl DirRepo<'_> {
         let pool = root.layout().pool_id();
         let owner = KeyOwner::from(pool.clone());
         let settings = RepoDocument::new(self.lineages.now(), self.rng.op_id());
-        let (settings, is_new) = if let Some(tenant) = self.tenant_key()? {
+        let (settings, is_new) = if let Some(tenant) = self.tenant_key().await? {
             let FoundKey { is_new, .. } = self.new_data_key(&tenant, &owner).await?;
             // What lies there is what every later reader has: it must open before anything depends on it.
             let key = self.data_key(&owner).await?;
@@ -127,8 +204,11 @@ impl DirRepo<'_> {
         if matches!(swap, Swap::Won(_)) {
             return Ok(NewPool::Made(Box::new(settings)));
         }
+        // Somebody was first, perhaps we ourselves; or our request was lost, and then there is none because nobody made it yet.
         let found = root.repo().await?;
-        let found = found.ok_or_else(|| Error::NoRepo(self.location.to_string()))?;
+        let place = root.layout().repo_json();
+        let unanswered = || BucketError::new(BucketErrorKind::Unreachable, "create", &place);
+        let found = found.ok_or_else(unanswered)?;
         if found.op_id == settings.op_id {
             return Ok(NewPool::Made(Box::new(settings)));
         }

@@ -3,7 +3,7 @@
 use super::pool::other_form;
 use super::port::ChunkFetcher;
 use crate::bridge;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, error_chain};
 use stasis_disk::form::chunked::list::{UnpackedChunks, root_of};
 use stasis_disk::form::chunked::{ChunkCodec, ChunkError, ChunkSource, cut_out};
 use stasis_model::format::manifest::{
@@ -311,4 +311,22 @@ pub(crate) fn list_of(manifest: &SnapshotManifest) -> Result<FileList, Error> {
 /// Whether what could not be read is wrong in itself: a store that does not answer says nothing about it.
 pub(crate) fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Limit)
+}
+
+/// What a document is, or why it must be made anew; a store that does not answer, and what another build wrote, are errors.
+pub(crate) fn damage<D>(
+    read: Result<Option<D>, ReadError>,
+) -> Result<Result<Option<D>, String>, Error> {
+    match read {
+        Ok(found) => Ok(Ok(found)),
+        Err(error) if error.is_of_another_build() => Err(error.into()),
+        Err(error) => {
+            let error = Error::from(error);
+            if is_damage(&error) {
+                Ok(Err(error_chain(&error)))
+            } else {
+                Err(error)
+            }
+        }
+    }
 }

@@ -52,6 +52,11 @@ pub enum EncryptionError {
         "`key.json` and `repo.json` of `{0}` do not belong together: somebody may have replaced one of them"
     )]
     OtherKey(KeyOwner),
+    /// Nothing says which key belongs here, and the one that lies here opens nothing.
+    #[error(
+        "`key.json` of `{0}` opens nothing that is stored there, and `repo.json` cannot be read: somebody may have replaced the key"
+    )]
+    OpensNothing(KeyOwner),
     /// It is not known which key wraps the data key.
     #[error(
         "it is unknown whether the data key of `{owner}` is wrapped by the new key (operation {op_id})"
@@ -110,6 +115,7 @@ impl EncryptionError {
             | Self::NoKey(_)
             | Self::KeyVanished(_)
             | Self::OtherKey(_)
+            | Self::OpensNothing(_)
             | Self::Key(_) => ErrorKind::Corrupt,
         }
     }

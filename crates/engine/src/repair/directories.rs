@@ -1,19 +1,14 @@
 //! The documents of a directory and of its pool, made anew from metadata and chunks.
 
-use super::{NewDocument, Repair, damage, overtaken};
+use super::{NewDocument, Repair, overtaken};
 use crate::catalog::pool::encrypted;
-use crate::catalog::references::is_damage;
+use crate::catalog::references::{damage, is_damage};
 use crate::check::log;
 use crate::error::{EncryptionError, Error, ErrorKind, error_chain};
 use crate::handle::DirRepo;
-use bytes::Bytes;
-use stasis_disk::crypt::PoolCipher;
 use stasis_model::failure::Failure;
-use stasis_model::format::chunk::{is_encrypted, is_plain};
 use stasis_model::format::key::KeyOwner;
-use stasis_model::format::manifest::{
-    EncryptedManifest, RepoDocument, SnapshotIndex, StoredManifest,
-};
+use stasis_model::format::manifest::{RepoDocument, SnapshotIndex, StoredManifest};
 use stasis_model::id::{Label, OpId};
 use stasis_model::protocol::gc::{ChunkName, GcDocument, GcEpoch, GcState};
 use stasis_store::documents::repair::DamagedDocument;
@@ -118,28 +113,6 @@ impl DirRepo<'_> {
     }
 }
 
-/// How many chunks are looked at to find out whether a pool is encrypted.
-const LOOKED_AT: usize = 16;
-
-/// What lies in a pool that lost its `repo.json`.
-#[derive(Default)]
-struct PoolEvidence {
-    is_encrypted: bool,
-    is_plain: bool,
-    manifests: Vec<(String, Box<EncryptedManifest>)>,
-    chunks: Vec<(ChunkName, Bytes)>,
-}
-
-impl PoolEvidence {
-    /// Whether a data key opens any of it.
-    fn opens_with(&self, cipher: &PoolCipher) -> bool {
-        let mut manifests = self.manifests.iter();
-        let mut chunks = self.chunks.iter();
-        manifests.any(|(subject, one)| cipher.open_manifest(subject, one).is_ok())
-            || chunks.any(|(name, bytes)| cipher.open_chunk(name.digest(), bytes).is_ok())
-    }
-}
-
 /// A look at the documents of a directory, one after the other.
 struct FindingRepairs<'a> {
     dirs: DirRepo<'a>,
@@ -180,14 +153,20 @@ impl FindingRepairs<'_> {
     async fn new_repo(&self) -> Result<RepoDocument, Error> {
         let new = RepoDocument::new(self.dirs.lineages.now(), self.op_id);
         let owner = KeyOwner::from(self.root.layout().pool_id());
-        let found = self.evidence().await?;
-        if self.dirs.key_document(&owner).await?.is_some() {
-            let key = self.dirs.data_key(&owner).await?;
+        let key = match self.dirs.key_document(&owner).await? {
+            Some(_) => Some(self.dirs.data_key(&owner).await?),
+            None => None,
+        };
+        let cipher = key.as_ref().map(|key| key.pool());
+        let dirs = self.dirs;
+        let found = dirs.evidence(&self.root, cipher.as_ref(), |_| false);
+        let found = found.await?;
+        if let Some(key) = key {
             if found.is_plain {
                 return Err(EncryptionError::Mixed(owner).into());
             }
-            if found.is_encrypted && !found.opens_with(&key.pool()) {
-                return Err(EncryptionError::OtherKey(owner).into());
+            if found.is_encrypted && !found.opens {
+                return Err(EncryptionError::OpensNothing(owner).into());
             }
             return Ok(encrypted(new, &key));
         }
@@ -200,39 +179,6 @@ impl FindingRepairs<'_> {
         let pool = self.root.layout().pool_id();
         self.dirs.ensure_may_be_plain(&pool).await?;
         Ok(new)
-    }
-
-    /// What lies in the pool: its manifests, and some of its chunks.
-    async fn evidence(&self) -> Result<PoolEvidence, Error> {
-        let mut found = PoolEvidence::default();
-        for root in self.root.pool_roots().await? {
-            for id in root.manifest_ids().await? {
-                match damage(root.manifest(&id).await)? {
-                    Ok(Some((StoredManifest::Encrypted(manifest), _))) => {
-                        found.is_encrypted = true;
-                        let name = root.layout().name().to_owned();
-                        found.manifests.push((name, manifest));
-                    }
-                    Ok(Some((StoredManifest::Plain(_), _))) => found.is_plain = true,
-                    // What cannot be read says nothing, and names of chunks look alike in both kinds of pools.
-                    Ok(Some((StoredManifest::Provisional(_), _)) | None) | Err(_) => {}
-                }
-            }
-        }
-        let chunks = self.root.chunks().await?;
-        let step = chunks.len().div_ceil(LOOKED_AT).max(1);
-        for (name, _) in chunks.iter().step_by(step) {
-            let Some(bytes) = self.root.chunk(name).await? else {
-                continue;
-            };
-            if is_encrypted(&bytes) {
-                found.is_encrypted = true;
-                found.chunks.push((*name, bytes));
-            } else {
-                found.is_plain |= is_plain(&bytes);
-            }
-        }
-        Ok(found)
     }
 
     async fn gc(

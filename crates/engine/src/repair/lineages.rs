@@ -1,6 +1,7 @@
 //! The pointer and the lock of a lineage, made anew from its archives and manifests.
 
-use super::{NewDocument, Repair, damage, overtaken};
+use super::{NewDocument, Repair, overtaken};
+use crate::catalog::references::damage;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Profiles;
 use stasis_model::failure::Failure;

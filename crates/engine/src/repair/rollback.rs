@@ -5,6 +5,7 @@
 use crate::check::log;
 use crate::error::Error;
 use crate::handle::{DirRepo, Profiles};
+use crate::keys::tenant_of;
 use crate::open::Engine;
 use crate::seen::DocumentState;
 use crate::subjects::{DIR_PREFIX, fitting};
@@ -15,7 +16,8 @@ use stasis_model::format::key::KeyOwner;
 use stasis_model::id::{Label, Lineage, ProjectId, TenantId};
 use stasis_store::layout::{self, ChunkRoot};
 
-/// Subjects whose documents went back, and are believed again.
+/// Subjects whose documents went back, and are believed again; and pools, as `pools/TENANT`, of which this host knew only that they
+/// had a key.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct AcceptedRollback {
@@ -27,14 +29,26 @@ impl Engine {
     /// Goes on from every document of the store that went back, also of subjects that the store does not have any more.
     pub async fn accept_rollback_of_all(&self, actor: &Label) -> Result<AcceptedRollback, Error> {
         let mut all = AcceptedRollback::default();
-        for key in self.remembered_documents().await? {
-            let accepted = if let Some(lineage) = layout::pointer_owner(&key) {
+        let remembered = self.remembered_documents().await?;
+        for key in &remembered {
+            let accepted = if let Some(lineage) = layout::pointer_owner(key) {
                 self.profiles().accept_rollback(&lineage, actor).await?
-            } else if let Some(root) = ChunkRoot::of_index(&key) {
+            } else if let Some(root) = ChunkRoot::of_index(key) {
                 self.rooted(root).dirs().accept_rollback(actor).await?
             } else {
                 continue;
             };
+            all.subjects.extend(accepted.subjects);
+        }
+        // Keys of which nothing else is remembered; those of the documents above are accepted with them.
+        for owner in remembered.iter().filter_map(layout::data_key_owner) {
+            let has_lost_key = self.accept_vanished_key(&owner).await?;
+            let subject = match &owner {
+                KeyOwner::Lineage(lineage) => format!("profile:{lineage}"),
+                KeyOwner::Pool(pool) => pool.to_string(),
+            };
+            let tenant = tenant_of(&owner);
+            let accepted = self.accepted(subject, has_lost_key, &tenant, actor).await;
             all.subjects.extend(accepted.subjects);
         }
         all.subjects.sort();

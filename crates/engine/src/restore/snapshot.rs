@@ -99,7 +99,7 @@ pub struct RepoRestored {
     /// What became of the entries of a directory that stayed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<InPlaceChanges>,
-    /// A snapshot of what was there before, if the directory stayed and had something in it.
+    /// A snapshot of what was there before, if the directory stayed, had something in it, and was changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<BeforeRestore>,
     /// Regular files, each counted once.
@@ -227,6 +227,12 @@ impl RestoreKind for DirectoryRestore<'_> {
         }
         let target = self.command.target.display().to_string();
         let result = RepoRestored::new(self.manifest().clone(), target, &tree, &restored);
+        // Where nothing was replaced there is nothing to go back to.
+        let is_unchanged = result
+            .changes
+            .as_ref()
+            .is_some_and(InPlaceChanges::is_nothing);
+        let before = before.filter(|_| !is_unchanged);
         Ok(RepoRestored { before, ..result })
     }
 }

@@ -45,13 +45,23 @@ pub(crate) struct Saver {
 impl World {
     /// A host of the tenant that has a key, or none.
     pub(crate) fn host(&self, host: &str, name: &str, key: Option<TenantKey>) -> Saver {
+        self.host_in(self.bucket.clone(), host, name, key)
+    }
+
+    /// The same by a way of its own to the objects.
+    pub(crate) fn host_in(
+        &self,
+        bucket: Arc<dyn Bucket>,
+        host: &str,
+        name: &str,
+        key: Option<TenantKey>,
+    ) -> Saver {
         let place = |what: &str| Some(self.home.path().join(host).join(what));
         let local_dirs = LocalDirs {
             cache: place("cache"),
             state: place("state"),
         };
         let (clock, rng) = (Arc::new(SystemClock), Arc::new(SystemRng));
-        let bucket = self.bucket.clone();
         let engine = Engine::over(bucket, StoreLocation::Memory, local_dirs, clock, rng);
         let layout = ChunkRoot::project(&"acme".parse().unwrap(), &name.parse().unwrap());
         let engine = engine.rooted(layout);
@@ -80,24 +90,11 @@ impl World {
         host: &str,
         name: &str,
     ) -> Saver {
-        let place = |what: &str| Some(self.home.path().join(host).join(what));
-        let local_dirs = LocalDirs {
-            cache: place("cache"),
-            state: place("state"),
-        };
-        let (clock, rng) = (Arc::new(SystemClock), Arc::new(SystemRng));
-        let engine = Engine::over(bucket, StoreLocation::Memory, local_dirs, clock, rng);
-        let layout = ChunkRoot::project(&"acme".parse().unwrap(), &name.parse().unwrap());
-        let engine = engine.rooted(layout);
+        let saver = self.host_in(bucket, host, name, None);
+        let engine = &saver.engine;
         let settings = RepoDocument::new(Timestamp::from_millis(1), engine.rng.op_id());
         let _ = engine.dirs().root().init(&settings).await.unwrap();
-        let tree = self.home.path().join(host).join(name);
-        fs::create_dir_all(&tree).unwrap();
-        Saver {
-            engine,
-            name: name.parse().unwrap(),
-            tree,
-        }
+        saver
     }
 }
 

@@ -6,6 +6,7 @@
 )]
 
 mod encrypted;
+mod many;
 mod provisional;
 
 use super::*;

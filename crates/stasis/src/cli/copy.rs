@@ -24,7 +24,7 @@ pub(super) struct CopyArgs {
     #[arg(long, conflicts_with = "subject")]
     all: bool,
     /// The store to copy into; a directory that is not there is made
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "PATH|URL")]
     to: String,
     /// A file with the tenant's key there, if it is another one than here: what is plain or encrypted here becomes encrypted with it
     #[arg(long, value_name = "PATH")]

@@ -60,9 +60,9 @@ use tracing_subscriber::EnvFilter;
 #[derive(Debug, Parser)]
 #[command(name = "stasis", version, max_term_width = 100)]
 struct Cli {
-    /// The store: file:///path, memory: or s3://bucket/prefix?endpoint=URL&region=NAME [default: $STASIS_STORE, then
-    /// `store` in the configuration file, then a directory under $XDG_DATA_HOME]
-    #[arg(long, global = true, value_name = "URL")]
+    /// The store: a directory (/path, ./path) or a URL (file:///path, memory:, s3://bucket/prefix?endpoint=URL&region=NAME)
+    /// [default: $STASIS_STORE, then `store` in the configuration file, then a directory under $XDG_DATA_HOME]
+    #[arg(long, global = true, value_name = "PATH|URL")]
     store: Option<String>,
     /// Print results, and errors, as JSON on standard output
     #[arg(long, global = true)]

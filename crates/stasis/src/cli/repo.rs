@@ -19,7 +19,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub(super) struct RepoArgs {
     /// The repository: the same as --store
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "PATH|URL")]
     repo: Option<String>,
     #[command(subcommand)]
     command: RepoCommand,

@@ -2,6 +2,7 @@
 
 use super::CliContext;
 use super::output::{table, word};
+use crate::config;
 use crate::report::Exit;
 use clap::Subcommand;
 use stasis_engine::probe::{ProbeReport, summary, trustworthy};
@@ -27,9 +28,7 @@ impl StoreCommand {
 
 async fn probe(url: Option<String>, context: &CliContext) -> anyhow::Result<Exit> {
     let location = match url {
-        Some(url) => url
-            .parse()
-            .map_err(stasis_engine::error::Error::bad_location)?,
+        Some(url) => config::store_named(&url)?,
         None => context.location()?,
     };
     let engine = context.engine_at(location, true).await?;

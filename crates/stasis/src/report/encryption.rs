@@ -37,9 +37,10 @@ pub(super) fn hint(error: &EncryptionError) -> Option<String> {
         }
         EncryptionError::KeyVanished(_) => {
             "bring `key.json` back from a copy of the store; nothing was written. If the store was made anew on purpose, and without a \
-             key, `stasis repair SUBJECT --accept-rollback` goes on from there"
+             key, `stasis repair SUBJECT --accept-rollback` goes on from there, and for a directory that is new to the store \
+             `stasis repair --all --accept-rollback`"
         }
-        EncryptionError::OtherKey(_) => {
+        EncryptionError::OtherKey(_) | EncryptionError::OpensNothing(_) => {
             "bring `key.json` and `repo.json` back from one copy of the store; nothing was written"
         }
         EncryptionError::RekeyUnknown { .. } => {

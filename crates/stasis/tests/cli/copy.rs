@@ -1,7 +1,7 @@
 //! Subjects copied into another store, and what somebody types next.
 
-use crate::crash_points::{self, killed_at_each_step};
-use crate::repo_crash::copy as copy_aside;
+use crate::crash_points::{self, failed_at_each_step, killed_at_each_step};
+use crate::repo_crash::{Fault, copy as copy_aside};
 use crate::repo_world::{Shown, noise, show, write};
 use crate::session::{Session, real_store};
 use serde_json::Value;
@@ -322,4 +322,10 @@ impl crash_points::Stage for Stage {
 #[test]
 fn killed_at_any_call_it_leads_only_to_what_is_whole_and_goes_on() {
     killed_at_each_step("a copy", Stage::new);
+}
+
+#[test]
+fn a_copy_on_a_full_or_broken_disk_is_refused_and_goes_on() {
+    failed_at_each_step("a copy", Fault::Once("EIO"), Stage::new);
+    failed_at_each_step("a copy", Fault::FromThenOn("ENOSPC"), Stage::new);
 }

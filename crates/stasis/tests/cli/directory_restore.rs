@@ -114,6 +114,10 @@ fn a_database_that_is_open_and_as_it_was_does_not_hinder_a_restore() {
     let again = session.data(0, &["restore", &text]);
     assert!(again.contains("nothing had to be changed"), "{again}");
     assert!(!again.contains("safety"), "{again}");
+    assert!(!again.contains("Undo"), "{again}");
+    let again = session.json(0, &["restore", &text]);
+    assert!(restored["safety_snapshot_id"].is_string(), "{restored:#}");
+    assert!(again["safety_snapshot_id"].is_null(), "{again:#}");
     assert_eq!(program.insert("settle"), "2");
     drop(program);
     assert_eq!(rows(&database), "2");

@@ -290,6 +290,10 @@ fn a_restore_in_place_touches_only_what_differs() {
     assert!(show(&root) == wanted);
     assert_eq!(restored["placed"], "in_place");
     assert_eq!((fs::metadata(&root).unwrap().ino(), stat(&untouched)), was);
+    assert!(restored["before"]["snapshot_id"].is_string(), "{restored}");
+    let words = ["restore", "latest", text(&root), "--in-place", "--owner"];
+    let again = world.json(0, &words);
+    assert!(again["before"].is_null(), "nothing to go back to: {again}");
 }
 
 #[test]

@@ -37,22 +37,40 @@ enum Act {
 
 /// What becomes of the n-th call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fault {
+pub(crate) enum Fault {
     Kill,
     Once(&'static str),
     FromThenOn(&'static str),
 }
 
 /// What a run ended with.
-struct Ended {
+pub(crate) struct Ended {
     /// `None` when it was killed.
-    code: Option<i32>,
-    out: String,
-    err: String,
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
     /// Whether the fault happened at all.
-    hit: bool,
+    pub(crate) hit: bool,
     /// The calls that were seen.
     calls: Vec<String>,
+}
+
+impl Ended {
+    /// Which calls a command makes when nothing goes wrong: all of them for a kill, each kind by itself for an error.
+    pub(crate) fn points(self, fault: Fault) -> Vec<(String, usize)> {
+        assert_eq!(self.code, Some(0), "{}", self.err);
+        if fault == Fault::Kill {
+            let points = 1..=self.calls.len();
+            return points.map(|when| (CALLS.to_owned(), when)).collect();
+        }
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        let counted = self.calls.into_iter().map(|call| {
+            let count = counts.entry(call.clone()).or_default();
+            *count += 1;
+            (call, *count)
+        });
+        counted.collect()
+    }
 }
 
 struct Stage {
@@ -135,96 +153,15 @@ impl Stage {
         [vec!["--json".into(), "repo".into()], words].concat()
     }
 
-    /// Which calls the act makes when nothing goes wrong: all of them for a kill, each kind by itself for an error.
     fn points(&self, fault: Fault) -> Vec<(String, usize)> {
         self.reset();
-        let whole = self.run(Fault::Kill, CALLS, usize::MAX);
-        assert_eq!(whole.code, Some(0), "{}", whole.err);
-        if fault == Fault::Kill {
-            let points = 1..=whole.calls.len();
-            return points.map(|when| (CALLS.to_owned(), when)).collect();
-        }
-        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-        let counted = whole.calls.into_iter().map(|call| {
-            let count = counts.entry(call.clone()).or_default();
-            *count += 1;
-            (call, *count)
-        });
-        counted.collect()
+        self.run(Fault::Kill, CALLS, usize::MAX).points(fault)
     }
 
-    /// Starts the act under strace.
-    fn spawn(&self, fault: Fault, calls: &str, when: usize) -> Child {
-        let inject = match fault {
-            Fault::Kill => format!("inject={calls}:delay_exit=2500"),
-            Fault::Once(error) => format!("inject={calls}:error={error}:when={when}"),
-            Fault::FromThenOn(error) => format!("inject={calls}:error={error}:when={when}+"),
-        };
+    fn run(&self, fault: Fault, calls: &str, when: usize) -> Ended {
         let arguments = self.arguments();
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let plain = self.world.session.command(&words);
-        let mut command = Command::new("strace");
-        command.args(["-f", "-qq", "-e", &format!("trace={CALLS}"), "-e", &inject]);
-        command.arg(STASIS).args(plain.get_args()).env_clear();
-        let set = plain.get_envs();
-        command.envs(set.filter_map(|(name, value)| Some((name, value?))));
-        command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap()
-    }
-
-    /// Runs the act with a fault at the n-th of some calls.
-    fn run(&self, fault: Fault, calls: &str, when: usize) -> Ended {
-        let mut child = self.spawn(fault, calls, when);
-        let (over, watched) = std::sync::mpsc::channel::<()>();
-        let strace = child.id();
-        let watchdog = std::thread::spawn(move || {
-            let hangs = watched.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
-            if hangs {
-                kill_children_of(strace);
-            }
-            hangs
-        });
-        let stderr = child.stderr.take().unwrap();
-        let (mut seen, mut hit, mut err) = (Vec::new(), false, String::new());
-        for line in BufReader::new(stderr).lines() {
-            let line = line.unwrap_or_default();
-            seen.extend(call(&line));
-            if fault == Fault::Kill && seen.len() == when && !hit {
-                hit = true;
-                kill_children_of(child.id());
-            }
-            hit |= line.contains("(INJECTED)") && fault != Fault::Kill;
-            if !line.starts_with("[pid") && call(&line).is_none() {
-                err.push_str(&line);
-                err.push('\n');
-            }
-        }
-        let mut out = String::new();
-        child
-            .stdout
-            .take()
-            .unwrap()
-            .read_to_string(&mut out)
-            .unwrap();
-        // strace ends as its tracee ended, by the same signal.
-        let code = child.wait().unwrap().code();
-        drop(over);
-        let hung = watchdog.join().unwrap();
-        // A runtime that cannot wake its own threads stands still; those calls cannot fail in earnest.
-        assert!(
-            !hung || calls == "write",
-            "{fault:?} at {calls} number {when}\n{err}"
-        );
-        Ended {
-            code,
-            out,
-            err,
-            hit,
-            calls: seen,
-        }
+        run_with(&self.world.session.command(&words), fault, calls, when)
     }
 
     /// What must hold whatever happened.
@@ -304,6 +241,77 @@ impl Stage {
     }
 }
 
+/// Starts a command under strace.
+fn spawn(plain: &Command, fault: Fault, calls: &str, when: usize) -> Child {
+    let inject = match fault {
+        Fault::Kill => format!("inject={calls}:delay_exit=2500"),
+        Fault::Once(error) => format!("inject={calls}:error={error}:when={when}"),
+        Fault::FromThenOn(error) => format!("inject={calls}:error={error}:when={when}+"),
+    };
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-e", &format!("trace={CALLS}"), "-e", &inject]);
+    command.arg(STASIS).args(plain.get_args()).env_clear();
+    let set = plain.get_envs();
+    command.envs(set.filter_map(|(name, value)| Some((name, value?))));
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Runs a command with a fault at the n-th of some calls.
+pub(crate) fn run_with(plain: &Command, fault: Fault, calls: &str, when: usize) -> Ended {
+    let mut child = spawn(plain, fault, calls, when);
+    let (over, watched) = std::sync::mpsc::channel::<()>();
+    let strace = child.id();
+    let watchdog = std::thread::spawn(move || {
+        let hangs = watched.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
+        if hangs {
+            kill_children_of(strace);
+        }
+        hangs
+    });
+    let stderr = child.stderr.take().unwrap();
+    let (mut seen, mut hit, mut err) = (Vec::new(), false, String::new());
+    for line in BufReader::new(stderr).lines() {
+        let line = line.unwrap_or_default();
+        seen.extend(call(&line));
+        if fault == Fault::Kill && seen.len() == when && !hit {
+            hit = true;
+            kill_children_of(child.id());
+        }
+        hit |= line.contains("(INJECTED)") && fault != Fault::Kill;
+        if !line.starts_with("[pid") && call(&line).is_none() {
+            err.push_str(&line);
+            err.push('\n');
+        }
+    }
+    let mut out = String::new();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut out)
+        .unwrap();
+    // strace ends as its tracee ended, by the same signal.
+    let code = child.wait().unwrap().code();
+    drop(over);
+    let hung = watchdog.join().unwrap();
+    // A runtime that cannot wake its own threads stands still; those calls cannot fail in earnest.
+    assert!(
+        !hung || calls == "write",
+        "{fault:?} at {calls} number {when}\n{err}"
+    );
+    Ended {
+        code,
+        out,
+        err,
+        hit,
+        calls: seen,
+    }
+}
+
 pub(crate) fn copy(home: &Path, directories: &[&str], from: &str, to: &str) {
     for name in directories {
         let (from, to) = (
@@ -347,13 +355,12 @@ pub(crate) fn has_strace() -> bool {
     there
 }
 
-/// Lets the fault happen at the first call, at the second, and so on, or at some of these.
-fn at_calls(act: Act, fault: Fault) {
-    if !has_strace() {
-        return;
-    }
-    let stage = Stage::new(act);
-    let points = stage.points(fault);
+/// Lets a fault happen at each of some points, or at some of them, and prints how many did happen.
+pub(crate) fn at_points(
+    what: &str,
+    points: &[(String, usize)],
+    mut happen: impl FnMut(&str, usize, &str) -> bool,
+) {
     let all = std::env::var("STASIS_CRASH_POINTS").is_ok_and(|points| points == "all");
     let step = if all { 1 } else { points.len().div_ceil(SOME) };
     let first = std::process::id() as usize % step;
@@ -367,16 +374,32 @@ fn at_calls(act: Act, fault: Fault) {
         if tried >= enough && hits >= 3 {
             break;
         }
-        stage.reset();
-        let context = format!("{act:?} {fault:?} at {call} number {when}");
-        let ended = stage.run(fault, call, *when);
-        hits += usize::from(ended.hit);
-        stage.judge(&ended, &context);
-        stage.go_on(&context);
+        let context = format!("{what} at {call} number {when}");
+        hits += usize::from(happen(call, *when, &context));
     }
     let count = points.len();
-    println!("{act:?} survived {hits} faults {fault:?}, every {step} of {count} from {first}");
-    assert!(hits >= 3, "{hits} of {count}");
+    println!("{what}: survived {hits} faults, every {step} of {count} from {first}");
+    assert!(hits >= 3, "{what}: {hits} of {count}");
+}
+
+/// Lets the fault happen at the first call, at the second, and so on, or at some of these.
+fn at_calls(act: Act, fault: Fault) {
+    if !has_strace() {
+        return;
+    }
+    let stage = Stage::new(act);
+    let points = stage.points(fault);
+    at_points(
+        &format!("{act:?} {fault:?}"),
+        &points,
+        |call, when, context| {
+            stage.reset();
+            let ended = stage.run(fault, call, when);
+            stage.judge(&ended, context);
+            stage.go_on(context);
+            ended.hit
+        },
+    );
 }
 
 #[test]

@@ -87,6 +87,41 @@ fn a_store_is_named_by_a_path_as_well_and_is_never_part_of_what_it_holds() {
 }
 
 #[test]
+fn a_store_that_is_a_path_without_a_dot_is_refused_with_the_path_to_write() {
+    let session = Session::new();
+    let dir = session.home().join("work");
+    fs::create_dir_all(dir.join("there/store")).unwrap();
+    let refused = |words: &[&str], variable: Option<&str>| {
+        let mut command = session.command(&[&["--json"], words].concat());
+        command.envs(variable.map(|store| ("STASIS_STORE", store)));
+        let output = command.current_dir(&dir).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let hint = said["error"]["hint"].as_str().unwrap().to_owned();
+        (said.to_string(), hint)
+    };
+
+    for name in ["there/store", "nowhere/store", "store"] {
+        let by_flag = [
+            refused(&["--store", name, "list"], None),
+            refused(&["repo", "--repo", name, "snapshots"], None),
+            refused(&["copy", "--all", "--to", name], None),
+        ];
+        let (message, _) = refused(&["list"], Some(name));
+
+        for (message, hint) in by_flag {
+            assert!(message.contains(&format!("`{name}`")), "{message}");
+            assert!(hint.ends_with(&format!("write ./{name}")), "{hint}");
+        }
+        // A variable is meant wherever somebody stands.
+        assert!(message.contains("write the whole one"), "{message}");
+    }
+    assert!(!dir.join("nowhere").exists() && !dir.join("store").exists());
+    let (message, _) = refused(&["--store", "secret@host/path", "list"], None);
+    assert!(!message.contains("secret"), "{message}");
+}
+
+#[test]
 fn another_machine_finds_restores_and_links_what_a_first_one_saved() {
     let first = Session::new();
     let _ = saved(&first, "notes");

@@ -110,7 +110,7 @@ pub(crate) fn text(value: &Value) -> String {
     value.as_str().unwrap().to_owned()
 }
 
-fn contents(top: &Path) -> BTreeMap<PathBuf, String> {
+pub(crate) fn contents(top: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![top.to_owned()];
     while let Some(directory) = waiting.pop() {

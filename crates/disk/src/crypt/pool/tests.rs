@@ -245,3 +245,77 @@ fn a_check_fits_one_key_and_one_repository_only() {
     assert_ne!(cipher().check(one), cipher_of(0x43, "acme").check(one));
     assert_eq!(format!("{:?}", cipher()), "PoolCipher(of pools/acme)");
 }
+
+/// A manifest that is closed as somebody would who has the key: what is shown and what is encrypted need not fit.
+fn closed_as(shown: EncryptedManifest, manifest: &SnapshotManifest) -> EncryptedManifest {
+    let (here, mut contents) = (cipher(), document::render(manifest));
+    let place = place(SUBJECT, &shown);
+    let id = here
+        .pieces
+        .close(Kind::Manifest, Some(&place), &mut contents);
+    shown.with_contents(PieceDigest::from_document(*id.as_bytes()), &contents)
+}
+
+/// Spelled from the words in `docs/encryption.md`.
+#[test]
+fn everything_in_the_clear_is_bound_to_a_manifest_in_one_spelling() {
+    let mut manifest = manifest();
+    manifest.incarnation = Incarnation::new(OpId::from_random([8; 16]));
+    manifest.lease_epoch = Epoch(3);
+    let shown = EncryptedManifest::of(&manifest, ManifestReferences::new(&names()));
+    let field = |bytes: &[u8]| {
+        let length = u32::try_from(bytes.len()).unwrap();
+        [&length.to_le_bytes()[..], bytes].concat()
+    };
+    let rows = stasis_model::chunk_name::to_rows(&names());
+
+    let spelled = [
+        field(&1_u64.to_le_bytes()),
+        field(&field(b"encryption")),
+        field(b"subjects/acme/dir/notes/"),
+        field(b"one"),
+        field(manifest.incarnation.to_string().as_bytes()),
+        field(&3_u64.to_le_bytes()),
+        field(b"07070707-0707-4707-8707-070707070707"),
+        field(&2_u64.to_le_bytes()),
+        field(ReferencesDigest::of(&rows).as_bytes()),
+    ];
+
+    assert_eq!(place(SUBJECT, &shown), spelled.concat());
+}
+
+#[test]
+fn an_honest_tag_over_another_manifest_is_refused() {
+    let shown = EncryptedManifest::of(&manifest(), ManifestReferences::new(&names()));
+    let mut other = manifest();
+    other.lease_epoch = Epoch(9);
+
+    let fits = cipher().open_manifest(SUBJECT, &closed_as(shown.clone(), &manifest()));
+    let refused = cipher().open_manifest(SUBJECT, &closed_as(shown, &other));
+
+    assert_eq!(fits.unwrap(), manifest());
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("another snapshot"), "{refused}");
+}
+
+#[test]
+fn a_manifest_with_a_feature_of_a_later_build_is_refused_though_it_opens() {
+    let mut shown = EncryptedManifest::of(&manifest(), ManifestReferences::new(&names()));
+    shown.incompat.push("later".to_owned());
+
+    let refused = cipher().open_manifest(SUBJECT, &closed_as(shown, &manifest()));
+
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("`later`"), "{refused}");
+}
+
+#[test]
+fn a_plain_chunk_with_the_right_name_is_refused_in_an_encrypted_pool() {
+    let cipher = Arc::new(cipher());
+    let name = ChunkName::new(cipher.digest(b"end\n"), GcEpoch::FIRST);
+    let stored = cipher.close_chunk(name.digest(), PACKED.to_vec());
+    let codec = ChunkCodec::Encrypted(cipher);
+
+    assert_eq!(codec.open(&name, &stored).unwrap(), b"end\n");
+    assert!(codec.open(&name, PACKED).is_err());
+}

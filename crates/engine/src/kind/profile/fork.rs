@@ -144,7 +144,7 @@ impl Profiles<'_> {
     ) -> Result<Arc<File>, Error> {
         let owner = KeyOwner::from(target.clone());
         let needed = || key_needed(&owner, None);
-        let tenant = self.tenant_key()?.ok_or_else(needed)?;
+        let tenant = self.tenant_key().await?.ok_or_else(needed)?;
         let key = self.new_data_key(&tenant, &owner).await?.key;
         let (spool, with) = (self.spool().await?, key.clone());
         let tree = archive.summary().map(|summary| summary.tree_digest);

@@ -20,7 +20,7 @@ impl Profiles<'_> {
         session: &SubjectSession,
     ) -> Result<Option<Arc<DataKey>>, Error> {
         let owner = KeyOwner::from(session.lineage().clone());
-        let tenant = self.tenant_key()?;
+        let tenant = self.tenant_key().await?;
         if let (Some(tenant), None) = (&tenant, &session.lease.base) {
             let found = self.new_data_key(tenant, &owner).await?;
             return Ok(Some(found.key));

@@ -89,6 +89,8 @@ impl Project {
         if result.is_unchanged() {
             let is_beside = |one: &Warning| matches!(one, Warning::SafetyUnchanged { .. });
             result.warnings.retain(|one| !is_beside(one));
+            // Nothing was replaced, so that there is nothing to go back to.
+            result.safety_snapshot_id = None;
         }
         result.elapsed_ms = self.engine.dirs().elapsed_ms(started);
         Ok(result)

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::error::{EncryptionError, ErrorKind};
+use crate::open::Engine;
+use crate::rigged::Turn;
 use crate::rigged::pool::{Saver, key};
 use stasis_disk::form::chunked::ChunkCodec;
 use stasis_model::digest::ChunkDigest;
@@ -9,6 +11,8 @@ use stasis_model::id::{OpId, SnapshotId};
 use stasis_model::protocol::gc::{ChunkName, GcEpoch, Names};
 use stasis_model::time::Timestamp;
 use stasis_store::location::StoreLocation;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 impl World {
     async fn has(&self, text: &str) -> bool {
@@ -241,6 +245,12 @@ async fn a_host_that_saw_a_key_believes_nothing_plain_in_its_place() {
     // It has no key, and lists and collects.
     let looker = on_disk(world.host("two", "notes", None));
     looker.gc().await.unwrap();
+    // And one that saw nothing but what the pool says of itself.
+    let passer = on_disk(world.host("four", "notes", None)).engine;
+    let (actor, root) = ("operator".parse().unwrap(), passer.dirs().root());
+    passer.dirs().settings(&root).await.unwrap();
+    let early = passer.accept_rollback_of_all(&actor).await.unwrap();
+    assert_eq!(early.subjects, [""; 0], "the key is there");
     let (repo, _) = kept(&world, "pools/acme/repo.json").await;
     let (data_key, _) = kept(&world, "pools/acme/key.json").await;
     for key in [&repo, &data_key] {
@@ -250,7 +260,7 @@ async fn a_host_that_saw_a_key_believes_nothing_plain_in_its_place() {
     let stranger = on_disk(world.host("three", "other", None));
     stranger.make_pool().await.unwrap();
     let is_vanished = |error: &Error| matches!(error, Error::Encryption(error) if matches!(**error, EncryptionError::KeyVanished(_)));
-    for host in ["one", "two"] {
+    for host in ["one", "two", "four"] {
         let again = on_disk(world.host(host, "notes", None));
         let (dirs, root) = (again.engine.dirs(), again.engine.dirs().root());
         let refused = dirs.settings(&root).await.unwrap_err();
@@ -261,9 +271,16 @@ async fn a_host_that_saw_a_key_believes_nothing_plain_in_its_place() {
 
     // Who knows why it is plain now says so, once.
     let again = on_disk(world.host("two", "notes", None));
-    let actor = "operator".parse().unwrap();
     let accepted = again.engine.dirs().accept_rollback(&actor).await.unwrap();
     assert_eq!(accepted.subjects, ["dir:notes"]);
+    // Also where no document is remembered but the key.
+    let again_too = on_disk(world.host("four", "notes", None)).engine;
+    for wanted in [&["pools/acme"][..], &[]] {
+        let accepted = again_too.accept_rollback_of_all(&actor).await.unwrap();
+        assert_eq!(accepted.subjects, wanted);
+        let dirs = again_too.dirs();
+        assert!(!dirs.settings(&dirs.root()).await.unwrap().is_encrypted());
+    }
     let root = again.engine.dirs().root();
     assert!(
         !again
@@ -304,11 +321,17 @@ async fn repair_makes_no_repo_json_for_a_key_that_opens_nothing() {
     let actor = "operator".parse().unwrap();
 
     let refused = dirs.repair(&actor, false).await.unwrap_err();
+    let checked = dirs.check(true, Arc::default()).await.unwrap();
 
     assert!(
-        matches!(&refused, Error::Encryption(error) if matches!(**error, EncryptionError::OtherKey(_))),
+        matches!(&refused, Error::Encryption(error) if matches!(**error, EncryptionError::OpensNothing(_))),
         "{refused}"
     );
+    // Nor is anything taken for damaged that this key does not open.
+    let named: Vec<&str> = checked.damage.iter().map(|one| one.what.as_str()).collect();
+    assert_eq!(named, ["repo.json", "key.json"], "{:?}", checked.damage);
+    assert!(checked.damage[1].why.contains("opens nothing"));
+    assert_eq!(dirs.root().quarantined().await.unwrap(), []);
     // Without any key document nothing plain is made of it.
     world.bucket.delete(&genuine.0).await.unwrap();
     let refused = dirs.repair(&actor, false).await.unwrap_err();
@@ -344,4 +367,151 @@ async fn an_unpublished_manifest_of_a_later_build_stops_gc_before_anything_goes(
     let root = saver.engine.dirs().root();
     assert!(root.has_chunk(&chunk).await.unwrap());
     assert_eq!(root.reference_lists().await.unwrap().len(), 1);
+}
+
+/// What is done to a list.
+type Damage = fn(&[u8]) -> Option<Vec<u8>>;
+
+#[tokio::test]
+async fn a_list_of_references_that_is_damaged_in_any_way_is_seen_and_gc_takes_nothing() {
+    let world = World::new();
+    let saver = world.host("one", "notes", Some(key(b'a')));
+    saver.make_pool().await.unwrap();
+    // More chunks than a manifest names itself.
+    for number in 0..70 {
+        saver.write(&format!("{number}"), &noise(number, (1 << 20) + 7));
+    }
+    saver.save().await;
+    let root = saver.engine.dirs().root();
+    let (list, _, _) = root.reference_lists().await.unwrap().remove(0);
+    let whole = world.bucket.get(&list, 1 << 20).await.unwrap().unwrap();
+    let before = root.chunks().await.unwrap();
+    let damages: [Damage; 5] = [
+        |rows| Some([&[rows[0] ^ 1], &rows[1..]].concat()),
+        |rows| Some(rows[..rows.len() / 2].to_vec()),
+        |_| Some(Vec::new()),
+        |_| None,
+        // A list that was right once, of a tree that lacked a file.
+        |rows| Some(rows[36..].to_vec()),
+    ];
+
+    for (number, damage) in damages.into_iter().enumerate() {
+        match damage(&whole.body) {
+            Some(rows) => world.bucket.put(&list, rows.into()).await.unwrap(),
+            None => world.bucket.delete(&list).await.unwrap(),
+        }
+        for tenant in [None, Some(key(b'a'))] {
+            let has_key = tenant.is_some();
+            let host = world.host("two", "notes", tenant);
+            let checked = host
+                .engine
+                .dirs()
+                .check(true, Arc::default())
+                .await
+                .unwrap();
+            let swept = host.gc().await;
+            assert!(!checked.damage.is_empty(), "{number}, {has_key}");
+            assert!(swept.is_err(), "{number}, {has_key}: {swept:?}");
+            assert_eq!(root.chunks().await.unwrap(), before, "{number}");
+        }
+        // What opens with the key does not need the list.
+        saver.restores().await;
+    }
+    world.bucket.put(&list, whole.body).await.unwrap();
+    saver.is_sound().await;
+    saver.gc().await.unwrap();
+    assert_eq!(root.chunks().await.unwrap(), before);
+}
+
+/// A host whose key is printed by something slow.
+fn slowly(saver: &Saver, how: impl Fn() + Send + Sync + 'static) -> Engine {
+    let engine = saver.engine.clone();
+    engine.with_key_from(move || {
+        how();
+        Ok(key(b'a'))
+    })
+}
+
+#[tokio::test]
+async fn a_key_is_read_once_and_off_the_runtime() {
+    let world = World::new();
+    let mut saver = world.host("one", "notes", Some(key(b'a')));
+    saver.make_pool().await.unwrap();
+    saver.write("a", &noise(1, 100_000)).save().await;
+    let (ticks, reads) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (seen, count) = (ticks.clone(), reads.clone());
+    saver.engine = slowly(&saver, move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        let before = seen.load(Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(seen.load(Ordering::Relaxed) > before, "nobody else worked");
+    });
+    let ticking = ticks.clone();
+    let clock = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            ticking.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+
+    let dirs = saver.engine.dirs();
+    let root = dirs.root();
+    let both = tokio::join!(dirs.codec(&root), dirs.codec(&root));
+
+    clock.abort();
+    assert!(both.0.is_ok() && both.1.is_ok(), "{both:?}");
+    assert_eq!(reads.load(Ordering::Relaxed), 1);
+    saver.restores().await;
+}
+
+#[tokio::test]
+async fn nothing_is_made_for_a_key_that_does_not_open_as_it_lies_there() {
+    let bucket = Arc::new(Rigged::default());
+    let world = World {
+        home: tempfile::tempdir().unwrap(),
+        bucket: bucket.inner.clone(),
+    };
+    let saver = world.host_in(bucket.clone(), "one", "notes", Some(key(b'a')));
+    let objects = world.bucket.clone();
+    bucket.rig(move |asked| {
+        let objects = objects.clone();
+        Box::pin(async move {
+            let place = Key::from_listing("pools/acme/key.json").unwrap();
+            if asked.reads("key.json") && objects.exists(&place).await.unwrap() {
+                objects.put(&place, "{}".into()).await.unwrap();
+            }
+            Turn::Work
+        })
+    });
+
+    let refused = saver.make_pool().await;
+
+    assert!(refused.is_err(), "{refused:?}");
+    assert!(!world.has("pools/acme/repo.json").await);
+}
+
+#[tokio::test]
+async fn repair_makes_no_repo_json_for_a_pool_with_something_plain_in_it() {
+    let (world, other) = (World::new(), World::new());
+    let saver = world.host("one", "notes", Some(key(b'a')));
+    let plain = other.host("one", "letters", None);
+    for one in [&saver, &plain] {
+        one.make_pool().await.unwrap();
+        one.write("a", &noise(1, 1_000)).save().await;
+    }
+    let root = plain.engine.dirs().root();
+    let id = root.manifest_ids().await.unwrap().remove(0);
+    let manifest = format!("subjects/acme/dir/letters/snapshots/{id}.json");
+    restore(&world, &[kept(&other, &manifest).await]).await;
+    let repo = kept(&world, "pools/acme/repo.json").await;
+    world.bucket.delete(&repo.0).await.unwrap();
+    let again = world.host("two", "notes", Some(key(b'a')));
+
+    let refused = again.engine.dirs().repair(&Label::nobody(), false).await;
+
+    let refused = refused.unwrap_err();
+    assert!(
+        matches!(&refused, Error::Encryption(error) if matches!(**error, EncryptionError::Mixed(_))),
+        "{refused}"
+    );
 }

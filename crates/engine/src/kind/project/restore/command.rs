@@ -139,7 +139,7 @@ pub struct ProjectRestored {
     /// What would change, or nothing if it was done.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<TreeDifference>,
-    /// What was there before: the way back.
+    /// What was there before: the way back. None if nothing had to be changed.
     pub safety_snapshot_id: Option<SnapshotId>,
     /// What was there before and could not be saved: it was moved, and is where this says.
     #[serde(skip_serializing_if = "Vec::is_empty")]
