@@ -28,6 +28,7 @@ mod cost;
 mod create;
 mod error;
 mod extents;
+mod held;
 mod leftovers;
 mod manifest;
 mod measure;
@@ -44,6 +45,7 @@ pub use crate::tree::stat_cache::StatCache;
 pub use check::{CheckedContent, CheckedSlot};
 pub use create::Created;
 pub use error::SlotError;
+pub use held::HeldCheckpoint;
 pub use manifest::{
     Manifest, ManifestEntry, ManifestKind, databases_in_snapshot, manifest, manifest_of_clone,
 };
