@@ -7,6 +7,8 @@
     reason = "tests make the trees that they look at"
 )]
 
+mod references;
+
 use stasis_disk::form::chunked::ChunkError;
 use stasis_disk::form::slots::{
     CheckedContent, CheckedSlot, CheckpointSource, Created, Manifest, Pool, PoolSettings, Return,
@@ -168,7 +170,8 @@ fn an_unchanged_checkpoint_makes_two_inodes_and_holds_next_to_nothing() {
             found.lines().map(|line| line.parse().unwrap()).collect()
         };
         let first = auto(&pool, 0, 1).unwrap();
-        let (before, held) = (inodes(), pool.usage().unwrap().held);
+        let held = pool.usage().unwrap().held;
+        let before = inodes();
 
         let second = auto(&pool, 1, 2).unwrap();
         let third = auto(&pool, 2, 3).unwrap();

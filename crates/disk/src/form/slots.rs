@@ -35,6 +35,7 @@ mod measure;
 mod packed;
 mod place;
 mod portion;
+mod references;
 mod restore;
 mod staged;
 mod undo;
@@ -384,7 +385,7 @@ impl Pool {
     pub fn held_at_most(&self) -> Result<HeldBound, SlotError> {
         let (slots, undos) = (self.list()?, self.undos()?);
         let pools = [(&self.slots, &*slots), (&self.undo, &*undos)];
-        let bound = measure::Accounts::new(&self.chunks, pools, measure::New::Expected(0))?.bound();
+        let bound = measure::Accounts::glance(&self.chunks, pools)?.bound();
         self.chunks.versions().forget_names();
         bound
     }
