@@ -54,8 +54,8 @@ pub use measure::{HeldBound, SlotUsage, Usage};
 pub use portion::{excluded_in, fact, portion, read_file};
 pub use restore::{SameContent, WorkspaceRestore, WorkspaceRestored, restore_in_place};
 pub use staged::CheckpointSource;
-pub use versions::VERSIONS;
 use versions::Versions;
+pub use versions::{SetAside, VERSIONS};
 pub use view::{Return, View};
 
 pub use crate::fs::staging::OWN_PATTERNS;
@@ -388,6 +388,11 @@ impl Pool {
         let bound = measure::Accounts::glance(&self.chunks, pools)?.bound();
         self.chunks.versions().forget_names();
         bound
+    }
+
+    /// What checks set aside because it holds other bytes than its name says; it goes with the last checkpoint that names it.
+    pub fn damaged_aside(&self) -> Result<Vec<SetAside>, SlotError> {
+        self.chunks.aside()
     }
 
     /// The same, but what a live tree refers to as well counts for no checkpoint: what each of them would free if it were deleted.

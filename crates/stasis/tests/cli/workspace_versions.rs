@@ -418,3 +418,58 @@ fn a_save_reads_from_the_tree_what_its_checkpoint_has_lost() {
         assert_eq!(stored(&stores[0]), stored(&stores[1]));
     });
 }
+
+#[test]
+fn a_check_names_what_cannot_be_undone_any_more() {
+    on_each(|tree, _| {
+        tree.checkpoint("one");
+        tree.write("deep/file", "second\n");
+        tree.write("added", "added\n");
+        tree.json(0, &["restore", "one"]);
+        let whole = tree.json(0, &["check"]);
+        let kept = tree.kept().join("undo/1/workspace/backup/tree");
+        fs::remove_file(kept.join("deep/file")).unwrap();
+
+        let checked = tree.json(9, &["check"]);
+        fs::write(tree.kept().join("undo/1/metadata.json"), "{").unwrap();
+        let unreadable = tree.json(9, &["check"]);
+
+        assert_eq!(
+            (&whole["undos"], &whole["damaged"]),
+            (&1.into(), &serde_json::json!([]))
+        );
+        let damaged = &checked["damaged"][0];
+        assert_eq!(damaged["checkpoint"], "u-1");
+        assert_eq!(damaged["files"], serde_json::json!(["deep/file"]));
+        assert_eq!(unreadable["damaged"][0]["checkpoint"], "u-1");
+        assert!(unreadable["damaged"][0]["problem"].is_string());
+    });
+}
+
+#[test]
+fn a_status_names_what_was_set_aside() {
+    on_each(|tree, is_shared| {
+        if !is_shared {
+            return;
+        }
+        tree.checkpoint("one");
+        fs::write(version_of(tree, "first\n"), "FIRST\n").unwrap();
+        tree.write("deep/file", "edited\n");
+        let before = tree.json(0, &["status"]);
+        tree.json(9, &["check"]);
+
+        let status = tree.json(0, &["status"]);
+        let words = tree.run(&["status"]);
+
+        assert_eq!(
+            (&before["set_aside_count"], &status["set_aside_count"]),
+            (&0.into(), &1.into())
+        );
+        let path = status["set_aside"][0].as_str().unwrap();
+        assert!(path.contains("objects/damaged-"), "{path}");
+        let bytes = |of: &Value, name: &str| of[name].as_u64().unwrap();
+        let grown = bytes(&status, "held_bytes") - bytes(&before, "held_bytes");
+        assert_eq!(grown, bytes(&status, "set_aside_bytes"));
+        assert!(words.out.contains("set aside   1 damaged"), "{}", words.out);
+    });
+}

@@ -9,7 +9,7 @@
 //! asked where each file lies (`FIEMAP`), once for each checkpoint. What it does not tell: how much smaller btrfs keeps a compressed
 //! stretch (counted in full), and what it cannot free of a stretch of which only a part is used (not counted).
 //!
-//! Chunks are counted as the files they are, each once. Versions of files are counted by the bytes that each takes, and only where that
+//! Chunks are counted as the files they are, each once, and so is what was set aside as damaged. Versions of files are counted by the bytes that each takes, and only where that
 //! is too much by the places where they lie, because versions of one file share most of them.
 
 use super::chunks::{Chunks, names_from_bytes};
@@ -171,6 +171,8 @@ pub(super) struct Accounts<'a> {
     new: New<'a>,
     store: &'a Chunks,
     costs: HashMap<ChunkDigest, u64>,
+    /// What is damaged takes room as long as a checkpoint names it.
+    aside: u64,
     /// What all of them need, but for the one to come.
     needed: Arc<References>,
     measured: Option<Measured>,
@@ -226,6 +228,7 @@ impl<'a> Accounts<'a> {
             new,
             store: chunks,
             costs: chunks.costs()?,
+            aside: chunks.aside()?.iter().map(|one| one.bytes).sum(),
             needed: needed.references,
             measured: None,
         })
@@ -272,7 +275,7 @@ impl<'a> Accounts<'a> {
         }
         let costs = needed.iter().filter_map(|digest| self.costs.get(*digest));
         let documents: HashMap<u64, u64> = stay().flat_map(|one| &one.documents).copied().collect();
-        costs.sum::<u64>() + documents.values().sum::<u64>()
+        costs.sum::<u64>() + documents.values().sum::<u64>() + self.aside
     }
 
     /// The list of what one of them needs; empty if nobody can tell.

@@ -16,6 +16,7 @@ use crate::form::chunked::ChunkError;
 use crate::fs::atomic_write;
 use crate::fs::fd::{open_dir_in, reopen_dir};
 use crate::fs::metadata;
+use crate::fs::staging;
 use crate::worker_pool::lock;
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
@@ -23,10 +24,11 @@ use stasis_model::digest::FileDigest;
 use stasis_model::failure::{AtPath, Failure};
 use stasis_model::workspace::SlotForm;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -193,6 +195,11 @@ impl Versions {
         let _ = fs::unlinkat(&self.fd, &*aside_name(digest), AtFlags::empty());
     }
 
+    /// What was set aside, with the bytes that each takes of the disk.
+    pub(super) fn aside(&self) -> Result<Vec<SetAside>, SlotError> {
+        set_aside_in(&self.fd, &self.path)
+    }
+
     /// Removes those that were set aside and that nobody names.
     fn sweep_aside(&self, named: &References) -> Result<(), SlotError> {
         for name in self.names()? {
@@ -226,6 +233,30 @@ impl Versions {
             .filter_map(|name| name.to_str().ok()?.parse().ok());
         Ok(digests.collect())
     }
+}
+
+/// Something that a check found to hold other bytes than its name says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SetAside {
+    /// Where it is now.
+    pub path: PathBuf,
+    /// What it takes of the disk.
+    pub bytes: u64,
+}
+
+/// What was set aside in a directory.
+pub(super) fn set_aside_in(directory: &OwnedFd, path: &Path) -> Result<Vec<SetAside>, SlotError> {
+    let is_any = |_: &[u8]| true;
+    let names = staging::named(directory, ASIDE.as_bytes(), is_any).at("list", path)?;
+    let found = names.into_iter().filter_map(|name| {
+        // What went meanwhile takes nothing.
+        let seen = metadata::look(directory.as_fd(), &name).ok()?;
+        Some(SetAside {
+            path: path.join(OsStr::from_bytes(name.to_bytes())),
+            bytes: cost_of(seen.blocks * 512),
+        })
+    });
+    Ok(found.collect())
 }
 
 /// What a version is called that turned out to hold something else.

@@ -14,7 +14,7 @@ use stasis_model::format::manifest::StoredAs;
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::list::{Extent, FileContent, ListRow, Slice};
-use stasis_model::tree::{Attribute, EntryKind, EntryPath};
+use stasis_model::tree::{Attribute, EntryKind, EntryPath, FileTime};
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -147,6 +147,8 @@ pub(super) struct Companion {
 pub(super) struct Before {
     pub(super) content: StoredContent,
     pub(super) size: u64,
+    /// When it had been written last, if that is known.
+    pub(super) modified: Option<FileTime>,
 }
 
 impl Before {
@@ -411,7 +413,12 @@ impl Joiner<'_, '_> {
             let _ = state.set(FileState::Kept(kept));
             return None;
         }
-        Some(Box::new(Before { content, size }))
+        let modified = Some(row.entry.metadata.modified);
+        Some(Box::new(Before {
+            content,
+            size,
+            modified,
+        }))
     }
 
     /// What is in a file that looks as it does elsewhere. A database is copied by other means, whatever it looks like.
@@ -476,7 +483,13 @@ impl Joiner<'_, '_> {
         {
             let digest = content.digest;
             let content = self.pack(content);
-            self.plan.orphans.insert(digest, Before { content, size });
+            let modified = None;
+            let before = Before {
+                content,
+                size,
+                modified,
+            };
+            self.plan.orphans.insert(digest, before);
         }
     }
 }
@@ -686,7 +699,11 @@ impl SavePlan {
             let state = &mut self.files[file as usize];
             if let Some(FileState::Kept(known) | FileState::Done(known)) = state.take() {
                 let content = known.content;
-                let previous = Some(Box::new(Before { content, size }));
+                let previous = Some(Box::new(Before {
+                    content,
+                    size,
+                    modified: None,
+                }));
                 self.jobs.push(Job {
                     file,
                     spot,
@@ -725,7 +742,11 @@ impl SavePlan {
                 files[*owner as usize].take()
             {
                 let (content, size) = (known.content, scan.get(*spot).1.size());
-                let previous = Some(Box::new(Before { content, size }));
+                let previous = Some(Box::new(Before {
+                    content,
+                    size,
+                    modified: None,
+                }));
                 let (file, spot) = (*owner, *spot);
                 jobs.push(Job {
                     file,
