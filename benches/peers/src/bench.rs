@@ -3,7 +3,7 @@
 use crate::compare;
 use crate::measure::{self, Cost};
 use crate::tools::{Restored, Tool};
-use crate::workload::{Variant, Workload};
+use crate::workload::{Variant, Workload, World};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -37,6 +37,24 @@ pub(crate) struct Subject {
     pub(crate) tree: PathBuf,
     pub(crate) changed: Variant,
     pub(crate) inserted: Option<Variant>,
+}
+
+impl Subject {
+    /// What may become of the tree in `home`, which was written.
+    pub(crate) fn prepare(workload: Workload, world: &World, home: &Path) -> Result<Self> {
+        let tree = home.join("tree");
+        let changed = workload.changed(world, &tree, &home.join("changed"))?;
+        // Inserted into what is saved before: a way back to the first content is not what is measured.
+        changed.swap_in()?;
+        let inserted = workload.inserted(&tree, &home.join("inserted"));
+        changed.swap_out()?;
+        Ok(Self {
+            workload,
+            tree,
+            changed,
+            inserted: inserted?,
+        })
+    }
 }
 
 /// Where and with what tools are run.
@@ -199,15 +217,16 @@ impl Run<'_> {
             self.with(&self.subject.changed, |run| {
                 let added = run.again(Some(Measure::Changed))?;
                 run.note(Measure::Added, added);
-                run.restore()
-            })?;
-            if let Some(inserted) = &self.subject.inserted {
-                self.with(inserted, |run| {
+                run.restore()?;
+                let Some(inserted) = &run.subject.inserted else {
+                    return Ok(());
+                };
+                run.with(inserted, |run| {
                     let added = run.again(None)?;
                     run.note(Measure::Inserted, added);
                     Ok(())
-                })?;
-            }
+                })
+            })?;
         }
         let peak = megabytes(self.peak);
         self.note(Measure::Memory, peak);

@@ -233,12 +233,7 @@ impl Round<'_> {
             "{name}: {files} files, {directories} directories, {links} links, {bytes} bytes"
         ));
         workload.write(world, &tree)?;
-        let subject = Subject {
-            workload,
-            changed: workload.changed(world, &tree, &home.join("changed"))?,
-            inserted: workload.inserted(&tree, &home.join("inserted"))?,
-            tree,
-        };
+        let subject = Subject::prepare(workload, world, &home)?;
         self.in_turn(savers, |bench, tool, samples| {
             bench.save(tool, &subject, samples)
         });

@@ -23,14 +23,7 @@ fn place(workload: Workload) -> (TempDir, Bench, Subject) {
     let world = World::new(3, 0.002);
     let at = |name: &str| home.path().join(name);
     workload.write(&world, &at("tree")).unwrap();
-    let subject = Subject {
-        workload,
-        tree: at("tree"),
-        changed: workload
-            .changed(&world, &at("tree"), &at("changed"))
-            .unwrap(),
-        inserted: workload.inserted(&at("tree"), &at("inserted")).unwrap(),
-    };
+    let subject = Subject::prepare(workload, &world, home.path()).unwrap();
     let bench = Bench {
         scratch: home.path().to_owned(),
         variables: Vec::new(),

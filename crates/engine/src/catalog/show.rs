@@ -9,12 +9,12 @@ use crate::handle::DirRepo;
 use crate::result::EntryType;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_disk::form::chunked::list::{ListReader, UnpackedChunks};
-use stasis_disk::form::chunked::{ChunkSource, cut_out};
+use stasis_disk::form::chunked::list::ListReader;
+use stasis_disk::form::chunked::read_ahead::{ReadAheadError, write_content};
 use stasis_model::digest::FileDigest;
 use stasis_model::format::manifest::Indexed;
 use stasis_model::id::{SnapshotId, SubjectName};
-use stasis_model::tree::list::{Extent, ListRow};
+use stasis_model::tree::list::ListRow;
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::io::{self, Write};
 
@@ -180,6 +180,7 @@ impl DirRepo<'_> {
         path: &EntryPath,
         out: impl Write + Send + 'static,
     ) -> Result<io::Result<u64>, Error> {
+        let workers = self.restore_workers();
         let (opened, source) = self.open_wanted(wanted).await?;
         let (path, snapshot) = (path.clone(), opened.manifest.snapshot_id.clone());
         bridge::blocking(move || {
@@ -195,7 +196,11 @@ impl DirRepo<'_> {
                     continue;
                 }
                 return match row.content {
-                    Some(content) => write_out(&source, &content.extents, out),
+                    Some(content) => match write_content(&source, &content.extents, workers, out) {
+                        Ok(written) => Ok(Ok(written)),
+                        Err(ReadAheadError::Out(error)) => Ok(Err(error)),
+                        Err(ReadAheadError::Chunk(error)) => Err(error.into()),
+                    },
                     None => Err(no_entry("file", &path, &snapshot)),
                 };
             }
@@ -248,32 +253,4 @@ pub(crate) fn no_entry(what: &'static str, path: &EntryPath, snapshot: &Snapshot
         path: path.to_string(),
         snapshot: snapshot.clone(),
     }
-}
-
-fn write_out(
-    source: &dyn ChunkSource,
-    extents: &[Extent],
-    mut out: impl Write,
-) -> Result<io::Result<u64>, Error> {
-    let mut written = 0;
-    // A file that was changed in place has many stretches of the same few chunks.
-    let mut unpacked = UnpackedChunks::default();
-    for extent in extents {
-        let wrote = match extent {
-            Extent::Hole(length) => {
-                io::copy(&mut io::Read::take(io::repeat(0), *length), &mut out).map(|_| ())
-            }
-            // No snapshot of a store has such a file.
-            Extent::Version(_) => Err(io::ErrorKind::NotFound.into()),
-            Extent::Stored(slice) => {
-                let plain = unpacked.get(source, &slice.chunk.name)?;
-                out.write_all(cut_out(&plain, slice)?)
-            }
-        };
-        if let Err(error) = wrote {
-            return Ok(Err(error));
-        }
-        written += extent.length();
-    }
-    Ok(out.flush().map(|()| written))
 }

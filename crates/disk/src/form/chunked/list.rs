@@ -4,6 +4,7 @@
 //! the new list would use less than half is not used: its sections are fetched and stored again with the new ones.
 
 use super::encoder::{ChunkEncoder, EncodeOutcome};
+use super::lately::Lately;
 use super::{ChunkError, ChunkSource, cut_out, fetch};
 use stasis_model::digest::{ChunkDigest, FileDigest};
 use stasis_model::format::manifest::{FileList, INLINE_LIMIT, ListRef};
@@ -17,9 +18,6 @@ use stasis_model::tree::list::{
 };
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
-
-/// How many chunks of lists are kept unpacked while a list is read.
-const UNPACKED: usize = 16;
 
 /// A list whose files lie in more places than this is stored in chunks, however few entries it has.
 const INLINE_EXTENTS: usize = 4 * INLINE_LIMIT;
@@ -291,10 +289,10 @@ pub fn root_of(source: &dyn ChunkSource, list: &FileList) -> Result<ListRoot, Ch
     })
 }
 
-/// Chunks that were unpacked lately.
+/// Chunks that are unpacked when they are needed, and kept for a while.
 #[derive(Debug, Default)]
 pub struct UnpackedChunks {
-    chunks: VecDeque<(ChunkName, Rc<Vec<u8>>)>,
+    lately: Lately<Rc<Vec<u8>>>,
 }
 
 impl UnpackedChunks {
@@ -304,18 +302,10 @@ impl UnpackedChunks {
         source: &dyn ChunkSource,
         name: &ChunkName,
     ) -> Result<Rc<Vec<u8>>, ChunkError> {
-        if let Some(at) = self.chunks.iter().position(|(known, _)| known == name) {
-            let found = self.chunks.remove(at).expect("it was just found there");
-            let plain = found.1.clone();
-            self.chunks.push_back(found);
-            return Ok(plain);
+        match self.lately.get(name) {
+            Some(plain) => Ok(plain),
+            None => Ok(self.lately.add(*name, Rc::new(fetch(source, name)?))),
         }
-        let plain = Rc::new(fetch(source, name)?);
-        if self.chunks.len() >= UNPACKED {
-            self.chunks.pop_front();
-        }
-        self.chunks.push_back((*name, plain.clone()));
-        Ok(plain)
     }
 }
 

@@ -328,6 +328,12 @@ impl Visitor for ScanCollector {
         let listing = listings
             .get_mut(place.path)
             .expect("a directory is entered before it is shown");
+        // Most directories are shown at once: what grows by doubling would leave gaps that nothing else fits into.
+        if listing.entries.is_empty() {
+            let names = entries.iter().map(|found| found.name.to_bytes().len());
+            listing.names.reserve_exact(names.sum());
+            listing.entries.reserve_exact(entries.len());
+        }
         for found in entries.iter().filter(|found| !is_too_large(found)) {
             let what = match &found.kind {
                 EntryKind::File { .. } => ScannedKind::File,

@@ -7,7 +7,6 @@ use super::place::SlotDir;
 use super::{DIRECTORY, packed};
 use crate::form::chunked::list_cache::ListCacheKey;
 use crate::form::chunked::save::HeldTree;
-use crate::fs::boot;
 use stasis_model::id::SnapshotId;
 use stasis_model::workspace::Occupant;
 use std::collections::HashSet;
@@ -34,7 +33,7 @@ impl fmt::Debug for HeldCheckpoint {
 impl HeldCheckpoint {
     /// Opens what a session directory holds.
     pub fn open(session: &Path) -> Result<Self, SlotError> {
-        let slots = SlotDir::open(session.join(DIRECTORY), boot::boot_id())?;
+        let slots = SlotDir::open(session.join(DIRECTORY))?;
         let occupants = slots.list()?;
         let known = occupants.iter().filter_map(Occupant::known);
         let known = known.filter(|one| one.form.is_list());

@@ -205,10 +205,14 @@ enum CapturedDatabase {
 
 /// Makes jobs of the databases and of what was held back because of files that turned out to be none.
 pub(super) fn second_round(plan: &mut SavePlan, aside: Vec<FoundDatabase>) -> Vec<DatabaseTask> {
-    let by_file: HashMap<u32, Job> = plan.jobs.drain(..).map(|job| (job.file, job)).collect();
-    let mut by_file = by_file;
     let databases: HashMap<u32, FoundDatabase> =
         aside.into_iter().map(|one| (one.file, one)).collect();
+    // All but the few that are databases are dropped at once: there may be a million.
+    let finished = std::mem::take(&mut plan.jobs).into_iter();
+    let mut by_file: HashMap<u32, Job> = finished
+        .filter(|job| databases.contains_key(&job.file))
+        .map(|job| (job.file, job))
+        .collect();
     let job = |companion: &super::plan::Companion| Job {
         file: companion.file,
         spot: companion.spot,

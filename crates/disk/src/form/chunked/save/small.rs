@@ -115,7 +115,7 @@ impl<'a> SaveWorkers<'a> {
         if bundle.len() == 0 {
             return Ok(());
         }
-        let chunk = self.encode_bytes(bundle.bytes(), tools)?;
+        let chunk = self.encode_bytes(bundle.bytes(), &mut tools.bundles)?;
         let number = self.plan.table_mut().number(chunk);
         for pending in bundle.pending.drain(..) {
             let mut done = pending.done;

@@ -98,8 +98,9 @@ pub(super) struct SaveWorkers<'a> {
     pub(super) scan: &'a Scan,
     pub(super) plan: &'a SavePlan,
     pub(super) cutter: Cutter,
-    /// The first files with a content, by the beginning of its digest: the same content is stored once.
-    twins: Mutex<HashMap<u64, u32>>,
+    /// The first files with a content, by the beginning of its digest: the same content is stored once. Two contents that begin
+    /// alike are told apart by their digests, and the second is stored as often as it is met.
+    twins: Mutex<HashMap<u32, u32>>,
     pub(super) report: Mutex<SaveReport>,
     /// Files that turned out to be databases: they are read when the others have been.
     pub(super) aside: Mutex<Vec<FoundDatabase>>,
@@ -167,6 +168,8 @@ fn tasks(scan: &Scan, jobs: &[Job]) -> VecDeque<SaveTask> {
 /// What one worker has in its hands.
 pub(super) struct Tools<'a> {
     pub(super) encoder: ChunkEncoder<'a>,
+    /// The same for small files side by side.
+    pub(super) bundles: ChunkEncoder<'a>,
     /// The directory it read from last.
     directory: Option<(u32, OwnedFd)>,
     /// What is read in the place of the file.
@@ -201,17 +204,22 @@ impl<'a> SaveWorkers<'a> {
     }
 
     fn work(&self, pool: &WorkerPool<SaveTask, ChunkError>) {
-        let encoder = ChunkEncoder::new(self.parts.sink, self.settings.level);
-        let mut tools = match encoder {
-            Ok(encoder) => Tools {
-                encoder,
-                directory: None,
-                source: None,
-                held_chunk: None,
-            },
+        let mut tools = match self.tools() {
+            Ok(tools) => tools,
             Err(error) => return pool.fail(error),
         };
         pool.work(|task| self.perform(task, &mut tools));
+    }
+
+    fn tools(&self) -> Result<Tools<'a>, ChunkError> {
+        let (sink, level) = (self.parts.sink, self.settings.level);
+        Ok(Tools {
+            encoder: ChunkEncoder::new(sink, level)?,
+            bundles: ChunkEncoder::new(sink, bundle_level(level))?,
+            directory: None,
+            source: None,
+            held_chunk: None,
+        })
     }
 
     pub(super) fn has_failed(&self) -> bool {
@@ -240,7 +248,7 @@ impl<'a> SaveWorkers<'a> {
     }
 
     fn encode(&self, offered: &Offered, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
-        let chunk = self.encode_bytes(&offered.bytes, tools)?;
+        let chunk = self.encode_bytes(&offered.bytes, &mut tools.encoder)?;
         offered.of.put(offered.number, chunk);
         Ok(())
     }
@@ -256,17 +264,15 @@ impl<'a> SaveWorkers<'a> {
     pub(super) fn encode_bytes(
         &self,
         bytes: &[u8],
-        tools: &mut Tools<'a>,
+        encoder: &mut ChunkEncoder<'a>,
     ) -> Result<StoredChunk, ChunkError> {
-        let encoded = tools
-            .encoder
-            .encode(bytes, |digest| self.plan.table().known(digest))?;
-        if let Some(stored) = encoded.stored_bytes {
+        let done = encoder.encode(bytes, |digest| self.plan.table().known(digest))?;
+        if let Some(stored) = done.stored_bytes {
             let mut report = lock(&self.report);
             report.chunks_new += 1;
             report.bytes_stored += stored;
         }
-        Ok(encoded.chunk)
+        Ok(done.chunk)
     }
 
     /// Opens the file of a job; `None` when it cannot be read, which is reported.
@@ -451,12 +457,19 @@ impl<'a> SaveWorkers<'a> {
     }
 }
 
-fn beginning(digest: &FileDigest) -> u64 {
+/// The level of zstd at which small files are compressed together.
+///
+/// At the usual level 3 they take two thirds more time than at level 2, for a twentieth of the bytes.
+fn bundle_level(level: i32) -> i32 {
+    if level > 1 { level - 1 } else { level }
+}
+
+fn beginning(digest: &FileDigest) -> u32 {
     let bytes = digest
         .as_bytes()
         .first_chunk()
         .expect("a digest is longer than that");
-    u64::from_le_bytes(*bytes)
+    u32::from_le_bytes(*bytes)
 }
 
 /// A file that is being read.
