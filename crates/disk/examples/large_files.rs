@@ -121,6 +121,7 @@ impl Bench {
             witness: None,
             databases: None,
             versions: None,
+            held: None,
         };
         let saved = save(&parts, &settings).unwrap();
         self.saves += 1;

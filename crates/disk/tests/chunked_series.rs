@@ -188,6 +188,7 @@ impl Line {
             witness: None,
             databases: None,
             versions: None,
+            held: None,
         };
         let mut saved = save(&parts, &settings).unwrap();
         saved.keep_cache().unwrap();

@@ -28,12 +28,14 @@ mod cost;
 mod create;
 mod error;
 mod extents;
+mod held;
 mod leftovers;
 mod manifest;
 mod measure;
 mod packed;
 mod place;
 mod portion;
+mod references;
 mod restore;
 mod staged;
 mod undo;
@@ -44,6 +46,7 @@ pub use crate::tree::stat_cache::StatCache;
 pub use check::{CheckedContent, CheckedSlot};
 pub use create::Created;
 pub use error::SlotError;
+pub use held::HeldCheckpoint;
 pub use manifest::{
     Manifest, ManifestEntry, ManifestKind, databases_in_snapshot, manifest, manifest_of_clone,
 };
@@ -51,8 +54,8 @@ pub use measure::{HeldBound, SlotUsage, Usage};
 pub use portion::{excluded_in, fact, portion, read_file};
 pub use restore::{SameContent, WorkspaceRestore, WorkspaceRestored, restore_in_place};
 pub use staged::CheckpointSource;
-pub use versions::VERSIONS;
 use versions::Versions;
+pub use versions::{SetAside, VERSIONS};
 pub use view::{Return, View};
 
 pub use crate::fs::staging::OWN_PATTERNS;
@@ -382,9 +385,14 @@ impl Pool {
     pub fn held_at_most(&self) -> Result<HeldBound, SlotError> {
         let (slots, undos) = (self.list()?, self.undos()?);
         let pools = [(&self.slots, &*slots), (&self.undo, &*undos)];
-        let bound = measure::Accounts::new(&self.chunks, pools, measure::New::Expected(0))?.bound();
+        let bound = measure::Accounts::glance(&self.chunks, pools)?.bound();
         self.chunks.versions().forget_names();
         bound
+    }
+
+    /// What checks set aside because it holds other bytes than its name says; it goes with the last checkpoint that names it.
+    pub fn damaged_aside(&self) -> Result<Vec<SetAside>, SlotError> {
+        self.chunks.aside()
     }
 
     /// The same, but what a live tree refers to as well counts for no checkpoint: what each of them would free if it were deleted.

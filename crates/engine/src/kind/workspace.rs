@@ -41,6 +41,7 @@ pub use commands::{
 };
 pub use paced::BeforeCall;
 pub use session::HostEnv;
+pub(crate) use session::session_of;
 
 use crate::bridge;
 use crate::error::{Error, OPEN_DIRECTORY};

@@ -156,6 +156,8 @@ pub struct RepoSaved {
     pub files_read: u64,
     /// Bytes of those.
     pub bytes_read: u64,
+    /// Files that were taken from the newest checkpoint of the workspace that the directory is, and not read there.
+    pub files_held: u64,
     /// Files whose content is new.
     pub files_new: u64,
     /// Chunks that were stored.
@@ -213,6 +215,7 @@ impl RepoSaved {
             attributes_left_out: report.attributes_left_out,
             files_read: report.files_read,
             bytes_read: report.bytes_read,
+            files_held: report.files_held,
             files_new: report.files_new,
             chunks_new: report.chunks_new,
             bytes_stored: report.bytes_stored,

@@ -9,11 +9,13 @@ use crate::catalog::port::{ChunkFetcher, Storing};
 use crate::catalog::{OpenedSnapshot, ensure_writable};
 use crate::error::{ChunkError, Error, ErrorKind, OPEN_DIRECTORY, refused};
 use crate::handle::DirRepo;
+use crate::kind::workspace;
 use crate::open::Engine;
 use crate::own_places;
 use stasis_disk::form::chunked::ChunkCodec;
 use stasis_disk::form::chunked::list_cache::ListCacheKey;
-use stasis_disk::form::chunked::save::{self, Parent, SaveParts, SaveSettings, Saved};
+use stasis_disk::form::chunked::save::{self, HeldTree, Parent, SaveParts, SaveSettings, Saved};
+use stasis_disk::form::slots::HeldCheckpoint;
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_model::digest::{ChunkDigest, StoreDigest, TreeDigest};
@@ -148,8 +150,13 @@ impl DirRepo<'_> {
         let storing = self.storing(began.place(), &guard, donors.clone()).await?;
         let live = self.live_databases(&command);
         let damaged = live.damaged.clone();
-        let settings = self.save_settings(&command, &began).await;
-        let read = read_tree(source, &began, &storing, live, settings).await;
+        let reading = TreeReading {
+            source,
+            live,
+            held: self.held_checkpoint(&command).await,
+            settings: self.save_settings(&command, &began).await,
+        };
+        let read = read_tree(reading, &began, &storing).await;
         let saved = match read {
             Ok(saved) => saved,
             Err(error) => {
@@ -277,6 +284,25 @@ impl DirRepo<'_> {
         }
     }
 
+    /// What the checkpoints of a workspace hold of the tree, if it is one. Without, the tree is read.
+    async fn held_checkpoint(self, command: &RepoSave) -> Option<HeldCheckpoint> {
+        let directory = command.remembered_as.as_ref().unwrap_or(&command.source);
+        let (directory, state) = (directory.clone(), self.local_dirs.state.clone()?);
+        let held = bridge::blocking(move || {
+            let session = workspace::session_of(&directory.canonicalize().ok()?, &state);
+            let session = session.ok().flatten()?;
+            Some(HeldCheckpoint::open(&session))
+        });
+        match held.await? {
+            Ok(held) => Some(held),
+            Err(error) => {
+                let error = crate::error::error_chain(&error);
+                tracing::debug!(error, "the checkpoints of the workspace are not used");
+                None
+            }
+        }
+    }
+
     /// Who copies the databases of the tree.
     fn live_databases(self, command: &RepoSave) -> LiveDatabases {
         let cache = self.local_dirs.cache.clone();
@@ -348,31 +374,51 @@ pub(crate) fn may_borrow(root: &Root, gc: &GcState) -> bool {
     gc.epoch != GcEpoch::FIRST && !root.layout().is_alone()
 }
 
+/// A tree, and how it is read.
+struct TreeReading {
+    source: RootDir,
+    live: LiveDatabases,
+    /// The newest checkpoint of it, if it is a workspace.
+    held: Option<HeldCheckpoint>,
+    settings: SaveSettings,
+}
+
 /// Cuts the tree into chunks and stores those that are new.
 async fn read_tree(
-    source: RootDir,
+    reading: TreeReading,
     began: &SaveBasis,
     storing: &Arc<LongSave>,
-    live: LiveDatabases,
-    settings: SaveSettings,
 ) -> Result<Saved, Error> {
     let fetching = ChunkFetcher::new(began.root.clone(), began.codec.clone());
     let (storing, parent) = (storing.clone(), began.parent.clone());
     let (index, snapshot) = (began.index.clone(), began.snapshot.clone());
     let saved = bridge::blocking(move || {
-        let parts = SaveParts {
-            root: &source,
-            sink: &*storing,
-            source: &fetching,
-            parent: parent.as_ref(),
-            is_indexed: &|id| index.find(id).is_some(),
-            snapshot: &snapshot,
-            damaged: storing.damaged(),
-            witness: None,
-            databases: Some(&live),
-            versions: None,
+        let TreeReading {
+            source,
+            live,
+            held,
+            settings,
+        } = reading;
+        let save = |held: Option<&HeldTree<'_>>| {
+            let parts = SaveParts {
+                root: &source,
+                sink: &*storing,
+                source: &fetching,
+                parent: parent.as_ref(),
+                is_indexed: &|id| index.find(id).is_some(),
+                snapshot: &snapshot,
+                damaged: storing.damaged(),
+                witness: None,
+                databases: Some(&live),
+                versions: None,
+                held,
+            };
+            save::save(&parts, &settings)
         };
-        save::save(&parts, &settings)
+        match &held {
+            Some(held) => held.with_tree(|tree| save(Some(tree))),
+            None => save(None),
+        }
     });
     Ok(saved.await?)
 }

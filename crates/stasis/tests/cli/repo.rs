@@ -203,7 +203,7 @@ fn results_have_the_fields_that_scripts_read() {
     let target = world.path("target");
     let restored = world.json(0, &["restore", "latest", text(&target)]);
 
-    let totals = "attributes_left_out bytes bytes_read bytes_stored chunks_damaged chunks_healed chunks_new databases directories elapsed_ms encrypted excluded fifos files files_new files_read";
+    let totals = "attributes_left_out bytes bytes_read bytes_stored chunks_damaged chunks_healed chunks_new databases directories elapsed_ms encrypted excluded fifos files files_held files_new files_read";
     assert!(keys(&saved).starts_with(totals), "{}", keys(&saved));
     for key in [
         "snapshot_id",

@@ -3,10 +3,11 @@
 use crate::project::names;
 use crate::session::Session;
 use crate::workspace::Tree;
+use serde_json::Value;
 use stasis_testkit::mounted_image::MountedImage;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Does the same on each filesystem; says to the test whether files are held whole there.
@@ -298,5 +299,177 @@ fn a_damaged_newest_checkpoint_is_named_and_another_is_made() {
         assert_eq!(next["created"], true, "{next}");
         assert_eq!(after["unreadable"].as_array().unwrap().len(), 0);
         assert_eq!(after["newest"], next["checkpoint"]);
+    });
+}
+
+/// Saves the workspace into a store of its own; says what was answered, and which files of the tree were opened.
+fn saved_into(tree: &Tree, session: &Session, store: &Path) -> Option<(Value, BTreeSet<String>)> {
+    let (dir, log) = (tree.dir(), session.home().join("log"));
+    let words = ["--json", "--store", store.to_str().unwrap(), "save", &dir];
+    let save = session.command(&words);
+    let mut strace = std::process::Command::new("strace");
+    strace.args(["-f", "-qq", "-y", "-e", "trace=open,openat,openat2", "-o"]);
+    strace
+        .arg(&log)
+        .arg(save.get_program())
+        .args(save.get_args());
+    for (name, value) in save.get_envs() {
+        match value {
+            Some(value) => strace.env(name, value),
+            None => strace.env_remove(name),
+        };
+    }
+    let Ok(said) = strace.output() else {
+        assert!(std::env::var_os("STASIS_REQUIRE_PARTS").is_none());
+        return None;
+    };
+    let error = String::from_utf8_lossy(&said.stderr);
+    assert!(said.status.success(), "{error}");
+    let saved = serde_json::from_slice(&said.stdout).unwrap();
+    let log = fs::read_to_string(log).unwrap();
+    let opened = log.lines().filter_map(|line| {
+        let path = line.rsplit_once(" = ")?.1.split_once('<')?.1;
+        let path = path.strip_suffix('>')?.strip_prefix(&dir)?;
+        tree.at("")
+            .join(path.trim_start_matches('/'))
+            .is_file()
+            .then(|| path.to_owned())
+    });
+    Some((saved, opened.collect()))
+}
+
+/// The names of everything that a store holds in its pool.
+fn stored(store: &Path) -> BTreeSet<String> {
+    let mut find = std::process::Command::new("find");
+    let found = find
+        .arg(store.join("pools"))
+        .args(["-name", "sha256:*", "-printf", "%f\n"]);
+    let found = String::from_utf8(found.output().unwrap().stdout).unwrap();
+    found.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_save_takes_from_the_newest_checkpoint_what_looks_as_it_did_then() {
+    on_each(|tree, is_shared| {
+        let large: Vec<String> = (0..60_000_u32)
+            .map(|n| format!("{:x}\n", n.wrapping_mul(2_654_435_761)))
+            .collect();
+        let large = large.concat().repeat(4);
+        assert!(large.len() > 2 << 20);
+        tree.write("large", &large);
+        tree.write("empty", "");
+        tree.write("twin", "same\n");
+        fs::hard_link(tree.at("same"), tree.at("linked")).unwrap();
+        std::os::unix::fs::symlink("same", tree.at("link")).unwrap();
+        // Old enough to be cached.
+        std::thread::sleep(std::time::Duration::from_millis(2500));
+        tree.checkpoint("one");
+        let (here, elsewhere) = (tree.session.home(), Session::new());
+        let [first, second] = ["first", "second"].map(|name| here.join(name));
+        let [other, third] = ["other", "third"].map(|name| elsewhere.home().join(name));
+
+        let Some((held, opened)) = saved_into(tree, &tree.session, &first) else {
+            return;
+        };
+        let (read, all) = saved_into(tree, &elsewhere, &other).unwrap();
+        tree.write("deep/file", "edited\n");
+        let (edited, one) = saved_into(tree, &tree.session, &second).unwrap();
+        let (reread, _) = saved_into(tree, &elsewhere, &third).unwrap();
+
+        // A large file is put together from chunks by nobody.
+        let expected: &[&str] = if is_shared { &[] } else { &["/large"] };
+        assert_eq!(Vec::from_iter(&opened), expected);
+        assert_eq!(held["files_held"], if is_shared { 5 } else { 4 });
+        assert!(all.len() >= 4 && read["files_held"] == 0, "{all:?}");
+        assert_eq!(held["state_digest"], read["state_digest"]);
+        assert_eq!(stored(&first), stored(&other));
+        assert!(!stored(&first).is_empty());
+        let expected = [expected, &["/deep/file"]].concat();
+        assert_eq!(
+            one,
+            expected.iter().map(|path| (*path).to_owned()).collect()
+        );
+        assert_eq!(edited["state_digest"], reread["state_digest"]);
+        assert_eq!(stored(&second), stored(&third));
+        assert_ne!(edited["state_digest"], held["state_digest"]);
+    });
+}
+
+#[test]
+fn a_save_reads_from_the_tree_what_its_checkpoint_has_lost() {
+    on_each(|tree, is_shared| {
+        if !is_shared {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2500));
+        tree.checkpoint("one");
+        fs::write(version_of(tree, "first\n"), "FIRST\n").unwrap();
+        fs::remove_file(version_of(tree, "same\n")).unwrap();
+        let elsewhere = Session::new();
+        let stores = [tree.session.home(), elsewhere.home()].map(|home| home.join("store"));
+
+        let Some((held, opened)) = saved_into(tree, &tree.session, &stores[0]) else {
+            return;
+        };
+        let (read, _) = saved_into(tree, &elsewhere, &stores[1]).unwrap();
+
+        assert_eq!(Vec::from_iter(&opened), ["/deep/file", "/same"]);
+        assert_eq!(held["state_digest"], read["state_digest"]);
+        assert_eq!(stored(&stores[0]), stored(&stores[1]));
+    });
+}
+
+#[test]
+fn a_check_names_what_cannot_be_undone_any_more() {
+    on_each(|tree, _| {
+        tree.checkpoint("one");
+        tree.write("deep/file", "second\n");
+        tree.write("added", "added\n");
+        tree.json(0, &["restore", "one"]);
+        let whole = tree.json(0, &["check"]);
+        let kept = tree.kept().join("undo/1/workspace/backup/tree");
+        fs::remove_file(kept.join("deep/file")).unwrap();
+
+        let checked = tree.json(9, &["check"]);
+        fs::write(tree.kept().join("undo/1/metadata.json"), "{").unwrap();
+        let unreadable = tree.json(9, &["check"]);
+
+        assert_eq!(
+            (&whole["undos"], &whole["damaged"]),
+            (&1.into(), &serde_json::json!([]))
+        );
+        let damaged = &checked["damaged"][0];
+        assert_eq!(damaged["checkpoint"], "u-1");
+        assert_eq!(damaged["files"], serde_json::json!(["deep/file"]));
+        assert_eq!(unreadable["damaged"][0]["checkpoint"], "u-1");
+        assert!(unreadable["damaged"][0]["problem"].is_string());
+    });
+}
+
+#[test]
+fn a_status_names_what_was_set_aside() {
+    on_each(|tree, is_shared| {
+        if !is_shared {
+            return;
+        }
+        tree.checkpoint("one");
+        fs::write(version_of(tree, "first\n"), "FIRST\n").unwrap();
+        tree.write("deep/file", "edited\n");
+        let before = tree.json(0, &["status"]);
+        tree.json(9, &["check"]);
+
+        let status = tree.json(0, &["status"]);
+        let words = tree.run(&["status"]);
+
+        assert_eq!(
+            (&before["set_aside_count"], &status["set_aside_count"]),
+            (&0.into(), &1.into())
+        );
+        let path = status["set_aside"][0].as_str().unwrap();
+        assert!(path.contains("objects/damaged-"), "{path}");
+        let bytes = |of: &Value, name: &str| of[name].as_u64().unwrap();
+        let grown = bytes(&status, "held_bytes") - bytes(&before, "held_bytes");
+        assert_eq!(grown, bytes(&status, "set_aside_bytes"));
+        assert!(words.out.contains("set aside   1 damaged"), "{}", words.out);
     });
 }

@@ -2,7 +2,7 @@
 //!
 //! 1. look at everything   2. join it with what is known of the last snapshot: a file that looks the same keeps its content
 //! 3. read the others, in parallel: small ones into bundles, large ones cut by content or compared piece by piece; where files can be
-//!    cloned, each is held whole instead
+//!    cloned, each is held whole instead; what another tree on this host holds of a file is read in its place
 //! 4. write the list, using the sections that the last one has
 //!
 //! *Always true:* a content that is kept or found again is one that a snapshot in the index has; the digest of a file is
@@ -13,6 +13,7 @@ mod bundle;
 mod compare;
 mod cut;
 mod database;
+mod held;
 mod large;
 mod large_file;
 mod large_read;
@@ -110,6 +111,18 @@ pub struct SaveParts<'s> {
     pub databases: Option<&'s dyn DatabaseCapture>,
     /// Where versions of files are held whole, as far as they can be cloned there; without, everything goes into chunks.
     pub versions: Option<&'s dyn VersionSink>,
+    /// The tree as this host holds it besides; without, everything that must be stored is read from the tree.
+    pub held: Option<&'s HeldTree<'s>>,
+}
+
+/// A tree as this host holds it elsewhere: what is in a file that looks as it did then is known, and can be had without the file.
+pub struct HeldTree<'s> {
+    /// Its list, with the stat of each file.
+    pub cache: &'s ListCacheKey,
+    /// Whether a snapshot is held still.
+    pub is_held: &'s (dyn Fn(&SnapshotId) -> bool + Sync),
+    /// Where contents come from; what is not there any more is read from the tree.
+    pub source: &'s dyn ChunkSource,
 }
 
 /// What a save read and stored.
@@ -122,6 +135,8 @@ pub struct SaveReport {
     pub files_read: u64,
     /// Bytes of those.
     pub bytes_read: u64,
+    /// Files that may have changed since the last snapshot, and of which another tree on this host said what is in them.
+    pub files_held: u64,
     /// Files whose content is new.
     pub files_new: u64,
     /// Chunks that were given to the sink.
@@ -143,6 +158,7 @@ impl SaveReport {
         self.walk.merge(other.walk);
         self.files_read += other.files_read;
         self.bytes_read += other.bytes_read;
+        self.files_held += other.files_held;
         self.files_new += other.files_new;
         self.chunks_new += other.chunks_new;
         self.bytes_stored += other.bytes_stored;
@@ -227,7 +243,11 @@ pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, Chu
         Some(capture) if capture.takes_sets() => PlannedDatabases::Sets,
         Some(_) => PlannedDatabases::Copies,
     };
-    let plan = plan::join(&scan, previous(parts, settings)?, databases)?;
+    let known = plan::KnownTrees {
+        previous: previous(parts, settings)?,
+        held: held(parts),
+    };
+    let plan = plan::join(&scan, known, databases)?;
     let mut run = SaveRun {
         parts,
         settings,
@@ -454,6 +474,13 @@ fn previous<'s>(
         },
         (None, None) => plan::Previous::Nothing,
     })
+}
+
+/// What this host holds of the tree besides.
+fn held(parts: &SaveParts<'_>) -> Option<ListCacheReader> {
+    let held = parts.held?;
+    let cache = ListCacheReader::open(held.cache)?;
+    (held.is_held)(&cache.snapshot).then_some(cache)
 }
 
 /// Puts the fingerprints of large files into bundles of their own.

@@ -164,6 +164,7 @@ impl World {
             witness: None,
             databases: None,
             versions: None,
+            held: None,
         };
         let mut saved = save(&parts, &settings).unwrap();
         saved.keep_cache().unwrap();

@@ -11,7 +11,7 @@
 
 use super::cost;
 use super::error::SlotError;
-use super::versions::{self, VersionNames, Versions};
+use super::versions::{self, SetAside, VersionNames, Versions};
 use crate::form::chunked::{
     ChunkCodec, ChunkError, ChunkSink, ChunkSource, ClonedVersion, EncodedChunk, PlacedChunk,
     VersionSink,
@@ -200,6 +200,13 @@ impl Chunks {
             clones: AtomicU64::new(0),
             held: Mutex::default(),
         }
+    }
+
+    /// What was set aside of chunks and versions.
+    pub(super) fn aside(&self) -> Result<Vec<SetAside>, SlotError> {
+        let mut all = versions::set_aside_in(&self.fd, &self.path)?;
+        all.extend(self.versions.aside()?);
+        Ok(all)
     }
 
     /// Makes durable what was set aside.

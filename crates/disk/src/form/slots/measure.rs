@@ -9,7 +9,7 @@
 //! asked where each file lies (`FIEMAP`), once for each checkpoint. What it does not tell: how much smaller btrfs keeps a compressed
 //! stretch (counted in full), and what it cannot free of a stretch of which only a part is used (not counted).
 //!
-//! Chunks are counted as the files they are, each once. Versions of files are counted by the bytes that each takes, and only where that
+//! Chunks are counted as the files they are, each once, and so is what was set aside as damaged. Versions of files are counted by the bytes that each takes, and only where that
 //! is too much by the places where they lie, because versions of one file share most of them.
 
 use super::chunks::{Chunks, names_from_bytes};
@@ -18,8 +18,9 @@ use super::error::SlotError;
 use super::extents::{self, Extents};
 use super::packed::{NAMES, SYSTEM_DOCUMENT, WORKSPACE_DOCUMENT};
 use super::place::SlotDir;
+use super::references::{ListKey, References};
 use super::staged::StagedSlot;
-use super::versions::{self, VERSIONS, VersionCosts, VersionNames};
+use super::versions::{self, KeepReferences, SlotList, VERSIONS, VersionCosts, VersionNames};
 use super::{MANIFEST, METADATA, SYSTEM, WORKSPACE};
 use crate::form::chunked::ChunkSource;
 use crate::fs::facilities::{self, Support};
@@ -150,8 +151,9 @@ struct Account {
     at_most: Option<u64>,
     /// The chunks it needs.
     chunks: Vec<ChunkDigest>,
-    /// The versions it needs.
-    versions: Arc<VersionNames>,
+    form: Option<SlotForm>,
+    /// The list of the versions it needs.
+    list: Option<ListKey>,
     /// What says what is in it, each by its inode with what it takes: those of an unchanged checkpoint are those of the one before.
     documents: Vec<(u64, u64)>,
 }
@@ -169,6 +171,10 @@ pub(super) struct Accounts<'a> {
     new: New<'a>,
     store: &'a Chunks,
     costs: HashMap<ChunkDigest, u64>,
+    /// What is damaged takes room as long as a checkpoint names it.
+    aside: u64,
+    /// What all of them need, but for the one to come.
+    needed: Arc<References>,
     measured: Option<Measured>,
 }
 
@@ -179,27 +185,51 @@ impl<'a> Accounts<'a> {
         pools: [(&SlotDir, &[Occupant]); 2],
         new: New<'a>,
     ) -> Result<Self, SlotError> {
+        Self::read(chunks, pools, new, KeepReferences::Yes)
+    }
+
+    /// The same for somebody who holds no lock.
+    pub(super) fn glance(
+        chunks: &'a Chunks,
+        pools: [(&SlotDir, &[Occupant]); 2],
+    ) -> Result<Self, SlotError> {
+        Self::read(chunks, pools, New::Expected(0), KeepReferences::No)
+    }
+
+    fn read(
+        chunks: &'a Chunks,
+        pools: [(&SlotDir, &[Occupant]); 2],
+        new: New<'a>,
+        keep: KeepReferences,
+    ) -> Result<Self, SlotError> {
         let [(slots, occupants), (undo, undos)] = pools;
         let in_pools = occupants.iter().map(|one| (Some(one.slot()), slots, one));
         let undos = undos.iter().map(|one| (None, undo, one));
+        let mut lists = Vec::new();
         let accounts = in_pools.chain(undos).map(|(slot, place, one)| {
             let (path, form) = (place.slot(one.slot()), one.known().map(|known| known.form));
-            let opened = open_dir(&path).ok();
-            let versions = opened.and_then(|opened| chunks.versions().named(opened.as_fd(), form));
+            let list = open_dir(&path).ok().map(|slot| SlotList::of(slot, form));
+            let key = list.as_ref().and_then(|list| list.needs.list());
+            lists.extend(list);
             Account {
                 slot,
                 at_most: one.known().and_then(|known| known.bytes_at_most),
                 chunks: named(&path).unwrap_or_default(),
-                versions: versions.unwrap_or_default(),
+                form,
+                list: key,
                 documents: documents(&path, form),
                 path,
             }
         });
+        let all = accounts.collect();
+        let needed = chunks.versions().needed(&lists, None, keep);
         Ok(Self {
-            all: accounts.collect(),
+            all,
             new,
             store: chunks,
             costs: chunks.costs()?,
+            aside: chunks.aside()?.iter().map(|one| one.bytes).sum(),
+            needed: needed.references,
             measured: None,
         })
     }
@@ -245,20 +275,32 @@ impl<'a> Accounts<'a> {
         }
         let costs = needed.iter().filter_map(|digest| self.costs.get(*digest));
         let documents: HashMap<u64, u64> = stay().flat_map(|one| &one.documents).copied().collect();
-        costs.sum::<u64>() + documents.values().sum::<u64>()
+        costs.sum::<u64>() + documents.values().sum::<u64>() + self.aside
+    }
+
+    /// The list of what one of them needs; empty if nobody can tell.
+    fn names_of(&self, one: &Account) -> Arc<VersionNames> {
+        let slot = open_dir(&one.path).ok();
+        let names = slot.and_then(|slot| self.store.versions().named(slot.as_fd(), one.form));
+        names.unwrap_or_default()
+    }
+
+    /// What those need that are there when some have gone.
+    fn needed_without(&self, gone: &[Slot]) -> Arc<References> {
+        let stay = self.all.iter().filter(|one| !one.is_in(gone));
+        let stay: HashSet<ListKey> = stay.filter_map(|one| one.list).collect();
+        let mut left = self.needed.clone();
+        for one in self.all.iter().filter(|one| one.is_in(gone)) {
+            if let Some(key) = one.list.filter(|key| !stay.contains(key)) {
+                Arc::make_mut(&mut left).remove(&key, &self.names_of(one));
+            }
+        }
+        left
     }
 
     /// The versions that are needed when some have gone, each once.
     fn needed_versions(&self, gone: &[Slot]) -> VersionNames {
-        let stay = self.all.iter().filter(|one| !one.is_in(gone));
-        let mut lists: Vec<&Arc<VersionNames>> = stay.map(|one| &one.versions).collect();
-        // Many are the same list.
-        lists.sort_by_key(|one| Arc::as_ptr(one));
-        lists.dedup_by_key(|one| Arc::as_ptr(one));
-        let mut all = VersionNames::default();
-        for list in lists {
-            all.add_all(list);
-        }
+        let mut all = VersionNames::from(&*self.needed_without(gone));
         if let New::Packed { needs, .. } = &self.new {
             all.add_all(&VersionNames::from(&needs.versions));
         }
@@ -267,10 +309,14 @@ impl<'a> Accounts<'a> {
 
     /// What the versions take at most that are needed when some have gone.
     pub(super) fn in_versions(&self, gone: &[Slot]) -> u64 {
-        let needed = self.needed_versions(gone);
-        let costs = needed.rows().iter();
-        let costs = costs.map(|(_, bytes)| versions::cost_of(*bytes));
-        costs.fold(0, u64::saturating_add)
+        let needed = self.needed_without(gone);
+        let New::Packed { needs, .. } = &self.new else {
+            return needed.cost();
+        };
+        let new = needs.versions.iter();
+        let new = new.filter(|(digest, _)| needed.find(digest).is_none());
+        let new = new.map(|(_, bytes)| versions::cost_of(*bytes));
+        new.fold(needed.cost(), u64::saturating_add)
     }
 
     fn at_most(&self, gone: &[Slot]) -> Option<u64> {
@@ -438,13 +484,13 @@ pub(super) fn usage(
     // What belongs to a version and has no place of its own: its name, and what the kernel does not tell.
     let own = |digest: &FileDigest| versions.get(digest).map_or(0, Extents::own);
     let mut needs: HashMap<&ChunkDigest, u32> = HashMap::new();
-    let mut users: HashMap<&FileDigest, u32> = HashMap::new();
+    let mut users: HashMap<FileDigest, u32> = HashMap::new();
     for (one, extents) in accounts.all.iter().zip(&mut all) {
         for digest in &one.chunks {
             *needs.entry(digest).or_default() += 1;
         }
-        for (digest, _) in one.versions.rows() {
-            *users.entry(digest).or_default() += 1;
+        for (digest, _) in accounts.names_of(one).rows() {
+            *users.entry(*digest).or_default() += 1;
             if let Some(found) = versions.get(digest) {
                 extents.join_places(found);
             }
@@ -460,7 +506,8 @@ pub(super) fn usage(
     let slots = accounts.all.iter().zip(all.iter().zip(alone));
     let slots = slots.filter_map(|(one, (extents, exclusive))| {
         let only = one.chunks.iter().filter(|digest| needs[digest] == 1);
-        let names = || one.versions.rows().iter().map(|(digest, _)| digest);
+        let list = accounts.names_of(one);
+        let names = || list.rows().iter().map(|(digest, _)| digest);
         let only_named = names().filter(|digest| users[digest] == 1);
         Some(SlotUsage {
             slot: one.slot?,
@@ -470,7 +517,7 @@ pub(super) fn usage(
             exclusive: exclusive + only.map(cost).sum::<u64>() + only_named.map(own).sum::<u64>(),
         })
     });
-    let in_names: u64 = users.keys().map(|digest| own(digest)).sum();
+    let in_names: u64 = users.keys().map(own).sum();
     Ok(Usage {
         held: held + accounts.in_parts(&[]) + in_names,
         slots: slots.collect(),

@@ -67,7 +67,7 @@ const LEVEL: i32 = 3;
 const WORKERS: NonZeroUsize = NonZeroUsize::new(4).expect("it is not zero");
 
 /// One operation id stands for all chunks of a session: they are never told apart.
-fn own() -> OpId {
+pub(super) fn own() -> OpId {
     "00000000000000000000000000000001"
         .parse()
         .expect("it is an id")
@@ -177,6 +177,7 @@ pub(super) fn pack(
         versions: packing
             .holds_versions
             .then_some(incoming as &dyn VersionSink),
+        held: None,
     };
     let saved = save(&parts, &settings).map_err(SlotError::Pack)?;
     let contents = into_inner(contents)?;

@@ -10,24 +10,25 @@
 //! could say what it needs; one that had to stay goes when a user deletes a checkpoint, which looks at all of them.
 
 use super::error::SlotError;
+use super::references::{ListKey, References};
 use super::{Pool, cost};
 use crate::form::chunked::ChunkError;
 use crate::fs::atomic_write;
 use crate::fs::fd::{open_dir_in, reopen_dir};
 use crate::fs::metadata;
+use crate::fs::staging;
 use crate::worker_pool::lock;
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use stasis_model::digest::FileDigest;
 use stasis_model::failure::{AtPath, Failure};
-use stasis_model::tree::FileTime;
 use stasis_model::workspace::SlotForm;
-use std::collections::{BTreeMap, HashMap};
-use std::ffi::{CStr, CString};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -51,7 +52,8 @@ pub(super) type VersionCosts = BTreeMap<FileDigest, u64>;
 pub(super) struct Versions {
     path: PathBuf,
     fd: OwnedFd,
-    names: Mutex<NamesReader>,
+    session: PathBuf,
+    memory: Mutex<ListMemory>,
 }
 
 /// The name of a version.
@@ -65,8 +67,12 @@ impl Versions {
         let path = session.join(DIRECTORY);
         atomic_write::make_directory(&path)?;
         let fd = open_dir_in(fs::CWD, &path).at("open the directory", &path)?;
-        let names = Mutex::default();
-        Ok(Self { path, fd, names })
+        Ok(Self {
+            path,
+            fd,
+            session: session.to_owned(),
+            memory: Mutex::default(),
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -83,12 +89,70 @@ impl Versions {
         slot: BorrowedFd<'_>,
         form: Option<SlotForm>,
     ) -> Option<Arc<VersionNames>> {
-        lock(&self.names).named(slot, form)
+        let file = match open_list(slot, form) {
+            OpenedList::List(file) => file,
+            OpenedList::Nothing => return Some(Arc::default()),
+            OpenedList::Unknown => return None,
+        };
+        let key = ListKey::of(&file)?;
+        let mut memory = lock(&self.memory);
+        if let Some((_, read)) = memory.lists.iter().find(|(one, _)| *one == key) {
+            return Some(read.clone());
+        }
+        let names = Arc::new(read_names(file).ok().flatten()?);
+        memory.lists.truncate(MOST_LISTS - 1);
+        memory.lists.push_front((key, names.clone()));
+        Some(names)
+    }
+
+    /// What some slots need together, as far as they can say it. Only lists are read that were not there the last time; `gone` is a slot
+    /// that is none of them any more.
+    pub(super) fn needed(
+        &self,
+        slots: &[SlotList],
+        gone: Option<&SlotList>,
+        keep: KeepReferences,
+    ) -> NeededVersions {
+        let wanted: BTreeSet<ListKey> = slots.iter().filter_map(|one| one.needs.list()).collect();
+        let known = lock(&self.memory).references.clone();
+        let kept = known.or_else(|| References::read(&self.session).map(Arc::new));
+        let mut all = kept.clone().unwrap_or_default();
+        for key in all.lists().to_vec() {
+            if wanted.contains(&key) {
+                continue;
+            }
+            let own = gone.filter(|gone| gone.needs == SlotNeed::List(key));
+            let Some(names) = own.and_then(|gone| self.named(gone.slot.as_fd(), None)) else {
+                all = Arc::default();
+                break;
+            };
+            Arc::make_mut(&mut all).remove(&key, &names);
+        }
+        let mut is_complete = true;
+        for slot in slots {
+            match slot.needs {
+                SlotNeed::Nothing => {}
+                SlotNeed::List(key) if all.lists().binary_search(&key).is_ok() => {}
+                SlotNeed::List(key) => match self.named(slot.slot.as_fd(), None) {
+                    Some(names) => Arc::make_mut(&mut all).add(key, &names),
+                    None => is_complete = false,
+                },
+                SlotNeed::Unknown => is_complete = false,
+            }
+        }
+        if keep == KeepReferences::Yes && kept.as_ref() != Some(&all) {
+            all.keep(&self.session);
+        }
+        lock(&self.memory).references = Some(all.clone());
+        NeededVersions {
+            references: all,
+            is_complete,
+        }
     }
 
     /// Forgets what was read of slots: it takes much memory, and whoever comes next finds others.
     pub(super) fn forget_names(&self) {
-        *lock(&self.names) = NamesReader::default();
+        *lock(&self.memory) = ListMemory::default();
     }
 
     /// Opens a version to be read.
@@ -131,13 +195,18 @@ impl Versions {
         let _ = fs::unlinkat(&self.fd, &*aside_name(digest), AtFlags::empty());
     }
 
+    /// What was set aside, with the bytes that each takes of the disk.
+    pub(super) fn aside(&self) -> Result<Vec<SetAside>, SlotError> {
+        set_aside_in(&self.fd, &self.path)
+    }
+
     /// Removes those that were set aside and that nobody names.
-    fn sweep_aside(&self, named: &[Arc<VersionNames>]) -> Result<(), SlotError> {
+    fn sweep_aside(&self, named: &References) -> Result<(), SlotError> {
         for name in self.names()? {
             let Some(digest) = set_aside_digest(&name) else {
                 continue;
             };
-            if named.iter().all(|names| names.cost(&digest).is_none()) {
+            if named.find(&digest).is_none() {
                 let removed = fs::unlinkat(&self.fd, &*name, AtFlags::empty());
                 removed.at("remove a damaged version from", &self.path)?;
             }
@@ -164,6 +233,30 @@ impl Versions {
             .filter_map(|name| name.to_str().ok()?.parse().ok());
         Ok(digests.collect())
     }
+}
+
+/// Something that a check found to hold other bytes than its name says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SetAside {
+    /// Where it is now.
+    pub path: PathBuf,
+    /// What it takes of the disk.
+    pub bytes: u64,
+}
+
+/// What was set aside in a directory.
+pub(super) fn set_aside_in(directory: &OwnedFd, path: &Path) -> Result<Vec<SetAside>, SlotError> {
+    let is_any = |_: &[u8]| true;
+    let names = staging::named(directory, ASIDE.as_bytes(), is_any).at("list", path)?;
+    let found = names.into_iter().filter_map(|name| {
+        // What went meanwhile takes nothing.
+        let seen = metadata::look(directory.as_fd(), &name).ok()?;
+        Some(SetAside {
+            path: path.join(OsStr::from_bytes(name.to_bytes())),
+            bytes: cost_of(seen.blocks * 512),
+        })
+    });
+    Ok(found.collect())
 }
 
 /// What a version is called that turned out to hold something else.
@@ -197,6 +290,15 @@ pub(super) struct VersionNames {
 impl From<&VersionCosts> for VersionNames {
     fn from(costs: &VersionCosts) -> Self {
         let rows = costs.iter().map(|(digest, cost)| (*digest, *cost));
+        Self {
+            rows: rows.collect(),
+        }
+    }
+}
+
+impl From<&References> for VersionNames {
+    fn from(all: &References) -> Self {
+        let rows = all.rows().iter().map(|row| (row.digest, row.cost));
         Self {
             rows: rows.collect(),
         }
@@ -250,71 +352,97 @@ impl VersionNames {
         all.extend(others);
         self.rows = all;
     }
-
-    /// Takes out what others name as well.
-    fn remove_all(&mut self, others: &Self) {
-        let mut others = others.rows.iter().map(|(digest, _)| digest).peekable();
-        self.rows.retain(|(digest, _)| {
-            while others.next_if(|other| *other < digest).is_some() {}
-            others.peek() != Some(&digest)
-        });
-    }
 }
 
-/// Reads what slots name, each list once: what did not change from one checkpoint to the next is one file with two names, and whoever
-/// makes a checkpoint asks for the same several times.
+/// What was read of slots while somebody holds the lock. Of lists only the last two: a list of a million files takes much memory.
 #[derive(Debug, Default)]
-struct NamesReader {
-    /// By the file that a list is, and the digest that it ends with, which it was found to have.
-    read: HashMap<ListKey, Arc<VersionNames>>,
+struct ListMemory {
+    lists: VecDeque<(ListKey, Arc<VersionNames>)>,
+    references: Option<Arc<References>>,
 }
 
-/// Which file a list is, and in which state. Another file may end with the same digest, and be torn before that.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct ListKey {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: FileTime,
-    digest: [u8; 32],
+/// How many lists stay in memory: the newest, and that of a slot that goes.
+const MOST_LISTS: usize = 2;
+
+/// The list of what is in a slot.
+#[derive(Debug)]
+pub(super) struct SlotList {
+    slot: OwnedFd,
+    pub(super) needs: SlotNeed,
 }
 
-impl NamesReader {
-    fn named(&mut self, slot: BorrowedFd<'_>, form: Option<SlotForm>) -> Option<Arc<VersionNames>> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = match fs::openat(slot, VERSIONS, flags, Mode::empty()) {
-            // Whether something that nobody can read any more named some, nobody knows.
-            Err(Errno::NOENT) => {
-                let is_known = matches!(form, Some(SlotForm::Clone | SlotForm::Chunked));
-                let has_list =
-                    fs::statat(slot, super::packed::WORKSPACE_DOCUMENT, AtFlags::empty());
-                return (is_known || has_list.is_err()).then(Arc::default);
-            }
-            file => File::from(file.ok()?),
-        };
-        let key = ListKey::of(&file)?;
-        if let Some(read) = self.read.get(&key) {
-            return Some(read.clone());
+/// What a slot says that it needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum SlotNeed {
+    Nothing,
+    /// What is in this list.
+    List(ListKey),
+    /// Nobody can tell.
+    Unknown,
+}
+
+impl SlotNeed {
+    pub(super) fn list(self) -> Option<ListKey> {
+        match self {
+            Self::List(key) => Some(key),
+            Self::Nothing | Self::Unknown => None,
         }
-        let names = Arc::new(read_names(file).ok().flatten()?);
-        self.read.insert(key, names.clone());
-        Some(names)
     }
 }
 
-impl ListKey {
-    fn of(file: &File) -> Option<Self> {
-        let seen = metadata::of(file).ok()?;
-        let mut digest = [0; 32];
-        let end = seen.size.checked_sub(32)?;
-        file.read_exact_at(&mut digest, end).ok()?;
-        Some(Self {
-            device: seen.device,
-            inode: seen.inode,
-            size: seen.size,
-            modified: seen.modified,
-            digest,
-        })
+/// The list of a slot, opened.
+enum OpenedList {
+    Nothing,
+    List(File),
+    Unknown,
+}
+
+impl SlotList {
+    pub(super) fn of(slot: OwnedFd, form: Option<SlotForm>) -> Self {
+        let needs = match open_list(slot.as_fd(), form) {
+            OpenedList::List(file) => ListKey::of(&file).map_or(SlotNeed::Unknown, SlotNeed::List),
+            OpenedList::Nothing => SlotNeed::Nothing,
+            OpenedList::Unknown => SlotNeed::Unknown,
+        };
+        Self { slot, needs }
+    }
+
+    fn identity(&self) -> Option<(u64, u64)> {
+        metadata::of(&self.slot).ok().map(|seen| seen.identity())
+    }
+}
+
+/// Whether what was found out is kept for others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum KeepReferences {
+    /// Whoever holds the lock keeps it.
+    Yes,
+    No,
+}
+
+/// What all slots need together.
+#[derive(Clone, Debug)]
+pub(super) struct NeededVersions {
+    pub(super) references: Arc<References>,
+    /// Whether every slot could say what it needs.
+    pub(super) is_complete: bool,
+}
+
+fn open_list(slot: BorrowedFd<'_>, form: Option<SlotForm>) -> OpenedList {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match fs::openat(slot, VERSIONS, flags, Mode::empty()) {
+        // Whether something that nobody can read any more named some, nobody knows.
+        Err(Errno::NOENT) => {
+            let is_known = matches!(form, Some(SlotForm::Clone | SlotForm::Chunked));
+            let has_list = fs::statat(slot, super::packed::WORKSPACE_DOCUMENT, AtFlags::empty());
+            if is_known || has_list.is_err() {
+                OpenedList::Nothing
+            } else {
+                OpenedList::Unknown
+            }
+        }
+        Ok(file) => OpenedList::List(File::from(file)),
+        Err(_) => OpenedList::Unknown,
     }
 }
 
@@ -342,60 +470,59 @@ impl Pool {
         let Some(named) = versions.named(gone, None) else {
             return Ok(());
         };
-        let own = metadata::of(gone).at("look at", self.path())?.identity();
-        let mut gone = VersionNames::clone(&named);
+        if named.rows().is_empty() {
+            return Ok(());
+        }
+        let gone = reopen_dir(gone).at("open a checkpoint in", self.path())?;
+        let gone = SlotList::of(gone, None);
+        let Some(mut slots) = self.slot_lists()? else {
+            return Ok(());
+        };
+        // Where nothing can be renamed, it is removed under its own name.
+        let own = gone.identity();
+        slots.retain(|one| one.identity() != own);
+        let needed = versions.needed(&slots, Some(&gone), KeepReferences::Yes);
+        if !needed.is_complete {
+            return Ok(());
+        }
+        let digests = named.rows().iter().map(|(digest, _)| digest);
+        let mut unneeded = digests.filter(|digest| needed.references.find(digest).is_none());
+        unneeded.try_for_each(|digest| versions.remove(digest))
+    }
+
+    /// The lists of all slots; nothing if something that is no checkpoint is in one of them, which may need anything.
+    pub(super) fn slot_lists(&self) -> Result<Option<Vec<SlotList>>, SlotError> {
+        let mut lists = Vec::new();
         for (place, occupants) in [(&self.slots, self.list()?), (&self.undo, self.undos()?)] {
             for one in occupants {
-                if gone.rows.is_empty() {
-                    return Ok(());
-                }
-                let Ok(slot) = open_dir_in(place.fd(), &*super::place::name_of(one.slot())) else {
-                    return Ok(());
+                let slot = match open_dir_in(place.fd(), &*super::place::name_of(one.slot())) {
+                    Err(Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+                    slot => slot.at("open a checkpoint in", place.path())?,
                 };
-                // Where nothing can be renamed, it is removed under its own name.
-                if metadata::of(&slot).at("look at", place.path())?.identity() == own {
-                    continue;
-                }
                 let form = one.known().map(|known| known.form);
-                match versions.named(slot.as_fd(), form) {
-                    Some(named) => gone.remove_all(&named),
-                    None => return Ok(()),
-                }
+                lists.push(SlotList::of(slot, form));
             }
         }
-        gone.rows
-            .iter()
-            .try_for_each(|(digest, _)| self.chunks.versions().remove(digest))
+        Ok(Some(lists))
     }
 
     /// Removes every version that no checkpoint names; none at all while somebody's needs are unknown.
     pub(super) fn sweep_versions(&self) -> Result<(), SlotError> {
-        let mut there = self.chunks.versions().list()?;
-        there.sort_unstable();
-        let rows = there.into_iter().map(|digest| (digest, 0));
-        let mut gone = VersionNames {
-            rows: rows.collect(),
+        let versions = self.chunks.versions();
+        let there = versions.list()?;
+        let Some(slots) = self.slot_lists()? else {
+            return Ok(());
         };
-        let (versions, mut all) = (self.chunks.versions(), Vec::new());
-        for (place, occupants) in [(&self.slots, self.list()?), (&self.undo, self.undos()?)] {
-            for one in occupants {
-                let slot = match open_dir_in(place.fd(), &*super::place::name_of(one.slot())) {
-                    // Something that is no checkpoint may need anything, and stops nobody.
-                    Err(Errno::NOTDIR | Errno::LOOP) => return Ok(()),
-                    slot => slot.at("open a checkpoint in", place.path())?,
-                };
-                match versions.named(slot.as_fd(), one.known().map(|known| known.form)) {
-                    Some(named) => {
-                        gone.remove_all(&named);
-                        all.push(named);
-                    }
-                    None => return Ok(()),
-                }
-            }
+        let needed = versions.needed(&slots, None, KeepReferences::Yes);
+        if !needed.is_complete {
+            return Ok(());
         }
-        let mut gone = gone.rows.iter();
-        gone.try_for_each(|(digest, _)| versions.remove(digest))?;
-        versions.sweep_aside(&all)
+        let mut unneeded = there.iter();
+        unneeded.try_for_each(|digest| match needed.references.find(digest) {
+            Some(_) => Ok(()),
+            None => versions.remove(digest),
+        })?;
+        versions.sweep_aside(&needed.references)
     }
 }
 
@@ -434,16 +561,5 @@ mod tests {
         }
 
         assert_eq!(all, named(&["a", "b", "c", "d", "z"]));
-    }
-
-    #[test]
-    fn only_what_nobody_else_names_is_gone() {
-        let mut gone = named(&["a", "b", "c", "d"]);
-
-        gone.remove_all(&named(&["b", "x"]));
-        gone.remove_all(&named(&[]));
-        gone.remove_all(&named(&["d", "a", "y"]));
-
-        assert_eq!(gone, named(&["c"]));
     }
 }

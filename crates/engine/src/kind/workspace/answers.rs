@@ -644,6 +644,8 @@ pub struct WorkspaceMade {
 pub struct CheckedWorkspace {
     /// How many were looked at.
     pub checkpoints: u64,
+    /// How many undo checkpoints were, whose entries must be there and readable.
+    pub undos: u64,
     /// Those that are damaged.
     pub damaged: Vec<CheckedCheckpoint>,
     /// The first files that were lost and are kept again, because the workspace still has them as they were.
@@ -709,6 +711,12 @@ pub struct WorkspaceStatus {
     pub newest: Option<String>,
     /// When the newest one was made.
     pub newest_at: Option<String>,
+    /// What checks found damaged and set aside, the first of them by name: it takes room until the last checkpoint goes that names it.
+    pub set_aside: Vec<String>,
+    /// How many those are.
+    pub set_aside_count: u64,
+    /// What they take of the disk; counted in `held_bytes`.
+    pub set_aside_bytes: u64,
     /// When an automatic one was last found not to be needed.
     pub last_skipped: Option<String>,
     /// What can be undone, the newest first.

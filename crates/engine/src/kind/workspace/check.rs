@@ -3,7 +3,9 @@
 use super::Workspace;
 use super::answers::{CheckedCheckpoint, CheckedWorkspace};
 use crate::error::{Error, WorkspaceError, error_chain};
-use stasis_disk::form::slots::{CheckedContent, CheckedSlot, SlotError};
+use stasis_disk::form::slots::{CheckedContent, CheckedSlot, SlotError, fact, portion};
+use stasis_disk::tree::restore::Returned;
+use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Occupant, Slot, SlotMetadata};
 use std::collections::BTreeSet;
@@ -41,9 +43,11 @@ impl Workspace {
             }
         }
         self.look_again(&mut run);
+        let undos = self.check_undos_now(&mut run)?;
         let healed = run.healed.iter().take(NAMED).map(ToString::to_string);
         Ok(CheckedWorkspace {
             checkpoints: (run.seen.len() + run.unreadable.len()) as u64,
+            undos,
             damaged: run.damaged,
             healed: healed.collect(),
             healed_count: run.healed.len() as u64,
@@ -113,6 +117,62 @@ impl Workspace {
                 });
             }
         }
+    }
+}
+
+impl Workspace {
+    /// Reads what undo checkpoints keep; says how many there are. What came out of the tree is kept as it was, and nobody wrote down what
+    /// that is: an entry is lost if it is not there, or cannot be read.
+    fn check_undos_now(&self, run: &mut CheckRun) -> Result<u64, Error> {
+        let undos = self.pool().undos()?;
+        for one in &undos {
+            let found = match one {
+                Occupant::Known(known) => self.check_undo(known),
+                Occupant::Unreadable { why, .. } => Err(why.clone()),
+            };
+            if found.as_ref().is_ok_and(Vec::is_empty) || self.is_gone(one) {
+                continue;
+            }
+            let checkpoint = format!("u-{}", one.slot().index());
+            run.damaged.push(CheckedCheckpoint {
+                checkpoint,
+                ..damaged(one.slot(), None, found)
+            });
+        }
+        Ok(undos.len() as u64)
+    }
+
+    /// Whether what was looked at has been taken back, or forgotten, meanwhile.
+    fn is_gone(&self, one: &Occupant) -> bool {
+        let now = self.pool().undos().unwrap_or_default();
+        let now = now.iter().find(|now| now.slot() == one.slot());
+        match (now, one.known()) {
+            (None, _) => true,
+            (Some(now), Some(was)) => now.known().is_some_and(|now| !now.is_same_checkpoint(was)),
+            (Some(_), None) => false,
+        }
+    }
+
+    /// The entries that taking a change back would bring back, and that cannot be.
+    fn check_undo(&self, undo: &SlotMetadata) -> Result<Vec<EntryPath>, String> {
+        // What is being made has no backup yet.
+        if undo.undo.as_ref().is_some_and(|note| note.pending) {
+            return Ok(Vec::new());
+        }
+        let backup = self.open_backup(undo);
+        let backup = backup.map_err(|error| error_chain(&error))?;
+        let walk = WalkSettings {
+            strict: true,
+            ..WalkSettings::default()
+        };
+        let is_lost = |path: &EntryPath| {
+            fact(backup.tree(), path).is_none() || portion(backup.tree(), path, &walk).is_err()
+        };
+        let back = backup.returned().filter_map(|step| match step {
+            Returned::Back(path) => Some(path),
+            _ => None,
+        });
+        Ok(back.filter(is_lost).collect())
     }
 }
 

@@ -128,7 +128,7 @@ impl Session {
     pub(super) fn find(directory: &Path, host: &HostEnv) -> Result<Self, Error> {
         let whole = directory.canonicalize().at(OPEN_DIRECTORY, directory)?;
         for above in whole.ancestors() {
-            if let Some(session) = session_of(above, host)? {
+            if let Some(session) = session_of(above, &host.state)? {
                 return Self::open(session, host);
             }
         }
@@ -250,14 +250,14 @@ impl Session {
     }
 }
 
-fn usual(directory: &Path, host: &HostEnv) -> PathBuf {
+fn usual(directory: &Path, state: &Path) -> PathBuf {
     let id = directory_id(directory);
-    host.state.join(WORKSPACES).join(id.as_str())
+    state.join(WORKSPACES).join(id.as_str())
 }
 
 /// The session directory of a workspace, if it is one.
-fn session_of(directory: &Path, host: &HostEnv) -> Result<Option<PathBuf>, Error> {
-    let usual = usual(directory, host);
+pub(crate) fn session_of(directory: &Path, state: &Path) -> Result<Option<PathBuf>, Error> {
+    let usual = usual(directory, state);
     let elsewhere = std::fs::read(usual.join(ELSEWHERE)).ok();
     let elsewhere = elsewhere.map(|bytes| PathBuf::from(OsStr::from_bytes(&bytes)));
     // As in the contract: the workspace in its session directory.
@@ -343,7 +343,7 @@ pub(super) fn init(init: &InitWorkspace, host: &HostEnv) -> Result<WorkspaceMade
     if directory.to_str().is_none() {
         return refused("its path is not text");
     }
-    if let Some(session) = session_of(&directory, host)? {
+    if let Some(session) = session_of(&directory, &host.state)? {
         let is_other = |wanted: &PathBuf| resolved(wanted) != resolved(&session);
         if init.session.as_ref().is_some_and(is_other) {
             return refused(
@@ -352,7 +352,7 @@ pub(super) fn init(init: &InitWorkspace, host: &HostEnv) -> Result<WorkspaceMade
         }
         return Ok(made(&Session::open(session, host)?, true));
     }
-    let usual = usual(&directory, host);
+    let usual = usual(&directory, &host.state);
     let session = match &init.session {
         Some(session) => std::path::absolute(session).at(OPEN_DIRECTORY, session)?,
         None => usual.clone(),

@@ -22,6 +22,9 @@ use stasis_model::workspace::{
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+/// How much of what was set aside is named.
+const SET_ASIDE_NAMED: usize = 20;
+
 /// How long ago something was, as people say it.
 pub(super) fn age(then: u64, now: Timestamp) -> String {
     let seconds = now.since(Timestamp::from_millis(then)).as_secs();
@@ -489,6 +492,8 @@ impl Workspace {
         }
         let skipped = session.db.last_skipped()?;
         let held = self.pool().held_at_most()?;
+        let set_aside = self.pool().damaged_aside()?;
+        let named = set_aside.iter().take(SET_ASIDE_NAMED);
         Ok(WorkspaceStatus {
             workspace: session.directory.display().to_string(),
             session: session.path.display().to_string(),
@@ -509,6 +514,9 @@ impl Workspace {
             watched_by: self.watched_by(),
             newest: newest.as_ref().map(|one| one.slot.to_string()),
             newest_at: newest.map(|one| one.timestamp),
+            set_aside: named.map(|one| one.path.display().to_string()).collect(),
+            set_aside_count: set_aside.len() as u64,
+            set_aside_bytes: set_aside.iter().map(|one| one.bytes).sum(),
             last_skipped: skipped
                 .map(|skipped| format!("{}: {}", skipped.timestamp, skipped.because)),
             undo: self.undo_rows()?,

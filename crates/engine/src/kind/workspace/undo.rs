@@ -215,7 +215,7 @@ impl Workspace {
     }
 
     /// What taking one change back would do.
-    fn open_backup(&self, undo: &SlotMetadata) -> Result<OpenBackup, Error> {
+    pub(super) fn open_backup(&self, undo: &SlotMetadata) -> Result<OpenBackup, Error> {
         let backup = self.pool().backup_of(undo);
         let backup = backup.ok_or(WorkspaceError::NothingToUndo)?;
         Ok(OpenBackup::open(&backup)?)

@@ -236,6 +236,15 @@ fn status_text(status: &WorkspaceStatus) -> String {
     if let Some(holder) = &status.hook_at_work {
         lines.push(format!("hook        {}", printable(holder)));
     }
+    if status.set_aside_count > 0 {
+        let (count, bytes) = (status.set_aside_count, size(status.set_aside_bytes));
+        let first = status.set_aside.first().map(|path| printable(path));
+        lines.push(format!(
+            "set aside   {count} damaged, {bytes}: {}{}",
+            first.unwrap_or_default(),
+            if count > 1 { ", …" } else { "" }
+        ));
+    }
     if let Some(skipped) = &status.last_skipped {
         lines.push(format!("not needed  {skipped}, nothing had changed"));
     }

@@ -2,7 +2,7 @@
 
 use super::plan::{FileState, Job, SavePlan};
 use super::workers::{
-    CopiedDatabase, DatabaseTask, FoundDatabase, OpenedFile, ReadSource, SaveWorkers, Tools,
+    CopiedFile, DatabaseTask, FoundDatabase, OpenedFile, ReadSource, SaveWorkers, Tools,
 };
 use crate::form::chunked::ChunkError;
 use crate::form::chunked::databases::{
@@ -66,7 +66,7 @@ impl<'a> SaveWorkers<'a> {
     fn set(
         &self,
         task: &DatabaseTask,
-        mut files: HashMap<Vec<u8>, CopiedDatabase>,
+        mut files: HashMap<Vec<u8>, CopiedFile>,
         tools: &mut Tools<'a>,
     ) -> Result<(), ChunkError> {
         for at in task.jobs.clone() {
@@ -119,9 +119,9 @@ impl<'a> SaveWorkers<'a> {
         };
         Ok(match copy {
             DatabaseCopy::Consistent { file, live } => {
-                CapturedDatabase::One(ReadSource::Copy(Arc::new(CopiedDatabase {
+                CapturedDatabase::One(ReadSource::Copy(Arc::new(CopiedFile {
                     file,
-                    live,
+                    live: Some(live),
                     attributes: aside.attributes.clone(),
                     database: Some(StoredAs::Consistent),
                 })))
@@ -150,7 +150,7 @@ impl<'a> SaveWorkers<'a> {
         files: Vec<SetFile>,
         mut state: StoredAs,
         mut why: Option<String>,
-    ) -> Result<HashMap<Vec<u8>, CopiedDatabase>, ChunkError> {
+    ) -> Result<HashMap<Vec<u8>, CopiedFile>, ChunkError> {
         let own = self.scan.get(self.plan.jobs[task.jobs.start].spot);
         let own_name = own.0.name(own.1);
         let names: HashSet<&[u8]> = task
@@ -173,10 +173,10 @@ impl<'a> SaveWorkers<'a> {
             self.name_inconsistent(own.0.path_of(own.1), why)?;
         }
         let copied = |(name, file): (Vec<u8>, SetFile)| {
-            let copied = CopiedDatabase {
+            let copied = CopiedFile {
                 database: file.suffix.is_empty().then_some(state),
                 file: file.file,
-                live: file.live,
+                live: Some(file.live),
                 attributes: file.attributes,
             };
             (name, copied)
@@ -200,7 +200,7 @@ impl<'a> SaveWorkers<'a> {
 enum CapturedDatabase {
     One(ReadSource),
     /// Its files, by their names.
-    Set(HashMap<Vec<u8>, CopiedDatabase>),
+    Set(HashMap<Vec<u8>, CopiedFile>),
 }
 
 /// Makes jobs of the databases and of what was held back because of files that turned out to be none.
@@ -217,6 +217,7 @@ pub(super) fn second_round(plan: &mut SavePlan, aside: Vec<FoundDatabase>) -> Ve
         file: companion.file,
         spot: companion.spot,
         previous: None,
+        held: None,
     };
     let mut jobs: Vec<Job> = Vec::new();
     for (owner, beside) in &plan.companions {

@@ -17,7 +17,7 @@ impl<'a> SaveWorkers<'a> {
     /// Reads a large file and stores what is new of it.
     pub(super) fn large(&self, at: usize, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
         let job = &self.plan.jobs[at];
-        if self.version(job, tools)? {
+        if self.version(job, tools)? || self.held_large(job, tools)? {
             return Ok(());
         }
         for attempt in 1..=ATTEMPTS {
@@ -49,7 +49,7 @@ impl<'a> SaveWorkers<'a> {
 
 impl<'a> LargeRead<'_, 'a> {
     /// Reads the file, comparing it with what it was if that is known.
-    fn take(&self, start: &[u8], tools: &mut Tools<'a>) -> Result<CutFile, ChunkError> {
+    pub(super) fn take(&self, start: &[u8], tools: &mut Tools<'a>) -> Result<CutFile, ChunkError> {
         if let Some(before) = &self.job.previous
             && let StoredContent::Many(content) = &before.content
             && !content.pieces.is_empty()
@@ -67,7 +67,7 @@ impl<'a> LargeRead<'_, 'a> {
         self.cut(start == HEADER, tools)
     }
 
-    fn settle(self, taken: CutFile, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
+    pub(super) fn settle(self, taken: CutFile, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
         let Self { pool, job, opened } = self;
         pool.wait_for(&taken.of, tools);
         pool.count(1, 0);

@@ -14,7 +14,7 @@ use stasis_model::format::manifest::StoredAs;
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::list::{Extent, FileContent, ListRow, Slice};
-use stasis_model::tree::{Attribute, EntryKind, EntryPath};
+use stasis_model::tree::{Attribute, EntryKind, EntryPath, FileTime};
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -41,6 +41,14 @@ impl Previous<'_> {
             },
         }
     }
+}
+
+/// What is known of a tree.
+pub(super) struct KnownTrees<'s> {
+    /// From the last snapshot.
+    pub(super) previous: Previous<'s>,
+    /// From what this host holds of it besides.
+    pub(super) held: Option<ListCacheReader>,
 }
 
 /// A file whose content is known. There may be a million of them: what few have is kept apart.
@@ -115,6 +123,16 @@ pub(super) struct Job {
     pub(super) spot: Spot,
     /// What was in it before.
     pub(super) previous: Option<Box<Before>>,
+    /// What is in it, because it looks as it does elsewhere on this host.
+    pub(super) held: Option<Box<HeldFile>>,
+}
+
+/// What is in a file of which this host holds the content elsewhere.
+#[derive(Debug)]
+pub(super) struct HeldFile {
+    /// Where it lies there: chunks by their numbers among those that are held.
+    pub(super) content: StoredContent,
+    pub(super) attributes: Vec<Attribute>,
 }
 
 /// A file that belongs to a database beside it, if that is one: its log, its journal or its shared memory.
@@ -129,6 +147,8 @@ pub(super) struct Companion {
 pub(super) struct Before {
     pub(super) content: StoredContent,
     pub(super) size: u64,
+    /// When it had been written last, if that is known.
+    pub(super) modified: Option<FileTime>,
 }
 
 impl Before {
@@ -153,6 +173,8 @@ pub(super) struct SavePlan {
     /// The files that are stored together with what lies beside them, if they are databases.
     set_owners: HashMap<u32, Spot>,
     table: RwLock<ChunkTable>,
+    /// The chunks of what this host holds elsewhere.
+    pub(super) held: ChunkTable,
     /// Contents whose paths are gone: found again where a file was renamed.
     pub(super) orphans: HashMap<FileDigest, Before>,
     /// Chunks that are mostly unused: what is still needed of them is stored anew.
@@ -182,9 +204,10 @@ pub(super) enum PlannedDatabases {
 /// Joins what is there with what was there, both in the order of paths.
 pub(super) fn join(
     scan: &Scan,
-    previous: Previous<'_>,
+    known: KnownTrees<'_>,
     databases: PlannedDatabases,
 ) -> Result<SavePlan, ChunkError> {
+    let KnownTrees { previous, held } = known;
     let owners = match databases {
         PlannedDatabases::Files => HashMap::new(),
         PlannedDatabases::Copies => scan.companions(owner_name),
@@ -197,6 +220,10 @@ pub(super) fn join(
     let mut joiner = Joiner {
         scan,
         previous,
+        held: held.map(|cache| HeldRows {
+            cache,
+            waiting: None,
+        }),
         waiting: None,
         ended: false,
         plan: SavePlan {
@@ -205,6 +232,7 @@ pub(super) fn join(
             companions: HashMap::new(),
             set_owners: HashMap::new(),
             table: RwLock::default(),
+            held: ChunkTable::default(),
             orphans: HashMap::new(),
             abandoned: HashSet::new(),
             lost: HashSet::new(),
@@ -239,6 +267,7 @@ pub(super) fn join(
 struct Joiner<'a, 's> {
     scan: &'a Scan,
     previous: Previous<'s>,
+    held: Option<HeldRows>,
     waiting: Option<(ListRow, Option<CachedStat>)>,
     ended: bool,
     plan: SavePlan,
@@ -251,6 +280,28 @@ struct Joiner<'a, 's> {
     beside: HashMap<Spot, Vec<Spot>>,
     /// The numbers of files that have companions.
     owner_files: HashMap<Spot, u32>,
+}
+
+/// The entries of a tree that is held elsewhere, in the order of paths.
+struct HeldRows {
+    cache: ListCacheReader,
+    waiting: Option<(ListRow, Option<CachedStat>)>,
+}
+
+impl HeldRows {
+    /// The entry at a path; none is asked for twice, nor after a later one.
+    fn find(&mut self, path: &EntryPath) -> Option<(ListRow, Option<CachedStat>)> {
+        loop {
+            if self.waiting.is_none() {
+                self.waiting = self.cache.next_row();
+            }
+            match self.waiting.as_ref()?.0.entry.path.cmp(path) {
+                Ordering::Greater => return None,
+                Ordering::Equal => return self.waiting.take(),
+                Ordering::Less => self.waiting = None,
+            }
+        }
+    }
 }
 
 impl Joiner<'_, '_> {
@@ -281,10 +332,12 @@ impl Joiner<'_, '_> {
         };
         if state.get().is_none() {
             self.is_same = false;
+            let held = self.held(spot, path);
             self.plan.jobs.push(Job {
                 file,
                 spot,
                 previous,
+                held,
             });
         }
         self.plan.files.push(state);
@@ -360,7 +413,24 @@ impl Joiner<'_, '_> {
             let _ = state.set(FileState::Kept(kept));
             return None;
         }
-        Some(Box::new(Before { content, size }))
+        let modified = Some(row.entry.metadata.modified);
+        Some(Box::new(Before {
+            content,
+            size,
+            modified,
+        }))
+    }
+
+    /// What is in a file that looks as it does elsewhere. A database is copied by other means, whatever it looks like.
+    fn held(&mut self, spot: Spot, path: &EntryPath) -> Option<Box<HeldFile>> {
+        let (row, cached) = self.held.as_mut()?.find(path)?;
+        let cached = cached.filter(|cached| cached.database.is_none())?;
+        let now = self.scan.get(spot).1.stat();
+        let content = row.content.filter(|_| cached.stat == now)?;
+        Some(Box::new(HeldFile {
+            content: self.plan.held.pack(content),
+            attributes: row.entry.attributes,
+        }))
     }
 
     fn pack(&mut self, content: FileContent) -> StoredContent {
@@ -413,7 +483,13 @@ impl Joiner<'_, '_> {
         {
             let digest = content.digest;
             let content = self.pack(content);
-            self.plan.orphans.insert(digest, Before { content, size });
+            let modified = None;
+            let before = Before {
+                content,
+                size,
+                modified,
+            };
+            self.plan.orphans.insert(digest, before);
         }
     }
 }
@@ -623,11 +699,16 @@ impl SavePlan {
             let state = &mut self.files[file as usize];
             if let Some(FileState::Kept(known) | FileState::Done(known)) = state.take() {
                 let content = known.content;
-                let previous = Some(Box::new(Before { content, size }));
+                let previous = Some(Box::new(Before {
+                    content,
+                    size,
+                    modified: None,
+                }));
                 self.jobs.push(Job {
                     file,
                     spot,
                     previous,
+                    held: None,
                 });
             }
         }
@@ -661,12 +742,17 @@ impl SavePlan {
                 files[*owner as usize].take()
             {
                 let (content, size) = (known.content, scan.get(*spot).1.size());
-                let previous = Some(Box::new(Before { content, size }));
+                let previous = Some(Box::new(Before {
+                    content,
+                    size,
+                    modified: None,
+                }));
                 let (file, spot) = (*owner, *spot);
                 jobs.push(Job {
                     file,
                     spot,
                     previous,
+                    held: None,
                 });
             }
             for one in beside {

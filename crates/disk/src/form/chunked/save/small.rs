@@ -1,6 +1,7 @@
 //! Small files on their way into bundles.
 
 use super::bundle::{Bundle, PendingFile};
+use super::held::HeldRead;
 use super::plan::{Job, Rare, ReadFile};
 use super::workers::{ATTEMPTS, OpenedFile, SaveWorkers, Tools};
 use crate::form::chunked::ChunkError;
@@ -41,22 +42,44 @@ impl<'a> SaveWorkers<'a> {
         if self.version(job, tools)? {
             return Ok(());
         }
-        let Some(opened) = self.read_small(job, buffer, tools)? else {
-            return Ok(());
+        let rare = match self.held_small(job, buffer, tools)? {
+            HeldRead::Stored => return Ok(()),
+            HeldRead::Read(rare) => rare,
+            HeldRead::Nothing => {
+                let Some(opened) = self.read_small(job, buffer, tools)? else {
+                    return Ok(());
+                };
+                if self.is_database(buffer, tools) {
+                    return self.put_aside(job, opened);
+                }
+                self.count(1, buffer.len() as u64);
+                self.rare(job, &opened, buffer.len() as u64)?
+            }
         };
-        if self.is_database(buffer, tools) {
-            return self.put_aside(job, opened);
-        }
-        let size = buffer.len() as u64;
-        self.count(1, size);
-        let digest = FileDigest::of(buffer);
-        let attributes = self.attributes(job, &opened)?;
-        let rare = Rare {
-            attributes,
+        self.keep_small((at, rare), bundle, buffer, tools)
+    }
+
+    /// What few files have, of one that was read.
+    fn rare(&self, job: &Job, opened: &OpenedFile<'_>, size: u64) -> Result<Rare, ChunkError> {
+        Ok(Rare {
+            attributes: self.attributes(job, opened)?,
             fresh: opened.fresh(size),
             blocks: None,
             database: opened.database(),
-        };
+        })
+    }
+
+    /// Stores what was read of a file, unless it is stored already.
+    fn keep_small(
+        &self,
+        (at, rare): (usize, Rare),
+        bundle: &mut Bundle,
+        buffer: &[u8],
+        tools: &mut Tools<'a>,
+    ) -> Result<(), ChunkError> {
+        let job = &self.plan.jobs[at];
+        let size = buffer.len() as u64;
+        let digest = FileDigest::of(buffer);
         let content = StoredContent::One {
             digest,
             chunk: 0,

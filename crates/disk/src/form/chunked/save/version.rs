@@ -2,7 +2,8 @@
 //!
 //! 1. look at the file   2. clone it   3. digest it   4. look again: if it changed meanwhile, from the beginning
 //!
-//! A file with recent times is read at every save. If it holds what is held of it already, it is not cloned: what was read is the version.
+//! A file with recent times is read at every save. If it was not written since the last one, and holds what is held of it, it is not cloned:
+//! what was read is the version. One that was written, or is being written, is read only where it is cloned: once for each attempt.
 //!
 //! *Always true:* the digest is that of the clone's bytes. The live file is read in its place only if neither of its times is recent, so
 //! that whatever is written to it after the clone shows in 4; what is recent is read from the clone. What was written through a mapping
@@ -21,6 +22,16 @@ use stasis_model::digest::FileDigest;
 use stasis_model::failure::AtPath;
 use std::os::fd::AsFd;
 
+/// What came of a look at a file that may hold what was saved of it before.
+enum KnownVersion {
+    /// It does, and is settled.
+    Settled,
+    /// It was read, and does not, or is being written.
+    Other,
+    /// It was not read.
+    Unread,
+}
+
 impl<'a> SaveWorkers<'a> {
     /// Holds a file whole, if it can be cloned; says whether it is settled, one way or another.
     pub(super) fn version(&self, job: &Job, tools: &mut Tools<'a>) -> Result<bool, ChunkError> {
@@ -38,8 +49,11 @@ impl<'a> SaveWorkers<'a> {
                 self.put_aside(job, opened)?;
                 return Ok(true);
             }
-            if self.is_known_version(job, &opened, sink)? {
-                return Ok(true);
+            // What was read in vain is taken by the next attempt.
+            match self.known_version(job, &opened, sink)? {
+                KnownVersion::Settled => return Ok(true),
+                KnownVersion::Other if attempt == 1 => continue,
+                KnownVersion::Other | KnownVersion::Unread => {}
             }
             let cloned = sink.clone_file(opened.file.as_fd(), opened.seen.size);
             let Some(cloned) = cloned.on("clone", self.path(job))? else {
@@ -66,31 +80,33 @@ impl<'a> SaveWorkers<'a> {
         Ok(false)
     }
 
-    /// Settles a file that was written a moment ago and holds what was saved of it before: it is read, but not cloned once more.
-    fn is_known_version(
+    /// Settles a file that was written a moment ago and holds what was saved of it before: it is read, but not cloned once more. One that
+    /// was written since is not even read.
+    fn known_version(
         &self,
         job: &Job,
         opened: &OpenedFile<'_>,
         sink: &dyn VersionSink,
-    ) -> Result<bool, ChunkError> {
+    ) -> Result<KnownVersion, ChunkError> {
         let racy = RacyLimit::at(self.settings.started);
         let size = opened.seen.size;
         let known = match job.previous.as_deref() {
             Some(Before {
                 content: StoredContent::Version(digest),
                 size: before,
-            }) if *before == size => *digest,
-            _ => return Ok(false),
+                modified: Some(modified),
+            }) if *before == size && *modified == opened.seen.modified => *digest,
+            _ => return Ok(KnownVersion::Unread),
         };
         // Once it is old enough to be cached it is cloned after all: a program that has it mapped may store into it without any sign
         // before a clone made the kernel write its pages out.
         if racy.is_settled(&FileStat::from(&opened.seen)) || !sink.holds(&known, size) {
-            return Ok(false);
+            return Ok(KnownVersion::Unread);
         }
         let is_steady =
             || metadata::of(&opened.file).is_ok_and(|now| now.is_unchanged_since(&opened.seen));
         if !same::holds(&opened.file, &known) || !is_steady() {
-            return Ok(false);
+            return Ok(KnownVersion::Other);
         }
         self.count(1, size);
         let rare = Rare {
@@ -101,7 +117,7 @@ impl<'a> SaveWorkers<'a> {
         };
         let content = StoredContent::Version(known);
         self.done(job, ReadFile::new(content, rare), false);
-        Ok(true)
+        Ok(KnownVersion::Settled)
     }
 
     fn begins_as_database(

@@ -62,24 +62,25 @@ pub(super) struct DatabaseTask {
     pub(super) aside: FoundDatabase,
 }
 
-/// What is read in the place of a live database.
+/// What is read in the place of a file.
 #[derive(Clone, Debug)]
 pub(super) enum ReadSource {
-    /// A copy of one committed state.
-    Copy(Arc<CopiedDatabase>),
+    /// A copy: of a database, one committed state.
+    Copy(Arc<CopiedFile>),
     /// The file itself, which is a copy of one committed state already.
     Still,
     /// The file itself, because there is no copy; what it is called then, if it is the database.
     AsItIs(Option<StoredAs>),
 }
 
-/// A copy of a database, and what the live one is.
+/// A copy of a file, and what the live one is.
 #[derive(Debug)]
-pub(super) struct CopiedDatabase {
+pub(super) struct CopiedFile {
     pub(super) file: OwnedFd,
-    pub(super) live: Seen,
+    /// What the live one was when it was copied; nothing if that is what the scan saw.
+    pub(super) live: Option<Seen>,
     pub(super) attributes: Vec<Attribute>,
-    /// What it is called; nothing for what lies beside a database.
+    /// What it is called; nothing for what is no database.
     pub(super) database: Option<StoredAs>,
 }
 
@@ -171,8 +172,10 @@ pub(super) struct Tools<'a> {
     pub(super) bundles: ChunkEncoder<'a>,
     /// The directory it read from last.
     directory: Option<(u32, OwnedFd)>,
-    /// What is read in the place of the file, when that is a database.
+    /// What is read in the place of the file.
     pub(super) source: Option<ReadSource>,
+    /// The chunk that was read last of what this host holds elsewhere.
+    pub(super) held_chunk: Option<(ChunkName, Vec<u8>)>,
 }
 
 impl<'a> SaveWorkers<'a> {
@@ -215,6 +218,7 @@ impl<'a> SaveWorkers<'a> {
             bundles: ChunkEncoder::new(sink, bundle_level(level))?,
             directory: None,
             source: None,
+            held_chunk: None,
         })
     }
 
@@ -473,7 +477,7 @@ pub(super) struct OpenedFile<'a> {
     pub(super) file: OwnedFd,
     pub(super) seen: Seen,
     pub(super) path: (&'a ScannedDir, &'a Spotted),
-    /// What is read, when the file is a database.
+    /// What is read in the place of the file.
     pub(super) source: Option<ReadSource>,
 }
 
@@ -481,7 +485,7 @@ impl OpenedFile<'_> {
     /// What must be kept of the file's stat: nothing if the scan saw the same.
     pub(super) fn fresh(&self, size: u64) -> Option<Seen> {
         let seen = match &self.source {
-            Some(ReadSource::Copy(copied)) => copied.live,
+            Some(ReadSource::Copy(copied)) => copied.live?,
             _ => self.seen,
         };
         let seen = Seen { size, ..seen };

@@ -7,6 +7,8 @@
     reason = "tests make the trees that they look at"
 )]
 
+mod references;
+
 use stasis_disk::form::chunked::ChunkError;
 use stasis_disk::form::slots::{
     CheckedContent, CheckedSlot, CheckpointSource, Created, Manifest, Pool, PoolSettings, Return,
@@ -168,7 +170,8 @@ fn an_unchanged_checkpoint_makes_two_inodes_and_holds_next_to_nothing() {
             found.lines().map(|line| line.parse().unwrap()).collect()
         };
         let first = auto(&pool, 0, 1).unwrap();
-        let (before, held) = (inodes(), pool.usage().unwrap().held);
+        let held = pool.usage().unwrap().held;
+        let before = inodes();
 
         let second = auto(&pool, 1, 2).unwrap();
         let third = auto(&pool, 2, 3).unwrap();
@@ -765,9 +768,23 @@ fn child() {
         "check" => are_healed(&pool),
         "lossy" => has_lost_one(&pool),
         "fork" => fork_is_refused(&pool),
+        "young" => is_made_young(&pool),
         _ => pool.delete(Slot::new(0)).is_ok(),
     };
     std::process::exit(i32::from(!done));
+}
+
+/// Makes a checkpoint as if every file had been written after it was begun; says whether it was made.
+fn is_made_young(pool: &Pool) -> bool {
+    let count = pool.list().unwrap().len() as u64;
+    let (slot, at) = (
+        Slot::new(count.try_into().unwrap()),
+        Timestamp::from_millis((count + 1) * 1000),
+    );
+    let metadata = SlotMetadata::new(slot, CheckpointOrigin::Auto, at, count + 1);
+    let workspace = pool.path().parent().unwrap().join("workspace");
+    pool.create(&CheckpointSource::of(&workspace), metadata)
+        .is_ok()
 }
 
 /// Checks all checkpoints; says whether nothing is lost any more.
@@ -1129,4 +1146,75 @@ fn a_check_survives_what_it_cannot_read() {
 #[test]
 fn a_deletion_survives_every_fault() {
     at_every_call("xfs", "delete", &FAULTS);
+}
+
+#[test]
+fn a_young_file_that_was_written_since_is_read_only_where_it_is_cloned() {
+    on_each(&["xfs"], |session| {
+        let file = session.join("workspace/young");
+        fs::write(&file, "young").unwrap();
+        let Some(first) = run(session, "young", &["-e", "trace=none"]) else {
+            return;
+        };
+        let reads = |when: &str| {
+            let at = file.to_str().unwrap();
+            let status = run(session, "young", &["-P", at, "-e", "trace=pread64"]);
+            assert!(status.unwrap().success(), "{when}");
+            let log = fs::read_to_string(session.join("log")).unwrap();
+            log.lines().filter(|line| line.contains("pread64(")).count()
+        };
+
+        let same = reads("nothing written");
+        fs::write(&file, "later").unwrap();
+        let written = reads("written");
+
+        assert!(first.success());
+        // What it begins with, and all of it up to its end.
+        assert_eq!((same, written), (3, 1));
+        let held = fs::read(object(session, "later")).unwrap();
+        assert_eq!(held, b"later");
+    });
+}
+
+#[test]
+fn what_was_set_aside_is_named_and_counted() {
+    on_each(&["xfs", "ext4"], |session| {
+        furnish(session);
+        let pool = pool(session);
+        fs::write(session.join("workspace/deep/file"), "edited").unwrap();
+        let first = pool.metadata(Slot::new(0)).unwrap();
+        let (held, aside) = (
+            pool.held_at_most().unwrap().bytes,
+            pool.damaged_aside().unwrap(),
+        );
+        let rotten = if first.form == SlotForm::Versions {
+            fs::write(object(session, "first"), "FIRST").unwrap();
+            format!("objects/damaged-{}", FileDigest::of(b"first"))
+        } else {
+            let chunks = session.join("chunks");
+            let all = names(&chunks).into_iter();
+            let name = all.max_by_key(|name| chunks.join(name).metadata().unwrap().len());
+            let name = name.unwrap();
+            fs::write(chunks.join(&name), "rotten").unwrap();
+            format!("chunks/damaged-{name}")
+        };
+
+        for one in pool.list().unwrap() {
+            let _ = check(&pool, one.known().unwrap());
+        }
+        let found = pool.damaged_aside().unwrap();
+        let now = pool.held_at_most().unwrap().bytes;
+
+        assert_eq!(aside, []);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].path, session.join(rotten));
+        assert!(found[0].bytes >= 4096);
+        // Of a chunk that is not there any more nothing else counts.
+        let expected = if first.form == SlotForm::Versions {
+            held + found[0].bytes
+        } else {
+            now
+        };
+        assert_eq!(now, expected);
+    });
 }
