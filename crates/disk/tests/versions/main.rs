@@ -7,6 +7,7 @@
     reason = "tests make the trees that they look at"
 )]
 
+mod held;
 mod references;
 
 use stasis_disk::form::chunked::ChunkError;
