@@ -1,21 +1,22 @@
 //! What a save elsewhere takes from the newest checkpoint of a session.
 
 use crate::{LATER, on_each, pool};
-use stasis_disk::form::chunked::save::{SaveParts, SaveReport, SaveSettings, save};
+use stasis_disk::form::chunked::save::{HeldTree, SaveParts, SaveReport, SaveSettings, save};
 use stasis_disk::form::chunked::{
     ChunkCodec, ChunkError, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk,
 };
 use stasis_disk::form::slots::{CheckpointSource, HeldCheckpoint, Pool};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::WalkSettings;
-use stasis_model::digest::ChunkDigest;
+use stasis_model::digest::{ChunkDigest, FileDigest};
 use stasis_model::protocol::gc::{ChunkName, GcEpoch};
 use stasis_model::time::Timestamp;
 use stasis_model::tree::chunking::Chunker;
 use stasis_model::workspace::{CheckpointOrigin, Slot, SlotMetadata};
 use std::collections::{HashMap, HashSet};
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 /// A store in memory.
@@ -50,8 +51,32 @@ impl ChunkSink for Stored {
     }
 }
 
+/// What a session holds, but its versions cannot be read.
+struct Unreadable<'a>(&'a dyn ChunkSource, PathBuf);
+
+impl ChunkSource for Unreadable<'_> {
+    fn codec(&self) -> &ChunkCodec {
+        self.0.codec()
+    }
+
+    fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError> {
+        self.0.fetch(name)
+    }
+
+    fn version(&self, digest: &FileDigest) -> Result<OwnedFd, ChunkError> {
+        // What is open to be written refuses to be read.
+        let path = self.1.join(digest.to_string());
+        let file = File::options().write(true).open(path);
+        Ok(file.unwrap().into())
+    }
+}
+
 /// Saves the workspace into a store in memory with the help of the session's newest checkpoint.
-pub fn saved(session: &Path) -> SaveReport {
+fn saved(session: &Path) -> SaveReport {
+    saved_from(session, false)
+}
+
+fn saved_from(session: &Path, is_unreadable: bool) -> SaveReport {
     let root = RootDir::open(&session.join("workspace"), Mounts::Stay).unwrap();
     let settings = SaveSettings {
         walk: WalkSettings {
@@ -67,6 +92,12 @@ pub fn saved(session: &Path) -> SaveReport {
     let (stored, snapshot) = (Stored::default(), "elsewhere".parse().unwrap());
     let held = HeldCheckpoint::open(session).unwrap();
     held.with_tree(|held| {
+        let unreadable = Unreadable(held.source, session.join("objects"));
+        let damaged = HeldTree {
+            source: &unreadable,
+            ..*held
+        };
+        let held = if is_unreadable { &damaged } else { held };
         let parts = SaveParts {
             root: &root,
             sink: &stored,
@@ -133,4 +164,40 @@ fn workspace_is_shared(session: &Path) -> bool {
     let is_shared = copied.unwrap().status.success();
     let _ = fs::remove_file(to);
     is_shared
+}
+
+#[test]
+fn a_version_that_cannot_be_read_is_read_from_the_tree() {
+    on_each(&["xfs", "btrfs"], |session| {
+        let workspace = session.join("workspace");
+        let large: Vec<u8> = (0..800_000_u32)
+            .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
+            .collect();
+        fs::write(workspace.join("large"), &large).unwrap();
+        fs::write(workspace.join("file"), "content").unwrap();
+        let pool = pool(session);
+        checkpoint(&pool, 10, 600_000);
+
+        let whole = saved(session);
+        let unreadable = saved_from(session, true);
+        let object = session.join("objects");
+        let object = object.join(FileDigest::of(&large).to_string());
+        fs::remove_file(&object).unwrap();
+        fs::create_dir(&object).unwrap();
+        let no_file = saved(session);
+
+        let counted = |report: &SaveReport| {
+            let SaveReport {
+                files_held,
+                files_read,
+                bytes_read,
+                ..
+            } = *report;
+            (files_held, files_read, bytes_read)
+        };
+        let all = large.len() as u64;
+        assert_eq!(counted(&whole), (2, 0, 0));
+        assert_eq!(counted(&unreadable), (0, 2, all + 7));
+        assert_eq!(counted(&no_file), (1, 1, all));
+    });
 }
