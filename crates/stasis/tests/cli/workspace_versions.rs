@@ -477,3 +477,61 @@ fn a_status_names_what_was_set_aside() {
         assert!(words.out.contains("set aside   1 damaged"), "{}", words.out);
     });
 }
+
+/// Puts a document of the checkpoint `from` into the slot of `to`, as another file: they may be one.
+fn exchange(tree: &Tree, from: &str, to: &str) -> PathBuf {
+    let status = tree.json(0, &["status"]);
+    let slots = Path::new(status["session"].as_str().unwrap()).join("auto_snapshots");
+    let of = |name: &str| {
+        let slots = fs::read_dir(&slots).unwrap();
+        let mut slots = slots.map(|slot| slot.unwrap().path());
+        let is_it = |slot: &PathBuf| {
+            let metadata = fs::read(slot.join("metadata.json"));
+            let metadata = metadata.ok().map(|bytes| serde_json::from_slice(&bytes));
+            metadata.is_some_and(|one: Result<Value, _>| one.unwrap()["name"] == name)
+        };
+        slots.find(is_it).unwrap().join("workspace.json")
+    };
+    let bytes = fs::read(of(from)).unwrap();
+    assert_ne!(bytes, fs::read(of(to)).unwrap());
+    fs::remove_file(of(to)).unwrap();
+    fs::write(of(to), bytes).unwrap();
+    of(to)
+}
+
+#[test]
+fn a_checkpoint_with_the_list_of_another_is_named_and_nothing_is_made_of_it() {
+    on_each(|tree, _| {
+        tree.checkpoint("one");
+        tree.write("deep/file", "second\n");
+        tree.checkpoint("two");
+        tree.checkpoint("same");
+        tree.write("deep/file", "third\n");
+        let live = tree.contents();
+        let out = tree.session.home().join("out");
+        let to = out.to_str().unwrap();
+
+        for name in ["one", "same"] {
+            let other = if name == "one" { "two" } else { "one" };
+            let damaged = exchange(tree, other, name);
+            let refused = [
+                tree.run(&["materialize", name, "--to", to]),
+                tree.run(&["restore", name]),
+                tree.run(&["revert", "deep/file", name]),
+                tree.run(&["check"]),
+            ];
+            for said in &refused {
+                assert_eq!(said.code, 9, "{name}: {}{}", said.out, said.err);
+            }
+            assert!(
+                refused[0].err.contains("another checkpoint"),
+                "{}",
+                refused[0].err
+            );
+            assert!(!out.exists() && tree.contents() == live);
+            fs::remove_file(damaged).unwrap();
+        }
+        tree.json(0, &["restore", "two"]);
+        assert_eq!(tree.read("deep/file"), "second\n");
+    });
+}
