@@ -8,6 +8,7 @@
 )]
 
 mod held;
+mod own_list;
 mod references;
 
 use stasis_disk::form::chunked::ChunkError;

@@ -478,8 +478,8 @@ fn a_status_names_what_was_set_aside() {
     });
 }
 
-/// Puts a document of the checkpoint `from` into the slot of `to`, as another file: they may be one.
-fn exchange(tree: &Tree, from: &str, to: &str) -> PathBuf {
+/// Puts the list of the checkpoint `from` into the slot of `to`, as another file: they may be one. Says where, and what was there.
+fn exchange(tree: &Tree, from: &str, to: &str) -> (PathBuf, Vec<u8>) {
     let status = tree.json(0, &["status"]);
     let slots = Path::new(status["session"].as_str().unwrap()).join("auto_snapshots");
     let of = |name: &str| {
@@ -492,11 +492,12 @@ fn exchange(tree: &Tree, from: &str, to: &str) -> PathBuf {
         };
         slots.find(is_it).unwrap().join("workspace.json")
     };
-    let bytes = fs::read(of(from)).unwrap();
-    assert_ne!(bytes, fs::read(of(to)).unwrap());
-    fs::remove_file(of(to)).unwrap();
-    fs::write(of(to), bytes).unwrap();
-    of(to)
+    let (path, bytes) = (of(to), fs::read(of(from)).unwrap());
+    let own = fs::read(&path).unwrap();
+    assert_ne!(bytes, own);
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, bytes).unwrap();
+    (path, own)
 }
 
 #[test]
@@ -513,7 +514,7 @@ fn a_checkpoint_with_the_list_of_another_is_named_and_nothing_is_made_of_it() {
 
         for name in ["one", "same"] {
             let other = if name == "one" { "two" } else { "one" };
-            let damaged = exchange(tree, other, name);
+            let (path, own) = exchange(tree, other, name);
             let refused = [
                 tree.run(&["materialize", name, "--to", to]),
                 tree.run(&["restore", name]),
@@ -529,7 +530,8 @@ fn a_checkpoint_with_the_list_of_another_is_named_and_nothing_is_made_of_it() {
                 refused[0].err
             );
             assert!(!out.exists() && tree.contents() == live);
-            fs::remove_file(damaged).unwrap();
+            fs::write(path, own).unwrap();
+            tree.json(0, &["check"]);
         }
         tree.json(0, &["restore", "two"]);
         assert_eq!(tree.read("deep/file"), "second\n");
