@@ -21,6 +21,10 @@ fn nothing_is_made_of_a_list_that_is_another_checkpoints() {
         let unchanged = auto(&pool, 2, 3).unwrap().metadata;
         let at = Timestamp::from_millis(first.epoch_millis);
         let copy = SlotMetadata::new(Slot::new(12), CheckpointOrigin::Manual, at, 4);
+        let copy = SlotMetadata {
+            form: first.form,
+            ..copy
+        };
         let copy = pool.copy(&first, copy, None).unwrap().metadata;
         let others = [(&first, 1), (&unchanged, 0), (&copy, 1)];
 
