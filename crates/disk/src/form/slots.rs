@@ -277,7 +277,7 @@ impl Pool {
 
     /// Says what the tree of a checkpoint is that is a list.
     fn document(&self, of: &SlotMetadata) -> Result<SnapshotManifest, SlotError> {
-        let document = packed::document(&self.home_of(of));
+        let document = packed::document(&self.home_of(of), of);
         // Asked afterwards: what was read is of this checkpoint only if the slot has it still.
         self.still(of)?;
         document

@@ -25,6 +25,9 @@ use std::path::{Path, PathBuf};
 const MAGIC: &[u8; 8] = b"STSTATS3";
 /// A time this close to now may still be given to another content: git calls such a file *racy*.
 const RACY_MS: u64 = 2_000;
+/// Within this time the kernel has as a rule written out a page that was stored into through a mapping; until then it takes more stores
+/// without a new time.
+const MAPPED_MS: u64 = 60_000;
 const RECORD: usize = 96 + AttributesDigest::LENGTH;
 /// What is kept of a path: the beginning of its digest.
 type PathDigest = [u8; 16];
@@ -58,7 +61,16 @@ pub(crate) struct RacyLimit(FileTime);
 impl RacyLimit {
     /// That of a look at `now`.
     pub(crate) fn at(now: Timestamp) -> Self {
-        let millis = now.millis().saturating_sub(RACY_MS);
+        Self::before(now, RACY_MS)
+    }
+
+    /// That of a look at `now` for whoever cannot do with less: also a page that is mapped has been written out since.
+    pub(crate) fn of_mappings(now: Timestamp) -> Self {
+        Self::before(now, MAPPED_MS)
+    }
+
+    fn before(now: Timestamp, age: u64) -> Self {
+        let millis = now.millis().saturating_sub(age);
         Self(FileTime {
             seconds: i64::try_from(millis / 1000).unwrap_or(i64::MAX),
             nanos: u32::try_from(millis % 1000).unwrap_or_default() * 1_000_000,

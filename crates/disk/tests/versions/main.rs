@@ -7,6 +7,8 @@
     reason = "tests make the trees that they look at"
 )]
 
+mod held;
+mod own_list;
 mod references;
 
 use stasis_disk::form::chunked::ChunkError;
@@ -1167,12 +1169,20 @@ fn a_young_file_that_was_written_since_is_read_only_where_it_is_cloned() {
         let same = reads("nothing written");
         fs::write(&file, "later").unwrap();
         let written = reads("written");
+        let modified = fs::metadata(&file).unwrap().modified().unwrap();
+        fs::write(&file, "other").unwrap();
+        let times = fs::FileTimes::new().set_modified(modified);
+        let opened = File::options().write(true).open(&file).unwrap();
+        opened.set_times(times).unwrap();
+        let disguised = reads("written, and the time set back");
 
         assert!(first.success());
-        // What it begins with, and all of it up to its end.
-        assert_eq!((same, written), (3, 1));
-        let held = fs::read(object(session, "later")).unwrap();
-        assert_eq!(held, b"later");
+        // What it begins with, and all of it up to its end; once, and then what it begins with when it is cloned.
+        assert_eq!((same, written, disguised), (3, 1, 4));
+        for text in ["later", "other"] {
+            let held = fs::read(object(session, text)).unwrap();
+            assert_eq!(held, text.as_bytes());
+        }
     });
 }
 

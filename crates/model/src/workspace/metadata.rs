@@ -1,7 +1,7 @@
 //! `metadata.json`: what is known of a checkpoint.
 
 use super::{AgentEvent, CheckpointName, Slot};
-use crate::digest::WorkspaceDigest;
+use crate::digest::{FileDigest, WorkspaceDigest};
 use crate::format::manifest::StoredAs;
 use crate::invalid::{Invalid, InvalidPart};
 use crate::time::Timestamp;
@@ -166,6 +166,12 @@ pub struct SlotMetadata {
     /// How its bytes are kept.
     #[serde(default)]
     pub form: SlotForm,
+    /// BLAKE3 of its `workspace.json`, if it is a list: any other one is not its own. What was made before that was kept has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_digest: Option<FileDigest>,
+    /// That of its `system.json`, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_digest: Option<FileDigest>,
     /// Who asked for it, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_by: Option<String>,
@@ -212,6 +218,8 @@ impl SlotMetadata {
             bytes: 0,
             bytes_at_most: None,
             form: SlotForm::default(),
+            workspace_digest: None,
+            system_digest: None,
             made_by: None,
             undo: None,
             agent_events: Vec::new(),

@@ -376,10 +376,14 @@ fn a_save_takes_from_the_newest_checkpoint_what_looks_as_it_did_then() {
         let (edited, one) = saved_into(tree, &tree.session, &second).unwrap();
         let (reread, _) = saved_into(tree, &elsewhere, &third).unwrap();
 
-        // A large file is put together from chunks by nobody.
-        let expected: &[&str] = if is_shared { &[] } else { &["/large"] };
+        // What is not cloned is taken only if it was old when the checkpoint read it.
+        let expected: &[&str] = if is_shared {
+            &[]
+        } else {
+            &["/deep/file", "/large", "/linked", "/twin"]
+        };
         assert_eq!(Vec::from_iter(&opened), expected);
-        assert_eq!(held["files_held"], if is_shared { 5 } else { 4 });
+        assert_eq!(held["files_held"], if is_shared { 5 } else { 1 });
         assert!(all.len() >= 4 && read["files_held"] == 0, "{all:?}");
         assert_eq!(held["state_digest"], read["state_digest"]);
         assert_eq!(stored(&first), stored(&other));
@@ -471,5 +475,65 @@ fn a_status_names_what_was_set_aside() {
         let grown = bytes(&status, "held_bytes") - bytes(&before, "held_bytes");
         assert_eq!(grown, bytes(&status, "set_aside_bytes"));
         assert!(words.out.contains("set aside   1 damaged"), "{}", words.out);
+    });
+}
+
+/// Puts the list of the checkpoint `from` into the slot of `to`, as another file: they may be one. Says where, and what was there.
+fn exchange(tree: &Tree, from: &str, to: &str) -> (PathBuf, Vec<u8>) {
+    let status = tree.json(0, &["status"]);
+    let slots = Path::new(status["session"].as_str().unwrap()).join("auto_snapshots");
+    let of = |name: &str| {
+        let slots = fs::read_dir(&slots).unwrap();
+        let mut slots = slots.map(|slot| slot.unwrap().path());
+        let is_it = |slot: &PathBuf| {
+            let metadata = fs::read(slot.join("metadata.json"));
+            let metadata = metadata.ok().map(|bytes| serde_json::from_slice(&bytes));
+            metadata.is_some_and(|one: Result<Value, _>| one.unwrap()["name"] == name)
+        };
+        slots.find(is_it).unwrap().join("workspace.json")
+    };
+    let (path, bytes) = (of(to), fs::read(of(from)).unwrap());
+    let own = fs::read(&path).unwrap();
+    assert_ne!(bytes, own);
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, bytes).unwrap();
+    (path, own)
+}
+
+#[test]
+fn a_checkpoint_with_the_list_of_another_is_named_and_nothing_is_made_of_it() {
+    on_each(|tree, _| {
+        tree.checkpoint("one");
+        tree.write("deep/file", "second\n");
+        tree.checkpoint("two");
+        tree.checkpoint("same");
+        tree.write("deep/file", "third\n");
+        let live = tree.contents();
+        let out = tree.session.home().join("out");
+        let to = out.to_str().unwrap();
+
+        for name in ["one", "same"] {
+            let other = if name == "one" { "two" } else { "one" };
+            let (path, own) = exchange(tree, other, name);
+            let refused = [
+                tree.run(&["materialize", name, "--to", to]),
+                tree.run(&["restore", name]),
+                tree.run(&["revert", "deep/file", name]),
+                tree.run(&["check"]),
+            ];
+            for said in &refused {
+                assert_eq!(said.code, 9, "{name}: {}{}", said.out, said.err);
+            }
+            assert!(
+                refused[0].err.contains("another checkpoint"),
+                "{}",
+                refused[0].err
+            );
+            assert!(!out.exists() && tree.contents() == live);
+            fs::write(path, own).unwrap();
+            tree.json(0, &["check"]);
+        }
+        tree.json(0, &["restore", "two"]);
+        assert_eq!(tree.read("deep/file"), "second\n");
     });
 }

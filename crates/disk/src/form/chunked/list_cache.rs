@@ -5,7 +5,8 @@
 //! crash can leave it torn, a torn block is noticed, and whatever is missing is only read again.
 //!
 //! *Always true:* a file counts as unchanged only if device, inode, size, mtime and ctime are those that were cached,
-//! and only if mtime and ctime were more than two seconds old when it was cached.
+//! and only if mtime and ctime were more than two seconds old when it was cached. Whether they were more than a minute old when the file
+//! was read is kept with it: only then was nothing of it waiting in a mapping as well.
 
 use crate::fs::fd::open_dir;
 use crate::fs::stale;
@@ -45,6 +46,7 @@ pub(super) struct ListCacheWriter {
     section: SectionWriter,
     stats: Vec<u8>,
     racy: RacyLimit,
+    mapped: RacyLimit,
     id_length: usize,
     is_done: bool,
 }
@@ -68,15 +70,21 @@ fn database_of(byte: u8) -> Option<StoredAs> {
     }
 }
 
-fn stat_bytes(stat: Option<&FileStat>, database: Option<StoredAs>) -> [u8; STAT] {
+fn stat_bytes(cached: Option<&CachedStat>) -> [u8; STAT] {
     let mut bytes = [0; STAT];
-    if let Some(stat) = stat {
+    if let Some(CachedStat {
+        stat,
+        database,
+        was_old,
+    }) = cached
+    {
         bytes[..8].copy_from_slice(&stat.device.to_le_bytes());
         bytes[8..16].copy_from_slice(&stat.inode.to_le_bytes());
         bytes[16..24].copy_from_slice(&stat.changed.seconds.to_le_bytes());
         bytes[24..28].copy_from_slice(&stat.changed.nanos.to_le_bytes());
         bytes[28] = 1;
-        bytes[29] = database_byte(database);
+        bytes[29] = database_byte(*database);
+        bytes[30] = u8::from(*was_old);
     }
     bytes
 }
@@ -114,6 +122,7 @@ impl ListCacheWriter {
             section: SectionWriter::default(),
             stats: Vec::new(),
             racy: RacyLimit::at(started),
+            mapped: RacyLimit::of_mappings(started),
             id_length: snapshot.as_str().len(),
             is_done: false,
         };
@@ -121,16 +130,16 @@ impl ListCacheWriter {
         Ok(writer)
     }
 
-    /// Adds an entry, and of a file what it was when it was read and whether it is a database.
-    pub(super) fn push(
-        &mut self,
-        row: &ListRow,
-        stat: Option<&FileStat>,
-        database: Option<StoredAs>,
-    ) -> io::Result<()> {
+    /// Whether a file that is read now is old enough for nothing of it to wait in a mapping.
+    pub(super) fn is_old(&self, stat: &FileStat) -> bool {
+        self.mapped.is_settled(stat)
+    }
+
+    /// Adds an entry, and of a file what it was when it was read.
+    pub(super) fn push(&mut self, row: &ListRow, stat: Option<&CachedStat>) -> io::Result<()> {
         if let EntryKind::File { .. } = row.entry.kind {
-            let stat = stat.filter(|stat| self.racy.is_settled(stat));
-            self.stats.extend_from_slice(&stat_bytes(stat, database));
+            let stat = stat.filter(|cached| self.racy.is_settled(&cached.stat));
+            self.stats.extend_from_slice(&stat_bytes(stat));
         }
         if self.section.push(row) {
             self.block()?;
@@ -215,6 +224,8 @@ pub(super) fn belongs_to(key: &ListCacheKey, snapshot: &SnapshotId) -> io::Resul
 pub(super) struct CachedStat {
     pub(super) stat: FileStat,
     pub(super) database: Option<StoredAs>,
+    /// Whether its times were more than a minute old when it was read.
+    pub(super) was_old: bool,
 }
 
 /// Reads what was cached, entry by entry.
@@ -300,5 +311,9 @@ fn stat(bytes: &[u8; STAT], size: u64, row: &ListRow) -> Option<CachedStat> {
         },
     };
     let database = database_of(bytes[29]);
-    (bytes[28] == 1).then_some(CachedStat { stat, database })
+    (bytes[28] == 1).then_some(CachedStat {
+        stat,
+        database,
+        was_old: bytes[30] == 1,
+    })
 }

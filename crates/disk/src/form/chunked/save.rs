@@ -28,7 +28,7 @@ mod workers;
 use super::databases::{DatabaseCapture, Inconsistent, SavedDatabase};
 use super::encoder::ChunkEncoder;
 use super::list::{Bundler, ListReader, ListWriter, root_of};
-use super::list_cache::{self, ListCacheKey, ListCacheReader, ListCacheWriter};
+use super::list_cache::{self, CachedStat, ListCacheKey, ListCacheReader, ListCacheWriter};
 use super::scan::{Scan, ScannedDir, ScannedKind, Spot};
 use super::{ChunkError, ChunkSink, ChunkSource, VersionSink};
 use crate::fs::root_dir::RootDir;
@@ -37,7 +37,6 @@ use crate::tree::stat_cache::FileStat;
 use crate::tree::walk::{WalkReport, WalkSettings, WalkSkip};
 use plan::{FileState, PlannedDatabases, SavePlan};
 use stasis_model::digest::{FileDigest, TreeDigest};
-use stasis_model::format::manifest::StoredAs;
 use stasis_model::format::manifest::{FileList, Totals};
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::{ChunkName, Names};
@@ -577,11 +576,16 @@ impl SaveOutput<'_, '_, '_> {
                 entry.kind = EntryKind::Fifo;
             }
         }
-        self.row(entry, None, None, None)
+        self.row(entry, None, None)
     }
 
     fn file(&mut self, mut entry: Entry, mut stat: FileStat) -> Result<(), ChunkError> {
         let state = self.plan.files[self.file].get();
+        // What was kept is as old as it was when it was read.
+        let was_old = match state {
+            Some(FileState::Kept(_)) => Some(!self.plan.kept_young.contains(&self.file)),
+            _ => None,
+        };
         self.file += 1;
         let done = match state {
             Some(FileState::Kept(done) | FileState::Done(done)) => done,
@@ -609,15 +613,21 @@ impl SaveOutput<'_, '_, '_> {
                 digest: content.digest,
             });
         }
-        self.row(entry, Some(content), Some(&stat), state)
+        let cache = self.cache.as_ref();
+        let was_old = was_old.or_else(|| Some(cache?.is_old(&stat)));
+        let cached = CachedStat {
+            stat,
+            database: state,
+            was_old: was_old.unwrap_or_default(),
+        };
+        self.row(entry, Some(content), Some(&cached))
     }
 
     fn row(
         &mut self,
         entry: Entry,
         content: Option<FileContent>,
-        stat: Option<&FileStat>,
-        database: Option<StoredAs>,
+        cached: Option<&CachedStat>,
     ) -> Result<(), ChunkError> {
         let digest = content.as_ref().map(|content| &content.digest);
         self.hasher.entry(&entry, digest);
@@ -626,7 +636,7 @@ impl SaveOutput<'_, '_, '_> {
             witness(&row);
         }
         if let Some(cache) = &mut self.cache
-            && cache.push(&row, stat, database).is_err()
+            && cache.push(&row, cached).is_err()
         {
             self.cache = None;
         }

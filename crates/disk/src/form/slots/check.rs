@@ -153,7 +153,7 @@ impl Pool {
         if let Some(problem) = self.problem(of) {
             return Err(SlotError::Document(problem));
         }
-        let document = packed::document(&self.home_of(of))?;
+        let document = packed::document(&self.home_of(of), of)?;
         let entries = document.list()?;
         let mut reader = ListReader::new(&self.chunks, &entries)?;
         let mut lost = Vec::new();

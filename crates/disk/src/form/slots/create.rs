@@ -241,10 +241,12 @@ impl Pool {
         instead_of: Option<&SlotMetadata>,
     ) -> Result<Created, SlotError> {
         let home = self.home_of(from);
-        self.still(from)?;
+        let now = self.still(from)?;
         // How its databases fit together was decided when they were taken from the live tree.
         let metadata = SlotMetadata {
             databases: from.databases.clone(),
+            workspace_digest: now.workspace_digest,
+            system_digest: now.system_digest,
             ..metadata
         };
         // All of it: what is left out of new checkpoints by now is in this one. Nothing goes for it, least of all what it is made from.

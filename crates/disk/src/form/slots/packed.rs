@@ -213,13 +213,29 @@ fn parent(document: &SnapshotManifest, snapshot: SnapshotId) -> Result<Parent, S
     })
 }
 
-/// Reads the document of a tree; `None` when there is none.
-pub(super) fn read(slot: &Path, name: &str) -> Result<Option<SnapshotManifest>, SlotError> {
+/// What a checkpoint says that the document of a tree is, if it says so.
+pub(super) fn digest_of(of: &SlotMetadata, name: &str) -> Option<FileDigest> {
+    match name {
+        SYSTEM_DOCUMENT => of.system_digest,
+        _ => of.workspace_digest,
+    }
+}
+
+/// Reads the document of a tree of a checkpoint; `None` when there is none. That of another checkpoint is an error, however whole it is.
+pub(super) fn read(
+    slot: &Path,
+    of: &SlotMetadata,
+    name: &str,
+) -> Result<Option<SnapshotManifest>, SlotError> {
     let path = slot.join(name);
     let bytes = match std::fs::read(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         bytes => bytes.at("read", &path)?,
     };
+    if digest_of(of, name).is_some_and(|digest| FileDigest::of(&bytes) != digest) {
+        let what = "it is torn, or belongs to another checkpoint";
+        return Err(SlotError::Document(format!("{}: {what}", path.display())));
+    }
     let read = document::parse(&bytes);
     read.map(Some)
         .map_err(|error| SlotError::Document(format!("{}: {error}", path.display())))
@@ -459,11 +475,12 @@ fn write(
 
 /// What is wrong with the documents of a list: one that is torn or missing. Whoever goes on from that would hand it down.
 pub(super) fn problem(slot: &Path, of: &SlotMetadata, versions: &Versions) -> Option<String> {
-    let says = |name: &str| format!("its `{name}` is torn or missing");
-    if !matches!(read(slot, WORKSPACE_DOCUMENT), Ok(Some(_))) {
+    let says = |name: &str| format!("its `{name}` is torn, missing or that of another checkpoint");
+    if !matches!(read(slot, of, WORKSPACE_DOCUMENT), Ok(Some(_))) {
         return Some(says(WORKSPACE_DOCUMENT));
     }
-    if read(slot, SYSTEM_DOCUMENT).is_err() {
+    let system = read(slot, of, SYSTEM_DOCUMENT);
+    if !system.is_ok_and(|system| system.is_some() || of.system_digest.is_none()) {
         return Some(says(SYSTEM_DOCUMENT));
     }
     if measure::named(slot).is_none() {
@@ -479,7 +496,7 @@ pub(super) fn problem(slot: &Path, of: &SlotMetadata, versions: &Versions) -> Op
 }
 
 /// What is needed to read a checkpoint in chunks.
-pub(super) fn document(slot: &Path) -> Result<SnapshotManifest, SlotError> {
-    let found = read(slot, WORKSPACE_DOCUMENT)?;
+pub(super) fn document(slot: &Path, of: &SlotMetadata) -> Result<SnapshotManifest, SlotError> {
+    let found = read(slot, of, WORKSPACE_DOCUMENT)?;
     found.ok_or_else(|| SlotError::Document(format!("{} has no tree", slot.display())))
 }

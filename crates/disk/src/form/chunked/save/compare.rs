@@ -238,7 +238,7 @@ impl<'c, 'p, 'a> Comparing<'c, 'p, 'a> {
         if length > 0 {
             self.stream.zeros(length);
             append_ready(&mut self.parts, Extent::Hole(length));
-            self.file.pool.count(0, length);
+            self.file.count(0, length);
         }
     }
 
@@ -290,7 +290,7 @@ impl<'c, 'p, 'a> Comparing<'c, 'p, 'a> {
         let read = self.file.read_at(&mut buffer[from..], at)?;
         buffer.truncate(from + read);
         self.stream.update(&buffer[from..]);
-        self.file.pool.count(0, read as u64);
+        self.file.count(0, read as u64);
         Ok(read as u64)
     }
 

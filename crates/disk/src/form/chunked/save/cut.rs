@@ -32,7 +32,7 @@ impl<'a> LargeRead<'_, 'a> {
             if data.start > at {
                 stream.zeros(data.start - at);
                 parts.push(Part::Ready(Extent::Hole(data.start - at)));
-                self.pool.count(0, data.start - at);
+                self.count(0, data.start - at);
             }
             let mut stretch = CutStretch {
                 buffer: Vec::new(),
@@ -82,7 +82,7 @@ impl<'a> LargeRead<'_, 'a> {
             let read = self.read_at(&mut stretch.buffer[from..], stretch.at)?;
             stretch.buffer.truncate(from + read);
             stream.update(&stretch.buffer[from..]);
-            self.pool.count(0, read as u64);
+            self.count(0, read as u64);
             if read == 0 {
                 break;
             }

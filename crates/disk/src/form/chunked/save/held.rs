@@ -4,18 +4,21 @@
 //! all; otherwise it is read where it is held.
 //!
 //! *Always true:* what is stored has the digest that was taken, which is that of the very bytes that were read here. What is not there any
-//! more, or is something else by now, is read from the tree.
+//! more, cannot be read, or is something else by now, is read from the tree.
 
 use super::large_read::LargeRead;
 use super::plan::{HeldFile, Job, Rare, ReadFile};
-use super::workers::{CopiedFile, ReadSource, SaveWorkers, Tools};
+use super::workers::{CopiedFile, OpenedFile, ReadSource, SaveWorkers, Tools};
 use crate::form::chunked::table::StoredContent;
 use crate::form::chunked::{ChunkError, ChunkSource, cut_out, fetch};
+use crate::fs::metadata;
 use crate::worker_pool::lock;
 use stasis_model::digest::FileDigest;
 use stasis_model::tree::list::Extent;
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// What came of a file that may be held elsewhere.
@@ -66,37 +69,56 @@ impl<'a> SaveWorkers<'a> {
         let Ok(file) = source.version(digest) else {
             return Ok(false);
         };
-        tools.source = Some(ReadSource::Copy(Arc::new(CopiedFile {
-            file,
+        let Some(opened) = self.open_held(job, held, file) else {
+            return Ok(false);
+        };
+        self.store_held(job, (digest, opened), tools)
+    }
+
+    /// What is held of a large file, as if it were that file; nothing if it is no such thing any more.
+    fn open_held(&self, job: &Job, held: &HeldFile, file: OwnedFd) -> Option<OpenedFile<'a>> {
+        let path = self.scan.get(job.spot);
+        let seen = metadata::of(&file).ok()?;
+        if !seen.file_type().is_file() || seen.size != path.1.size() {
+            return None;
+        }
+        let copied = CopiedFile {
+            file: rustix::io::dup(&file).ok()?,
             live: None,
             attributes: held.attributes.clone(),
             database: None,
-        })));
-        let stored = self.store_held(job, digest, tools);
-        tools.source = None;
-        stored
+        };
+        Some(OpenedFile {
+            file,
+            seen,
+            path,
+            source: Some(ReadSource::Copy(Arc::new(copied))),
+        })
     }
 
     /// Stores what is opened in the place of a large file, if it is what it should be.
     fn store_held(
         &self,
         job: &Job,
-        digest: &FileDigest,
+        (digest, opened): (&FileDigest, OpenedFile<'a>),
         tools: &mut Tools<'a>,
     ) -> Result<bool, ChunkError> {
-        let Some(opened) = self.open(job, tools)? else {
-            return Ok(true);
-        };
         let reading = LargeRead {
             pool: self,
             job,
             opened,
+            is_unreadable: Some(Cell::default()),
         };
-        let size = self.scan.get(job.spot).1.size();
         let mut start = [0; 16];
-        let read = reading.read_at(&mut start, 0)?;
-        let taken = reading.take(&start[..read], tools)?;
-        if taken.size != size || taken.digest != *digest {
+        let taken = reading
+            .read_at(&mut start, 0)
+            .and_then(|read| reading.take(&start[..read], tools));
+        let taken = match taken {
+            // The chunks that it was cut into so far are whole, and nobody refers to them.
+            Err(_) if reading.is_unreadable.as_ref().is_some_and(Cell::get) => return Ok(false),
+            taken => taken?,
+        };
+        if taken.size != self.scan.get(job.spot).1.size() || taken.digest != *digest {
             self.wait_for(&taken.of, tools);
             return Ok(false);
         }

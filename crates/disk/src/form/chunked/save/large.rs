@@ -28,6 +28,7 @@ impl<'a> SaveWorkers<'a> {
                 pool: self,
                 job,
                 opened,
+                is_unreadable: None,
             };
             let mut start = [0; 16];
             let read = reading.read_at(&mut start, 0)?;
@@ -68,9 +69,11 @@ impl<'a> LargeRead<'_, 'a> {
     }
 
     pub(super) fn settle(self, taken: CutFile, tools: &mut Tools<'a>) -> Result<(), ChunkError> {
-        let Self { pool, job, opened } = self;
+        self.count(1, 0);
+        let Self {
+            pool, job, opened, ..
+        } = self;
         pool.wait_for(&taken.of, tools);
-        pool.count(1, 0);
         let attributes = pool.attributes(job, &opened)?;
         let (fresh, database) = (opened.fresh(taken.size), opened.database());
         let again = pool.again(job, &taken.digest, taken.size)?;

@@ -7,6 +7,7 @@ use crate::fs::{holes, metadata};
 use crate::tree::walk::WalkError;
 use rustix::io::{Errno, pread};
 use stasis_model::failure::AtPath;
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -18,6 +19,8 @@ pub(super) struct LargeRead<'p, 'a> {
     pub(super) pool: &'p SaveWorkers<'a>,
     pub(super) job: &'p Job,
     pub(super) opened: OpenedFile<'a>,
+    /// Set when what is read in the place of the file cannot be; nothing for the file itself, without which the save ends.
+    pub(super) is_unreadable: Option<Cell<bool>>,
 }
 
 impl LargeRead<'_, '_> {
@@ -25,6 +28,14 @@ impl LargeRead<'_, '_> {
     pub(super) fn is_steady(&self) -> bool {
         let after = metadata::of(&self.opened.file);
         after.is_ok_and(|after| after.is_unchanged_since(&self.opened.seen))
+    }
+
+    /// Counts what was read, of the file or in its place.
+    pub(super) fn count(&self, files: u64, bytes: u64) {
+        match self.is_unreadable {
+            None => self.pool.count(files, bytes),
+            Some(_) => self.pool.settings.progress.advance(files, bytes),
+        }
     }
 
     /// Reads until `buffer` is full or the file ends.
@@ -42,6 +53,9 @@ impl LargeRead<'_, '_> {
     }
 
     fn failed<T>(&self, error: Errno) -> Result<T, ChunkError> {
+        if let Some(is_unreadable) = &self.is_unreadable {
+            is_unreadable.set(true);
+        }
         let (listing, spotted) = self.opened.path;
         Ok(Err(error).on("read", listing.path_of(spotted))?)
     }

@@ -186,6 +186,8 @@ pub(super) struct SavePlan {
     pub(super) bytes_moved: u64,
     /// The snapshot that the tree does not differ from in anything that is cached.
     pub(super) same_as: Option<SnapshotId>,
+    /// The numbers of files that are kept and were young when they were read.
+    pub(super) kept_young: HashSet<usize>,
     /// How many entries were known from before.
     pub(super) entries_known: u64,
 }
@@ -239,6 +241,7 @@ pub(super) fn join(
             missing: HashSet::new(),
             bytes_moved: 0,
             same_as: None,
+            kept_young: HashSet::new(),
             entries_known: 0,
         },
         is_same: true,
@@ -410,6 +413,9 @@ impl Joiner<'_, '_> {
                 ..Rare::default()
             };
             let kept = ReadFile::new(content, rare);
+            if !cached.was_old {
+                self.plan.kept_young.insert(self.plan.files.len());
+            }
             let _ = state.set(FileState::Kept(kept));
             return None;
         }
@@ -421,12 +427,16 @@ impl Joiner<'_, '_> {
         }))
     }
 
-    /// What is in a file that looks as it does elsewhere. A database is copied by other means, whatever it looks like.
+    /// What is in a file that looks as it does elsewhere. A database is copied by other means, whatever it looks like. What was read while
+    /// it was young may have been stored into through a mapping since, and looks no different; before a clone the kernel writes it out.
     fn held(&mut self, spot: Spot, path: &EntryPath) -> Option<Box<HeldFile>> {
         let (row, cached) = self.held.as_mut()?.find(path)?;
         let cached = cached.filter(|cached| cached.database.is_none())?;
         let now = self.scan.get(spot).1.stat();
         let content = row.content.filter(|_| cached.stat == now)?;
+        if !(cached.was_old || content.is_version() || now.size == 0) {
+            return None;
+        }
         Some(Box::new(HeldFile {
             content: self.plan.held.pack(content),
             attributes: row.entry.attributes,

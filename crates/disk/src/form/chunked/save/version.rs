@@ -3,7 +3,8 @@
 //! 1. look at the file   2. clone it   3. digest it   4. look again: if it changed meanwhile, from the beginning
 //!
 //! A file with recent times is read at every save. If it was not written since the last one, and holds what is held of it, it is not cloned:
-//! what was read is the version. One that was written, or is being written, is read only where it is cloned: once for each attempt.
+//! what was read is the version. One that was written, or is being written, is read only where it is cloned: once for each attempt. One that
+//! has the time of the last save and holds something else is read once more than that.
 //!
 //! *Always true:* the digest is that of the clone's bytes. The live file is read in its place only if neither of its times is recent, so
 //! that whatever is written to it after the clone shows in 4; what is recent is read from the clone. What was written through a mapping
@@ -38,7 +39,8 @@ impl<'a> SaveWorkers<'a> {
         let Some(sink) = self.parts.versions else {
             return Ok(false);
         };
-        for attempt in 1..=ATTEMPTS {
+        let (mut attempt, mut is_looked_at) = (1, false);
+        loop {
             let Some(opened) = self.open(job, tools)? else {
                 return Ok(true);
             };
@@ -49,11 +51,14 @@ impl<'a> SaveWorkers<'a> {
                 self.put_aside(job, opened)?;
                 return Ok(true);
             }
-            // What was read in vain is taken by the next attempt.
-            match self.known_version(job, &opened, sink)? {
-                KnownVersion::Settled => return Ok(true),
-                KnownVersion::Other if attempt == 1 => continue,
-                KnownVersion::Other | KnownVersion::Unread => {}
+            if !is_looked_at {
+                is_looked_at = true;
+                match self.known_version(job, &opened, sink)? {
+                    KnownVersion::Settled => return Ok(true),
+                    // What is cloned is what is seen from now on.
+                    KnownVersion::Other => continue,
+                    KnownVersion::Unread => {}
+                }
             }
             let cloned = sink.clone_file(opened.file.as_fd(), opened.seen.size);
             let Some(cloned) = cloned.on("clone", self.path(job))? else {
@@ -76,8 +81,8 @@ impl<'a> SaveWorkers<'a> {
                 self.settle_version(job, &opened, sink, (cloned, digest))?;
                 return Ok(true);
             }
+            attempt += 1;
         }
-        Ok(false)
     }
 
     /// Settles a file that was written a moment ago and holds what was saved of it before: it is read, but not cloned once more. One that

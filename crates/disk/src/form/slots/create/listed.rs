@@ -380,8 +380,10 @@ impl Pool {
             let Some(path) = path else {
                 continue;
             };
-            let before = newest
-                .and_then(|newest| packed::read(&self.home_of(newest), document).ok().flatten());
+            let before = newest.and_then(|newest| {
+                let read = packed::read(&self.home_of(newest), newest, document);
+                read.ok().flatten()
+            });
             let parent = before.as_ref().zip(newest.map(packed::id_of));
             let packing = Packing {
                 metadata: &wanted.metadata,
@@ -463,6 +465,8 @@ impl Pool {
             None => form,
         };
         let mut own_cost = self.write_documents(&staged, form, trees)?;
+        let [workspace_digest, system_digest] =
+            [WORKSPACE_DOCUMENT, SYSTEM_DOCUMENT].map(|name| digest_in(&staged, trees, name));
         let system = match wanted.source.system {
             Some(system) if !trees.has_system() => {
                 let cloning = self.settings.cloning(SourceSurvey::Count);
@@ -478,6 +482,8 @@ impl Pool {
         let metadata = SlotMetadata {
             bytes_at_most: system_at_most,
             form,
+            workspace_digest: workspace_digest?,
+            system_digest: system_digest?,
             ..described(trees, &wanted.metadata, system.as_ref())
         };
         let document = metadata.to_json();
@@ -526,6 +532,25 @@ impl Pool {
         }
         Ok(own_cost)
     }
+}
+
+/// The digest of a document that was written or linked into a list beside its slot; nothing if it has no such document.
+fn digest_in(
+    staged: &StagedSlot<'_>,
+    trees: &Trees,
+    name: &str,
+) -> Result<Option<FileDigest>, SlotError> {
+    if !trees.documents.iter().any(|(one, _)| *one == name) {
+        return Ok(None);
+    }
+    // What it was linked to may have been exchanged since it was looked at.
+    let said = trees.same_as.as_ref();
+    if let Some(said) = said.and_then(|same| packed::digest_of(same, name)) {
+        return Ok(Some(said));
+    }
+    let path = staged.path().join(name);
+    let bytes = std::fs::read(&path).at("read", &path)?;
+    Ok(Some(FileDigest::of(&bytes)))
 }
 
 /// What is known of a list before its form is.
