@@ -4,7 +4,7 @@ use crate::bridge;
 use stasis_disk::crypt::TenantKey;
 use stasis_disk::form::chunked::ChunkCodec;
 use stasis_model::failure::Failure;
-use stasis_model::format::key::PoolId;
+use stasis_model::format::key::{KeyDocument, PoolId};
 use stasis_model::format::manifest::{PoolEncryption, RepoDocument};
 use stasis_model::id::OpId;
 use std::collections::HashMap;
@@ -72,6 +72,19 @@ impl fmt::Debug for KeySource {
 #[derive(Debug, Default)]
 pub(crate) struct KnownPools {
     pools: Mutex<HashMap<PoolId, KnownPool>>,
+    /// Of pools without a `repo.json`, into which nobody writes: whether this key is theirs, which takes a look at all that is there.
+    fits: Mutex<HashMap<PoolId, (KeyDocument, KeyFit)>>,
+}
+
+/// Whether a key is that of a pool which does not say so itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum KeyFit {
+    /// It opens what is there.
+    Opens,
+    /// What is there is encrypted, and it opens nothing of it.
+    OpensNothing,
+    /// What is there is plain.
+    Plain,
 }
 
 #[derive(Debug)]
@@ -98,6 +111,19 @@ impl KnownPools {
         pools
             .get(pool)
             .is_some_and(|known| known.repo == identity(repo))
+    }
+
+    /// Whether this key is that of a pool without a `repo.json`, if that was noted.
+    pub(crate) fn fit(&self, pool: &PoolId, key: &KeyDocument) -> Option<KeyFit> {
+        let fits = self.fits.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, fit) = fits.get(pool).filter(|(noted, _)| noted == key)?;
+        Some(*fit)
+    }
+
+    /// Notes that.
+    pub(crate) fn note_fit(&self, pool: PoolId, key: KeyDocument, fit: KeyFit) {
+        let mut fits = self.fits.lock().unwrap_or_else(PoisonError::into_inner);
+        fits.insert(pool, (key, fit));
     }
 
     /// Whether a pool was met that was encrypted.

@@ -136,6 +136,15 @@ impl Engine {
     /// The data key of something that is encrypted.
     pub(crate) async fn data_key(&self, owner: &KeyOwner) -> Result<Arc<DataKey>, Error> {
         let document = self.key_document(owner).await?.map(|found| found.value);
+        self.unwrapped(owner, document).await
+    }
+
+    /// The same for one whose document was just read.
+    pub(crate) async fn unwrapped(
+        &self,
+        owner: &KeyOwner,
+        document: Option<KeyDocument>,
+    ) -> Result<Arc<DataKey>, Error> {
         let Some(tenant) = self.tenant_key().await? else {
             return Err(key_needed(owner, document.as_ref()).into());
         };

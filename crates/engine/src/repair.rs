@@ -118,6 +118,14 @@ fn overtaken(key: &Key) -> Error {
         .into()
 }
 
+fn still_damaged(key: &Key) -> Error {
+    let said = format!("`{key}` changed while it was made anew, and cannot be read now either");
+    let failure = Failure::of(ErrorKind::Retry, said);
+    failure
+        .with_hint("it was left as it is; run the repair again")
+        .into()
+}
+
 fn unanswered(key: &Key) -> Error {
     let said =
         format!("the store did not say whether `{key}` was made anew, and it was not so far");
@@ -141,10 +149,11 @@ impl Engine {
         // Lost, perhaps to our own request, or without an answer: what is there decides, be it still damaged.
         let now = damage(read::<D>(&*self.bucket, damaged.key()).await)?;
         let now = now.ok().flatten();
-        match now.filter(|now| written_by(&now.value) == written_by(with)) {
-            Some(_) => Ok(kept),
+        match now {
+            Some(now) if written_by(&now.value) == written_by(with) => Ok(kept),
+            Some(_) => Err(overtaken(damaged.key())),
             None if swap == Swap::Unknown => Err(unanswered(damaged.key())),
-            None => Err(overtaken(damaged.key())),
+            None => Err(still_damaged(damaged.key())),
         }
     }
 

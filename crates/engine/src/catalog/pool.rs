@@ -9,6 +9,7 @@ use super::OpenedSnapshot;
 use super::references::{self, damage};
 use crate::error::{EncryptionError, Error};
 use crate::handle::DirRepo;
+use crate::key_source::KeyFit;
 use crate::keys::{FoundKey, key_needed};
 use stasis_disk::crypt::{DataKey, PoolCipher};
 use stasis_disk::form::chunked::ChunkCodec;
@@ -18,6 +19,7 @@ use stasis_model::format::manifest::{RepoDocument, SnapshotManifest, StoredManif
 use stasis_model::invalid::Invalid;
 use stasis_model::protocol::gc::{ChunkName, Names};
 use stasis_store::bucket::{BucketError, BucketErrorKind, Swap};
+use stasis_store::documents::lineages::ReadError;
 use stasis_store::documents::roots::Root;
 use stasis_store::layout;
 use std::sync::Arc;
@@ -42,9 +44,23 @@ pub(crate) struct PoolEvidence {
     pub(crate) is_plain: bool,
     /// The data key that was tried opens something of it.
     pub(crate) opens: bool,
+    /// Something in it was written by another build, and says nothing to this one.
+    pub(crate) stranger: Option<ReadError>,
 }
 
 impl PoolEvidence {
+    /// Whether the key that was tried is the one of this pool. Where nothing was found, it is as good as any.
+    fn fit(&self) -> KeyFit {
+        match self {
+            Self { opens: true, .. } => KeyFit::Opens,
+            Self {
+                is_encrypted: true, ..
+            } => KeyFit::OpensNothing,
+            Self { is_plain: true, .. } => KeyFit::Plain,
+            _ => KeyFit::Opens,
+        }
+    }
+
     fn note_manifest(&mut self, root: &Root, manifest: &StoredManifest, key: Option<&PoolCipher>) {
         match manifest {
             StoredManifest::Encrypted(manifest) => {
@@ -68,7 +84,8 @@ impl PoolEvidence {
 }
 
 impl DirRepo<'_> {
-    /// Looks at what lies in a pool, one thing after the other, until that is enough: its manifests, and some of its chunks.
+    /// Looks at what lies in a pool, one thing after the other, until that is enough: its manifests, those of this root first, and
+    /// some of its chunks.
     pub(crate) async fn evidence(
         self,
         root: &Root,
@@ -76,11 +93,18 @@ impl DirRepo<'_> {
         is_enough: impl Fn(&PoolEvidence) -> bool,
     ) -> Result<PoolEvidence, Error> {
         let mut found = PoolEvidence::default();
-        for root in root.pool_roots().await? {
+        let mut roots = root.pool_roots().await?;
+        roots.sort_by_key(|one| one.layout().name() != root.layout().name());
+        for root in roots {
             for id in root.manifest_ids().await? {
                 // What cannot be read says nothing, and names of chunks look alike in both kinds of pools.
-                if let Ok(Some((manifest, _))) = damage(root.manifest(&id).await)? {
-                    found.note_manifest(&root, &manifest, key);
+                match root.manifest(&id).await {
+                    Err(error) if error.is_of_another_build() => found.stranger = Some(error),
+                    read => {
+                        if let Ok(Some((manifest, _))) = damage(read)? {
+                            found.note_manifest(&root, &manifest, key);
+                        }
+                    }
                 }
                 if is_enough(&found) {
                     return Ok(found);
@@ -132,7 +156,7 @@ impl DirRepo<'_> {
         }
         match self.settings(root).await {
             Ok(repo) => self.codec_of(root, &repo).await,
-            Err(error) => self.codec_without_repo(root, error).await,
+            Err(error) => Box::pin(self.codec_without_repo(root, error)).await,
         }
     }
 
@@ -143,17 +167,27 @@ impl DirRepo<'_> {
         if !is_lost || !references::is_damage(&error) {
             return Err(error);
         }
-        let owner = KeyOwner::from(root.layout().pool_id());
+        let pool = root.layout().pool_id();
+        let owner = KeyOwner::from(pool.clone());
         match self.key_document(&owner).await? {
-            Some(_) => {
-                let cipher = self.data_key(&owner).await?.pool();
+            Some(document) => {
+                let document = document.value;
+                let key = self.unwrapped(&owner, Some(document.clone())).await?;
+                let cipher = key.pool();
                 // Where nothing says which key belongs here, one that opens nothing would make everything look damaged.
-                let found = self.evidence(root, Some(&cipher), |found| found.opens);
-                let found = found.await?;
-                if found.is_encrypted && !found.opens {
-                    return Err(EncryptionError::OpensNothing(owner).into());
+                let fit = if let Some(fit) = self.pools.fit(&pool, &document) {
+                    fit
+                } else {
+                    let found = self.evidence(root, Some(&cipher), |found| found.opens);
+                    let fit = found.await?.fit();
+                    self.pools.note_fit(pool, document, fit);
+                    fit
+                };
+                match fit {
+                    KeyFit::Opens => Ok(ChunkCodec::Encrypted(Arc::new(cipher))),
+                    KeyFit::OpensNothing => Err(EncryptionError::OpensNothing(owner).into()),
+                    KeyFit::Plain => Err(EncryptionError::Mixed(owner).into()),
                 }
-                Ok(ChunkCodec::Encrypted(Arc::new(cipher)))
             }
             None if self.has_tenant_key() => Err(error),
             None => Ok(ChunkCodec::Plain),

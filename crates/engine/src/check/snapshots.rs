@@ -143,6 +143,8 @@ struct PoolSeen {
     chunks: Option<Prefix>,
     /// What it says of itself.
     repo: Option<RepoDocument>,
+    /// Whether a key was named that does not fit.
+    has_named_key: bool,
     /// Why it cannot be saved to, if only that is so.
     read_only: Option<String>,
     /// The chunks in it, with their sizes.
@@ -233,7 +235,11 @@ impl DirRepo<'_> {
             Ok(index) => index,
             Err(error) => {
                 document("index.json", error, checked)?;
-                return Ok(read_only);
+                // A key that does not fit is named all the same.
+                return match self.codec_to_check(&root, checking).await {
+                    Err(error) if !is_damage(&error) => Err(error),
+                    _ => Ok(read_only),
+                };
             }
         };
         if let Some(repo) = &checking.pool.repo
@@ -244,7 +250,7 @@ impl DirRepo<'_> {
         }
         checked.damage.extend(lost_head(&index));
         checked.snapshots += index.snapshots.len() as u64;
-        let codec = self.codec_to_check(&root, checking, is_new).await?;
+        let codec = self.codec_to_check(&root, checking).await?;
         let needs = match &codec {
             Some(codec) => self.needs(&root, &index, codec).await?,
             None => self.needs_without_key(&root, &index).await?,
@@ -260,7 +266,6 @@ impl DirRepo<'_> {
         self,
         root: &Root,
         checking: &mut Checking,
-        is_new: bool,
     ) -> Result<Option<ChunkCodec>, Error> {
         match self.codec(root).await {
             Ok(codec) => Ok(Some(codec)),
@@ -271,8 +276,9 @@ impl DirRepo<'_> {
                 Ok(None)
             }
             Err(error @ Error::Encryption(_)) => {
-                if is_new {
+                if !checking.pool.has_named_key {
                     document("key.json", error, &mut checking.checked)?;
+                    checking.pool.has_named_key = true;
                 }
                 Ok(None)
             }

@@ -161,6 +161,9 @@ impl FindingRepairs<'_> {
         let dirs = self.dirs;
         let found = dirs.evidence(&self.root, cipher.as_ref(), |_| false);
         let found = found.await?;
+        if let Some(stranger) = found.stranger {
+            return Err(stranger.into());
+        }
         if let Some(key) = key {
             if found.is_plain {
                 return Err(EncryptionError::Mixed(owner).into());

@@ -5,8 +5,12 @@
 //! not forgotten is listed and restores to its tree, and so does whatever else is listed; what was reported as failed is not there;
 //! check is clean, and a sweep leaves nothing unused.
 //!
-//! Faults are drawn from the seed; which request meets which of them depends on threads too. `STASIS_HOST_SEEDS` says how many
-//! seeds are tried.
+//! *Not shown:* an index is never lost while a gc, a forget or a first save runs; a request is repeated and its outcome read until it
+//! is known, so that hardly any save ends in doubt; a copy is made again before it is compared, so that one that was acknowledged
+//! and lost is not noticed. No mutant was planted that this must find.
+//!
+//! Faults are drawn from the seed; which request meets which of them depends on threads too, so that no run can be had again.
+//! `STASIS_HOST_SEEDS` says how many seeds are tried.
 
 #![expect(
     clippy::disallowed_methods,

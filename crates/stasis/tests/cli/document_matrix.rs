@@ -1,7 +1,10 @@
-//! Every kind of document of a store, damaged in every way: the right tree or an error, `check` sees what cannot be restored, gc takes
-//! nothing that could be, and `repair` makes anew what can be made anew.
+//! Every document of a store of directories, damaged in every way: the right tree or an error, `check` sees what cannot be restored, gc
+//! takes nothing that could be, and `repair` makes anew what can be made anew.
 //!
-//! Documents are found by walking a store in which everything happened once; one of a kind that this matrix does not know fails it. Bits are
+//! Not here: lists of references beside a manifest (`save/tests/encrypted.rs` of the engine), provisional manifests
+//! (`save/tests/provisional.rs`); lists of what gc condemned, which no test damages; documents of profiles, sessions, containers and copies.
+//!
+//! Documents are found by walking the store; one of a kind that this matrix does not know fails it. Bits are
 //! flipped at some places of each document. Every run tries one case in six; `STASIS_CRASH_POINTS=all` tries all of them, and more places.
 
 use crate::crash_points::{all_are_tried, is_tried};
@@ -130,7 +133,7 @@ impl Damage {
     }
 }
 
-/// A store in which everything happened once.
+/// A store in which snapshots were saved, forgotten and pinned, gc ran, and a chunk was damaged once.
 struct Scene {
     stored: Stored,
     snapshots: Vec<(String, Shown)>,

@@ -1,5 +1,6 @@
 //! Every document of a workspace's checkpoints, damaged in every way: the right files or an error, `check` sees it, the live tree stays what
-//! it is, and the next checkpoint is whole. Every run tries some of the cases; `STASIS_CRASH_POINTS=all` tries all of them.
+//! it is, and the next checkpoint is whole. Every run tries one case in twelve; `STASIS_CRASH_POINTS=all` tries all of them. The settings of
+//! a workspace and its database of events are left whole.
 
 use crate::crash_points::is_tried;
 use crate::encrypted::files;

@@ -515,3 +515,112 @@ async fn repair_makes_no_repo_json_for_a_pool_with_something_plain_in_it() {
         "{refused}"
     );
 }
+
+/// A pool in a rigged bucket, with a subject for each of these names.
+async fn rigged_pool(names: &[&str]) -> (Arc<Rigged>, World) {
+    let bucket = Arc::new(Rigged::default());
+    let world = World {
+        home: tempfile::tempdir().unwrap(),
+        bucket: bucket.inner.clone(),
+    };
+    for (number, name) in (1..).zip(names) {
+        let saver = world.host("one", name, Some(key(b'a')));
+        saver.make_pool().await.unwrap();
+        saver.write("a", &noise(number, 10_000)).save().await;
+    }
+    (bucket, world)
+}
+
+#[tokio::test]
+async fn a_key_that_opens_nothing_is_named_once_and_tried_once() {
+    let names = ["a", "b", "c", "d", "e"];
+    let (bucket, world) = rigged_pool(&names).await;
+    let (_, other) = rigged_pool(&["a"]).await;
+    let repo = kept(&world, "pools/acme/repo.json").await;
+    let genuine = kept(&world, "pools/acme/key.json").await;
+    let foreign = kept(&other, "pools/acme/key.json").await;
+    // The first subject has nothing that leads to snapshots.
+    let index = kept(&world, "subjects/acme/dir/a/index.json").await.0;
+    world.bucket.put(&index, "{\"ver".into()).await.unwrap();
+    let mut manifests = Vec::new();
+    for name in names {
+        let root = world.host("one", name, None).engine.dirs().root();
+        let ids = root.manifest_ids().await.unwrap();
+        manifests.extend(ids.iter().map(|id| format!("get {id}.json")));
+    }
+
+    let wrong = ["repo.json", "index.json", "key.json"];
+    for (is_lost, key_json, wanted) in [
+        (false, &foreign, &wrong[1..]),
+        (true, &foreign, &wrong[..]),
+        (true, &genuine, &wrong[..2]),
+    ] {
+        if is_lost {
+            world.bucket.delete(&repo.0).await.unwrap();
+        }
+        restore(&world, std::slice::from_ref(key_json)).await;
+        let host = world.host_in(bucket.clone(), "two", "a", Some(key(b'a')));
+        let pool = ChunkRoot::pool(&"acme".parse().unwrap());
+        drop(bucket.requests());
+
+        let engine = host.engine.rooted(pool);
+        let checked = engine.dirs().check(true, Arc::default()).await.unwrap();
+
+        let said: Vec<&str> = checked.damage.iter().map(|one| one.what.as_str()).collect();
+        assert_eq!(said, wanted, "{:?}", checked.damage);
+        let asked = bucket.requests();
+        let read = asked.iter().filter(|one| manifests.contains(*one)).count();
+        // Each for what it needs, which takes two looks with the key, and all of them once to try the key.
+        let most = 2 * (names.len() - 1) + names.len();
+        assert!(read <= most, "{read} of {most}: {asked:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_beside_what_is_plain_is_not_tried_on_it() {
+    let (_, other) = rigged_pool(&["notes"]).await;
+    let world = World::new();
+    let saver = world.host("one", "notes", None);
+    saver.make_pool().await.unwrap();
+    saver.write("a", b"plain").save().await;
+    let repo = kept(&world, "pools/acme/repo.json").await;
+    world.bucket.delete(&repo.0).await.unwrap();
+    restore(&world, &[kept(&other, "pools/acme/key.json").await]).await;
+    let again = world.host("two", "notes", Some(key(b'a')));
+
+    let refused = again.engine.dirs().codec(&again.engine.dirs().root()).await;
+
+    let refused = refused.unwrap_err();
+    assert!(
+        matches!(&refused, Error::Encryption(error) if matches!(**error, EncryptionError::Mixed(_))),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn what_a_later_build_wrote_stops_a_repair_of_the_pool_and_no_reader() {
+    let (_, world) = rigged_pool(&["later", "notes"]).await;
+    let later = world.host("one", "later", None).engine.dirs().root();
+    let id = later.manifest_ids().await.unwrap().remove(0);
+    let name = format!("subjects/acme/dir/later/snapshots/{id}.json");
+    let (at, body) = kept(&world, &name).await;
+    let mut manifest: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    manifest["version"] = 99.into();
+    let text = manifest.to_string();
+    world.bucket.put(&at, text.into()).await.unwrap();
+    let repo = kept(&world, "pools/acme/repo.json").await;
+    world.bucket.delete(&repo.0).await.unwrap();
+
+    let reader = world.host("two", "empty", Some(key(b'a')));
+    let (dirs, root) = (reader.engine.dirs(), reader.engine.dirs().root());
+    let codec = dirs.codec(&root).await.unwrap();
+    let notes = world.host("two", "notes", Some(key(b'a')));
+    let refused = notes.engine.dirs().repair(&Label::nobody(), false).await;
+
+    assert!(matches!(codec, ChunkCodec::Encrypted(_)));
+    let refused = refused.unwrap_err();
+    assert!(
+        matches!(&refused, Error::Read(error) if error.is_of_another_build()),
+        "{refused}"
+    );
+}
