@@ -3,7 +3,9 @@
 //! The calls are counted as in `repo_crash`: strace delays each, and the kill comes in the pause after the n-th. Every run tries
 //! some of the calls, beginning with one that differs from run to run and is printed; `STASIS_CRASH_POINTS=all` tries all of them.
 
-use crate::repo_crash::{CALLS, Fault, at_points, has_strace, killed_after, run_with};
+use crate::repo_crash::{
+    CALLS, Fault, at_points, has_strace, is_proper_end, killed_after, run_with,
+};
 use std::fmt::Debug;
 use std::process::Command;
 
@@ -80,10 +82,8 @@ pub(crate) fn failed_at_each_step<S: Stage>(
             stage.reset();
             let ended = run_with(&stage.command(), fault, call, when);
             let context = format!("{context}: {:?}\n{}{}", ended.code, ended.out, ended.err);
-            // Whoever was not killed says that it was done, or that it was not, or that nobody knows; 101 is a runtime that could
-            // not wake its own threads.
             if let Some(code) = ended.code {
-                assert!(matches!(code, 0 | 1 | 7 | 10 | 11 | 101), "{context}");
+                assert!(is_proper_end(code, call), "{context}");
             }
             if ended.code == Some(0) {
                 stage.assert_done();
