@@ -258,8 +258,28 @@ impl ChunkSink for LongSave {
 impl DirRepo<'_> {
     /// Puts documents that name chunks, and goes on until no sweep can hurt what they name.
     ///
-    /// Says which names must not be used, because a sweep was faster: at the end of a save, that is an error.
+    /// Says which names must not be used, because a sweep was faster: at the end of a save, that is an error, and the manifest, which was
+    /// never published, is taken away again: a gc that came by it would look for a list that the sweep has taken.
     pub(super) async fn drive(
+        self,
+        naming: Naming<'_>,
+        documents: &[StoredManifest],
+        gathered: SaveAnswer,
+    ) -> Result<Names, Error> {
+        let (root, is_final) = (naming.root, matches!(gathered, SaveAnswer::Gathered(_)));
+        let driven = self.drive_on(naming, documents, gathered).await;
+        if is_final && matches!(driven, Err(Error::SaveGaveUp(_))) {
+            for document in documents {
+                let id = document.snapshot_id();
+                if let Err(error) = root.remove_manifest(id).await {
+                    tracing::info!(%id, %error, "a manifest that was not published is left to gc");
+                }
+            }
+        }
+        driven
+    }
+
+    async fn drive_on(
         self,
         naming: Naming<'_>,
         documents: &[StoredManifest],

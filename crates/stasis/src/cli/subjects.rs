@@ -110,8 +110,8 @@ pub(super) struct RepairArgs {
     /// Go on from a store that went back to an earlier state, as one does that was restored from a backup
     #[arg(long)]
     accept_rollback: bool,
-    /// Every subject of the store
-    #[arg(long, requires = "accept_rollback", conflicts_with = "subject")]
+    /// Every subject of the store; only with `--accept-rollback`
+    #[arg(long, requires = "accept_rollback", conflicts_with_all = ["subject", "confirm"])]
     all: bool,
 }
 

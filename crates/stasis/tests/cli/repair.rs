@@ -299,6 +299,10 @@ fn every_subject_of_a_store_is_accepted_at_once() {
     fs::remove_dir_all(&store).unwrap();
     copy(&backup, &store);
     assert_eq!(stored.session.run(&save).code, 9);
+    // Nothing is accepted by somebody who did not say so.
+    let confirmed = stored.session.run(&["repair", "--all", "--confirm"]);
+    assert_eq!(confirmed.code, 2, "{}", confirmed.err);
+    assert_eq!(stored.session.run(&save).code, 9);
 
     let accepted = stored
         .session
