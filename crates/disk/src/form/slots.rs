@@ -28,6 +28,7 @@ mod cost;
 mod create;
 mod error;
 mod extents;
+mod heal;
 mod held;
 mod leftovers;
 mod manifest;

@@ -17,7 +17,7 @@ pub struct ChunkEncoder<'s> {
     compressor: Compressor<'static>,
     taster: Compressor<'static>,
     buffer: Vec<u8>,
-    is_for_lists: bool,
+    looks_closely: bool,
 }
 
 /// What became of some bytes.
@@ -45,13 +45,13 @@ impl<'s> ChunkEncoder<'s> {
             compressor,
             taster,
             buffer: Vec::new(),
-            is_for_lists: false,
+            looks_closely: false,
         })
     }
 
-    /// The same tools for the chunks of a list.
-    pub(super) fn for_lists(mut self) -> Self {
-        self.is_for_lists = true;
+    /// The same tools, which take no chunk for stored before the sink has looked at its bytes: for lists, and for what was lost.
+    pub(crate) fn looking_closely(mut self) -> Self {
+        self.looks_closely = true;
         self
     }
 
@@ -63,7 +63,7 @@ impl<'s> ChunkEncoder<'s> {
     ) -> Result<EncodeOutcome, ChunkError> {
         let digest = self.sink.codec().digest(plain);
         let known = known(&digest);
-        let placed = if self.is_for_lists {
+        let placed = if self.looks_closely {
             self.sink.place_list(digest, known)?
         } else {
             self.sink.place(digest, known)?

@@ -140,7 +140,7 @@ impl<'s, 'k> ListWriter<'s, 'k> {
     ) -> Self {
         let parent = parent.sections.iter().map(|place| (place.digest, *place));
         Self {
-            encoder: encoder.for_lists(),
+            encoder: encoder.looking_closely(),
             known,
             parent: parent.collect(),
             inline: Some(Vec::new()),

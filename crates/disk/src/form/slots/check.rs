@@ -1,22 +1,21 @@
 //! Whether a checkpoint is what it was when it was made: every byte of it is read.
 //!
-//! 1. read everything, without a lock: what checkpoints share is read once   2. a version that is lost and that the live tree still has
-//!    is cloned anew from there, read, and made durable   3. under the lock: is it the same checkpoint still? what was cloned gets its
-//!    name; whatever else looked damaged is looked at again, so that nothing that was replaced meanwhile is called so   4. what is proven
+//! 1. read everything, without a lock: what checkpoints share is read once   2. a version or chunk that is lost and that the live tree
+//!    still has is taken from there ([`heal`](super::heal)), read, and made durable   3. under the lock: is it the same checkpoint still?
+//!    what was taken gets its name; whatever else looked damaged is looked at again, so that nothing that was replaced meanwhile is called so   4. what is proven
 //!    to hold other bytes, or cannot be read, is set aside: `damaged-<64 hex digits>`, beside the others
 //!
-//! *Always true:* what is cloned anew was read, and has the digest that it is named for. What was set aside is missing from then on, so that
+//! *Always true:* what is taken again was read, and has the digest that it is named for. What was set aside is missing from then on, so that
 //! nothing is made of it, and the next checkpoint whose tree has it stores it again.
 
-use super::chunks::{Chunks, Incoming};
 use super::error::SlotError;
+use super::heal::Retaken;
 use super::{Manifest, Pool, StatCache, manifest, packed};
 use crate::form::chunked::list::ListReader;
 use crate::form::chunked::restore::fetch_stored;
-use crate::form::chunked::{ChunkError, ChunkSource, VersionSink, same};
-use crate::fs::fd::{c_name, open_dir};
-use crate::fs::metadata::{self, Seen};
-use crate::fs::root_dir::{Mounts, RootDir};
+use crate::form::chunked::{ChunkError, ChunkSource, same};
+use crate::fs::fd::open_dir;
+use crate::fs::metadata::Seen;
 use crate::tree::walk::WalkSettings;
 use rustix::io::Errno;
 use stasis_model::digest::FileDigest;
@@ -28,7 +27,7 @@ use stasis_model::workspace::{Occupant, Slot, SlotMetadata};
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 /// How something is that a file lies in.
@@ -47,7 +46,7 @@ pub struct CheckedContent {
     versions: HashMap<FileDigest, Soundness>,
     chunks: HashMap<StoredChunk, Soundness>,
     /// Live files that are not what was lost at their place, as they were seen.
-    refused: HashMap<(EntryPath, FileDigest), Seen>,
+    pub(super) refused: HashMap<(EntryPath, FileDigest), Seen>,
 }
 
 /// What a look at all of a checkpoint found.
@@ -63,10 +62,10 @@ pub struct CheckedSlot {
 }
 
 /// A file that cannot be given back.
-struct LostFile {
-    path: EntryPath,
-    size: u64,
-    content: FileContent,
+pub(super) struct LostFile {
+    pub(super) path: EntryPath,
+    pub(super) size: u64,
+    pub(super) content: FileContent,
 }
 
 impl Pool {
@@ -189,45 +188,6 @@ impl Pool {
         read
     }
 
-    /// Takes from the live tree what it still has of lost versions; nothing has its name yet.
-    fn take_again(
-        &self,
-        lost: &[LostFile],
-        live: &Path,
-        checked: &mut CheckedContent,
-    ) -> Retaken<'_> {
-        let mut taken = Retaken::default();
-        let Ok(root) = RootDir::open(live, Mounts::Stay) else {
-            return taken;
-        };
-        for one in lost.iter().filter(|one| one.content.is_version()) {
-            if taken.digests.contains(&one.content.digest) {
-                continue;
-            }
-            let Some((file, seen)) = open_live(&root, one) else {
-                continue;
-            };
-            let key = (one.path.clone(), one.content.digest);
-            if checked.refused.get(&key) == Some(&seen) {
-                continue;
-            }
-            match taken.take(&self.chunks, &file, one) {
-                Ok(true) => {}
-                Ok(false) => {
-                    checked.refused.insert(key, seen);
-                }
-                Err(error) => taken.failed(&error),
-            }
-        }
-        if let Some(incoming) = &taken.incoming
-            && let Err(error) = incoming.sync()
-        {
-            taken.failed(&error);
-            taken.digests.clear();
-        }
-        taken
-    }
-
     /// Gives what was taken again its names, and sets aside what is rotten. Under the lock. What cannot be done is said, and hides
     /// nothing of what is lost.
     fn settle(
@@ -238,18 +198,18 @@ impl Pool {
     ) -> Result<CheckedSlot, SlotError> {
         let mut result = CheckedSlot::default();
         if let Some(incoming) = taken.incoming.take()
-            && !taken.digests.is_empty()
+            && !taken.is_empty()
         {
             match incoming.give_names() {
                 Ok(()) => {
-                    let versions = self.chunks.versions();
-                    taken
-                        .digests
-                        .iter()
-                        .for_each(|one| versions.remove_aside(one));
-                    let healed = taken.digests.iter();
-                    let healed = healed.map(|digest| (*digest, Soundness::Whole));
-                    checked.versions.extend(healed);
+                    for digest in &taken.versions {
+                        self.chunks.versions().remove_aside(digest);
+                        checked.versions.insert(*digest, Soundness::Whole);
+                    }
+                    for chunk in &taken.chunks {
+                        self.chunks.remove_aside(&chunk.name);
+                        checked.chunks.insert(*chunk, Soundness::Whole);
+                    }
                 }
                 // Some may have theirs: they are read again.
                 Err(error) => taken.failed(&error),
@@ -258,7 +218,7 @@ impl Pool {
         let mut is_any_aside = false;
         for one in lost {
             if checked.is_whole(&self.chunks, &one.content)? {
-                if taken.digests.contains(&one.content.digest) {
+                if taken.has_part_of(&one.content) {
                     result.healed.push(one.path);
                 }
                 continue;
@@ -315,58 +275,6 @@ impl Pool {
             .into_iter()
             .map(|(path, _)| path)
             .collect())
-    }
-}
-
-/// The file of the live tree at the place of a lost one, if it is as long.
-fn open_live(root: &RootDir, lost: &LostFile) -> Option<(OwnedFd, Seen)> {
-    let (directory, name) = lost.path.split_last()?;
-    let directory = root.directory(directory.as_bytes()).ok()?;
-    let file = root.file(directory.as_fd(), &c_name(name).ok()?).ok()?;
-    let seen = metadata::of(&file).ok()?;
-    (seen.file_type().is_file() && seen.size == lost.size).then_some((file, seen))
-}
-
-/// What was taken again from the live tree, and has no names yet.
-#[derive(Default)]
-struct Retaken<'a> {
-    incoming: Option<Incoming<'a>>,
-    digests: HashSet<FileDigest>,
-    /// Why not everything could be tried.
-    problem: Option<String>,
-}
-
-impl<'a> Retaken<'a> {
-    /// Clones a live file, and holds the clone if it is the version that was lost; says whether it is.
-    fn take(
-        &mut self,
-        chunks: &'a Chunks,
-        file: &OwnedFd,
-        lost: &LostFile,
-    ) -> Result<bool, SlotError> {
-        let incoming = match &mut self.incoming {
-            Some(incoming) => incoming,
-            none => none.insert(chunks.healing()?),
-        };
-        let cloned = incoming.clone_file(file.as_fd(), lost.size);
-        let Some(cloned) = cloned.on("clone again", &lost.path)? else {
-            return Ok(false);
-        };
-        let digest = lost.content.digest;
-        // What is not it goes with all that was on its way in.
-        if !same::holds(&cloned.file, &digest) {
-            return Ok(false);
-        }
-        incoming.hold(cloned, &digest).on("keep", &lost.path)?;
-        self.digests.insert(digest);
-        Ok(true)
-    }
-
-    /// Remembers the first failure.
-    fn failed(&mut self, error: &SlotError) {
-        let causes = std::iter::successors(Some(error as &dyn Error), |error| (*error).source());
-        let causes: Vec<String> = causes.map(ToString::to_string).collect();
-        self.problem.get_or_insert_with(|| causes.join(": "));
     }
 }
 
@@ -448,6 +356,11 @@ impl CheckedContent {
             is_whole &= *found == Soundness::Whole;
         }
         Ok(is_whole)
+    }
+
+    /// Whether a chunk was read, and is what it should be.
+    pub(super) fn is_whole_chunk(&self, chunk: &StoredChunk) -> bool {
+        self.chunks.get(chunk) == Some(&Soundness::Whole)
     }
 
     /// Has everything read again that was found damaged while others could change it.

@@ -137,6 +137,11 @@ impl Chunks {
         }
     }
 
+    /// Removes what was set aside of one that is stored again. What stays goes with the last checkpoint that names it.
+    pub(super) fn remove_aside(&self, name: &ChunkName) {
+        let _ = fs::unlinkat(&self.fd, &*aside_name(&name.digest()), AtFlags::empty());
+    }
+
     /// Removes those that were set aside and that are named nowhere.
     pub(super) fn sweep_aside(&self, named: &HashSet<ChunkDigest>) -> Result<(), SlotError> {
         let is_aside = |name: &[u8]| name.starts_with(versions::ASIDE.as_bytes());
@@ -170,7 +175,7 @@ impl Chunks {
         Ok(self.incoming_in(staging, adopted, room))
     }
 
-    /// Begins to take versions again that were lost; others make checkpoints meanwhile.
+    /// Begins to take again what was lost; others make checkpoints meanwhile.
     pub(super) fn healing(&self) -> Result<Incoming<'_>, SlotError> {
         let staging = self.staging(HEALING)?;
         Ok(self.incoming_in(staging, HashMap::new(), ANY_ROOM))

@@ -62,7 +62,7 @@ pub(super) const DOCUMENTS: [&str; 5] = [
     MANIFEST,
 ];
 /// How hard chunks are compressed.
-const LEVEL: i32 = 3;
+pub(super) const LEVEL: i32 = 3;
 /// How many chunks are read at once.
 const WORKERS: NonZeroUsize = NonZeroUsize::new(4).expect("it is not zero");
 

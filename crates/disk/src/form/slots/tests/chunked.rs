@@ -1,6 +1,7 @@
 //! Checkpoints in chunks, and what takes changes back.
 
 use super::*;
+use stasis_model::format::manifest::FileList;
 use stasis_model::workspace::{Settings, UndoNote};
 use std::collections::BTreeMap;
 
@@ -158,6 +159,97 @@ fn a_chunk_that_is_damaged_is_an_error_and_nothing_is_put_back() {
 
     assert!(refused.is_err());
     assert_eq!(world.read("file"), "edited!");
+}
+
+/// Noise that no two seeds share, and that does not compress to nothing.
+fn noise(seed: u32, length: u32) -> String {
+    let letter = |n: u32| {
+        char::from(b'a' + (n.wrapping_add(seed).wrapping_mul(2_654_435_761) >> 24) as u8 % 26)
+    };
+    (0..length).map(letter).collect()
+}
+
+/// Takes away, or spoils, every chunk that files lie in; says how many.
+fn spoil_contents(world: &World, pool: &Pool, of: &SlotMetadata, delete: bool) -> usize {
+    let document = packed::document(&pool.path().join(of.slot.to_string()), of).unwrap();
+    // Then no chunk is part of it.
+    assert!(matches!(document.list(), Ok(FileList::Inline(_))));
+    let chunks = world.home.path().join("chunks");
+    let others: Vec<_> = { names(&chunks).into_iter() }
+        .map(|name| chunks.join(name))
+        .collect();
+    for path in &others {
+        if delete {
+            std::fs::remove_file(path).unwrap();
+        } else {
+            let mut bytes = std::fs::read(path).unwrap();
+            *bytes.last_mut().unwrap() ^= 1;
+            std::fs::write(path, bytes).unwrap();
+        }
+    }
+    others.len()
+}
+
+#[test]
+fn lost_and_rotten_chunks_are_put_together_again_from_the_live_files() {
+    for delete in [true, false] {
+        let world = World::new();
+        if shares(&world) {
+            return;
+        }
+        world.write("large", &noise(1, 5_000_000));
+        for number in 0..20 {
+            world.write(&format!("small/{number}"), &noise(number + 2, 500));
+        }
+        let pool = chunking(&world, 1 << 30);
+        let made = auto(&pool, 0).unwrap().metadata;
+        let before = world.manifest();
+        let spoilt = spoil_contents(&world, &pool, &made, delete);
+        assert!(spoilt > 1, "the large file and the small ones lie apart");
+
+        let checked = pool.check(&made, &world.live(), &mut CheckedContent::default());
+        let again = pool.check(&made, &world.live(), &mut CheckedContent::default());
+
+        let checked = checked.unwrap();
+        assert_eq!(checked.lost, Vec::<EntryPath>::new());
+        assert_eq!(checked.healed.len(), 21);
+        assert_eq!(again.unwrap(), CheckedSlot::default());
+        let kept = names(&world.home.path().join("chunks"));
+        assert!(
+            !kept.iter().any(|name| name.contains("damaged")),
+            "{kept:?}"
+        );
+        world.write("large", "other");
+        let live = world.manifest();
+        let _ = put_back(&world, &pool, &made, &live).unwrap();
+        assert_eq!(world.manifest(), before);
+    }
+}
+
+#[test]
+fn a_chunk_of_which_the_live_tree_lacks_a_part_stays_lost_and_its_files_are_named() {
+    let world = World::new();
+    if shares(&world) {
+        return;
+    }
+    for name in ["a", "b", "c"] {
+        world.write(name, &noise(u32::from(name.as_bytes()[0]), 700));
+    }
+    let large = noise(1, 5_000_000);
+    world.write("large", &large);
+    let pool = chunking(&world, 1 << 30);
+    let made = auto(&pool, 0).unwrap().metadata;
+    spoil_contents(&world, &pool, &made, true);
+    world.write("b", &noise(9, 700));
+    // What was appended to still has all that it had.
+    world.write("large", &(large + "more"));
+
+    let checked = pool.check(&made, &world.live(), &mut CheckedContent::default());
+
+    let checked = checked.unwrap();
+    let named = |paths: &[EntryPath]| paths.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(named(&checked.lost), ["a", "b", "c"]);
+    assert_eq!(named(&checked.healed), ["large"]);
 }
 
 #[test]
