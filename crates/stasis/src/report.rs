@@ -7,6 +7,7 @@ mod repository;
 mod workspace;
 
 use crate::cli::output::{OutputLost, printable};
+use crate::cli::suggestion::completed;
 use serde_json::{Map, Value, json};
 use stasis_engine::archive::{ArchiveError, Problem, RestoreError};
 use stasis_engine::clone::CloneError;
@@ -87,9 +88,10 @@ pub(crate) fn print(error: &anyhow::Error, as_json: bool) -> Exit {
     // Part of it may have come from a document or a server: nothing of that may move a terminal's cursor.
     let causes: Vec<String> = error
         .chain()
-        .map(|cause| printable(&cause.to_string()))
+        .map(|cause| completed(&printable(&cause.to_string())))
         .collect();
     let hint = error.downcast_ref::<Error>().and_then(hint);
+    let hint = hint.map(|hint| completed(&hint));
     if as_json {
         let document = json!({ "error": as_value(error, &causes, hint.as_deref(), exit) });
         let _ = writeln!(std::io::stdout(), "{document:#}");

@@ -1,6 +1,7 @@
 //! The tenant's key: where it comes from, and `stasis key …`
 
 use super::output::printable;
+use super::suggestion::GivenOptions;
 use super::{CliContext, system_rng};
 use crate::config::Config;
 use crate::env::Environment;
@@ -48,6 +49,14 @@ impl KeyArgs {
         };
         let all = [self, environment, config];
         all.into_iter().find(is_said).unwrap_or_default()
+    }
+
+    /// Has the next command get the key from the same place.
+    pub(super) fn give_again(&self, given: &mut GivenOptions) {
+        given.add_path("--key-file", self.key_file.as_deref());
+        // A secret may stand in it.
+        let is_command = self.key_command.is_some();
+        given.add("--key-command", is_command.then_some("COMMAND"));
     }
 
     /// The engine with the key, if there is one; it is read when it is needed.

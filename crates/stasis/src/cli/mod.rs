@@ -37,6 +37,7 @@ mod reference;
 mod repo;
 mod store;
 mod subjects;
+pub(crate) mod suggestion;
 mod tenant;
 mod whole_machine;
 mod workspace;
@@ -54,6 +55,7 @@ use stasis_engine::open::{Engine, Open, StoreLocation};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use suggestion::GivenOptions;
 use tracing_subscriber::EnvFilter;
 
 /// Saves, restores, rewinds and forks what an AI agent's computer holds.
@@ -286,6 +288,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
     if let CliCommand::Internal(internal) = cli.command {
         return internal.run();
     }
+    given_options(&cli).remember();
     let environment = Environment::read();
     let config = Config::read(cli.config.as_deref(), &environment)?;
     let filter = environment
@@ -302,6 +305,18 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
         output: Output { as_json: cli.json },
     };
     bridge::run(run(cli.command, context))?
+}
+
+fn given_options(cli: &Cli) -> GivenOptions {
+    let mut given = GivenOptions::default();
+    let repo = match &cli.command {
+        CliCommand::Repo(repo) => repo.named(),
+        _ => None,
+    };
+    given.add("--store", repo.or(cli.store.as_deref()));
+    given.add_path("--config", cli.config.as_deref());
+    cli.keys.give_again(&mut given);
+    given
 }
 
 async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCode> {

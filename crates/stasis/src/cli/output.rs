@@ -1,5 +1,6 @@
 //! Standard output is data, standard error is talk.
 
+use super::suggestion;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 use stasis_engine::clone::LeftOut;
@@ -59,7 +60,7 @@ impl Output {
         let text = if self.as_json {
             serde_json::to_string_pretty(result)?
         } else {
-            words(result)
+            suggestion::completed(&words(result))
         };
         let mut stdout = std::io::stdout().lock();
         let ending = if text.is_empty() { "" } else { "\n" };
@@ -72,7 +73,7 @@ impl Output {
     /// Says something to the person who is watching; a program is not interested.
     pub(crate) fn say(self, text: &str) {
         if !self.as_json {
-            let _ = writeln!(std::io::stderr(), "{text}");
+            let _ = writeln!(std::io::stderr(), "{}", suggestion::completed(text));
         }
     }
 

@@ -113,6 +113,11 @@ impl From<RepoSnapshotArgs> for SnapshotSelector {
 }
 
 impl RepoArgs {
+    /// The repository that is named, if one is.
+    pub(super) fn named(&self) -> Option<&str> {
+        self.repo.as_deref()
+    }
+
     pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let repo = self.repo.as_deref();
         match self.command {

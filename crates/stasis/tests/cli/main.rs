@@ -56,6 +56,7 @@ mod store_kinds;
 mod store_matrix;
 mod store_repair;
 mod subjects;
+mod suggestions;
 mod unknown;
 mod workspace;
 mod workspace_attributes;

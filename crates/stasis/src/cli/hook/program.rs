@@ -5,6 +5,7 @@
 //! output, ends with 0 whatever happens, and has a time limit of its own below the agent's.
 
 use super::agent::Agent;
+use crate::cli::suggestion::quoted;
 use anyhow::{Context as _, bail};
 use rustix::fs::Access;
 use std::ffi::OsStr;
@@ -134,15 +135,6 @@ fn is_found(running: &Path, search_path: &OsStr) -> bool {
     let first = candidates.into_iter().find(runs);
     let real = |path: &Path| std::fs::canonicalize(path).ok();
     first.is_some_and(|first| real(&first).is_some_and(|first| Some(first) == real(running)))
-}
-
-/// A word that a shell takes as it is.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./+@%:,=".contains(c);
-    if word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
