@@ -92,11 +92,15 @@ pub struct FileContent {
 impl FileContent {
     /// All slices, those of the fingerprints last.
     pub fn slices(&self) -> impl Iterator<Item = &Slice> {
-        let stored = self.extents.iter().filter_map(|extent| match extent {
+        self.stored().chain(&self.pieces)
+    }
+
+    /// The slices that it takes to give the file back.
+    pub fn stored(&self) -> impl Iterator<Item = &Slice> {
+        self.extents.iter().filter_map(|extent| match extent {
             Extent::Stored(slice) => Some(slice),
             Extent::Hole(_) | Extent::Version(_) => None,
-        });
-        stored.chain(&self.pieces)
+        })
     }
 
     /// A file of `size` bytes that is held whole, under its digest.

@@ -171,7 +171,7 @@ fn noise(seed: u32, length: u32) -> String {
 
 /// Takes away, or spoils, every chunk that files lie in; says how many.
 fn spoil_contents(world: &World, pool: &Pool, of: &SlotMetadata, delete: bool) -> usize {
-    let document = packed::document(&pool.path().join(of.slot.to_string()), of).unwrap();
+    let document = packed::document(&pool.home_of(of), of).unwrap();
     // Then no chunk is part of it.
     assert!(matches!(document.list(), Ok(FileList::Inline(_))));
     let chunks = world.home.path().join("chunks");
