@@ -7,6 +7,7 @@
 use super::agent::Agent;
 use anyhow::{Context as _, bail};
 use rustix::fs::Access;
+use stasis_engine::result::shell_word;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -67,7 +68,7 @@ impl Program {
     }
 
     fn head(&self) -> String {
-        format!("{GUARD}{} {}", quoted(&self.path), self.arguments())
+        format!("{GUARD}{} {}", shell_word(&self.path), self.arguments())
     }
 
     fn arguments(&self) -> String {
@@ -134,15 +135,6 @@ fn is_found(running: &Path, search_path: &OsStr) -> bool {
     let first = candidates.into_iter().find(runs);
     let real = |path: &Path| std::fs::canonicalize(path).ok();
     first.is_some_and(|first| real(&first).is_some_and(|first| Some(first) == real(running)))
-}
-
-/// A word that a shell takes as it is.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./+@%:,=".contains(c);
-    if word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
