@@ -52,6 +52,7 @@ pub mod clone;
 pub mod copy;
 pub mod demo;
 pub mod diff;
+mod dir_identity;
 pub mod doctor;
 pub mod error;
 mod error_kind;

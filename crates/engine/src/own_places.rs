@@ -11,6 +11,7 @@ use stasis_model::digest::StoreDigest;
 use stasis_model::tree::EntryPath;
 use stasis_store::backend::file;
 use stasis_store::layout;
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -65,6 +66,20 @@ pub(crate) fn within(directory: &Path, state: &Path) -> Vec<EntryPath> {
         }
     }
     outermost
+}
+
+/// The session directories of this host, each once.
+pub(crate) fn sessions(state: &Path) -> Vec<PathBuf> {
+    let place = state.join(WORKSPACES);
+    let records = std::fs::read_dir(&place).into_iter().flatten().flatten();
+    let mut all: Vec<PathBuf> = records.map(|record| record.path()).collect();
+    all.extend(recorded(&place, |record| record.join(ELSEWHERE)));
+    let sessions = all
+        .iter()
+        .filter(|session| session.join(IDENTITY).is_file());
+    let whole = sessions.filter_map(|session| session.canonicalize().ok());
+    let whole: BTreeSet<PathBuf> = whole.collect();
+    whole.into_iter().collect()
 }
 
 /// The paths that the files of a directory hold.

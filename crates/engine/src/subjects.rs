@@ -1,4 +1,4 @@
-//! Every subject of a store, and which of them are on this host.
+//! Every subject of a store, which of them are on this host, and its workspaces.
 //!
 //! *Always true:* a subject whose documents cannot be read is listed with what is wrong with it; a store that does not answer
 //! is an error, and never looks like an empty one.
@@ -6,8 +6,11 @@
 use crate::bridge;
 use crate::catalog::references::is_damage;
 use crate::error::{Error, ErrorKind, error_chain, refused};
-use crate::kind::project::{FILE, Home, KnownDirs, known};
+use crate::kind::project::namesakes::fitting;
+use crate::kind::project::{FILE, Home, KnownDirs};
+use crate::kind::workspace::{WorkspaceRow, workspaces};
 use crate::open::Engine;
+use crate::result::shell_word;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::failure::{AtPath, Failure};
@@ -63,12 +66,26 @@ pub struct SubjectRow {
     pub damage: Vec<String>,
 }
 
-/// All subjects of a store.
+/// All subjects of a store, and the workspaces of this host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct SubjectList {
     /// One row for each, by tenant and name.
     pub items: Vec<SubjectRow>,
+    /// The workspaces of this host, whose checkpoints are in no store; none where only one tenant is asked for.
+    pub workspaces: Vec<WorkspaceRow>,
+}
+
+impl SubjectList {
+    /// What this host has without any store.
+    pub async fn of_host(state: Option<&Path>) -> Self {
+        let state = state.map(Path::to_owned);
+        let rows = move || state.map_or_else(Vec::new, |state| workspaces(&state));
+        Self {
+            items: Vec::new(),
+            workspaces: bridge::blocking(rows).await,
+        }
+    }
 }
 
 /// A directory that is a subject from now on.
@@ -79,22 +96,25 @@ pub struct LinkedDir {
     pub subject: String,
     /// The directory.
     pub dir: String,
+    /// The subject that it was until now. Its snapshots stay in the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub was: Option<String>,
+    /// The directory of this host that was the subject until now. Nothing in it is touched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instead_of: Option<String>,
 }
 
-/// The directories that are called so: the one whose id this is, else those whose ids begin with it.
-pub(crate) fn fitting<'a>(ids: &'a [ProjectId], name: &str) -> Vec<&'a ProjectId> {
-    if let Some(exact) = ids.iter().find(|id| id.as_str() == name) {
-        return vec![exact];
-    }
-    let is_called = |id: &&ProjectId| {
-        // What was minted ends in digits of chance; a name that somebody chose is only itself.
-        let parts = id.as_str().rsplit_once('-');
-        let is_random = |digits: &str| {
-            digits.len() == known::DIGITS && digits.bytes().all(|one| one.is_ascii_hexdigit())
-        };
-        parts.is_some_and(|(known_as, digits)| known_as == name && is_random(digits))
-    };
-    ids.iter().filter(is_called).collect()
+/// What is linked.
+#[derive(Clone, Debug)]
+pub struct LinkDir {
+    /// A directory of this host.
+    pub dir: PathBuf,
+    /// Whose subject.
+    pub tenant: TenantId,
+    /// What the subject is called.
+    pub name: String,
+    /// Whether a directory that is another subject becomes this one, and a subject that is another directory.
+    pub confirm: bool,
 }
 
 impl Engine {
@@ -138,7 +158,12 @@ impl Engine {
             let key = |row: &SubjectRow| (row.tenant.clone(), row.subject.clone());
             key(one).cmp(&key(other))
         });
-        Ok(SubjectList { items })
+        let host = self.local_dirs.state.as_deref();
+        let host = host.filter(|_| tenant.is_none());
+        Ok(SubjectList {
+            items,
+            ..SubjectList::of_host(host).await
+        })
     }
 
     /// What is known of a directory; nothing of one that was deleted.
@@ -207,14 +232,6 @@ impl Engine {
         Ok(named.collect())
     }
 
-    /// Where this host has which subject.
-    async fn places(&self) -> Result<BTreeMap<ProjectId, PathBuf>, Error> {
-        let Some(state) = self.local_dirs.state.clone() else {
-            return Ok(BTreeMap::new());
-        };
-        Ok(bridge::blocking(move || KnownDirs::new(&state).places()).await?)
-    }
-
     /// The directory that is called so: by its id, or by what comes before its digits if that names one only.
     pub async fn named_directory(&self, tenant: &TenantId, name: &str) -> Result<Home, Error> {
         let name = name.strip_prefix(DIR_PREFIX).unwrap_or(name);
@@ -247,13 +264,8 @@ impl Engine {
     }
 
     /// Makes a directory of this host a subject that exists: what is saved from it joins that subject's snapshots.
-    pub async fn link(
-        &self,
-        dir: &Path,
-        tenant: &TenantId,
-        name: &str,
-    ) -> Result<LinkedDir, Error> {
-        let subject = self.named_directory(tenant, name).await?.id;
+    pub async fn link(&self, command: LinkDir) -> Result<LinkedDir, Error> {
+        let subject = self.named_directory(&command.tenant, &command.name).await?;
         let Some(state) = self.local_dirs.state.clone() else {
             let asked = Path::new("$XDG_STATE_HOME");
             return Err(refused(
@@ -262,38 +274,56 @@ impl Engine {
                 io::ErrorKind::NotFound,
             ));
         };
-        let (id, dir) = (subject.clone(), dir.to_owned());
-        let linked = bridge::blocking(move || {
-            let dir = dir.canonicalize().at("link", &dir)?;
-            if !dir.is_dir() {
-                return Err(refused("link", &dir, io::ErrorKind::NotADirectory));
-            }
-            if dir.join(FILE).is_file() {
-                let said = format!("`{}` is a project with an id of its own", dir.display());
-                let hint = format!("write `subject = \"{id}\"` into its {FILE}");
-                return Err(Failure::of(ErrorKind::Invalid, said).with_hint(hint).into());
-            }
-            let known = KnownDirs::new(&state);
-            let lies = known.places()?.remove(&id).filter(|place| *place != dir);
-            if let Some(place) = lies {
-                let said = format!("`{DIR_PREFIX}{id}` is `{}` on this host", place.display());
-                let hint = "two directories of one host are two subjects; move that one away first, or save this one as its own";
-                let failure = Failure::of(ErrorKind::Invalid, said);
-                return Err(failure.with_hint(hint).into());
-            }
-            if let Some(other) = known.remember(&id, &dir)? {
-                let said = format!("`{}` is `{DIR_PREFIX}{other}` already", dir.display());
-                let hint =
-                    "its snapshots would not be found from there any more; link another directory";
-                let failure = Failure::of(ErrorKind::Invalid, said);
-                return Err(failure.with_hint(hint).into());
-            }
-            Ok::<PathBuf, Error>(dir)
-        });
-        let dir = linked.await?;
-        Ok(LinkedDir {
-            subject: format!("{DIR_PREFIX}{subject}"),
-            dir: dir.display().to_string(),
-        })
+        bridge::blocking(move || link(&command, &subject.id, &KnownDirs::new(&state))).await
     }
+}
+
+fn link(command: &LinkDir, id: &ProjectId, known: &KnownDirs) -> Result<LinkedDir, Error> {
+    let asked = &command.dir;
+    let dir = asked.canonicalize().at("link", asked)?;
+    if !dir.is_dir() {
+        return Err(refused("link", &dir, io::ErrorKind::NotADirectory));
+    }
+    let shown = dir.display();
+    let invalid = |said: String, hint: String| {
+        let failure = Failure::of(ErrorKind::Invalid, said);
+        Error::from(failure.with_hint(hint))
+    };
+    if dir.join(FILE).is_file() {
+        let said = format!("`{shown}` is a project with an id of its own");
+        let hint = format!("write `subject = \"{id}\"` into its {FILE}");
+        return Err(invalid(said, hint));
+    }
+    let again = format!(
+        "`stasis link {} {DIR_PREFIX}{id} --confirm`",
+        shell_word(&shown.to_string())
+    );
+    // Of one that is gone nothing is taken away.
+    let lies = known.places()?.remove(id);
+    let lies = lies.filter(|place| *place != dir && place.is_dir());
+    if let Some(place) = lies.as_ref().filter(|_| !command.confirm) {
+        let place = place.display();
+        let said = format!("`{DIR_PREFIX}{id}` is `{place}` on this host");
+        let hint = format!(
+            "{again} makes `{shown}` that subject; `{place}` is left as it is, and is no subject any more"
+        );
+        return Err(invalid(said, hint));
+    }
+    let was = if command.confirm {
+        known.take_over(id, &dir)?
+    } else if let Some(other) = known.remember(id, &dir)? {
+        let said = format!("`{shown}` is `{DIR_PREFIX}{other}` already");
+        let hint = format!(
+            "{again} makes it `{DIR_PREFIX}{id}`; the snapshots of `{DIR_PREFIX}{other}` stay in the store, and `stasis restore {DIR_PREFIX}{other} --to DIR` writes them to a new directory"
+        );
+        return Err(invalid(said, hint));
+    } else {
+        None
+    };
+    Ok(LinkedDir {
+        subject: format!("{DIR_PREFIX}{id}"),
+        dir: shown.to_string(),
+        was: was.map(|was| format!("{DIR_PREFIX}{was}")),
+        instead_of: lies.map(|place| place.display().to_string()),
+    })
 }

@@ -14,6 +14,7 @@ mod dotenv;
 mod home;
 mod init;
 pub(crate) mod known;
+pub(crate) mod namesakes;
 mod restore;
 mod save;
 mod services;
@@ -182,8 +183,7 @@ async fn or_cancelled<T>(
 impl Project {
     /// The index of its snapshots; empty before the first save.
     async fn index(&self) -> Result<SnapshotIndex, Error> {
-        let host = self.engine.local_dirs.state.as_deref();
-        self.home.ensure_known(host).await?;
+        self.ensure_known().await?;
         let (dirs, root) = (self.engine.dirs(), self.engine.dirs().root());
         let index = match root.repo().await? {
             Some(repo) => {

@@ -47,7 +47,9 @@ use crate::env::Environment;
 use crate::report::{self, Exit};
 use crate::system::{SystemClock, SystemRng};
 use anyhow::Context as _;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use output::Output;
 use stasis_engine::bridge;
 use stasis_engine::model::id::Label;
@@ -104,7 +106,7 @@ enum CliCommand {
     Log(project::LogArgs),
     /// Show what differs between two snapshots of a directory, or between one and what is there now
     Diff(project::DiffArgs),
-    /// List everything that is saved in the store, and where it lies on this machine
+    /// List everything that is saved in the store, where it lies on this machine, and this machine's workspaces
     List(subjects::ListArgs),
     /// Make a directory of this machine a subject that is in the store already
     Link(subjects::LinkArgs),
@@ -178,6 +180,12 @@ struct CliContext {
 impl CliContext {
     fn location(&self) -> anyhow::Result<StoreLocation> {
         config::store(self.store.as_deref(), &self.environment, &self.config)
+    }
+
+    /// Whether nobody named a store: neither a flag, nor a variable, nor the configuration.
+    fn is_usual_store(&self) -> bool {
+        let named = [&self.store, &self.environment.store, &self.config.store];
+        named.iter().all(|one| one.is_none())
     }
 
     /// The store as it is; one that is not there is an error, not an empty one.
@@ -258,7 +266,7 @@ pub(crate) fn main() -> ExitCode {
         Err(error) if error.use_stderr() && hook::is_asked_to_run(std::env::args_os()) => {
             return hook::undisturbed(|| Err(error.into()));
         }
-        Err(error) => return usage(&error),
+        Err(error) => return usage(&pointed(error)),
     };
     if matches!(
         cli.command,
@@ -271,6 +279,36 @@ pub(crate) fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => report::print(&error, as_json).into(),
     }
+}
+
+/// A command that exists only beneath others is pointed to: `stasis undo` is `stasis workspace undo`.
+fn pointed(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else {
+        return error;
+    };
+    // What was typed beneath a noun has that noun's own usage, and is not looked for elsewhere.
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string);
+    if !usage.is_some_and(|usage| usage.contains("stasis [OPTIONS]")) {
+        return error;
+    }
+    let program = Cli::command();
+    let nouns = program.get_subcommands().filter(|noun| !noun.is_hide_set());
+    let found = nouns.filter_map(|noun| {
+        let verb = noun
+            .find_subcommand(typed)
+            .filter(|one| !one.is_hide_set())?;
+        let about = verb
+            .get_about()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        Some(format!("`stasis {} {typed}`: {about}", noun.get_name()).into())
+    });
+    let found: Vec<StyledStr> = found.collect();
+    if !found.is_empty() {
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(found));
+    }
+    error
 }
 
 /// Help goes where it always goes; a mistake is told as JSON to whoever asked for JSON.

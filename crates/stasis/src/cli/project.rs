@@ -250,7 +250,7 @@ fn host(context: &CliContext) -> anyhow::Result<Host> {
 }
 
 /// Whether a store is not there.
-fn is_absent(error: &anyhow::Error) -> bool {
+pub(super) fn is_absent(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<Error>();
     error.is_some_and(|error| error.kind() == ErrorKind::NotFound)
 }

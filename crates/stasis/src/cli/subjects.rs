@@ -6,10 +6,13 @@ use crate::report::Exit;
 use anyhow::bail;
 use clap::Args;
 use stasis_engine::kind::project::Project;
+use stasis_engine::kind::workspace::WorkspaceRow;
 use stasis_engine::model::id::{Label, Lineage, ProfileRef, TenantId};
 use stasis_engine::open::Engine;
 use stasis_engine::repair::{AcceptedRollback, Repair};
-use stasis_engine::subjects::{DIR_PREFIX, PROFILE_PREFIX, SubjectList, SubjectRow};
+use stasis_engine::subjects::{
+    DIR_PREFIX, LinkDir, LinkedDir, PROFILE_PREFIX, SubjectList, SubjectRow,
+};
 use std::path::{Path, PathBuf};
 
 /// `stasis list`
@@ -22,8 +25,15 @@ pub(super) struct ListArgs {
 
 impl ListArgs {
     pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let engine = context.engine().await?;
-        let listed = engine.subjects(self.tenant.as_ref()).await?;
+        let listed = match context.engine().await {
+            Ok(engine) => engine.subjects(self.tenant.as_ref()).await?,
+            // Nobody named a store, and the first save makes the usual one.
+            Err(error) if context.is_usual_store() && project::is_absent(&error) => {
+                let host = context.environment.local_dirs.state.as_deref();
+                SubjectList::of_host(host.filter(|_| self.tenant.is_none())).await
+            }
+            Err(error) => return Err(error),
+        };
         let is_whole = listed.items.iter().all(|row| row.damage.is_empty());
         context.output.result(&listed, list_text)?;
         Ok(if is_whole { Exit::Done } else { Exit::Failed })
@@ -31,10 +41,37 @@ impl ListArgs {
 }
 
 fn list_text(list: &SubjectList) -> String {
-    if list.items.is_empty() {
-        return "nothing is saved in this store yet: `stasis save DIR` saves a directory"
-            .to_owned();
+    let subjects = if list.items.is_empty() {
+        "nothing is saved in this store yet: `stasis save DIR` saves a directory".to_owned()
+    } else {
+        subjects_text(list)
+    };
+    if list.workspaces.is_empty() {
+        return subjects;
     }
+    [subjects, workspaces_text(&list.workspaces)].join("\n\n")
+}
+
+fn workspaces_text(rows: &[WorkspaceRow]) -> String {
+    let row = |row: &WorkspaceRow| {
+        let mark = if row.is_there { "" } else { " (gone)" };
+        vec![
+            format!("{}{mark}", row.workspace),
+            row.checkpoints.to_string(),
+            row.session.clone(),
+        ]
+    };
+    let head = ["WORKSPACE", "CHECKPOINTS", "SESSION"];
+    let rows_shown = table(&head, rows.iter().map(row).collect());
+    if rows.iter().all(|row| row.is_there) {
+        return rows_shown;
+    }
+    format!(
+        "{rows_shown}\none that is gone and lies elsewhere goes on there: `stasis workspace init DIR --session-dir SESSION`"
+    )
+}
+
+fn subjects_text(list: &SubjectList) -> String {
     let row = |row: &SubjectRow| {
         let place = row.dir.as_deref().map(printable).unwrap_or_default();
         let damage = row
@@ -75,23 +112,42 @@ pub(super) struct LinkArgs {
     dir: PathBuf,
     /// The subject that it is from now on: `dir:NAME`, as `stasis list` shows it
     subject: String,
+    /// Also if the directory is another subject, whose snapshots stay in the store, or the subject another directory of this
+    /// machine, which is left as it is
+    #[arg(long)]
+    confirm: bool,
 }
 
 impl LinkArgs {
     pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
-        // The tenant of every everyday command.
-        let tenant = "default".parse()?;
-        let linked = engine.link(&self.dir, &tenant, &self.subject).await?;
-        context.output.result(&linked, |linked| {
-            format!(
-                "{} is {} from now on: what is saved from it joins those snapshots",
-                printable(&linked.dir),
-                linked.subject
-            )
-        })?;
+        let command = LinkDir {
+            dir: self.dir,
+            // The tenant of every everyday command.
+            tenant: "default".parse()?,
+            name: self.subject,
+            confirm: self.confirm,
+        };
+        let linked = engine.link(command).await?;
+        context.output.result(&linked, linked_text)?;
         Ok(Exit::Done)
     }
+}
+
+fn linked_text(linked: &LinkedDir) -> String {
+    let (dir, subject) = (printable(&linked.dir), &linked.subject);
+    let is = format!("{dir} is {subject} from now on: what is saved from it joins those snapshots");
+    let was = linked.was.iter().map(|was| {
+        format!(
+            "it was {was} before, whose snapshots stay in the store: `stasis restore {was} --to DIR` writes them to a new directory"
+        )
+    });
+    let other = linked.instead_of.iter().map(|other| {
+        let other = printable(other);
+        format!("{other} was it before; it is left as it is, and is no subject any more")
+    });
+    let lines = [is].into_iter().chain(was).chain(other);
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// `stasis repair`

@@ -87,6 +87,9 @@ pub struct ProjectSaved {
     /// The snapshot.
     #[serde(flatten)]
     pub saved: RepoSaved,
+    /// The labels that were put on it now; on the one that is there, if nothing changed.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, Label>,
     /// Its volumes, by name.
     pub volumes: BTreeMap<String, VolumeManifest>,
     /// What was run before and after.
@@ -183,9 +186,11 @@ impl Project {
     pub async fn save(&self, command: ProjectSave) -> Result<ProjectSaved, Error> {
         let lock = self.exclusive("save").await?;
         self.start_what_was_left().await?;
-        let saved = self.save_locked(command).await;
+        let warning = self.first_save_warning().await;
+        let mut saved = self.save_locked(command).await?;
+        saved.warnings.extend(warning);
         drop(lock);
-        saved
+        Ok(saved)
     }
 
     /// Saves the project, which is ours alone.
@@ -467,6 +472,7 @@ impl Project {
             project: self.home.id.clone(),
             reason: command.reason,
             saved,
+            labels: command.labels.clone(),
             volumes,
             hooks: Vec::new(),
             steps: steps.finish(),
