@@ -16,6 +16,7 @@ pub(crate) mod byte_size;
 mod claim;
 mod clone;
 mod copy;
+mod damage;
 mod demo;
 mod directory;
 mod doctor;
@@ -48,6 +49,7 @@ use crate::system::{SystemClock, SystemRng};
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
 use output::Output;
+use stasis_engine::address::shell_word;
 use stasis_engine::bridge;
 use stasis_engine::model::id::Label;
 use stasis_engine::open::{Engine, Open, StoreLocation};
@@ -186,6 +188,14 @@ impl CliContext {
     /// The store, made if it is a directory that is not there yet.
     async fn writable_engine(&self) -> anyhow::Result<Engine> {
         self.engine_at(self.location()?, true).await
+    }
+
+    /// How a command is typed that uses this store: as this one was, else the store that was named.
+    fn stasis(&self, repo: Option<&str>) -> String {
+        match repo.or(self.store.as_deref()) {
+            Some(store) => format!("stasis --store {}", shell_word(store)),
+            None => "stasis".to_owned(),
+        }
     }
 
     /// The repository that `--repo` names, else the store.
