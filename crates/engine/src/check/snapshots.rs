@@ -472,11 +472,10 @@ impl DirRepo<'_> {
         let new: Vec<StoredChunk> = chunks.filter(|chunk| pool.needed.insert(*chunk)).collect();
         checked.chunks += new.len() as u64;
         let Some((progress, codec)) = checking.read_data.as_ref().zip(needs.codec.as_ref()) else {
-            for name in root.quarantined().await? {
-                if needed.contains(&name) {
-                    let why = "was found damaged, and no save that has its bytes was made since";
-                    bad.entry(name).or_insert_with(|| why.to_owned());
-                }
+            let marked = root.quarantined().await?.into_iter();
+            let marked = marked.filter(|name| needed.contains(name)).collect();
+            for (name, why) in self.still_bad(root, needs, marked).await? {
+                bad.entry(name).or_insert(why);
             }
             return Ok(bad);
         };
@@ -495,6 +494,35 @@ impl DirRepo<'_> {
         let own = pool.bad.iter().filter(|(name, _)| needed.contains(*name));
         bad.extend(own.map(|(name, why)| (*name, why.clone())));
         Ok(bad)
+    }
+
+    /// What is wrong with chunks that were found damaged before. They are few and are read again: one that came back is whole, though
+    /// its mark stays until the next gc.
+    async fn still_bad(
+        self,
+        root: &Root,
+        needs: &Needs,
+        marked: BTreeSet<ChunkName>,
+    ) -> Result<BTreeMap<ChunkName, String>, Error> {
+        let Some(codec) = &needs.codec else {
+            let why = "was found damaged, and no save that has its bytes was made since";
+            return Ok(marked
+                .into_iter()
+                .map(|name| (name, why.to_owned()))
+                .collect());
+        };
+        let mut there = Vec::new();
+        for chunk in needs
+            .by_chunk
+            .keys()
+            .filter(|one| marked.contains(&one.name))
+        {
+            // One that is missing is named as that already.
+            if root.has_chunk(&chunk.name).await? {
+                there.push((*chunk, 0));
+            }
+        }
+        self.read_chunks(root, codec, there, Arc::default()).await
     }
 
     /// Reads every snapshot's metadata and list, as a restore does.

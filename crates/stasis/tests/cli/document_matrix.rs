@@ -197,19 +197,19 @@ impl Scene {
         session.json(0, &["repo", "gc"]);
         session.json(0, &["repo", "pin", &snapshots[0].0]);
         let scene = Self { stored, snapshots };
-        scene.quarantine_one();
+        let needed = scene.stored.chunks().pop().unwrap();
         scene.condemn();
+        scene.quarantine(&needed);
         copy_aside(scene.stored.session.home(), &KEPT, "", "kept-");
         scene
     }
 
     /// Lets a check enter a chunk in the quarantine, and brings the chunk back.
-    fn quarantine_one(&self) {
-        let chunk = self.stored.chunks().pop().unwrap();
-        let whole = fs::read(&chunk).unwrap();
-        fs::remove_file(&chunk).unwrap();
+    fn quarantine(&self, chunk: &Path) {
+        let whole = fs::read(chunk).unwrap();
+        fs::remove_file(chunk).unwrap();
         assert_eq!(self.stored.check().code, 9);
-        fs::write(&chunk, whole).unwrap();
+        fs::write(chunk, whole).unwrap();
     }
 
     /// Leaves what a gc leaves that was killed before it deleted anything: garbage, a list of it, and a document that names the list.
