@@ -112,10 +112,8 @@ impl DamageHints {
                 "if nothing was ever encrypted here, a first save with a key was interrupted: then `key.json` encrypts nothing, and \
                  may be removed. If something was, use nothing of what is here now, and bring `repo.json` back from a copy of the store"
             }
-            Remedy::OtherBuild => "use the version of Stasis that wrote it; nothing was changed",
-            _ => {
-                "bring back from a copy of the store what nothing here can be made of; nothing was changed"
-            }
+            Remedy::OtherBuild => "use the version of Stasis that wrote it",
+            _ => "bring back from a copy of the store what nothing in this one tells",
         };
         text.to_owned()
     }
