@@ -7,7 +7,7 @@ mod profile;
 mod project;
 mod workspace;
 
-pub use encryption::EncryptionError;
+pub use encryption::{EncryptionError, NotOfKey};
 pub use profile::ProfileError;
 pub use project::ProjectError;
 pub use workspace::{Freeable, LostWorkspace, NoRoom, RoomUse, WorkspaceError};

@@ -44,6 +44,7 @@
 //! # }
 //! ```
 
+pub mod address;
 pub mod archive;
 pub mod bridge;
 pub mod catalog;

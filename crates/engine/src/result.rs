@@ -13,15 +13,6 @@ use stasis_disk::tree::walk::WalkSkip;
 use stasis_model::display_as_serialized;
 use stasis_model::tree::EntryKind;
 
-/// A word of a command that a shell takes as it is.
-pub fn shell_word(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./+@%:,=".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 /// What an entry of a tree is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -3,31 +3,28 @@
 //! *Always true:* a subject whose documents cannot be read is listed with what is wrong with it; a store that does not answer
 //! is an error, and never looks like an empty one.
 
+pub use crate::address::{DIR_PREFIX, PROFILE_PREFIX};
+use crate::address::{SubjectAddress, shell_word};
 use crate::bridge;
 use crate::catalog::references::is_damage;
-use crate::error::{Error, ErrorKind, error_chain, refused};
+use crate::check::Remedy;
+use crate::error::{Error, ErrorKind, refused};
 use crate::kind::project::namesakes::fitting;
 use crate::kind::project::{FILE, Home, KnownDirs};
 use crate::kind::workspace::{WorkspaceRow, workspaces};
 use crate::open::Engine;
-use crate::result::shell_word;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::failure::{AtPath, Failure};
 use stasis_model::format::key::PoolId;
-use stasis_model::id::{ProjectId, TenantId};
+use stasis_model::id::{Lineage, ProjectId, TenantId};
 use stasis_model::time::Timestamp;
 use stasis_store::documents::roots::{self, Root};
 use stasis_store::layout::ChunkRoot;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
-
-/// How a directory is told from a path where a subject is named.
-pub const DIR_PREFIX: &str = "dir:";
-
-/// How a profile is told from a path where a subject is named.
-pub const PROFILE_PREFIX: &str = "profile:";
 
 /// What a subject is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
@@ -61,9 +58,50 @@ pub struct SubjectRow {
     /// Where it lies on this host, if it was saved or linked from here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dir: Option<String>,
-    /// What is wrong with its documents.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub damage: Vec<String>,
+    /// Why not all of this is known: what is wrong with its documents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<SubjectError>,
+}
+
+/// What is wrong with the documents of a subject, or of the pool that it shares with others.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct SubjectError {
+    /// What the caller must do.
+    pub kind: ErrorKind,
+    /// What is wrong.
+    pub message: String,
+    /// Why, from the nearest cause to the first.
+    pub causes: Vec<String>,
+    /// What helps against it.
+    pub remedy: Remedy,
+    /// Whose it is, as a command is told.
+    pub address: SubjectAddress,
+}
+
+impl SubjectError {
+    fn new(error: &Error, address: SubjectAddress) -> Self {
+        let causes = std::iter::successors(std::error::Error::source(error), |one| one.source());
+        Self {
+            kind: error.kind(),
+            message: error.to_string(),
+            causes: causes.map(ToString::to_string).collect(),
+            remedy: Remedy::for_document(error),
+            address,
+        }
+    }
+
+    /// The same of a lineage, whose documents say in a line each what is wrong with them.
+    fn of_lineage(damage: Vec<String>, lineage: &Lineage) -> Option<Self> {
+        let mut damage = damage.into_iter();
+        Some(Self {
+            kind: ErrorKind::Corrupt,
+            message: damage.next()?,
+            causes: damage.collect(),
+            remedy: Remedy::Repair,
+            address: SubjectAddress::of_lineage(lineage),
+        })
+    }
 }
 
 /// All subjects of a store, and the workspaces of this host.
@@ -122,18 +160,18 @@ impl Engine {
     pub async fn subjects(&self, tenant: Option<&TenantId>) -> Result<SubjectList, Error> {
         let places = self.places().await?;
         let mut items = Vec::new();
-        let mut pools: HashMap<PoolId, Option<bool>> = HashMap::new();
+        let mut pools: HashMap<PoolId, Result<bool, SubjectError>> = HashMap::new();
         for (layout, owner, id) in self.directories(tenant).await? {
             let root = Root::new(self.bucket.clone(), layout);
             let Some(mut row) = self.directory_row(&root, owner, &id, &places).await? else {
                 continue;
             };
-            let pool = root.layout().pool_id();
-            row.encrypted = match pools.get(&pool) {
-                Some(known) => *known,
-                None => self.is_encrypted(&root, &mut row.damage).await?,
+            let pool = match pools.entry(root.layout().pool_id()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(self.is_encrypted(&root).await?),
             };
-            pools.insert(pool, row.encrypted);
+            row.encrypted = pool.as_ref().ok().copied();
+            row.error = row.error.or_else(|| pool.as_ref().err().cloned());
             items.push(row);
         }
         for row in self.profiles().list(tenant).await?.profiles {
@@ -148,7 +186,7 @@ impl Engine {
                 bytes: row.bytes,
                 encrypted: Some(row.encrypted),
                 dir: None,
-                damage: row.damage,
+                error: SubjectError::of_lineage(row.damage, &row.subject),
             });
         }
         if items.is_empty() {
@@ -184,7 +222,7 @@ impl Engine {
             bytes: 0,
             encrypted: None,
             dir: places.get(id).map(|dir| dir.display().to_string()),
-            damage: Vec::new(),
+            error: None,
         };
         match self.dirs().index(root).await {
             Ok(index) if index.deleted_at_ms.is_some() => return Ok(None),
@@ -197,26 +235,24 @@ impl Engine {
                     row.bytes = one.bytes;
                 }
             }
-            Err(error) if is_damage(&error) => row.damage.push(error_chain(&error)),
+            Err(error) if is_damage(&error) => row.error = Some(self.unusable(root, &error)),
             Err(error) => return Err(error),
         }
         Ok(Some(row))
     }
 
-    /// Whether the pool of a subject is encrypted, as far as its documents say.
-    async fn is_encrypted(
-        &self,
-        root: &Root,
-        damage: &mut Vec<String>,
-    ) -> Result<Option<bool>, Error> {
+    /// Whether the pool of a subject is encrypted, or why its documents do not say it.
+    async fn is_encrypted(&self, root: &Root) -> Result<Result<bool, SubjectError>, Error> {
         match self.dirs().settings(root).await {
-            Ok(repo) => Ok(Some(repo.is_encrypted())),
-            Err(error) if is_damage(&error) => {
-                damage.push(error_chain(&error));
-                Ok(None)
-            }
+            Ok(repo) => Ok(Ok(repo.is_encrypted())),
+            Err(error) if is_damage(&error) => Ok(Err(self.unusable(root, &error))),
             Err(error) => Err(error),
         }
+    }
+
+    fn unusable(&self, root: &Root, error: &Error) -> SubjectError {
+        let address = SubjectAddress::of_root(&self.location, root.layout());
+        SubjectError::new(error, address.expect("only subjects are listed"))
     }
 
     /// The directories that are subjects of the store.

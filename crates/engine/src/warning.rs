@@ -1,6 +1,7 @@
 //! What went less well than it should have, as data in the result.
 
-use crate::result::{DatabaseVerdict, shell_word};
+use crate::address::shell_word;
+use crate::result::DatabaseVerdict;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::id::SnapshotId;
@@ -218,6 +219,24 @@ pub enum Warning {
     SafetyUnchanged {
         /// Which.
         snapshot: String,
+    },
+    /// The subject was a copy of one in another store, and has a snapshot of its own from now on.
+    #[error(
+        "`{subject}` in `{store}` was a copy, and goes its own way from now on: `stasis copy` no longer brings it up to date"
+    )]
+    LeftCopy {
+        /// Which.
+        subject: String,
+        /// Where it was a copy.
+        store: String,
+    },
+    /// Documents were made anew, and it is not known what else is wrong.
+    #[error(
+        "the documents are made anew, but it could not be checked what is still wrong: {reason}"
+    )]
+    NotChecked {
+        /// Why not.
+        reason: String,
     },
     /// A restore that is only shown would not be done.
     #[error("the restore would be refused: {reason}")]

@@ -95,6 +95,11 @@ impl Project {
         &self.home
     }
 
+    /// Which store its snapshots are in.
+    pub fn location(&self) -> &StoreLocation {
+        self.engine.location()
+    }
+
     /// What it is called as a subject.
     pub(crate) fn name(&self) -> SubjectName {
         let name = self.home.id.as_str().parse();

@@ -16,6 +16,7 @@ pub(crate) mod byte_size;
 mod claim;
 mod clone;
 mod copy;
+mod damage;
 mod demo;
 mod directory;
 mod doctor;
@@ -107,16 +108,20 @@ enum CliCommand {
     /// Show what differs between two snapshots of a directory, or between one and what is there now
     Diff(project::DiffArgs),
     /// List everything that is saved in the store, where it lies on this machine, and this machine's workspaces
+    ///
+    /// Exits with 9 when the documents of a subject are damaged: it is listed all the same, and what is wrong is said after the table.
     List(subjects::ListArgs),
     /// Make a directory of this machine a subject that is in the store already
     Link(subjects::LinkArgs),
     /// Copy a subject with all its snapshots into another store, or all of them; run again, it goes on
     ///
-    /// Snapshots get other ids there. What is copied is checked on the way. A subject that was saved into there since is left alone.
+    /// Snapshots get other ids there. What is copied is checked on the way. A subject that was saved into there since is left alone;
+    /// the first such save of a directory warns of it.
     Copy(copy::CopyArgs),
     /// Make damaged or lost documents of a subject anew, from its snapshots
     ///
     /// The damaged bytes are kept in the store. Pins, later labels and tombstones that only a lost index knew are gone.
+    /// Exits with 9, and says what helps, when something is wrong that no new document helps against.
     Repair(subjects::RepairArgs),
     /// Applications with their databases: save, restore, duplicate, upgrade
     Project(Box<project::ProjectArgs>),

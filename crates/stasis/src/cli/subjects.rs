@@ -1,8 +1,9 @@
 //! `stasis list`, `link` and `repair`: what a store holds, which directory of this host is what, and what became damaged
 
+use super::damage::{self, Ailment, DamageHints};
 use super::output::{plural, printable, table};
 use super::{CliContext, project};
-use crate::report::Exit;
+use crate::report::{Exit, exit_of};
 use anyhow::bail;
 use clap::Args;
 use stasis_engine::kind::project::Project;
@@ -11,7 +12,7 @@ use stasis_engine::model::id::{Label, Lineage, ProfileRef, TenantId};
 use stasis_engine::open::Engine;
 use stasis_engine::repair::{AcceptedRollback, Repair};
 use stasis_engine::subjects::{
-    DIR_PREFIX, LinkDir, LinkedDir, PROFILE_PREFIX, SubjectList, SubjectRow,
+    DIR_PREFIX, LinkDir, LinkedDir, PROFILE_PREFIX, SubjectError, SubjectList, SubjectRow,
 };
 use std::path::{Path, PathBuf};
 
@@ -34,10 +35,35 @@ impl ListArgs {
             }
             Err(error) => return Err(error),
         };
-        let is_whole = listed.items.iter().all(|row| row.damage.is_empty());
         context.output.result(&listed, list_text)?;
-        Ok(if is_whole { Exit::Done } else { Exit::Failed })
+        let mut errors: Vec<&SubjectError> = Vec::new();
+        for error in listed.items.iter().filter_map(|row| row.error.as_ref()) {
+            // What is wrong with a pool is wrong with each of its subjects, and is said once.
+            if !errors.contains(&error) {
+                errors.push(error);
+            }
+        }
+        for error in &errors {
+            context.output.say(&error_text(error));
+        }
+        let hints = DamageHints {
+            store: None,
+            has_marked: false,
+        };
+        for hint in hints.against(errors.iter().map(|error| Ailment::from(*error))) {
+            context.output.say(&hint);
+        }
+        Ok(errors
+            .first()
+            .map_or(Exit::Done, |error| exit_of(error.kind)))
     }
+}
+
+fn error_text(error: &SubjectError) -> String {
+    let causes = std::iter::once(&error.message).chain(&error.causes);
+    let causes: Vec<String> = causes.map(|cause| printable(cause)).collect();
+    let subject = printable(&error.address.subject);
+    format!("error: {subject}: {}", causes.join("\n  because: "))
 }
 
 fn list_text(list: &SubjectList) -> String {
@@ -74,23 +100,24 @@ fn workspaces_text(rows: &[WorkspaceRow]) -> String {
 fn subjects_text(list: &SubjectList) -> String {
     let row = |row: &SubjectRow| {
         let place = row.dir.as_deref().map(printable).unwrap_or_default();
-        let damage = row
-            .damage
-            .first()
-            .map(|why| format!("damaged: {}", printable(why)));
+        let is_damaged = row.error.is_some();
+        // Of a subject without a usable index nothing is known.
+        let is_unknown = is_damaged && row.newest.is_none();
+        let known = |text: String| if is_unknown { "?".to_owned() } else { text };
         vec![
             row.subject.clone(),
             row.tenant.to_string(),
-            row.snapshots.to_string(),
-            row.newest.clone().unwrap_or_else(|| "never".to_owned()),
-            row.bytes.to_string(),
+            known(row.snapshots.to_string()),
+            known(row.newest.clone().unwrap_or_else(|| "never".to_owned())),
+            known(row.bytes.to_string()),
             match row.encrypted {
                 Some(true) => "yes",
                 Some(false) => "no",
                 None => "?",
             }
             .to_owned(),
-            damage.unwrap_or_else(|| place.clone()),
+            if is_damaged { "damaged" } else { "ok" }.to_owned(),
+            place,
         ]
     };
     let head = [
@@ -100,6 +127,7 @@ fn subjects_text(list: &SubjectList) -> String {
         "NEWEST",
         "BYTES",
         "ENCRYPTED",
+        "HEALTH",
         "HERE",
     ];
     table(&head, list.items.iter().map(row).collect())
@@ -157,6 +185,9 @@ pub(super) struct RepairArgs {
     /// A directory, `dir:NAME`, or `profile:TENANT/PROFILE@MAJOR`
     #[arg(required_unless_present = "all")]
     subject: Option<String>,
+    /// The tenant of a directory
+    #[arg(long, value_name = "TENANT", default_value = "default")]
+    tenant: TenantId,
     /// Really do it; without, it only says what would be done
     #[arg(long, conflicts_with = "accept_rollback")]
     confirm: bool,
@@ -187,11 +218,11 @@ impl RepairArgs {
             return Ok(Exit::Done);
         };
         if self.accept_rollback {
-            let accepted = accepted(context, subject, &actor).await?;
+            let accepted = accepted(context, subject, &self.tenant, &actor).await?;
             context.output.result(&accepted, accepted_text)?;
             return Ok(Exit::Done);
         }
-        let repaired = repaired(context, subject).await?;
+        let repaired = repaired(context, subject, &self.tenant).await?;
         let repair = match (&repaired, self.confirm) {
             (Repaired::Directory(project), true) => project.repair(&actor, self.leave_out).await?,
             (Repaired::Directory(project), false) => project.plan_repair().await?,
@@ -203,18 +234,44 @@ impl RepairArgs {
             }
         };
         context.output.warn(&repair.warnings);
+        let hints = DamageHints {
+            store: repaired.own_store(context)?,
+            has_marked: false,
+        };
         if !self.confirm && !repair.documents.is_empty() {
-            context.output.say(&repair_text(&repair));
+            context.output.say(&repair_text(&repair, &hints));
             bail!("nothing was changed: say --confirm to make these documents anew");
         }
-        context.output.result(&repair, repair_text)?;
-        Ok(Exit::Done)
+        context
+            .output
+            .result(&repair, |repair| repair_text(repair, &hints))?;
+        Ok(if repair.remaining.is_empty() {
+            Exit::Done
+        } else {
+            Exit::Corrupt
+        })
     }
 }
 
-async fn repaired(context: &CliContext, subject: &str) -> anyhow::Result<Repaired> {
+impl Repaired {
+    /// The store of the subject, if a command would not find it by itself: a project may have one of its own.
+    fn own_store(&self, context: &CliContext) -> anyhow::Result<Option<String>> {
+        let location = match self {
+            Self::Directory(project) => project.location(),
+            Self::Profile(engine, _) => engine.location(),
+        };
+        let is_usual = *location == context.location()?;
+        Ok((!is_usual).then(|| location.to_string()))
+    }
+}
+
+async fn repaired(
+    context: &CliContext,
+    subject: &str,
+    tenant: &TenantId,
+) -> anyhow::Result<Repaired> {
     let Some(profile) = subject.strip_prefix(PROFILE_PREFIX) else {
-        let project = project::named(context, Path::new(subject)).await?;
+        let project = project::named_of(context, Path::new(subject), tenant).await?;
         return Ok(Repaired::Directory(Box::new(project)));
     };
     let engine = context.engine().await?;
@@ -227,11 +284,12 @@ async fn repaired(context: &CliContext, subject: &str) -> anyhow::Result<Repaire
 async fn accepted(
     context: &CliContext,
     subject: &str,
+    tenant: &TenantId,
     actor: &Label,
 ) -> anyhow::Result<AcceptedRollback> {
     if subject.starts_with(DIR_PREFIX) {
-        let (engine, tenant) = (context.engine().await?, "default".parse()?);
-        let accepted = engine.accept_rollback_of_directory(&tenant, subject, actor);
+        let engine = context.engine().await?;
+        let accepted = engine.accept_rollback_of_directory(tenant, subject, actor);
         return Ok(accepted.await?);
     }
     let lineage = subject.strip_prefix(PROFILE_PREFIX).map(str::parse);
@@ -239,7 +297,7 @@ async fn accepted(
         let engine = context.engine().await?;
         return Ok(engine.profiles().accept_rollback(&lineage, actor).await?);
     }
-    Ok(match repaired(context, subject).await? {
+    Ok(match repaired(context, subject, tenant).await? {
         Repaired::Directory(project) => project.accept_rollback(actor).await?,
         Repaired::Profile(engine, lineage) => {
             engine.profiles().accept_rollback(&lineage, actor).await?
@@ -254,8 +312,8 @@ fn accepted_text(accepted: &AcceptedRollback) -> String {
     }
 }
 
-fn repair_text(repair: &Repair) -> String {
-    if repair.documents.is_empty() {
+fn repair_text(repair: &Repair, hints: &DamageHints) -> String {
+    if repair.documents.is_empty() && repair.remaining.is_empty() {
         return format!(
             "nothing to repair: every document of {} can be read",
             repair.subject
@@ -283,5 +341,14 @@ fn repair_text(repair: &Repair) -> String {
     }
     let left = repair.left_out.iter();
     lines.extend(left.map(|one| format!("{leave} out {}: {}", one.snapshot, printable(&one.why))));
+    let remaining = &repair.remaining;
+    if !remaining.is_empty() {
+        lines.extend(remaining.iter().map(damage::text));
+        let problems = plural(remaining.len() as u64, "problem");
+        lines.push(format!(
+            "NOT REPAIRED: {problems} that no new document helps against"
+        ));
+        lines.extend(hints.against(remaining.iter().map(Ailment::from)));
+    }
     lines.join("\n")
 }

@@ -3,7 +3,7 @@
 //! A message names a command in backticks, or after a colon up to the end of its line or a semicolon. A store, a key or a configuration file
 //! that was given on this command line is given again there, so that what is typed as printed goes to the same place.
 
-use stasis_engine::result::shell_word;
+use stasis_engine::address::shell_word;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -36,7 +36,7 @@ impl GivenOptions {
         let value = if value.contains('@') {
             "URL".to_owned()
         } else {
-            shell_word(value)
+            shell_word(value).into_owned()
         };
         self.0.extend([" ", option, " ", &value]);
     }

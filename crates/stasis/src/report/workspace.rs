@@ -2,10 +2,10 @@
 
 use crate::cli::byte_size::size;
 use serde_json::{Value, json};
+use stasis_engine::address::shell_word;
 use stasis_engine::error::{Error, ErrorKind};
 use stasis_engine::kind::workspace::{LostWorkspace, NoRoom, WorkspaceError};
 use stasis_engine::model::workspace::NoSlot;
-use stasis_engine::result::shell_word;
 use std::path::Path;
 
 /// What to do now.

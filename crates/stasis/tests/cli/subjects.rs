@@ -546,20 +546,3 @@ fn a_copy_of_a_directory_stores_next_to_nothing() {
     let stored = saved["bytes_stored"].as_u64().unwrap();
     assert!(stored < 4096, "{saved}");
 }
-
-#[test]
-fn an_index_that_cannot_be_read_is_listed_and_not_left_out() {
-    let session = Session::new();
-    let _ = saved(&session, "notes");
-    let name = subject(&session);
-    let id = name.strip_prefix("dir:").unwrap();
-    let index = session.object(&format!("subjects/default/dir/{id}/index.json"));
-    fs::write(index, "{").unwrap();
-
-    let listed = session.run(&["--json", "list"]);
-
-    assert_eq!(listed.code, 1, "{}", listed.err);
-    let listed: Value = serde_json::from_str(&listed.out).unwrap();
-    assert_eq!(listed["items"][0]["subject"], name.as_str());
-    assert!(listed["items"][0]["damage"][0].is_string(), "{listed}");
-}

@@ -5,10 +5,10 @@
 
 use super::known::{self, FormerSubject, KnownDirs, Tie};
 use super::{Home, Project};
+use crate::address::shell_word;
 use crate::bridge;
 use crate::error::{Error, ErrorKind};
 use crate::open::Engine;
-use crate::result::shell_word;
 use crate::system::name_for_id;
 use crate::warning::Warning;
 use stasis_model::failure::Failure;
@@ -235,7 +235,7 @@ impl Shown {
         let text = dir.display().to_string();
         Self {
             quoted: format!("`{text}`"),
-            word: shell_word(&text),
+            word: shell_word(&text).into_owned(),
         }
     }
 }

@@ -100,6 +100,14 @@ pub struct ProjectSaved {
     pub warnings: Vec<Warning>,
 }
 
+impl ProjectSaved {
+    /// That the subject was a copy until now: whoever saved on the way to something else passes this on.
+    pub(super) fn left_copy(&self) -> impl Iterator<Item = &Warning> {
+        let all = self.warnings.iter();
+        all.filter(|one| matches!(one, Warning::LeftCopy { .. }))
+    }
+}
+
 /// One of the ten steps of a save.
 ///
 /// The order is the contract's, but for the last two: programs run again before the lock is released, so that a crash
@@ -464,10 +472,12 @@ impl Project {
     fn saved(
         &self,
         command: &ProjectSave,
-        saved: RepoSaved,
+        mut saved: RepoSaved,
         volumes: BTreeMap<String, VolumeManifest>,
         steps: Steps,
     ) -> ProjectSaved {
+        let mut warnings = self.engine.clock_warnings();
+        warnings.append(&mut saved.warnings);
         ProjectSaved {
             project: self.home.id.clone(),
             reason: command.reason,
@@ -476,7 +486,7 @@ impl Project {
             volumes,
             hooks: Vec::new(),
             steps: steps.finish(),
-            warnings: self.engine.clock_warnings(),
+            warnings,
         }
     }
 }

@@ -7,7 +7,7 @@
 use super::agent::Agent;
 use anyhow::{Context as _, bail};
 use rustix::fs::Access;
-use stasis_engine::result::shell_word;
+use stasis_engine::address::shell_word;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
