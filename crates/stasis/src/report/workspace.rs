@@ -58,7 +58,7 @@ fn no_workspace_hint(directory: &Path, lost: &[LostWorkspace]) -> String {
     let Some(likeliest) = lost.first() else {
         return "`stasis workspace init DIR` makes a directory one; --workspace DIR says which one is meant; `stasis list` shows the workspaces of this machine".to_owned();
     };
-    let word = |path: &Path| shell_word(&path.display().to_string());
+    let word = |path: &Path| shell_word(&path.display().to_string()).into_owned();
     let (was, session) = (likeliest.workspace.display(), word(&likeliest.session));
     match &likeliest.found {
         Some(found) => format!(

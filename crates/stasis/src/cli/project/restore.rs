@@ -183,7 +183,8 @@ fn way_back(restored: &ProjectRestored, directory: &str) -> String {
         lines += &flags("--except", &restored.except.iter().collect::<Vec<_>>());
     }
     let new = restored.new_paths.iter().map(|path| {
-        let whole = shell_word(&format!("{}/{path}", restored.target));
+        let whole = format!("{}/{path}", restored.target);
+        let whole = shell_word(&whole);
         let (path, whole) = (printable(path), printable(&whole));
         format!("\n{path} was not there before. Undo with: rm -r {whole}")
     });
