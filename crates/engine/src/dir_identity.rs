@@ -1,6 +1,7 @@
 //! What a filesystem says a directory is, whatever it is called.
 //!
-//! *Always true:* a directory that was renamed within its filesystem has the identity that it had, and no other one ever gets it.
+//! *Always true:* a directory that was renamed within its filesystem has the identity that it had. No other one of that filesystem ever
+//! gets it; what a snapshot of the filesystem shows differs from it by the number of the device alone.
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
@@ -52,8 +53,8 @@ impl DirIdentity {
         let mut same = entries.filter(|entry| entry.ino() == self.inode);
         // The number alone is cheap to compare, and may have been used again.
         same.find_map(|entry| {
-            let found = Self::of(&entry.path());
-            (found == Some(*self)).then(|| entry.path())
+            let found = Self::of(&entry.path())?;
+            found.is_alike(self).then(|| entry.path())
         })
     }
 }

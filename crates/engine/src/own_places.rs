@@ -43,6 +43,16 @@ pub(crate) fn remember_store(state: &Path, root: &Path) {
     }
 }
 
+/// Whether a store was opened to write at a path before, whatever lies there now.
+pub(crate) fn knows_store(state: &Path, root: &Path) -> bool {
+    let mut there = root.ancestors().filter_map(|above| {
+        let rest = root.strip_prefix(above).ok()?;
+        Some(above.canonicalize().ok()?.join(rest))
+    });
+    let root = there.next().unwrap_or_else(|| root.to_owned());
+    recorded(&state.join(STORES), Path::to_owned).contains(&root)
+}
+
 /// Where our directories lie in a tree, outermost only. `directory` is a whole path.
 pub(crate) fn within(directory: &Path, state: &Path) -> Vec<EntryPath> {
     let mut places = vec![state.to_owned()];

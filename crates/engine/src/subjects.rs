@@ -13,6 +13,7 @@ use crate::kind::project::namesakes::fitting;
 use crate::kind::project::{FILE, Home, KnownDirs};
 use crate::kind::workspace::{WorkspaceRow, workspaces};
 use crate::open::Engine;
+use crate::own_places;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::failure::{AtPath, Failure};
@@ -21,6 +22,7 @@ use stasis_model::id::{Lineage, ProjectId, TenantId};
 use stasis_model::time::Timestamp;
 use stasis_store::documents::roots::{self, Root};
 use stasis_store::layout::ChunkRoot;
+use stasis_store::location::StoreLocation;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -115,6 +117,15 @@ pub struct SubjectList {
 }
 
 impl SubjectList {
+    /// Whether this host never had a store there: then nothing is saved yet. One that was there and is gone is another matter.
+    pub async fn is_unused(store: &StoreLocation, state: Option<&Path>) -> bool {
+        let (StoreLocation::File(root), Some(state)) = (store.clone(), state) else {
+            return false;
+        };
+        let state = state.to_owned();
+        bridge::blocking(move || !own_places::knows_store(&state, &root)).await
+    }
+
     /// What this host has without any store.
     pub async fn of_host(state: Option<&Path>) -> Self {
         let state = state.map(Path::to_owned);
@@ -337,6 +348,14 @@ fn link(command: &LinkDir, id: &ProjectId, known: &KnownDirs) -> Result<LinkedDi
     // Of one that is gone nothing is taken away.
     let lies = known.places()?.remove(id);
     let lies = lies.filter(|place| *place != dir && place.is_dir());
+    if let Some(place) = lies.as_ref().filter(|place| place.join(FILE).is_file()) {
+        let place = place.display();
+        let said = format!("`{DIR_PREFIX}{id}` is the project `{place}`, whose {FILE} says so");
+        let hint = format!(
+            "`{shown}` becomes that subject once `{place}/{FILE}` names another one, or is gone"
+        );
+        return Err(invalid(said, hint));
+    }
     if let Some(place) = lies.as_ref().filter(|_| !command.confirm) {
         let place = place.display();
         let said = format!("`{DIR_PREFIX}{id}` is `{place}` on this host");

@@ -149,6 +149,10 @@ impl Project {
         let Some(state) = state.filter(|_| !self.engine.chunk_root.is_alone()) else {
             return Ok(());
         };
+        // Whoever saves a directory that is gone is told so; the one that was moved stays what it is.
+        if !self.home.dir.exists() {
+            return Ok(());
+        }
         let (known, id) = (KnownDirs::new(state), self.home.id.clone());
         let dir = self.home.dir.clone();
         let other = bridge::blocking(move || known.remember(&id, &dir)).await?;
@@ -160,6 +164,17 @@ impl Project {
             return Err(failure.with_hint(hint).into());
         }
         Ok(())
+    }
+
+    /// Notes which directory lies at its path, once it was restored there.
+    async fn renew(&self) -> Result<(), Error> {
+        let state = self.engine.local_dirs.state.as_deref();
+        let Some(state) = state.filter(|_| !self.engine.chunk_root.is_alone()) else {
+            return Ok(());
+        };
+        let (known, id) = (KnownDirs::new(state), self.home.id.clone());
+        let dir = self.home.dir.clone();
+        Ok(bridge::blocking(move || known.renew(&id, &dir)).await?)
     }
 }
 

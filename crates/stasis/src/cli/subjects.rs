@@ -31,6 +31,9 @@ impl ListArgs {
             // Nobody named a store, and the first save makes the usual one.
             Err(error) if context.is_usual_store() && project::is_absent(&error) => {
                 let host = context.environment.local_dirs.state.as_deref();
+                if !SubjectList::is_unused(&context.location()?, host).await {
+                    return Err(error);
+                }
                 SubjectList::of_host(host.filter(|_| self.tenant.is_none())).await
             }
             Err(error) => return Err(error),

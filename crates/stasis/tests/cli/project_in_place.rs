@@ -128,7 +128,7 @@ fn nothing_where_there_was_something_is_refused() {
     let dir = application(&session);
     let text = dir.to_str().unwrap();
     let _ = session.json(0, &["save", text]);
-    fs::remove_dir_all(&dir).unwrap();
+    fs::rename(&dir, session.home().join("elsewhere")).unwrap();
     fs::create_dir(&dir).unwrap();
 
     let said = session.run(&["save", text]);

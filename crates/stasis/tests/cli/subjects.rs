@@ -546,3 +546,87 @@ fn a_copy_of_a_directory_stores_next_to_nothing() {
     let stored = saved["bytes_stored"].as_u64().unwrap();
     assert!(stored < 4096, "{saved}");
 }
+
+#[test]
+fn a_save_of_what_was_moved_away_takes_nothing_from_it() {
+    let session = Session::new();
+    let (a, b) = (session.home().join("a"), session.home().join("b"));
+    fs::create_dir(&a).unwrap();
+    fs::write(a.join("file"), "kept").unwrap();
+    let (at_a, at_b) = (a.to_str().unwrap(), b.to_str().unwrap());
+    let first = session.json(0, &["save", at_a]);
+    fs::rename(&a, &b).unwrap();
+
+    session.data(3, &["save", at_a]);
+    fs::write(b.join("file"), "changed").unwrap();
+    let second = session.json(0, &["save", at_b]);
+
+    assert_eq!(first["project"], second["project"]);
+    assert_eq!(session.json(0, &["log", at_b]).as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn releases_that_are_swapped_at_one_path_are_one_subject() {
+    let session = Session::new();
+    let at = |name: &str| session.home().join(name);
+    let make = |name: &str, text: &str| {
+        fs::create_dir(at(name)).unwrap();
+        fs::write(at(name).join("page"), text).unwrap();
+    };
+    make("site", "release 0");
+    let site = at("site");
+    let site = site.to_str().unwrap();
+    let first = session.json(0, &["save", site]);
+    for release in 1..4 {
+        make("site.new", &format!("release {release}"));
+        let _ = fs::remove_dir_all(at("site.old"));
+        fs::rename(at("site"), at("site.old")).unwrap();
+        fs::rename(at("site.new"), at("site")).unwrap();
+
+        let saved = session.json(0, &["save", site]);
+
+        assert_eq!(saved["project"], first["project"], "release {release}");
+    }
+    assert_eq!(session.json(0, &["log", site]).as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn a_usual_store_that_vanished_does_not_look_like_one_that_was_never_there() {
+    let session = Session::new();
+    let dir = session.home().join("notes");
+    fs::create_dir(&dir).unwrap();
+    assert_eq!(session.run(&["list"]).code, 0);
+    session.data(0, &["save", dir.to_str().unwrap()]);
+    fs::rename(session.home().join("data"), session.home().join("away")).unwrap();
+
+    let said = session.run(&["list"]);
+
+    assert_eq!(said.code, 3, "{}{}", said.out, said.err);
+}
+
+#[test]
+fn a_project_that_names_its_subject_loses_it_to_no_link() {
+    let session = Session::new();
+    let (shop, other) = (session.home().join("shop"), session.home().join("other"));
+    for dir in [&shop, &other] {
+        fs::create_dir(dir).unwrap();
+    }
+    let store = session.home().join("store");
+    let toml = format!("id = \"shop\"\nstore = \"file://{}\"\n", store.display());
+    fs::write(shop.join("stasis.toml"), toml).unwrap();
+    let store = store.to_str().unwrap();
+    session.data(0, &["save", shop.to_str().unwrap()]);
+
+    let link = [
+        "link",
+        other.to_str().unwrap(),
+        "dir:shop",
+        "--confirm",
+        "--store",
+        store,
+    ];
+    let said = session.run(&link);
+
+    assert_eq!(said.code, 2, "{}{}", said.out, said.err);
+    assert!(said.err.contains("stasis.toml"), "{}", said.err);
+}

@@ -6,9 +6,11 @@
 //! *Always true:* one directory of this host at most is a subject.
 //!
 //! 1. The directory that was saved is the subject wherever it was moved. The first command that meets it at a new path notes that.
-//! 2. What was made again at the path is the subject if the saved one is gone: neither known elsewhere, nor beside it under another
-//!    name. A copy that a restore wrote there (`--to`) is not.
+//! 2. Else what lies at the path of a subject is that subject: made again, cloned again, or swapped for another one. A copy that a restore
+//!    wrote there (`--to`) is not. If the saved one was moved and another lies at its path, the first of the two that is met is the subject.
 //! 3. `link` makes a directory a subject. What either of the two was before is noted, so that whoever asks there is told.
+//!
+//! A path that means one directory here and another one there, as with mounts of several namespaces, is one subject.
 //!
 //! One file for each id; whoever loses them finds the subjects in the store.
 
@@ -176,6 +178,17 @@ impl KnownDirs {
         Ok(None)
     }
 
+    /// Remembers what lies at the path of a subject by now, unless another directory has become that subject meanwhile.
+    pub(crate) fn renew(&self, id: &ProjectId, dir: &Path) -> Result<(), Failure> {
+        let _one_at_a_time = self.lock()?;
+        let known = self.all()?;
+        let is_there = |one: &KnownDir| one.id == *id && one.is_at(dir);
+        if known.iter().any(is_there) {
+            self.write(&known, id, dir)?;
+        }
+        Ok(())
+    }
+
     /// Makes a directory this subject, whatever either of the two was before; the subject that the directory was.
     pub(crate) fn take_over(
         &self,
@@ -189,8 +202,7 @@ impl KnownDirs {
         let identity = DirIdentity::of(dir);
         // First what it is from now on: whoever is interrupted between the two finds one of both, and can say it again.
         self.write(&known, id, dir)?;
-        let claims =
-            |one: &&KnownDir| one.is_at(dir) || (identity.is_some() && one.identity == identity);
+        let claims = |one: &&KnownDir| identity.is_some() && one.identity == identity;
         for other in known.iter().filter(|one| one.id != *id).filter(claims) {
             self.put(&KnownDir {
                 identity: None,
@@ -236,10 +248,18 @@ impl KnownDirs {
             vacated: false,
             replaced,
         };
-        if known.contains(&now) {
-            return Ok(());
+        if !known.contains(&now) {
+            self.put(&now)?;
         }
-        self.put(&now)
+        // Another one that lay here lies elsewhere, if it is anywhere.
+        for other in known.iter().filter(|one| one.id != *id && one.is_at(dir)) {
+            let vacated = true;
+            self.put(&KnownDir {
+                vacated,
+                ..other.clone()
+            })?;
+        }
+        Ok(())
     }
 
     fn put(&self, one: &KnownDir) -> Result<(), Failure> {
@@ -275,19 +295,14 @@ impl KnownDirs {
     }
 }
 
-/// The directory that `dir` is: one that lies there, or one that lay elsewhere and is not there any more.
+/// The directory that `dir` is: one that lies there, or one that lay elsewhere and is not there any more, else what has its path.
 fn recognised<'k>(known: &'k [KnownDir], dir: &Path) -> Option<&'k KnownDir> {
     let identity = DirIdentity::of(dir);
     let is_it = |one: &&KnownDir| identity.is_some() && one.identity == identity;
     let mut same = known.iter().filter(is_it);
     let found = same.clone().find(|one| one.is_at(dir));
     let found = found.or_else(|| same.find(|one| one.has_left(identity)));
-    // What was made again at its place is what it was, unless that is still there under another name.
-    let is_elsewhere = |one: &KnownDir| identity.is_some() && one.beside().is_some();
-    found.or_else(|| {
-        let mut there = known.iter().filter(|one| one.is_at(dir));
-        there.find(|one| !is_elsewhere(one))
-    })
+    found.or_else(|| known.iter().find(|one| one.is_at(dir)))
 }
 
 /// Where a directory lies: where it is remembered, or beside that under another name.
@@ -385,20 +400,66 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_the_place_of_a_directory_that_was_renamed_does_not_take_its_snapshots() {
+    fn what_is_swapped_for_another_one_stays_one_subject_each_time() {
+        let host = Host::new();
+        let id = host.saved(&host.made("site"));
+        for _ in 0..5 {
+            let _ = fs::remove_dir(host.at("site.old"));
+            host.made("site.new");
+            fs::rename(host.at("site"), host.at("site.old")).unwrap();
+            fs::rename(host.at("site.new"), host.at("site")).unwrap();
+
+            assert_eq!(host.saved(&host.at("site")), id);
+
+            assert_eq!(host.known.recognise(&host.at("site.old")).unwrap(), None);
+            assert_eq!(host.known.places().unwrap()[&id], host.at("site"));
+        }
+        // The release before comes back.
+        fs::rename(host.at("site"), host.at("site.bad")).unwrap();
+        fs::rename(host.at("site.old"), host.at("site")).unwrap();
+        assert_eq!(host.saved(&host.at("site")), id);
+    }
+
+    #[test]
+    fn a_subject_that_is_moved_over_another_ones_place_is_what_it_was_and_alone_there() {
+        let host = Host::new();
+        let (a, b) = (host.made("a"), host.made("b"));
+        let (first, second) = (host.saved(&a), host.saved(&b));
+        fs::remove_dir(&a).unwrap();
+        fs::rename(&b, &a).unwrap();
+
+        assert_eq!(host.saved(&a), second);
+        fs::remove_dir(&a).unwrap();
+        host.made("between");
+        host.made("a");
+
+        // Of the two that ever lay there it is the last.
+        assert_eq!(host.known.recognise(&a).unwrap(), Some(second));
+        assert!(!host.known.places().unwrap().contains_key(&first));
+    }
+
+    #[test]
+    fn one_that_only_got_another_name_is_found_beside() {
         let host = Host::new();
         let was = host.made("notes");
         let id = host.saved(&was);
         fs::rename(&was, host.at("journal")).unwrap();
-        host.made("notes");
 
-        assert_eq!(host.known.recognise(&was).unwrap(), None);
-        let former = host.known.former(&was).unwrap().unwrap();
-        assert_eq!((&former.id, former.tie), (&id, Tie::LiesThere));
-        assert_eq!(former.now, Some(host.at("journal")));
-        assert_eq!(host.known.places().unwrap()[&id], host.at("journal"));
         assert_eq!(host.known.renamed(&id).unwrap(), Some(host.at("journal")));
-        assert_eq!(host.known.recognise(&host.at("journal")).unwrap(), Some(id));
+        assert_eq!(host.known.places().unwrap()[&id], host.at("journal"));
+    }
+
+    #[test]
+    fn what_is_noted_after_a_restore_takes_a_link_back_in_no_case() {
+        let host = Host::new();
+        let (notes, other) = (host.made("notes"), host.made("other"));
+        let id = host.saved(&notes);
+        host.known.take_over(&id, &other).unwrap();
+
+        host.known.renew(&id, &notes).unwrap();
+
+        assert_eq!(host.known.places().unwrap()[&id], other);
+        assert_eq!(host.known.recognise(&notes).unwrap(), None);
     }
 
     #[test]

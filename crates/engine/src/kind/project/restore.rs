@@ -49,7 +49,7 @@ impl Project {
         let restored = Box::pin(self.restore_locked(command)).await?;
         if self.home.declared.is_none() {
             // One that was gone is another directory now. The state is what it should be, whatever becomes of that.
-            if let Err(error) = self.remember().await {
+            if let Err(error) = self.renew().await {
                 let error = error_chain(&error);
                 tracing::warn!(error, "could not note which directory was restored");
             }
