@@ -5,12 +5,14 @@
     reason = "tests make the directories that they save"
 )]
 
+use super::journey::{copy_of, is_copy_of};
 use super::*;
 use crate::catalog::SnapshotSelector;
 use crate::restore::RepoRestore;
 use crate::rigged::pool::{Saver, SteppedClock, World, all, key, noise};
 use crate::rigged::{Rigged, Turn};
-use stasis_model::format::manifest::SaveReason;
+use stasis_model::format::manifest::{SaveReason, SnapshotIndex};
+use stasis_model::id::SnapshotId;
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_store::bucket::Bucket;
 use std::fs;
