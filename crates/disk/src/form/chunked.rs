@@ -23,6 +23,7 @@ pub use encoder::ChunkEncoder;
 
 use crate::tree::walk::WalkError;
 use crate::tree::write::TreeWriteError;
+use rustix::io::Errno;
 use stasis_model::digest::{ChunkDigest, FileDigest};
 use stasis_model::failure::Failure;
 use stasis_model::format::chunk::other_payload;
@@ -253,6 +254,18 @@ pub fn cut_out<'c>(chunk: &'c [u8], slice: &Slice) -> Result<&'c [u8], ChunkErro
     bytes.ok_or_else(|| ChunkError::Damaged {
         name: slice.chunk.name,
         source: other_payload(),
+    })
+}
+
+/// Whether the filesystem says that it cannot read what is stored: that is rot, where bytes have checksums.
+pub(crate) fn is_rot(error: &(dyn Error + 'static)) -> bool {
+    let rot = [Errno::IO, Errno::UCLEAN, Errno::BADMSG];
+    let mut causes = std::iter::successors(Some(error), |error| (*error).source());
+    causes.any(|cause| {
+        let code = cause.downcast_ref::<io::Error>();
+        let code = code.and_then(Errno::from_io_error);
+        let code = code.or_else(|| cause.downcast_ref::<Errno>().copied());
+        code.is_some_and(|code| rot.contains(&code))
     })
 }
 

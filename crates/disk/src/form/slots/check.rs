@@ -13,19 +13,17 @@ use super::heal::Retaken;
 use super::{Manifest, Pool, StatCache, manifest, packed};
 use crate::form::chunked::list::ListReader;
 use crate::form::chunked::restore::fetch_stored;
-use crate::form::chunked::{ChunkError, ChunkSource, same};
+use crate::form::chunked::{ChunkError, ChunkSource, is_rot, same};
 use crate::fs::fd::open_dir;
 use crate::fs::metadata::Seen;
 use crate::tree::walk::WalkSettings;
-use rustix::io::Errno;
 use stasis_model::digest::FileDigest;
 use stasis_model::failure::AtPath;
 use stasis_model::protocol::gc::ChunkName;
-use stasis_model::tree::list::{FileContent, StoredChunk};
+use stasis_model::tree::list::{FileContent, Slice, StoredChunk};
 use stasis_model::tree::{EntryKind, EntryPath};
 use stasis_model::workspace::{Occupant, Slot, SlotMetadata};
 use std::collections::{HashMap, HashSet};
-use std::error::Error;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -61,7 +59,7 @@ pub struct CheckedSlot {
     pub problem: Option<String>,
 }
 
-/// A file that cannot be given back.
+/// A file that cannot be given back, or whose fingerprints are damaged.
 pub(super) struct LostFile {
     pub(super) path: EntryPath,
     pub(super) size: u64,
@@ -158,7 +156,8 @@ impl Pool {
         let mut lost = Vec::new();
         while let Some(row) = reader.next_row()? {
             if let (EntryKind::File { size }, Some(content)) = (row.entry.kind, row.content)
-                && !checked.is_whole(&self.chunks, &content)?
+                && !(checked.is_whole(&self.chunks, &content)?
+                    & checked.has_fingerprints(&self.chunks, &content))
             {
                 let path = row.entry.path;
                 lost.push(LostFile {
@@ -217,17 +216,22 @@ impl Pool {
         }
         let mut is_any_aside = false;
         for one in lost {
-            if checked.is_whole(&self.chunks, &one.content)? {
-                if taken.has_part_of(&one.content) {
-                    result.healed.push(one.path);
-                }
+            let is_whole = checked.is_whole(&self.chunks, &one.content)?;
+            // A file comes back without its fingerprints, which the next checkpoint stores anew once rotten ones are out of the way.
+            let has_fingerprints = checked.has_fingerprints(&self.chunks, &one.content);
+            if is_whole && taken.has_part_of(&one.content) {
+                result.healed.push(one.path.clone());
+            }
+            if is_whole && has_fingerprints {
                 continue;
             }
             match self.set_aside(&one.content, checked) {
                 Ok(is_aside) => is_any_aside |= is_aside,
                 Err(error) => taken.failed(&error),
             }
-            result.lost.push(one.path);
+            if !is_whole {
+                result.lost.push(one.path);
+            }
         }
         if is_any_aside && let Err(error) = self.chunks.sync_aside() {
             taken.failed(&error);
@@ -276,18 +280,6 @@ impl Pool {
             .map(|(path, _)| path)
             .collect())
     }
-}
-
-/// Whether the filesystem says that it cannot read what is stored: that is rot, where bytes have checksums.
-fn is_rot(error: &(dyn Error + 'static)) -> bool {
-    let rot = [Errno::IO, Errno::UCLEAN, Errno::BADMSG];
-    let mut causes = std::iter::successors(Some(error), |error| (*error).source());
-    causes.any(|cause| {
-        let code = cause.downcast_ref::<io::Error>();
-        let code = code.and_then(Errno::from_io_error);
-        let code = code.or_else(|| cause.downcast_ref::<Errno>().copied());
-        code.is_some_and(|code| rot.contains(&code))
-    })
 }
 
 /// The chunk that is there and cannot be used.
@@ -349,14 +341,27 @@ impl CheckedContent {
             self.versions.insert(digest, found);
             return Ok(found == Soundness::Whole);
         }
-        let mut is_whole = true;
-        // Without its fingerprints a file comes back all the same, and the next checkpoint stores them anew.
-        for slice in content.stored() {
+        Ok(self.are_whole(source, content.stored()))
+    }
+
+    /// Whether the fingerprints of a file are there that it may be compared by, and are what they should be.
+    fn has_fingerprints(&mut self, source: &dyn ChunkSource, content: &FileContent) -> bool {
+        self.are_whole(source, content.pieces.iter())
+    }
+
+    /// Looks at all of them.
+    fn are_whole<'s>(
+        &mut self,
+        source: &dyn ChunkSource,
+        slices: impl Iterator<Item = &'s Slice>,
+    ) -> bool {
+        let mut are_whole = true;
+        for slice in slices {
             let known = self.chunks.entry(slice.chunk);
             let found = known.or_insert_with(|| look_at_chunk(source, &slice.chunk));
-            is_whole &= *found == Soundness::Whole;
+            are_whole &= *found == Soundness::Whole;
         }
-        Ok(is_whole)
+        are_whole
     }
 
     /// Whether a chunk was read, and is what it should be.

@@ -14,7 +14,7 @@ use super::error::SlotError;
 use super::versions::{self, SetAside, VersionNames, Versions};
 use crate::form::chunked::{
     ChunkCodec, ChunkError, ChunkSink, ChunkSource, ClonedVersion, EncodedChunk, PlacedChunk,
-    VersionSink,
+    VersionSink, is_rot,
 };
 use crate::fs::atomic_write;
 use crate::fs::fd::{open_dir_in, reopen_dir};
@@ -495,10 +495,11 @@ impl ChunkSink for Incoming<'_> {
         let is_ours = lock(&self.placed).contains(&digest) || self.adopted.contains_key(&digest);
         let mut placed = self.place(digest, known)?;
         if placed.is_stored && !is_ours {
-            let found = self
-                .chunks
-                .read(&placed.name)
-                .map_err(moving(placed.name))?;
+            let found = match self.chunks.read(&placed.name) {
+                // What cannot be read is stored anew.
+                Err(error) if is_rot(&error) => None,
+                found => found.map_err(moving(placed.name))?,
+            };
             placed.is_stored =
                 found.is_some_and(|bytes| ChunkCodec::Plain.open(&placed.name, &bytes).is_ok());
         }

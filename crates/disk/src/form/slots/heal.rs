@@ -25,6 +25,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+/// Files up to this size are read whole before a part of them is used.
+const ASKED: u64 = 1 << 20;
+
 /// What was taken again, and has no names yet.
 #[derive(Default)]
 pub(super) struct Retaken<'a> {
@@ -37,7 +40,7 @@ pub(super) struct Retaken<'a> {
 
 /// Where a stretch of a chunk comes from.
 struct ChunkPart<'l> {
-    path: &'l EntryPath,
+    lost: &'l LostFile,
     /// Where in the file.
     at: u64,
     /// Where in the chunk.
@@ -155,7 +158,7 @@ impl<'a> Retaken<'a> {
                     && !checked.is_whole_chunk(&slice.chunk)
                 {
                     wanted.entry(slice.chunk).or_default().push(ChunkPart {
-                        path: &one.path,
+                        lost: one,
                         at,
                         offset: slice.offset,
                         length: slice.length,
@@ -208,14 +211,21 @@ fn put_together(root: &RootDir, chunk: &StoredChunk, parts: &[ChunkPart<'_>]) ->
         }
         let mut bytes = vec![0; (end - have) as usize];
         let from = part.at + u64::from(have - part.offset);
-        // Another file may lie there too.
-        let is_read = open_live(root, part.path)
-            .is_some_and(|(file, _)| File::from(file).read_exact_at(&mut bytes, from).is_ok());
+        // Another file may lie there too, and be what it was.
+        let is_read = open_live(root, &part.lost.path).is_some_and(|(file, _)| {
+            is_worth_reading(&file, part.lost)
+                && File::from(file).read_exact_at(&mut bytes, from).is_ok()
+        });
         if is_read {
             plain.extend_from_slice(&bytes);
         }
     }
     (ChunkCodec::Plain.digest(&plain) == chunk.name.digest()).then_some(plain)
+}
+
+/// Whether a file may still have what it had: a small one is asked, a large one may have it in part.
+fn is_worth_reading(file: &OwnedFd, lost: &LostFile) -> bool {
+    lost.size > ASKED || same::holds(file, &lost.content.digest)
 }
 
 /// The file of the live tree at the place of a lost one.

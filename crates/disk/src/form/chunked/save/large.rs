@@ -6,7 +6,7 @@ use super::plan::{Rare, ReadFile};
 use super::workers::{ATTEMPTS, SaveWorkers, Tools};
 use crate::form::chunked::databases::HEADER;
 use crate::form::chunked::table::StoredContent;
-use crate::form::chunked::{ChunkError, ChunkSource, cut_out, fetch};
+use crate::form::chunked::{ChunkError, ChunkSource, cut_out, fetch, is_rot};
 use crate::tree::walk::WalkSkip;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::blocks::index::BlockIndex;
@@ -60,7 +60,7 @@ impl<'a> LargeRead<'_, 'a> {
                     let was = self.previous_blocks(content, index)?;
                     return self.compare(&was, tools);
                 }
-                Err(error @ ChunkError::Moving { .. }) => return Err(error),
+                Err(error @ ChunkError::Moving { .. }) if !is_rot(&error) => return Err(error),
                 // Without the fingerprints there is nothing to compare with.
                 Err(_) => {}
             }
