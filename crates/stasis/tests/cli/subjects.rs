@@ -356,8 +356,7 @@ fn a_restore_to_the_old_place_of_a_directory_that_was_renamed_names_the_new_one(
 }
 
 #[test]
-fn a_new_directory_in_the_place_of_one_that_was_renamed_is_said_to_be_another_and_can_go_on_as_it()
-{
+fn a_new_directory_in_the_place_of_one_that_was_renamed_goes_on_as_it_and_the_other_is_told() {
     let session = Session::new();
     let notes = saved(&session, "notes");
     let name = subject(&session);
@@ -367,24 +366,22 @@ fn a_new_directory_in_the_place_of_one_that_was_renamed_is_said_to_be_another_an
     fs::write(notes.join("plan.txt"), "begun anew").unwrap();
     let (old, new) = (notes.to_str().unwrap(), moved.to_str().unwrap());
 
-    let log = session.run(&["log", old]);
-    let saved = session.run(&["save", old]);
+    session.data(0, &["save", old]);
+    let log = session.run(&["log", new]);
 
+    assert_eq!(session.json(0, &["log", old]).as_array().unwrap().len(), 2);
     assert_eq!(log.code, 3, "{}", log.err);
-    ok(&saved);
-    for said in [&log.err, &saved.err] {
-        assert!(said.contains(&name) && said.contains(new), "{said}");
-    }
-    assert_eq!(session.json(0, &["log", new]).as_array().unwrap().len(), 1);
+    let told = format!("was `{name}` until `{old}`");
+    assert!(log.err.contains(&told), "{}", log.err);
     ok(&type_command(
         &session,
-        &saved.err,
+        &log.err,
         &["link", "--confirm"],
         "",
     ));
-    session.data(0, &["save", old]);
-    assert_eq!(session.json(0, &["log", old]).as_array().unwrap().len(), 2);
-    assert_eq!(session.run(&["log", new]).code, 3);
+    session.data(0, &["save", new]);
+    assert_eq!(session.json(0, &["log", new]).as_array().unwrap().len(), 3);
+    assert_eq!(session.run(&["log", old]).code, 3);
 }
 
 #[test]
@@ -612,7 +609,10 @@ fn a_project_that_names_its_subject_loses_it_to_no_link() {
         fs::create_dir(dir).unwrap();
     }
     let store = session.home().join("store");
-    let toml = format!("id = \"shop\"\nstore = \"file://{}\"\n", store.display());
+    let toml = format!(
+        "id = \"shop\"\nlayout = \"in-place\"\nstore = \"file://{}\"\n",
+        store.display()
+    );
     fs::write(shop.join("stasis.toml"), toml).unwrap();
     let store = store.to_str().unwrap();
     session.data(0, &["save", shop.to_str().unwrap()]);
