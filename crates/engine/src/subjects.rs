@@ -20,11 +20,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How a directory is told from a path where a subject is named.
-pub const DIR_PREFIX: &str = "dir:";
-
-/// How a profile is told from a path where a subject is named.
-pub const PROFILE_PREFIX: &str = "profile:";
+pub use stasis_model::subject_ref::{DIR_PREFIX, PROFILE_PREFIX};
 
 /// What a subject is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]

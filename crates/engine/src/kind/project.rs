@@ -38,6 +38,7 @@ use crate::bridge;
 use crate::check;
 use crate::error::{Error, ErrorKind};
 use crate::open::Engine;
+use crate::system::typed_at;
 use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_model::failure::Failure;
 use stasis_model::format::manifest::{SnapshotIndex, StoredManifest};
@@ -204,7 +205,7 @@ impl Project {
     /// Finds the snapshot that a user means: see [`SnapshotIndex::resolve`].
     fn resolve(&self, index: &SnapshotIndex, wanted: &SnapshotRef) -> Result<SnapshotId, Error> {
         let project = self.home.id.clone();
-        match index.resolve(wanted) {
+        match index.resolve(wanted, typed_at(&*self.engine.clock)) {
             Ok(one) => Ok(one.id.clone()),
             Err(Unresolved::Ambiguous(fits)) => Err(Error::Ambiguous {
                 wanted: wanted.to_string(),
