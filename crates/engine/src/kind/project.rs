@@ -8,6 +8,7 @@
 //! has been verified.
 
 mod autosave;
+mod browse;
 mod capture;
 mod compare;
 mod dotenv;
@@ -22,6 +23,7 @@ mod upgrade;
 
 pub use crate::error::ProjectError;
 pub use crate::result::{Moment, ProjectSnapshot, ServiceHookRun};
+pub use browse::{FoundVersion, FoundVersions, SnapshotUse, SubjectUse, UnreadableSnapshot};
 pub use compare::{ProjectDiff, TableDiff};
 pub use home::{Declared, FILE, Home};
 pub use init::{FindingKind, ProjectFinding, ProjectInit, ProjectMade, init};
