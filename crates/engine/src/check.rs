@@ -1,10 +1,12 @@
 //! Whether things are sound: the databases in a directory, the snapshots of a store, and what is damaged of them.
 
 mod damaged;
+mod remedy;
 mod snapshots;
 
 pub(crate) use damaged::log;
 pub use damaged::{DamagedSnapshot, RepoLetGo};
+pub use remedy::Remedy;
 pub use snapshots::{CheckedRoot, RepoChecked, RepoDamage};
 
 use crate::bridge;

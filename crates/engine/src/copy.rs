@@ -492,7 +492,7 @@ impl<'j> Journey<'j> {
             copied.is_some_and(|copied| copied.incarnation == wanted.incarnation)
         };
         let mut rows = there.snapshots.iter();
-        if let Some(own) = there.snapshots.iter().find(|one| one.copied_from.is_none()) {
+        if let Some(own) = there.saved_here() {
             return Err(self.diverged(&format!("has snapshot `{}` of its own", own.id)));
         }
         if !there.snapshots.is_empty() && !rows.any(|one| has_original(one) || is_of_this_life(one))
@@ -587,7 +587,7 @@ impl<'j> Journey<'j> {
         let may_borrow = may_borrow(&self.target, &gc);
         let _ = guard.next(SaveAnswer::Gc(gc));
         let index = self.to.living_index(&self.target, &self.repo).await?;
-        if let Some(own) = index.snapshots.iter().find(|one| one.copied_from.is_none()) {
+        if let Some(own) = index.saved_here() {
             return Err(self.diverged(&format!("has snapshot `{}` of its own", own.id)));
         }
         if copy_of(&index, &row.id).is_some() {

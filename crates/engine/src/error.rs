@@ -7,10 +7,10 @@ mod profile;
 mod project;
 mod workspace;
 
-pub use encryption::EncryptionError;
+pub use encryption::{EncryptionError, NotOfKey};
 pub use profile::ProfileError;
 pub use project::ProjectError;
-pub use workspace::{Freeable, NoRoom, RoomUse, WorkspaceError};
+pub use workspace::{Freeable, LostWorkspace, NoRoom, RoomUse, WorkspaceError};
 
 use crate::error_kind;
 pub use crate::error_kind::ErrorKind;

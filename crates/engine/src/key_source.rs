@@ -1,10 +1,11 @@
 //! Where a tenant's key comes from, and what an engine knows of the pools that it met.
 
 use crate::bridge;
+use crate::error::{EncryptionError, NotOfKey};
 use stasis_disk::crypt::TenantKey;
 use stasis_disk::form::chunked::ChunkCodec;
 use stasis_model::failure::Failure;
-use stasis_model::format::key::{KeyDocument, PoolId};
+use stasis_model::format::key::{KeyDocument, KeyOwner, PoolId};
 use stasis_model::format::manifest::{PoolEncryption, RepoDocument};
 use stasis_model::id::OpId;
 use std::collections::HashMap;
@@ -77,14 +78,34 @@ pub(crate) struct KnownPools {
 }
 
 /// Whether a key is that of a pool which does not say so itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum KeyFit {
     /// It opens what is there.
     Opens,
     /// What is there is encrypted, and it opens nothing of it.
     OpensNothing,
-    /// What is there is plain.
-    Plain,
+    /// Something is there that is not of this key, with something that is, if anything is.
+    Mixed {
+        /// What it opens.
+        opens: Option<String>,
+        /// What is not of it.
+        other: NotOfKey,
+    },
+}
+
+impl KeyFit {
+    /// Refuses a key that is not that of everything in a pool.
+    pub(crate) fn ensure(self, owner: KeyOwner) -> Result<(), EncryptionError> {
+        match self {
+            Self::Opens => Ok(()),
+            Self::OpensNothing => Err(EncryptionError::OpensNothing(owner)),
+            Self::Mixed { opens, other } => Err(EncryptionError::Mixed {
+                owner,
+                opens,
+                other,
+            }),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -117,7 +138,7 @@ impl KnownPools {
     pub(crate) fn fit(&self, pool: &PoolId, key: &KeyDocument) -> Option<KeyFit> {
         let fits = self.fits.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, fit) = fits.get(pool).filter(|(noted, _)| noted == key)?;
-        Some(*fit)
+        Some(fit.clone())
     }
 
     /// Notes that.

@@ -44,6 +44,7 @@
 //! # }
 //! ```
 
+pub mod address;
 pub mod archive;
 pub mod bridge;
 pub mod catalog;
@@ -52,6 +53,7 @@ pub mod clone;
 pub mod copy;
 pub mod demo;
 pub mod diff;
+mod dir_identity;
 pub mod doctor;
 pub mod error;
 mod error_kind;

@@ -11,6 +11,7 @@ use stasis_model::digest::StoreDigest;
 use stasis_model::tree::EntryPath;
 use stasis_store::backend::file;
 use stasis_store::layout;
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,16 @@ pub(crate) fn remember_store(state: &Path, root: &Path) {
     }
 }
 
+/// Whether a store was opened to write at a path before, whatever lies there now.
+pub(crate) fn knows_store(state: &Path, root: &Path) -> bool {
+    let mut there = root.ancestors().filter_map(|above| {
+        let rest = root.strip_prefix(above).ok()?;
+        Some(above.canonicalize().ok()?.join(rest))
+    });
+    let root = there.next().unwrap_or_else(|| root.to_owned());
+    recorded(&state.join(STORES), Path::to_owned).contains(&root)
+}
+
 /// Where our directories lie in a tree, outermost only. `directory` is a whole path.
 pub(crate) fn within(directory: &Path, state: &Path) -> Vec<EntryPath> {
     let mut places = vec![state.to_owned()];
@@ -65,6 +76,20 @@ pub(crate) fn within(directory: &Path, state: &Path) -> Vec<EntryPath> {
         }
     }
     outermost
+}
+
+/// The session directories of this host, each once.
+pub(crate) fn sessions(state: &Path) -> Vec<PathBuf> {
+    let place = state.join(WORKSPACES);
+    let records = std::fs::read_dir(&place).into_iter().flatten().flatten();
+    let mut all: Vec<PathBuf> = records.map(|record| record.path()).collect();
+    all.extend(recorded(&place, |record| record.join(ELSEWHERE)));
+    let sessions = all
+        .iter()
+        .filter(|session| session.join(IDENTITY).is_file());
+    let whole = sessions.filter_map(|session| session.canonicalize().ok());
+    let whole: BTreeSet<PathBuf> = whole.collect();
+    whole.into_iter().collect()
 }
 
 /// The paths that the files of a directory hold.

@@ -4,8 +4,9 @@
 //! 2. prove every snapshot that a new index would lead to: its metadata, its list, each chunk there and not condemned
 //! 3. keep the damaged bytes aside, and put the new documents in their places, by conditional writes
 //! 4. write an event down
+//! 5. check the subject, and say what is still wrong with it
 //!
-//! *Always true:* what can be read is never replaced, nor what another build may understand, nor what somebody wrote meanwhile.
+//! *Always true:* a subject that a check finds damaged is never said to need no repair. What can be read is never replaced, nor what another build may understand, nor what somebody wrote meanwhile.
 //! A new index begins another life of its subject, a new pointer fences out every owner: no save that knew the lost document
 //! publishes beside the new one. A crash leaves some documents repaired; the next repair finds the others.
 
@@ -16,7 +17,8 @@ mod rollback;
 pub use rollback::AcceptedRollback;
 
 use crate::catalog::references::damage;
-use crate::error::{Error, ErrorKind};
+use crate::check::{Remedy, RepoDamage};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::open::Engine;
 use crate::warning::Warning;
 use schemars::JsonSchema;
@@ -67,6 +69,8 @@ pub struct Repair {
     pub latest: Option<String>,
     /// Snapshots that are there and cannot be used.
     pub left_out: Vec<UnprovenSnapshot>,
+    /// What is wrong and is not made anew: what a check of the subject finds besides, and after a repair all that it still finds.
+    pub remaining: Vec<RepoDamage>,
     /// By which operation; none while nothing was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub op_id: Option<OpId>,
@@ -82,6 +86,7 @@ impl Repair {
             snapshots: Vec::new(),
             latest: None,
             left_out: Vec::new(),
+            remaining: Vec::new(),
             op_id: None,
             warnings: Vec::new(),
         }
@@ -94,6 +99,23 @@ impl Repair {
             why: why.to_owned(),
             kept: None,
         });
+    }
+
+    /// Notes what a check finds. What a plan makes anew is not left over; what nobody is about to make anew is.
+    fn leaves(&mut self, mut found: Vec<RepoDamage>) {
+        let is_planned = self.op_id.is_none() && !self.documents.is_empty();
+        found.retain(|one| !is_planned || one.remedy != Remedy::Repair);
+        self.remaining = found;
+    }
+
+    /// The same after a repair, which a check that fails does not undo.
+    fn leaves_after(&mut self, found: Result<Vec<RepoDamage>, Error>) {
+        match found {
+            Ok(found) => self.leaves(found),
+            Err(error) => self.warnings.push(Warning::NotChecked {
+                reason: error_chain(&error),
+            }),
+        }
     }
 
     fn leave_out(&mut self, snapshot: &impl ToString, why: impl Into<String>) {

@@ -23,15 +23,18 @@ pub use command::{
     LostDatabase, LostHow, NotConsistent, RepoSave, RepoSaved, SaveOverlay, VolumeFacts,
 };
 pub(crate) use donors::Donors;
+use gather::SaveBasis;
 pub(crate) use gather::{GatheredTree, StoringPlace, gc_of, matcher, may_borrow};
 pub use gather::{IGNORE_FILE, patterns_in};
 pub(crate) use provisional::LongSave;
 
+use crate::address::SubjectAddress;
 use crate::bridge;
 use crate::catalog::pool::closed;
 use crate::catalog::port::ChunkFetcher;
 use crate::error::Error;
 use crate::handle::DirRepo;
+use crate::warning::Warning;
 use describe::{check_shrink, databases_of, lost_databases, measured_volumes, settle_volumes};
 use stasis_disk::form::chunked::save::Saved;
 use stasis_disk::fs::remove;
@@ -182,6 +185,7 @@ impl DirRepo<'_> {
         result.chunks_healed = chunks_healed;
         result.is_latest = activates;
         result.lost_databases = lost;
+        result.warnings.extend(self.left_copy(&began));
         self.collect_unpublished(&began.root, &manifest).await;
         let snapshot = &manifest.snapshot_id;
         self.remember_donor(&began.root, &began.repo, snapshot)
@@ -189,6 +193,17 @@ impl DirRepo<'_> {
         result.chunks_damaged = chunks_damaged;
         remember(saved, None).await;
         Ok(result)
+    }
+
+    /// Says that a subject which was a copy until now goes its own way: nobody copies over what was saved here.
+    fn left_copy(self, began: &SaveBasis) -> Option<Warning> {
+        if !began.index.is_copy() {
+            return None;
+        }
+        Some(Warning::LeftCopy {
+            subject: SubjectAddress::of_root(&self.location, began.root.layout())?.subject,
+            store: self.location.to_string(),
+        })
     }
 
     /// Removes what killed saves of this chain left in a store on this host: documents that the index does not lead to, and

@@ -5,6 +5,7 @@
 //! it saw and how often its index had been written; and which subjects and pools it saw a data key of, so that nobody makes
 //! them plain behind its back (R9). Losing that file loses the protection, and nothing else.
 
+use crate::address::SubjectAddress;
 use crate::bridge;
 use crate::error::{Error, ErrorKind};
 use crate::open::Engine;
@@ -137,6 +138,8 @@ struct Place {
     path: PathBuf,
     store: String,
     document: Key,
+    /// Whose document it is, as a command is told.
+    subject: Option<SubjectAddress>,
 }
 
 impl Place {
@@ -218,16 +221,16 @@ impl Memory {
             }
             Sight::Earlier => {}
         }
-        let seen = seen?;
-        let (was, is) = (seen.generation, state.generation);
-        let said = if state.incarnation == seen.incarnation && is > Generation::default() {
-            format!(
-                "`{key}` went back: this host has seen write {was} of it, and the store has write {is}"
-            )
+        let said = if state.generation == Generation::default() {
+            format!("`{key}` went back: this host has seen one, and the store has none any more")
         } else {
-            format!("`{key}` went back: this host has seen a later one, with {was} writes")
+            format!("`{key}` went back: this host has seen a later one than the store has now")
         };
-        let hint = "snapshots may be missing; nothing was changed. If the store was restored from a backup, `stasis repair SUBJECT --accept-rollback` goes on from there";
+        let subject = place.subject.as_ref().map(ToString::to_string);
+        let subject = subject.as_deref().unwrap_or("SUBJECT");
+        let hint = format!(
+            "snapshots may be missing; nothing was changed. If the store was restored from a backup, `stasis repair {subject} --accept-rollback` goes on from there"
+        );
         let failure = Failure::of(ErrorKind::Corrupt, said);
         Some(failure.with_hint(hint).into())
     }
@@ -387,6 +390,7 @@ impl Engine {
             path: state.join(SEEN).join(format!("{name}.json")),
             store: self.location.to_string(),
             document: key.clone(),
+            subject: SubjectAddress::of_document(&self.location, key),
         })
     }
 }

@@ -1,26 +1,32 @@
-//! Every subject of a store, and which of them are on this host.
+//! Every subject of a store, which of them are on this host, and its workspaces.
 //!
 //! *Always true:* a subject whose documents cannot be read is listed with what is wrong with it; a store that does not answer
 //! is an error, and never looks like an empty one.
 
+pub use crate::address::{DIR_PREFIX, PROFILE_PREFIX};
+use crate::address::{SubjectAddress, shell_word};
 use crate::bridge;
 use crate::catalog::references::is_damage;
-use crate::error::{Error, ErrorKind, error_chain, refused};
-use crate::kind::project::{FILE, Home, KnownDirs, known};
+use crate::check::Remedy;
+use crate::error::{Error, ErrorKind, refused};
+use crate::kind::project::namesakes::fitting;
+use crate::kind::project::{FILE, Home, KnownDirs};
+use crate::kind::workspace::{WorkspaceRow, workspaces};
 use crate::open::Engine;
+use crate::own_places;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::failure::{AtPath, Failure};
 use stasis_model::format::key::PoolId;
-use stasis_model::id::{ProjectId, TenantId};
+use stasis_model::id::{Lineage, ProjectId, TenantId};
 use stasis_model::time::Timestamp;
 use stasis_store::documents::roots::{self, Root};
 use stasis_store::layout::ChunkRoot;
+use stasis_store::location::StoreLocation;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
-
-pub use stasis_model::subject_ref::{DIR_PREFIX, PROFILE_PREFIX};
 
 /// What a subject is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
@@ -54,17 +60,81 @@ pub struct SubjectRow {
     /// Where it lies on this host, if it was saved or linked from here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dir: Option<String>,
-    /// What is wrong with its documents.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub damage: Vec<String>,
+    /// Why not all of this is known: what is wrong with its documents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<SubjectError>,
 }
 
-/// All subjects of a store.
+/// What is wrong with the documents of a subject, or of the pool that it shares with others.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct SubjectError {
+    /// What the caller must do.
+    pub kind: ErrorKind,
+    /// What is wrong.
+    pub message: String,
+    /// Why, from the nearest cause to the first.
+    pub causes: Vec<String>,
+    /// What helps against it.
+    pub remedy: Remedy,
+    /// Whose it is, as a command is told.
+    pub address: SubjectAddress,
+}
+
+impl SubjectError {
+    fn new(error: &Error, address: SubjectAddress) -> Self {
+        let causes = std::iter::successors(std::error::Error::source(error), |one| one.source());
+        Self {
+            kind: error.kind(),
+            message: error.to_string(),
+            causes: causes.map(ToString::to_string).collect(),
+            remedy: Remedy::for_document(error),
+            address,
+        }
+    }
+
+    /// The same of a lineage, whose documents say in a line each what is wrong with them.
+    fn of_lineage(damage: Vec<String>, lineage: &Lineage) -> Option<Self> {
+        let mut damage = damage.into_iter();
+        Some(Self {
+            kind: ErrorKind::Corrupt,
+            message: damage.next()?,
+            causes: damage.collect(),
+            remedy: Remedy::Repair,
+            address: SubjectAddress::of_lineage(lineage),
+        })
+    }
+}
+
+/// All subjects of a store, and the workspaces of this host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct SubjectList {
     /// One row for each, by tenant and name.
     pub items: Vec<SubjectRow>,
+    /// The workspaces of this host, whose checkpoints are in no store; none where only one tenant is asked for.
+    pub workspaces: Vec<WorkspaceRow>,
+}
+
+impl SubjectList {
+    /// Whether this host never had a store there: then nothing is saved yet. One that was there and is gone is another matter.
+    pub async fn is_unused(store: &StoreLocation, state: Option<&Path>) -> bool {
+        let (StoreLocation::File(root), Some(state)) = (store.clone(), state) else {
+            return false;
+        };
+        let state = state.to_owned();
+        bridge::blocking(move || !own_places::knows_store(&state, &root)).await
+    }
+
+    /// What this host has without any store.
+    pub async fn of_host(state: Option<&Path>) -> Self {
+        let state = state.map(Path::to_owned);
+        let rows = move || state.map_or_else(Vec::new, |state| workspaces(&state));
+        Self {
+            items: Vec::new(),
+            workspaces: bridge::blocking(rows).await,
+        }
+    }
 }
 
 /// A directory that is a subject from now on.
@@ -75,22 +145,25 @@ pub struct LinkedDir {
     pub subject: String,
     /// The directory.
     pub dir: String,
+    /// The subject that it was until now. Its snapshots stay in the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub was: Option<String>,
+    /// The directory of this host that was the subject until now. Nothing in it is touched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instead_of: Option<String>,
 }
 
-/// The directories that are called so: the one whose id this is, else those whose ids begin with it.
-pub(crate) fn fitting<'a>(ids: &'a [ProjectId], name: &str) -> Vec<&'a ProjectId> {
-    if let Some(exact) = ids.iter().find(|id| id.as_str() == name) {
-        return vec![exact];
-    }
-    let is_called = |id: &&ProjectId| {
-        // What was minted ends in digits of chance; a name that somebody chose is only itself.
-        let parts = id.as_str().rsplit_once('-');
-        let is_random = |digits: &str| {
-            digits.len() == known::DIGITS && digits.bytes().all(|one| one.is_ascii_hexdigit())
-        };
-        parts.is_some_and(|(known_as, digits)| known_as == name && is_random(digits))
-    };
-    ids.iter().filter(is_called).collect()
+/// What is linked.
+#[derive(Clone, Debug)]
+pub struct LinkDir {
+    /// A directory of this host.
+    pub dir: PathBuf,
+    /// Whose subject.
+    pub tenant: TenantId,
+    /// What the subject is called.
+    pub name: String,
+    /// Whether a directory that is another subject becomes this one, and a subject that is another directory.
+    pub confirm: bool,
 }
 
 impl Engine {
@@ -98,18 +171,18 @@ impl Engine {
     pub async fn subjects(&self, tenant: Option<&TenantId>) -> Result<SubjectList, Error> {
         let places = self.places().await?;
         let mut items = Vec::new();
-        let mut pools: HashMap<PoolId, Option<bool>> = HashMap::new();
+        let mut pools: HashMap<PoolId, Result<bool, SubjectError>> = HashMap::new();
         for (layout, owner, id) in self.directories(tenant).await? {
             let root = Root::new(self.bucket.clone(), layout);
             let Some(mut row) = self.directory_row(&root, owner, &id, &places).await? else {
                 continue;
             };
-            let pool = root.layout().pool_id();
-            row.encrypted = match pools.get(&pool) {
-                Some(known) => *known,
-                None => self.is_encrypted(&root, &mut row.damage).await?,
+            let pool = match pools.entry(root.layout().pool_id()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(self.is_encrypted(&root).await?),
             };
-            pools.insert(pool, row.encrypted);
+            row.encrypted = pool.as_ref().ok().copied();
+            row.error = row.error.or_else(|| pool.as_ref().err().cloned());
             items.push(row);
         }
         for row in self.profiles().list(tenant).await?.profiles {
@@ -124,7 +197,7 @@ impl Engine {
                 bytes: row.bytes,
                 encrypted: Some(row.encrypted),
                 dir: None,
-                damage: row.damage,
+                error: SubjectError::of_lineage(row.damage, &row.subject),
             });
         }
         if items.is_empty() {
@@ -134,7 +207,12 @@ impl Engine {
             let key = |row: &SubjectRow| (row.tenant.clone(), row.subject.clone());
             key(one).cmp(&key(other))
         });
-        Ok(SubjectList { items })
+        let host = self.local_dirs.state.as_deref();
+        let host = host.filter(|_| tenant.is_none());
+        Ok(SubjectList {
+            items,
+            ..SubjectList::of_host(host).await
+        })
     }
 
     /// What is known of a directory; nothing of one that was deleted.
@@ -155,7 +233,7 @@ impl Engine {
             bytes: 0,
             encrypted: None,
             dir: places.get(id).map(|dir| dir.display().to_string()),
-            damage: Vec::new(),
+            error: None,
         };
         match self.dirs().index(root).await {
             Ok(index) if index.deleted_at_ms.is_some() => return Ok(None),
@@ -168,26 +246,24 @@ impl Engine {
                     row.bytes = one.bytes;
                 }
             }
-            Err(error) if is_damage(&error) => row.damage.push(error_chain(&error)),
+            Err(error) if is_damage(&error) => row.error = Some(self.unusable(root, &error)),
             Err(error) => return Err(error),
         }
         Ok(Some(row))
     }
 
-    /// Whether the pool of a subject is encrypted, as far as its documents say.
-    async fn is_encrypted(
-        &self,
-        root: &Root,
-        damage: &mut Vec<String>,
-    ) -> Result<Option<bool>, Error> {
+    /// Whether the pool of a subject is encrypted, or why its documents do not say it.
+    async fn is_encrypted(&self, root: &Root) -> Result<Result<bool, SubjectError>, Error> {
         match self.dirs().settings(root).await {
-            Ok(repo) => Ok(Some(repo.is_encrypted())),
-            Err(error) if is_damage(&error) => {
-                damage.push(error_chain(&error));
-                Ok(None)
-            }
+            Ok(repo) => Ok(Ok(repo.is_encrypted())),
+            Err(error) if is_damage(&error) => Ok(Err(self.unusable(root, &error))),
             Err(error) => Err(error),
         }
+    }
+
+    fn unusable(&self, root: &Root, error: &Error) -> SubjectError {
+        let address = SubjectAddress::of_root(&self.location, root.layout());
+        SubjectError::new(error, address.expect("only subjects are listed"))
     }
 
     /// The directories that are subjects of the store.
@@ -201,14 +277,6 @@ impl Engine {
             Some((root, owner, id))
         });
         Ok(named.collect())
-    }
-
-    /// Where this host has which subject.
-    async fn places(&self) -> Result<BTreeMap<ProjectId, PathBuf>, Error> {
-        let Some(state) = self.local_dirs.state.clone() else {
-            return Ok(BTreeMap::new());
-        };
-        Ok(bridge::blocking(move || KnownDirs::new(&state).places()).await?)
     }
 
     /// The directory that is called so: by its id, or by what comes before its digits if that names one only.
@@ -243,13 +311,8 @@ impl Engine {
     }
 
     /// Makes a directory of this host a subject that exists: what is saved from it joins that subject's snapshots.
-    pub async fn link(
-        &self,
-        dir: &Path,
-        tenant: &TenantId,
-        name: &str,
-    ) -> Result<LinkedDir, Error> {
-        let subject = self.named_directory(tenant, name).await?.id;
+    pub async fn link(&self, command: LinkDir) -> Result<LinkedDir, Error> {
+        let subject = self.named_directory(&command.tenant, &command.name).await?;
         let Some(state) = self.local_dirs.state.clone() else {
             let asked = Path::new("$XDG_STATE_HOME");
             return Err(refused(
@@ -258,38 +321,64 @@ impl Engine {
                 io::ErrorKind::NotFound,
             ));
         };
-        let (id, dir) = (subject.clone(), dir.to_owned());
-        let linked = bridge::blocking(move || {
-            let dir = dir.canonicalize().at("link", &dir)?;
-            if !dir.is_dir() {
-                return Err(refused("link", &dir, io::ErrorKind::NotADirectory));
-            }
-            if dir.join(FILE).is_file() {
-                let said = format!("`{}` is a project with an id of its own", dir.display());
-                let hint = format!("write `subject = \"{id}\"` into its {FILE}");
-                return Err(Failure::of(ErrorKind::Invalid, said).with_hint(hint).into());
-            }
-            let known = KnownDirs::new(&state);
-            let lies = known.places()?.remove(&id).filter(|place| *place != dir);
-            if let Some(place) = lies {
-                let said = format!("`{DIR_PREFIX}{id}` is `{}` on this host", place.display());
-                let hint = "two directories of one host are two subjects; move that one away first, or save this one as its own";
-                let failure = Failure::of(ErrorKind::Invalid, said);
-                return Err(failure.with_hint(hint).into());
-            }
-            if let Some(other) = known.remember(&id, &dir)? {
-                let said = format!("`{}` is `{DIR_PREFIX}{other}` already", dir.display());
-                let hint =
-                    "its snapshots would not be found from there any more; link another directory";
-                let failure = Failure::of(ErrorKind::Invalid, said);
-                return Err(failure.with_hint(hint).into());
-            }
-            Ok::<PathBuf, Error>(dir)
-        });
-        let dir = linked.await?;
-        Ok(LinkedDir {
-            subject: format!("{DIR_PREFIX}{subject}"),
-            dir: dir.display().to_string(),
-        })
+        bridge::blocking(move || link(&command, &subject.id, &KnownDirs::new(&state))).await
     }
+}
+
+fn link(command: &LinkDir, id: &ProjectId, known: &KnownDirs) -> Result<LinkedDir, Error> {
+    let asked = &command.dir;
+    let dir = asked.canonicalize().at("link", asked)?;
+    if !dir.is_dir() {
+        return Err(refused("link", &dir, io::ErrorKind::NotADirectory));
+    }
+    let shown = dir.display();
+    let invalid = |said: String, hint: String| {
+        let failure = Failure::of(ErrorKind::Invalid, said);
+        Error::from(failure.with_hint(hint))
+    };
+    if dir.join(FILE).is_file() {
+        let said = format!("`{shown}` is a project with an id of its own");
+        let hint = format!("write `subject = \"{id}\"` into its {FILE}");
+        return Err(invalid(said, hint));
+    }
+    let again = format!(
+        "`stasis link {} {DIR_PREFIX}{id} --confirm`",
+        shell_word(&shown.to_string())
+    );
+    // Of one that is gone nothing is taken away.
+    let lies = known.places()?.remove(id);
+    let lies = lies.filter(|place| *place != dir && place.is_dir());
+    if let Some(place) = lies.as_ref().filter(|place| place.join(FILE).is_file()) {
+        let place = place.display();
+        let said = format!("`{DIR_PREFIX}{id}` is the project `{place}`, whose {FILE} says so");
+        let hint = format!(
+            "`{shown}` becomes that subject once `{place}/{FILE}` names another one, or is gone"
+        );
+        return Err(invalid(said, hint));
+    }
+    if let Some(place) = lies.as_ref().filter(|_| !command.confirm) {
+        let place = place.display();
+        let said = format!("`{DIR_PREFIX}{id}` is `{place}` on this host");
+        let hint = format!(
+            "{again} makes `{shown}` that subject; `{place}` is left as it is, and is no subject any more"
+        );
+        return Err(invalid(said, hint));
+    }
+    let was = if command.confirm {
+        known.take_over(id, &dir)?
+    } else if let Some(other) = known.remember(id, &dir)? {
+        let said = format!("`{shown}` is `{DIR_PREFIX}{other}` already");
+        let hint = format!(
+            "{again} makes it `{DIR_PREFIX}{id}`; the snapshots of `{DIR_PREFIX}{other}` stay in the store, and `stasis restore {DIR_PREFIX}{other} --to DIR` writes them to a new directory"
+        );
+        return Err(invalid(said, hint));
+    } else {
+        None
+    };
+    Ok(LinkedDir {
+        subject: format!("{DIR_PREFIX}{id}"),
+        dir: shown.to_string(),
+        was: was.map(|was| format!("{DIR_PREFIX}{was}")),
+        instead_of: lies.map(|place| place.display().to_string()),
+    })
 }

@@ -1,5 +1,6 @@
 //! What went less well than it should have, as data in the result.
 
+use crate::address::shell_word;
 use crate::result::DatabaseVerdict;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -155,6 +156,58 @@ pub enum Warning {
         /// The run that lost it.
         holder_run_id: String,
     },
+    /// A directory was saved as a new subject, and the store has one of its name that lies nowhere on this host.
+    #[error(
+        "the store has {} from another place, and this is the new subject `{subject}`. If it should be the same one, join it with: \
+         stasis link {} {} --confirm",
+        .others.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", "),
+        shell_word(.dir),
+        .others.first().map_or("dir:NAME", String::as_str)
+    )]
+    NameInStore {
+        /// The directory.
+        dir: String,
+        /// What it was saved as.
+        subject: String,
+        /// Subjects of its name.
+        others: Vec<String>,
+    },
+    /// A directory was saved as a new subject, and was another one until a directory took its place there.
+    #[error(
+        "this directory was `{was}` until {} took its place, and is the new subject `{subject}` from now on. Make it `{was}` again with: \
+         stasis link {} {was} --confirm",
+        .now.as_ref().map_or("another one".to_owned(), |now| format!("`{now}`")),
+        shell_word(.dir)
+    )]
+    WasAnotherSubject {
+        /// The directory.
+        dir: String,
+        /// What it was saved as.
+        subject: String,
+        /// What it was before.
+        was: String,
+        /// The directory that is that one now.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        now: Option<String>,
+    },
+    /// A directory was saved as a new subject, and lies where another one lay that was moved.
+    #[error(
+        "`{was}`, which lay here, {}, and this directory is the new subject `{subject}`. If it should go on as `{was}`, make it that with: \
+         stasis link {} {was} --confirm",
+        .now.as_ref().map_or("is another directory".to_owned(), |now| format!("is `{now}` now")),
+        shell_word(.dir)
+    )]
+    LiesWhereAnotherLay {
+        /// The directory.
+        dir: String,
+        /// What it was saved as.
+        subject: String,
+        /// What lay there.
+        was: String,
+        /// Where that is now.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        now: Option<String>,
+    },
     /// What a program wanted to be run afterwards failed.
     #[error("{reason}")]
     HookFailed {
@@ -166,6 +219,24 @@ pub enum Warning {
     SafetyUnchanged {
         /// Which.
         snapshot: String,
+    },
+    /// The subject was a copy of one in another store, and has a snapshot of its own from now on.
+    #[error(
+        "`{subject}` in `{store}` was a copy, and goes its own way from now on: `stasis copy` no longer brings it up to date"
+    )]
+    LeftCopy {
+        /// Which.
+        subject: String,
+        /// Where it was a copy.
+        store: String,
+    },
+    /// Documents were made anew, and it is not known what else is wrong.
+    #[error(
+        "the documents are made anew, but it could not be checked what is still wrong: {reason}"
+    )]
+    NotChecked {
+        /// Why not.
+        reason: String,
     },
     /// A restore that is only shown would not be done.
     #[error("the restore would be refused: {reason}")]

@@ -59,6 +59,19 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> Exit {
     kind.map_or(Exit::Usage, exit_of)
 }
 
+/// Content that was written to standard output: whoever closes it has read enough, and nothing failed. Not so for a result: that
+/// nobody read it must not pass for the exit code that it would have had.
+pub(crate) fn or_read_enough(written: anyhow::Result<()>) -> anyhow::Result<()> {
+    match written {
+        Err(error) if is_closed(error.downcast_ref()) => Ok(()),
+        written => written,
+    }
+}
+
+fn is_closed(lost: Option<&OutputLost>) -> bool {
+    lost.is_some_and(|lost| lost.0.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
 /// The exit code of one kind of error.
 pub(crate) fn exit_of(kind: ErrorKind) -> Exit {
     match kind {
@@ -80,8 +93,7 @@ pub(crate) fn exit_of(kind: ErrorKind) -> Exit {
 /// Tells the person, or the program, what went wrong and what to do now.
 pub(crate) fn print(error: &anyhow::Error, as_json: bool) -> Exit {
     let exit = exit_code(error);
-    let lost = error.downcast_ref::<OutputLost>();
-    if lost.is_some_and(|lost| lost.0.kind() == std::io::ErrorKind::BrokenPipe) {
+    if is_closed(error.downcast_ref()) {
         // Whoever was reading has seen enough.
         return exit;
     }

@@ -7,7 +7,7 @@
 
 use super::OpenedSnapshot;
 use super::references::{self, damage};
-use crate::error::{EncryptionError, Error};
+use crate::error::{EncryptionError, Error, NotOfKey};
 use crate::handle::DirRepo;
 use crate::key_source::KeyFit;
 use crate::keys::{FoundKey, key_needed};
@@ -21,7 +21,7 @@ use stasis_model::protocol::gc::{ChunkName, Names};
 use stasis_store::bucket::{BucketError, BucketErrorKind, Swap};
 use stasis_store::documents::lineages::ReadError;
 use stasis_store::documents::roots::Root;
-use stasis_store::layout;
+use stasis_store::layout::{self, Key};
 use std::sync::Arc;
 
 /// What became of making a pool.
@@ -35,50 +35,96 @@ pub(crate) enum NewPool {
 /// How many chunks are looked at to find out whether a pool is encrypted.
 const LOOKED_AT: usize = 16;
 
-/// What lies in a pool that lost its `repo.json`, as far as somebody looked.
+/// What lies in a pool that lost its `repo.json`, as far as somebody looked; by where it lies.
 #[derive(Default)]
 pub(crate) struct PoolEvidence {
     /// Something in it is encrypted.
     pub(crate) is_encrypted: bool,
-    /// Something in it is plain.
-    pub(crate) is_plain: bool,
-    /// The data key that was tried opens something of it.
-    pub(crate) opens: bool,
+    /// Something that the data key opens which was tried.
+    opens: Option<String>,
+    /// Something that is not of that key.
+    other: Option<NotOfKey>,
     /// Something in it was written by another build, and says nothing to this one.
     pub(crate) stranger: Option<ReadError>,
 }
 
+/// A manifest, where it lies, and whether it is the one that its index leads to, or that no index knows.
+struct FoundManifest<'m> {
+    root: &'m Root,
+    key: Key,
+    manifest: &'m StoredManifest,
+    is_genuine: bool,
+}
+
 impl PoolEvidence {
     /// Whether the key that was tried is the one of this pool. Where nothing was found, it is as good as any.
-    fn fit(&self) -> KeyFit {
+    pub(crate) fn fit(self) -> KeyFit {
         match self {
-            Self { opens: true, .. } => KeyFit::Opens,
             Self {
-                is_encrypted: true, ..
+                opens,
+                other: Some(other),
+                ..
+            } if opens.is_some() || matches!(other, NotOfKey::Plain(_)) => {
+                KeyFit::Mixed { opens, other }
+            }
+            Self {
+                is_encrypted: true,
+                opens: None,
+                ..
             } => KeyFit::OpensNothing,
-            Self { is_plain: true, .. } => KeyFit::Plain,
             _ => KeyFit::Opens,
         }
     }
 
-    fn note_manifest(&mut self, root: &Root, manifest: &StoredManifest, key: Option<&PoolCipher>) {
-        match manifest {
+    /// Whether nothing else that lies there makes a difference to whether the key fits.
+    fn is_mixed(&self) -> bool {
+        self.opens.is_some() && self.other.is_some()
+    }
+
+    fn note_manifest(&mut self, found: &FoundManifest<'_>, key: Option<&PoolCipher>) {
+        let place = || found.key.to_string();
+        match found.manifest {
             StoredManifest::Encrypted(manifest) => {
                 self.is_encrypted = true;
-                let name = root.layout().name();
-                self.opens |= key.is_some_and(|key| key.open_manifest(name, manifest).is_ok());
+                let name = found.root.layout().name();
+                match key.map(|key| key.open_manifest(name, manifest)) {
+                    Some(Ok(_)) => {
+                        self.opens.get_or_insert_with(place);
+                    }
+                    // One that was damaged says nothing about keys.
+                    Some(Err(_)) if found.is_genuine => {
+                        self.other.get_or_insert_with(|| NotOfKey::Closed(place()));
+                    }
+                    _ => {}
+                }
             }
-            StoredManifest::Plain(_) => self.is_plain = true,
+            StoredManifest::Plain(_) => self.note_plain(place()),
             StoredManifest::Provisional(_) => {}
         }
     }
 
-    fn note_chunk(&mut self, name: &ChunkName, bytes: &[u8], key: Option<&PoolCipher>) {
+    fn note_plain(&mut self, place: String) {
+        // What is plain is so beyond doubt.
+        if !matches!(self.other, Some(NotOfKey::Plain(_))) {
+            self.other = Some(NotOfKey::Plain(place));
+        }
+    }
+
+    fn note_chunk(
+        &mut self,
+        root: &Root,
+        name: &ChunkName,
+        bytes: &[u8],
+        key: Option<&PoolCipher>,
+    ) {
+        let place = || root.layout().chunk(name).to_string();
         if is_encrypted(bytes) {
             self.is_encrypted = true;
-            self.opens |= key.is_some_and(|key| key.open_chunk(name.digest(), bytes).is_ok());
-        } else {
-            self.is_plain |= is_plain(bytes);
+            if key.is_some_and(|key| key.open_chunk(name.digest(), bytes).is_ok()) {
+                self.opens.get_or_insert_with(place);
+            }
+        } else if is_plain(bytes) {
+            self.note_plain(place());
         }
     }
 }
@@ -96,13 +142,24 @@ impl DirRepo<'_> {
         let mut roots = root.pool_roots().await?;
         roots.sort_by_key(|one| one.layout().name() != root.layout().name());
         for root in roots {
+            let index = damage(root.index().await)
+                .ok()
+                .and_then(Result::ok)
+                .flatten();
             for id in root.manifest_ids().await? {
                 // What cannot be read says nothing, and names of chunks look alike in both kinds of pools.
                 match root.manifest(&id).await {
                     Err(error) if error.is_of_another_build() => found.stranger = Some(error),
                     read => {
-                        if let Ok(Some((manifest, _))) = damage(read)? {
-                            found.note_manifest(&root, &manifest, key);
+                        if let Ok(Some((manifest, digest))) = damage(read)? {
+                            let row = index.as_ref().and_then(|index| index.value.find(&id));
+                            let manifest = FoundManifest {
+                                root: &root,
+                                key: root.layout().manifest(&id),
+                                manifest: &manifest,
+                                is_genuine: row.is_none_or(|row| row.manifest_sha256 == digest),
+                            };
+                            found.note_manifest(&manifest, key);
                         }
                     }
                 }
@@ -115,7 +172,7 @@ impl DirRepo<'_> {
         let step = chunks.len().div_ceil(LOOKED_AT).max(1);
         for (name, _) in chunks.iter().step_by(step) {
             if let Some(bytes) = root.chunk(name).await? {
-                found.note_chunk(name, &bytes, key);
+                found.note_chunk(root, name, &bytes, key);
             }
             if is_enough(&found) {
                 break;
@@ -178,16 +235,14 @@ impl DirRepo<'_> {
                 let fit = if let Some(fit) = self.pools.fit(&pool, &document) {
                     fit
                 } else {
-                    let found = self.evidence(root, Some(&cipher), |found| found.opens);
+                    // One thing that opens is not enough: somebody may have put it there with its key.
+                    let found = self.evidence(root, Some(&cipher), PoolEvidence::is_mixed);
                     let fit = found.await?.fit();
-                    self.pools.note_fit(pool, document, fit);
+                    self.pools.note_fit(pool, document, fit.clone());
                     fit
                 };
-                match fit {
-                    KeyFit::Opens => Ok(ChunkCodec::Encrypted(Arc::new(cipher))),
-                    KeyFit::OpensNothing => Err(EncryptionError::OpensNothing(owner).into()),
-                    KeyFit::Plain => Err(EncryptionError::Mixed(owner).into()),
-                }
+                fit.ensure(owner)?;
+                Ok(ChunkCodec::Encrypted(Arc::new(cipher)))
             }
             None if self.has_tenant_key() => Err(error),
             None => Ok(ChunkCodec::Plain),

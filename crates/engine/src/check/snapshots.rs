@@ -8,7 +8,9 @@
 //! *Always true:* what restore refuses is reported. A store that does not answer is an error and never damage. A damaged
 //! chunk stays where it is; a store that cannot be written is checked all the same, and says that nothing was marked.
 
+use super::Remedy;
 use super::damaged::spoiled;
+use crate::address::SubjectAddress;
 use crate::bridge;
 use crate::catalog::references::is_damage;
 use crate::catalog::{ChunkFetcher, OpenedSnapshot};
@@ -26,7 +28,7 @@ use stasis_model::format::manifest::{
     FileList, Indexed, RepoDocument, SnapshotIndex, StoredManifest,
 };
 use stasis_model::id::SnapshotId;
-use stasis_model::protocol::gc::ChunkName;
+use stasis_model::protocol::gc::{ChunkName, GcEpoch};
 use stasis_model::tree::list::{FileContent, StoredChunk};
 use stasis_store::documents::roots::Root;
 use stasis_store::layout::Prefix;
@@ -51,26 +53,30 @@ pub struct RepoDamage {
     pub snapshots: Vec<SnapshotId>,
     /// Files that are hurt, a hundred at most.
     pub files: Vec<String>,
-    /// Whether it is proven that these snapshots cannot be read, so that `repo forget --damaged` takes them.
-    pub forgettable: bool,
+    /// What helps against it.
+    pub remedy: Remedy,
+    /// Whose it is, as a command is told; a document of a pool is that of the first subject of the pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<SubjectAddress>,
 }
 
 impl RepoDamage {
-    fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
+    pub(crate) fn new(what: impl Into<String>, why: impl Into<String>, remedy: Remedy) -> Self {
         Self {
             root: String::new(),
             what: what.into(),
             why: why.into(),
             snapshots: Vec::new(),
             files: Vec::new(),
-            forgettable: false,
+            remedy,
+            address: None,
         }
     }
 
     fn of_snapshot(what: &str, id: &SnapshotId, error: &Error) -> Self {
         Self {
             snapshots: vec![id.clone()],
-            ..Self::new(format!("{what} of {id}"), error_chain(error))
+            ..Self::new(format!("{what} of {id}"), error_chain(error), Remedy::Copy)
         }
     }
 }
@@ -132,8 +138,24 @@ struct Needs {
 struct Checking {
     /// Where chunks are counted that are read; none when none is.
     read_data: Option<Arc<Progress>>,
+    /// Whether damaged chunks are entered in the quarantine.
+    marks: bool,
     checked: RepoChecked,
     pool: PoolSeen,
+}
+
+impl Checking {
+    fn new(read_data: Option<Arc<Progress>>) -> Self {
+        Self {
+            read_data,
+            marks: true,
+            checked: RepoChecked {
+                marked: true,
+                ..RepoChecked::default()
+            },
+            pool: PoolSeen::default(),
+        }
+    }
 }
 
 /// What was seen of a pool, which the next subject may share.
@@ -145,6 +167,8 @@ struct PoolSeen {
     repo: Option<RepoDocument>,
     /// Whether a key was named that does not fit.
     has_named_key: bool,
+    /// Whether a key lies beside what is plain: then plain snapshots are what they should be.
+    has_stray_key: bool,
     /// Why it cannot be saved to, if only that is so.
     read_only: Option<String>,
     /// The chunks in it, with their sizes.
@@ -179,17 +203,24 @@ impl DirRepo<'_> {
         read_data: bool,
         progress: Arc<Progress>,
     ) -> Result<RepoChecked, Error> {
-        let started = self.clock.uptime();
-        let mut checking = Checking {
-            read_data: read_data.then_some(progress),
-            checked: RepoChecked {
-                marked: true,
-                ..RepoChecked::default()
-            },
-            pool: PoolSeen::default(),
+        let read_data = read_data.then_some(progress);
+        self.check_with(Checking::new(read_data)).await
+    }
+
+    /// What is wrong with the subject that this engine is about, without a look into its chunks. Nothing is changed, nor marked.
+    pub(crate) async fn damage_here(self) -> Result<Vec<RepoDamage>, Error> {
+        let looking = Checking {
+            marks: false,
+            ..Checking::new(None)
         };
+        Ok(self.check_with(looking).await?.damage)
+    }
+
+    async fn check_with(self, mut checking: Checking) -> Result<RepoChecked, Error> {
+        let started = self.clock.uptime();
         for layout in self.roots().await? {
             let name = layout.name().trim_end_matches('/').to_owned();
+            let address = SubjectAddress::of_root(&self.location, &layout);
             let engine = self.rooted(layout);
             let before = &checking.checked;
             let (snapshots, damaged) = (before.snapshots, before.damage.len());
@@ -197,6 +228,7 @@ impl DirRepo<'_> {
             let checked = &mut checking.checked;
             for one in &mut checked.damage[damaged..] {
                 one.root.clone_from(&name);
+                one.address.clone_from(&address);
             }
             checked.roots.push(CheckedRoot {
                 root: name,
@@ -215,20 +247,10 @@ impl DirRepo<'_> {
     async fn check_root(self, checking: &mut Checking) -> Result<Option<String>, Error> {
         let root = self.root();
         let is_new = checking.pool.look(&root).await?;
-        let checked = &mut checking.checked;
         if is_new {
-            match self.settings(&root).await {
-                Ok(repo) => {
-                    let unfit = repo.check_writable().err();
-                    checking.pool.read_only = unfit.map(|error| error_chain(&error));
-                    checking.pool.repo = Some(repo);
-                }
-                Err(error) => document("repo.json", error, checked)?,
-            }
-            if let Err(error) = root.gc().await {
-                document("gc.json", error.into(), checked)?;
-            }
+            self.check_pool(&root, checking).await?;
         }
+        let checked = &mut checking.checked;
         let read_only = checking.pool.read_only.clone();
         let memory = self.memory_of_index(&root).await;
         let index = match self.index(&root).await {
@@ -246,19 +268,47 @@ impl DirRepo<'_> {
             && let Some(error) = memory.index_went_back(repo, &index).await
         {
             let why = error_chain(&error);
-            checked.damage.push(RepoDamage::new("index.json", why));
+            let damage = RepoDamage::new("index.json", why, Remedy::AcceptRollback);
+            checked.damage.push(damage);
         }
         checked.damage.extend(lost_head(&index));
         checked.snapshots += index.snapshots.len() as u64;
         let codec = self.codec_to_check(&root, checking).await?;
         let needs = match &codec {
             Some(codec) => self.needs(&root, &index, codec).await?,
-            None => self.needs_without_key(&root, &index).await?,
+            None => {
+                self.needs_without_key(&root, &index, &checking.pool)
+                    .await?
+            }
         };
         let bad = self.bad_chunks(&root, &needs, checking).await?;
-        self.tell_damage(&root, needs, bad, &mut checking.checked)
-            .await?;
+        self.tell_damage(&root, needs, bad, checking).await?;
         Ok(read_only)
+    }
+
+    /// Checks what all subjects of a pool share.
+    async fn check_pool(self, root: &Root, checking: &mut Checking) -> Result<(), Error> {
+        match self.settings(root).await {
+            Ok(repo) => {
+                let unfit = repo.check_writable().err();
+                checking.pool.read_only = unfit.map(|error| error_chain(&error));
+                checking.pool.repo = Some(repo);
+            }
+            Err(Error::Encryption(error)) => self.name_key(root, *error, checking).await?,
+            Err(error) => document("repo.json", error, &mut checking.checked)?,
+        }
+        let Checking { checked, pool, .. } = checking;
+        match root.gc().await {
+            Ok(Some(_)) => {}
+            // As `repair` sees it: chunks of later epochs tell that there was one.
+            Ok(None) if pool.stored.keys().all(|name| name.born() == GcEpoch::FIRST) => {}
+            Ok(None) => {
+                let damage = RepoDamage::new("gc.json", "is missing", Remedy::Repair);
+                checked.damage.push(damage);
+            }
+            Err(error) => document("gc.json", error.into(), checked)?,
+        }
+        Ok(())
     }
 
     /// How chunks are named and stored; none if nothing can be opened.
@@ -267,35 +317,77 @@ impl DirRepo<'_> {
         root: &Root,
         checking: &mut Checking,
     ) -> Result<Option<ChunkCodec>, Error> {
-        match self.codec(root).await {
-            Ok(codec) => Ok(Some(codec)),
-            Err(Error::Encryption(error))
-                if matches!(*error, EncryptionError::KeyNeeded { .. }) =>
-            {
+        let error = match self.codec(root).await {
+            Ok(codec) => return Ok(Some(codec)),
+            Err(Error::Encryption(error)) => error,
+            Err(error) => return Err(error),
+        };
+        let error = match *error {
+            EncryptionError::KeyNeeded {
+                key_id: Some(_), ..
+            } => {
                 checking.checked.without_key = true;
-                Ok(None)
+                return Ok(None);
             }
-            Err(error @ Error::Encryption(_)) => {
-                if !checking.pool.has_named_key {
-                    document("key.json", error, &mut checking.checked)?;
-                    checking.pool.has_named_key = true;
-                }
-                Ok(None)
-            }
-            Err(error) => Err(error),
+            // Nobody can say which key is needed: the document that says it is gone.
+            EncryptionError::KeyNeeded { owner, .. } => EncryptionError::NoKey(owner),
+            error => error,
+        };
+        self.name_key(root, error, checking).await?;
+        Ok(None)
+    }
+
+    /// Names, once for a pool, a key that does not fit it: one document that is too much, or another one than it was.
+    async fn name_key(
+        self,
+        root: &Root,
+        error: EncryptionError,
+        checking: &mut Checking,
+    ) -> Result<(), Error> {
+        if checking.pool.has_named_key {
+            return Ok(());
         }
+        checking.pool.has_named_key = true;
+        let is_downgraded = matches!(error, EncryptionError::Downgraded(_));
+        if is_downgraded || matches!(error, EncryptionError::Mixed { opens: None, .. }) {
+            let found = self.evidence(root, None, |found| found.is_encrypted);
+            checking.pool.has_stray_key = !found.await?.is_encrypted;
+        }
+        let has_stray_key = checking.pool.has_stray_key;
+        let what = if is_downgraded && !has_stray_key {
+            "repo.json"
+        } else {
+            "key.json"
+        };
+        document(what, error.into(), &mut checking.checked)?;
+        let named = checking.checked.damage.last_mut();
+        if let Some(damage) = named.filter(|_| has_stray_key) {
+            damage.remedy = Remedy::StrayKey;
+        }
+        Ok(())
     }
 
     /// What snapshots of an encrypted pool need, as their metadata says it in the clear.
-    async fn needs_without_key(self, root: &Root, index: &SnapshotIndex) -> Result<Needs, Error> {
+    async fn needs_without_key(
+        self,
+        root: &Root,
+        index: &SnapshotIndex,
+        pool: &PoolSeen,
+    ) -> Result<Needs, Error> {
         let mut needs = Needs::default();
         for one in &index.snapshots {
             let read = self.references_of(root, one).await;
             let names = match read {
                 Ok(names) => names,
+                Err(Error::Encryption(error))
+                    if pool.has_stray_key && error.is_of_one_snapshot() =>
+                {
+                    continue;
+                }
                 Err(error) if !is_damage(&error) => return Err(error),
                 Err(error) => {
-                    let damage = RepoDamage::of_snapshot("metadata", &one.id, &error);
+                    let mut damage = RepoDamage::of_snapshot("metadata", &one.id, &error);
+                    damage.remedy = self.remedy_for(root, index, &one.id).await;
                     needs.damage.push(damage);
                     continue;
                 }
@@ -331,6 +423,7 @@ impl DirRepo<'_> {
             ..RepoDamage::new(
                 format!("references of {id}"),
                 format!("chunk {} is needed and not among them", chunk.name),
+                Remedy::Copy,
             )
         }))
     }
@@ -379,11 +472,10 @@ impl DirRepo<'_> {
         let new: Vec<StoredChunk> = chunks.filter(|chunk| pool.needed.insert(*chunk)).collect();
         checked.chunks += new.len() as u64;
         let Some((progress, codec)) = checking.read_data.as_ref().zip(needs.codec.as_ref()) else {
-            for name in root.quarantined().await? {
-                if needed.contains(&name) {
-                    let why = "was found damaged, and no save that has its bytes was made since";
-                    bad.entry(name).or_insert_with(|| why.to_owned());
-                }
+            let marked = root.quarantined().await?.into_iter();
+            let marked = marked.filter(|name| needed.contains(name)).collect();
+            for (name, why) in self.still_bad(root, needs, marked).await? {
+                bad.entry(name).or_insert(why);
             }
             return Ok(bad);
         };
@@ -404,6 +496,35 @@ impl DirRepo<'_> {
         Ok(bad)
     }
 
+    /// What is wrong with chunks that were found damaged before. They are few and are read again: one that came back is whole, though
+    /// its mark stays until the next gc.
+    async fn still_bad(
+        self,
+        root: &Root,
+        needs: &Needs,
+        marked: BTreeSet<ChunkName>,
+    ) -> Result<BTreeMap<ChunkName, String>, Error> {
+        let Some(codec) = &needs.codec else {
+            let why = "was found damaged, and no save that has its bytes was made since";
+            return Ok(marked
+                .into_iter()
+                .map(|name| (name, why.to_owned()))
+                .collect());
+        };
+        let mut there = Vec::new();
+        for chunk in needs
+            .by_chunk
+            .keys()
+            .filter(|one| marked.contains(&one.name))
+        {
+            // One that is missing is named as that already.
+            if root.has_chunk(&chunk.name).await? {
+                there.push((*chunk, 0));
+            }
+        }
+        self.read_chunks(root, codec, there, Arc::default()).await
+    }
+
     /// Reads every snapshot's metadata and list, as a restore does.
     async fn needs(
         self,
@@ -422,7 +543,7 @@ impl DirRepo<'_> {
                 Err(error) if !is_damage(&error) => return Err(error),
                 Err(error) => {
                     let mut damage = RepoDamage::of_snapshot("metadata", &id, &error);
-                    damage.forgettable = self.is_proven(root, index, &id).await;
+                    damage.remedy = self.remedy_for(root, index, &id).await;
                     needs.damage.push(damage);
                     continue;
                 }
@@ -445,7 +566,7 @@ impl DirRepo<'_> {
                 Err(error) if !is_damage(&error) => return Err(error),
                 Err(error) => {
                     let mut damage = RepoDamage::of_snapshot("list", &id, &error);
-                    damage.forgettable = self.is_proven(root, index, &id).await;
+                    damage.remedy = self.remedy_for(root, index, &id).await;
                     needs.damage.push(damage);
                     let source = ChunkFetcher::new(root.clone(), codec.clone());
                     let names = bridge::blocking(move || spoiled(&source, &list)).await;
@@ -475,9 +596,12 @@ impl DirRepo<'_> {
         .await
     }
 
-    /// Whether it is proven that a snapshot cannot be read, so that it may be forgotten.
-    async fn is_proven(self, root: &Root, index: &SnapshotIndex, id: &SnapshotId) -> bool {
-        matches!(self.proof(root, index, id).await, Ok(Some(_)))
+    /// What helps against a snapshot that cannot be read: it may be forgotten only if that is proven.
+    async fn remedy_for(self, root: &Root, index: &SnapshotIndex, id: &SnapshotId) -> Remedy {
+        match self.proof(root, index, id).await {
+            Ok(Some(_)) => Remedy::Forget,
+            _ => Remedy::Copy,
+        }
     }
 
     /// Reads chunks in parallel; says what is wrong with those that are not what they should be.
@@ -514,8 +638,9 @@ impl DirRepo<'_> {
         root: &Root,
         needs: Needs,
         bad: BTreeMap<ChunkName, String>,
-        checked: &mut RepoChecked,
+        checking: &mut Checking,
     ) -> Result<(), Error> {
+        let checked = &mut checking.checked;
         if needs.damage.is_empty() && bad.is_empty() {
             return Ok(());
         }
@@ -552,10 +677,12 @@ impl DirRepo<'_> {
             checked.damage.push(RepoDamage {
                 snapshots,
                 files: files.into_iter().collect(),
-                ..RepoDamage::new(format!("chunk {name}"), why)
+                ..RepoDamage::new(format!("chunk {name}"), why, Remedy::SaveAgain)
             });
         }
-        checked.marked &= self.mark_damaged(root, &marks).await;
+        if checking.marks {
+            checked.marked &= self.mark_damaged(root, &marks).await;
+        }
         Ok(())
     }
 }
@@ -565,9 +692,9 @@ fn document(name: &str, error: Error, checked: &mut RepoChecked) -> Result<(), E
     if !is_damage(&error) || matches!(error, Error::UnfitRepo(_)) {
         return Err(error);
     }
-    checked
-        .damage
-        .push(RepoDamage::new(name, error_chain(&error)));
+    let remedy = Remedy::for_document(&error);
+    let damage = RepoDamage::new(name, error_chain(&error), remedy);
+    checked.damage.push(damage);
     Ok(())
 }
 
@@ -578,7 +705,7 @@ fn lost_head(index: &SnapshotIndex) -> Option<RepoDamage> {
         .as_ref()
         .filter(|id| index.find(id).is_none())?;
     let why = format!("says that the newest snapshot is `{id}`, and does not list it");
-    Some(RepoDamage::new("index.json", why))
+    Some(RepoDamage::new("index.json", why, Remedy::Repair))
 }
 
 /// The chunks that a list itself lies in.

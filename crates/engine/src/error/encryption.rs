@@ -29,11 +29,19 @@ pub enum EncryptionError {
         "`{0}` is not encrypted, but this snapshot of it is: `repo.json` or the snapshot may have been replaced"
     )]
     EncryptedInPlain(KeyOwner),
-    /// A pool with a key has something plain in it.
+    /// A pool with a key has something in it that is not of that key.
     #[error(
-        "`{0}` has a data key, and snapshots or chunks that are not encrypted: what it was cannot be told"
+        "`{owner}` has a data key{}, and {other}: what it was cannot be told",
+        opening(.opens.as_deref())
     )]
-    Mixed(KeyOwner),
+    Mixed {
+        /// The pool.
+        owner: KeyOwner,
+        /// Something that the key opens, if anything.
+        opens: Option<String>,
+        /// Something that is not of it.
+        other: NotOfKey,
+    },
     /// A pool says that it is plain, and has a key.
     #[error(
         "`repo.json` of `{0}` says that nothing is encrypted there, though it has a data key: somebody may have replaced it"
@@ -83,6 +91,24 @@ pub enum EncryptionError {
     Key(KeyError),
 }
 
+/// Something in a pool that is not of its key, by where it lies.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotOfKey {
+    /// It is not encrypted.
+    #[error("`{0}` is not encrypted")]
+    Plain(String),
+    /// It is encrypted with another key.
+    #[error("`{0}` does not open with it")]
+    Closed(String),
+}
+
+fn opening(opens: Option<&str>) -> String {
+    opens
+        .map(|opens| format!(" that opens `{opens}`"))
+        .unwrap_or_default()
+}
+
 fn named(key: Option<&KeyId>) -> String {
     key.map(|key| format!("; it needs key {key}"))
         .unwrap_or_default()
@@ -110,7 +136,7 @@ impl EncryptionError {
             Self::Required { .. } => ErrorKind::Limit,
             Self::PlainInEncrypted(_)
             | Self::EncryptedInPlain(_)
-            | Self::Mixed(_)
+            | Self::Mixed { .. }
             | Self::Downgraded(_)
             | Self::NoKey(_)
             | Self::KeyVanished(_)

@@ -19,8 +19,13 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum WorkspaceError {
     /// Nobody made it known.
-    #[error("{} is not inside a workspace", .0.display())]
-    NotAWorkspace(PathBuf),
+    #[error("{} is not inside a workspace", .directory.display())]
+    NotAWorkspace {
+        /// Which directory.
+        directory: PathBuf,
+        /// Sessions of workspaces that it may have been, the likeliest first.
+        lost: Vec<LostWorkspace>,
+    },
     /// It cannot be one.
     #[error("`{}` cannot be a workspace: {why}", .directory.display())]
     Refused {
@@ -197,6 +202,18 @@ pub enum WorkspaceError {
     },
 }
 
+/// A workspace that is not at its path any more, and whose checkpoints are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct LostWorkspace {
+    /// Where it was.
+    pub workspace: PathBuf,
+    /// Where its checkpoints are.
+    pub session: PathBuf,
+    /// Where the very directory was found, while another one lies at its path.
+    pub found: Option<PathBuf>,
+}
+
 /// How many commits would leave.
 fn leaving(commits: Option<u64>) -> String {
     match commits {
@@ -275,7 +292,7 @@ impl WorkspaceError {
     /// What the caller must do.
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
-            Self::NotAWorkspace(_)
+            Self::NotAWorkspace { .. }
             | Self::NoCheckpoint(_)
             | Self::NoCheckpoints
             | Self::NoPrompts(_)

@@ -3,6 +3,7 @@
 mod capture;
 mod checked;
 mod contents;
+mod damage;
 mod delete;
 mod diff;
 mod directory;

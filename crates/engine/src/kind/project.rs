@@ -15,6 +15,7 @@ mod dotenv;
 mod home;
 mod init;
 pub(crate) mod known;
+pub(crate) mod namesakes;
 mod restore;
 mod save;
 mod services;
@@ -97,6 +98,11 @@ impl Project {
         &self.home
     }
 
+    /// Which store its snapshots are in.
+    pub fn location(&self) -> &StoreLocation {
+        self.engine.location()
+    }
+
     /// What it is called as a subject.
     pub(crate) fn name(&self) -> SubjectName {
         let name = self.home.id.as_str().parse();
@@ -146,6 +152,10 @@ impl Project {
         let Some(state) = state.filter(|_| !self.engine.chunk_root.is_alone()) else {
             return Ok(());
         };
+        // Whoever saves a directory that is gone is told so; the one that was moved stays what it is.
+        if !self.home.dir.exists() {
+            return Ok(());
+        }
         let (known, id) = (KnownDirs::new(state), self.home.id.clone());
         let dir = self.home.dir.clone();
         let other = bridge::blocking(move || known.remember(&id, &dir)).await?;
@@ -157,6 +167,17 @@ impl Project {
             return Err(failure.with_hint(hint).into());
         }
         Ok(())
+    }
+
+    /// Notes which directory lies at its path, once it was restored there.
+    async fn renew(&self) -> Result<(), Error> {
+        let state = self.engine.local_dirs.state.as_deref();
+        let Some(state) = state.filter(|_| !self.engine.chunk_root.is_alone()) else {
+            return Ok(());
+        };
+        let (known, id) = (KnownDirs::new(state), self.home.id.clone());
+        let dir = self.home.dir.clone();
+        Ok(bridge::blocking(move || known.renew(&id, &dir)).await?)
     }
 }
 
@@ -185,8 +206,7 @@ async fn or_cancelled<T>(
 impl Project {
     /// The index of its snapshots; empty before the first save.
     async fn index(&self) -> Result<SnapshotIndex, Error> {
-        let host = self.engine.local_dirs.state.as_deref();
-        self.home.ensure_known(host).await?;
+        self.ensure_known().await?;
         let (dirs, root) = (self.engine.dirs(), self.engine.dirs().root());
         let index = match root.repo().await? {
             Some(repo) => {

@@ -25,7 +25,7 @@ mod show;
 mod undo;
 mod watch;
 
-pub use crate::error::{Freeable, NoRoom, RoomUse, WorkspaceError};
+pub use crate::error::{Freeable, LostWorkspace, NoRoom, RoomUse, WorkspaceError};
 pub use crate::restore::{LeftAloneEntry, LeftAloneReason};
 pub use answers::{
     AgentEventRow, ChangeOp, ChangePlan, ChangesSummary, CheckedCheckpoint, CheckedWorkspace,
@@ -33,7 +33,8 @@ pub use answers::{
     DiffSide, EventCounts, ExcludedNow, ForgetReason, ForgottenUndo, ForkedWorkspace, GitChange,
     GitCommit, GitPlan, PathChange, PathDiff, PathHistory, PathStatus, PathVersion, PromptRow,
     RestoredWorkspace, RevertAction, RevertedPath, SessionForm, UndoRow, UndoneChange,
-    UnreadableSlot, VersionStatus, Watched, WorkspaceChanges, WorkspaceMade, WorkspaceStatus,
+    UnreadableSlot, VersionStatus, Watched, WorkspaceChanges, WorkspaceMade, WorkspaceRow,
+    WorkspaceStatus,
 };
 pub use commands::{
     CompactCheckpoints, CreateCheckpoint, ForkWorkspace, InitWorkspace, Maker, RestoreWorkspace,
@@ -61,6 +62,14 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+/// Every workspace of this host whose session can be read, by its directory.
+pub(crate) fn workspaces(state: &Path) -> Vec<WorkspaceRow> {
+    let all = session::KnownSession::all(state);
+    let mut rows: Vec<WorkspaceRow> = all.iter().map(session::KnownSession::row).collect();
+    rows.sort_by(|one, other| one.workspace.cmp(&other.workspace));
+    rows
+}
 
 /// How long somebody waits for others who are at the same workspace.
 const LOCK_TIMEOUT: Duration = Duration::from_mins(1);

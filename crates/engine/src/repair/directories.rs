@@ -29,7 +29,9 @@ struct DirRepair {
 impl DirRepo<'_> {
     /// What of the documents of this subject must be made anew. Nothing is changed.
     pub async fn plan_repair(self) -> Result<Repair, Error> {
-        Ok(self.find_repairs(self.rng.op_id()).await?.repair)
+        let mut repair = self.find_repairs(self.rng.op_id()).await?.repair;
+        repair.leaves(self.damage_here().await?);
+        Ok(repair)
     }
 
     /// Makes the documents of this subject anew that are damaged or lost.
@@ -42,6 +44,7 @@ impl DirRepo<'_> {
         let found = self.find_repairs(op_id).await?;
         let mut repair = found.repair;
         if repair.documents.is_empty() {
+            repair.leaves(self.damage_here().await?);
             return Ok(repair);
         }
         if let Some(one) = repair.left_out.first().filter(|_| !leave_out) {
@@ -75,6 +78,7 @@ impl DirRepo<'_> {
             .directory()
             .map_or_else(log, |(tenant, _)| tenant);
         self.log_repair(&mut repair, op_id, tenant, actor).await;
+        repair.leaves_after(self.damage_here().await);
         Ok(repair)
     }
 
@@ -165,12 +169,7 @@ impl FindingRepairs<'_> {
             return Err(stranger.into());
         }
         if let Some(key) = key {
-            if found.is_plain {
-                return Err(EncryptionError::Mixed(owner).into());
-            }
-            if found.is_encrypted && !found.opens {
-                return Err(EncryptionError::OpensNothing(owner).into());
-            }
+            found.fit().ensure(owner)?;
             return Ok(encrypted(new, &key));
         }
         if found.is_encrypted {

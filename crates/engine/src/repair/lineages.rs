@@ -30,7 +30,10 @@ impl Repair {
 impl Profiles<'_> {
     /// What of the documents of a lineage must be made anew. Nothing is changed.
     pub async fn plan_repair(self, lineage: &Lineage) -> Result<Repair, Error> {
-        Ok(self.find_repairs(lineage, self.rng.op_id()).await?.repair)
+        let found = self.find_repairs(lineage, self.rng.op_id()).await?;
+        let mut repair = found.repair;
+        repair.leaves(self.damage_of(lineage).await?);
+        Ok(repair)
     }
 
     /// Makes the pointer and the lock of a lineage anew if they are damaged or lost.
@@ -41,6 +44,7 @@ impl Profiles<'_> {
         let found = self.find_repairs(lineage, op_id).await?;
         let mut repair = found.repair;
         if repair.documents.is_empty() {
+            repair.leaves(self.damage_of(lineage).await?);
             return Ok(repair);
         }
         let mut kept = Vec::new();
@@ -55,6 +59,7 @@ impl Profiles<'_> {
         }
         let tenant = lineage.tenant.clone();
         self.log_repair(&mut repair, op_id, tenant, actor).await;
+        repair.leaves_after(self.damage_of(lineage).await);
         Ok(repair)
     }
 

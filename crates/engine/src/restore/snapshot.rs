@@ -10,6 +10,7 @@ use crate::error::{Error, PlaceError, error_chain};
 use crate::handle::DirRepo;
 use crate::result::PlacedAs;
 use crate::save::{RepoSave, matcher};
+use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::databases::owner_name;
@@ -136,6 +137,9 @@ pub struct BeforeRestore {
     pub snapshot_id: SnapshotId,
     /// Its name.
     pub name: SubjectName,
+    /// What the caller should know of having saved it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Warning>,
 }
 
 /// The snapshot that a tree becomes, and where.
@@ -402,8 +406,11 @@ impl DirRepo<'_> {
                 ..RepoSave::new(&command.target, name.clone())
             })
             .await?;
-        let snapshot_id = saved.snapshot_id;
-        Ok(Some(BeforeRestore { snapshot_id, name }))
+        Ok(Some(BeforeRestore {
+            snapshot_id: saved.snapshot_id,
+            name,
+            warnings: saved.warnings,
+        }))
     }
 
     /// A disk is kept busy by as many workers as there are cores; a distant store needs more.

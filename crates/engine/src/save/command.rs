@@ -2,6 +2,7 @@
 
 use super::gather::SaveBasis;
 use crate::clone::LeftOut;
+use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::save::SaveReport;
@@ -187,6 +188,9 @@ pub struct RepoSaved {
     pub not_consistent: Vec<NotConsistent>,
     /// How long it took.
     pub elapsed_ms: u64,
+    /// What the caller should know although it was saved.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Warning>,
 }
 
 impl RepoSaved {
@@ -238,6 +242,7 @@ impl RepoSaved {
                 })
                 .collect(),
             elapsed_ms,
+            warnings: Vec::new(),
         }
     }
 

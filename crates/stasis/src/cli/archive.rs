@@ -5,7 +5,7 @@ use super::byte_size::size;
 use super::output::{OutputLost, printable};
 use super::progress::{cancel_on_signals, is_shown, watched};
 use crate::cli::output::Measured;
-use crate::report::Exit;
+use crate::report::{Exit, or_read_enough};
 use crate::system::SystemClock;
 use anyhow::Context as _;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -252,8 +252,9 @@ impl ArchiveReadArgs {
         let shown = list.clone();
         let each = move |entry: &ListedArchive| lock(&shown).entry(entry);
         let listed = archive::list(self.command(context).await?, Box::new(each)).await;
-        lock(&list).finish(listed.is_ok()).map_err(OutputLost)?;
-        listed.map_err(lost)?;
+        let finished = lock(&list).finish(listed.is_ok()).map_err(OutputLost);
+        or_read_enough(finished.map_err(Into::into))?;
+        or_read_enough(listed.map(drop).map_err(lost))?;
         Ok(Exit::Done)
     }
 }
@@ -379,9 +380,8 @@ impl ArchiveCatArgs {
     async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let entry = entry_path(&self.entry)?;
         let sink = Box::new(BufWriter::with_capacity(1 << 16, io::stdout()));
-        archive::cat(self.read.command(context).await?, entry, sink)
-            .await
-            .map_err(lost)?;
+        let written = archive::cat(self.read.command(context).await?, entry, sink).await;
+        or_read_enough(written.map(drop).map_err(lost))?;
         Ok(Exit::Done)
     }
 }

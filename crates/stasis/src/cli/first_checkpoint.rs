@@ -59,5 +59,5 @@ fn is_no_workspace(error: &anyhow::Error) -> bool {
     let Some(Error::Workspace(error)) = error else {
         return false;
     };
-    matches!(**error, WorkspaceError::NotAWorkspace(_))
+    matches!(**error, WorkspaceError::NotAWorkspace { .. })
 }

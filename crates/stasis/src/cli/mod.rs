@@ -16,6 +16,7 @@ pub(crate) mod byte_size;
 mod claim;
 mod clone;
 mod copy;
+mod damage;
 mod demo;
 mod directory;
 mod doctor;
@@ -47,7 +48,9 @@ use crate::env::Environment;
 use crate::report::{self, Exit};
 use crate::system::{SystemClock, SystemRng};
 use anyhow::Context as _;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use output::Output;
 use stasis_engine::bridge;
 use stasis_engine::model::id::Label;
@@ -120,17 +123,21 @@ enum CliCommand {
     Forget(project::ForgetArgs),
     /// Delete snapshots beyond the retention policy and reclaim space
     Gc(project::GcArgs),
-    /// List everything that is saved in the store, and where it lies on this machine
+    /// List everything that is saved in the store, where it lies on this machine, and this machine's workspaces
+    ///
+    /// Exits with 9 when the documents of a subject are damaged: it is listed all the same, and what is wrong is said after the table.
     List(subjects::ListArgs),
     /// Make a directory of this machine a subject that is in the store already
     Link(subjects::LinkArgs),
     /// Copy a subject with all its snapshots into another store, or all of them; run again, it goes on
     ///
-    /// Snapshots get other ids there. What is copied is checked on the way. A subject that was saved into there since is left alone.
+    /// Snapshots get other ids there. What is copied is checked on the way. A subject that was saved into there since is left alone;
+    /// the first such save of a directory warns of it.
     Copy(copy::CopyArgs),
     /// Make damaged or lost documents of a subject anew, from its snapshots
     ///
     /// The damaged bytes are kept in the store. Pins, later labels and tombstones that only a lost index knew are gone.
+    /// Exits with 9, and says what helps, when something is wrong that no new document helps against.
     Repair(subjects::RepairArgs),
     /// Applications with their databases: save, restore, duplicate, upgrade
     Project(Box<project::ProjectArgs>),
@@ -194,6 +201,12 @@ struct CliContext {
 impl CliContext {
     fn location(&self) -> anyhow::Result<StoreLocation> {
         config::store(self.store.as_deref(), &self.environment, &self.config)
+    }
+
+    /// Whether nobody named a store: neither a flag, nor a variable, nor the configuration.
+    fn is_usual_store(&self) -> bool {
+        let named = [&self.store, &self.environment.store, &self.config.store];
+        named.iter().all(|one| one.is_none())
     }
 
     /// The store as it is; one that is not there is an error, not an empty one.
@@ -274,7 +287,7 @@ pub(crate) fn main() -> ExitCode {
         Err(error) if error.use_stderr() && hook::is_asked_to_run(std::env::args_os()) => {
             return hook::undisturbed(|| Err(error.into()));
         }
-        Err(error) => return usage(&error),
+        Err(error) => return usage(&pointed(error)),
     };
     if matches!(
         cli.command,
@@ -287,6 +300,36 @@ pub(crate) fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => report::print(&error, as_json).into(),
     }
+}
+
+/// A command that exists only beneath others is pointed to: `stasis undo` is `stasis workspace undo`.
+fn pointed(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else {
+        return error;
+    };
+    // What was typed beneath a noun has that noun's own usage, and is not looked for elsewhere.
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string);
+    if !usage.is_some_and(|usage| usage.contains("stasis [OPTIONS]")) {
+        return error;
+    }
+    let program = Cli::command();
+    let nouns = program.get_subcommands().filter(|noun| !noun.is_hide_set());
+    let found = nouns.filter_map(|noun| {
+        let verb = noun
+            .find_subcommand(typed)
+            .filter(|one| !one.is_hide_set())?;
+        let about = verb
+            .get_about()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        Some(format!("`stasis {} {typed}`: {about}", noun.get_name()).into())
+    });
+    let found: Vec<StyledStr> = found.collect();
+    if !found.is_empty() {
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(found));
+    }
+    error
 }
 
 /// Help goes where it always goes; a mistake is told as JSON to whoever asked for JSON.

@@ -173,12 +173,7 @@ impl ProjectArgs {
     }
 }
 
-/// The directory that is named by its path or as `dir:NAME`, with a store that must be there.
-pub(super) async fn named(context: &CliContext, dir: &Path) -> anyhow::Result<project::Project> {
-    ProjectSelector::of(dir).look(context).await
-}
-
-/// The same for a directory of some tenant.
+/// The directory of a tenant that is named by its path or as `dir:NAME`, with a store that must be there.
 pub(super) async fn named_of(
     context: &CliContext,
     dir: &Path,
@@ -250,7 +245,7 @@ fn host(context: &CliContext) -> anyhow::Result<Host> {
 }
 
 /// Whether a store is not there.
-fn is_absent(error: &anyhow::Error) -> bool {
+pub(super) fn is_absent(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<Error>();
     error.is_some_and(|error| error.kind() == ErrorKind::NotFound)
 }

@@ -1,15 +1,19 @@
 //! `stasis list`, `link` and `repair`: what a store holds, which directory of this host is what, and what became damaged
 
+use super::damage::{self, Ailment, DamageHints};
 use super::output::{plural, printable, table};
 use super::{CliContext, project};
-use crate::report::Exit;
+use crate::report::{Exit, exit_of};
 use anyhow::bail;
 use clap::Args;
 use stasis_engine::kind::project::Project;
+use stasis_engine::kind::workspace::WorkspaceRow;
 use stasis_engine::model::id::{Label, Lineage, ProfileRef, TenantId};
 use stasis_engine::open::Engine;
 use stasis_engine::repair::{AcceptedRollback, Repair};
-use stasis_engine::subjects::{DIR_PREFIX, PROFILE_PREFIX, SubjectList, SubjectRow};
+use stasis_engine::subjects::{
+    DIR_PREFIX, LinkDir, LinkedDir, PROFILE_PREFIX, SubjectError, SubjectList, SubjectRow,
+};
 use std::path::{Path, PathBuf};
 
 /// `stasis list`
@@ -22,38 +26,101 @@ pub(super) struct ListArgs {
 
 impl ListArgs {
     pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let engine = context.engine().await?;
-        let listed = engine.subjects(self.tenant.as_ref()).await?;
-        let is_whole = listed.items.iter().all(|row| row.damage.is_empty());
+        let listed = match context.engine().await {
+            Ok(engine) => engine.subjects(self.tenant.as_ref()).await?,
+            // Nobody named a store, and the first save makes the usual one.
+            Err(error) if context.is_usual_store() && project::is_absent(&error) => {
+                let host = context.environment.local_dirs.state.as_deref();
+                if !SubjectList::is_unused(&context.location()?, host).await {
+                    return Err(error);
+                }
+                SubjectList::of_host(host.filter(|_| self.tenant.is_none())).await
+            }
+            Err(error) => return Err(error),
+        };
         context.output.result(&listed, list_text)?;
-        Ok(if is_whole { Exit::Done } else { Exit::Failed })
+        let mut errors: Vec<&SubjectError> = Vec::new();
+        for error in listed.items.iter().filter_map(|row| row.error.as_ref()) {
+            // What is wrong with a pool is wrong with each of its subjects, and is said once.
+            if !errors.contains(&error) {
+                errors.push(error);
+            }
+        }
+        for error in &errors {
+            context.output.say(&error_text(error));
+        }
+        let hints = DamageHints {
+            store: None,
+            has_marked: false,
+        };
+        for hint in hints.against(errors.iter().map(|error| Ailment::from(*error))) {
+            context.output.say(&hint);
+        }
+        Ok(errors
+            .first()
+            .map_or(Exit::Done, |error| exit_of(error.kind)))
     }
 }
 
+fn error_text(error: &SubjectError) -> String {
+    let causes = std::iter::once(&error.message).chain(&error.causes);
+    let causes: Vec<String> = causes.map(|cause| printable(cause)).collect();
+    let subject = printable(&error.address.subject);
+    format!("error: {subject}: {}", causes.join("\n  because: "))
+}
+
 fn list_text(list: &SubjectList) -> String {
-    if list.items.is_empty() {
-        return "nothing is saved in this store yet: `stasis save DIR` saves a directory"
-            .to_owned();
+    let subjects = if list.items.is_empty() {
+        "nothing is saved in this store yet: `stasis save DIR` saves a directory".to_owned()
+    } else {
+        subjects_text(list)
+    };
+    if list.workspaces.is_empty() {
+        return subjects;
     }
+    [subjects, workspaces_text(&list.workspaces)].join("\n\n")
+}
+
+fn workspaces_text(rows: &[WorkspaceRow]) -> String {
+    let row = |row: &WorkspaceRow| {
+        let mark = if row.is_there { "" } else { " (gone)" };
+        vec![
+            format!("{}{mark}", row.workspace),
+            row.checkpoints.to_string(),
+            row.session.clone(),
+        ]
+    };
+    let head = ["WORKSPACE", "CHECKPOINTS", "SESSION"];
+    let rows_shown = table(&head, rows.iter().map(row).collect());
+    if rows.iter().all(|row| row.is_there) {
+        return rows_shown;
+    }
+    format!(
+        "{rows_shown}\none that is gone and lies elsewhere goes on there: `stasis workspace init DIR --session-dir SESSION`"
+    )
+}
+
+fn subjects_text(list: &SubjectList) -> String {
     let row = |row: &SubjectRow| {
         let place = row.dir.as_deref().map(printable).unwrap_or_default();
-        let damage = row
-            .damage
-            .first()
-            .map(|why| format!("damaged: {}", printable(why)));
+        let is_damaged = row.error.is_some();
+        // Of a subject without a usable index nothing is known.
+        let is_unknown = is_damaged && row.newest.is_none();
+        let known = |text: String| if is_unknown { "?".to_owned() } else { text };
         vec![
             row.subject.clone(),
             row.tenant.to_string(),
-            row.snapshots.to_string(),
-            row.newest.clone().unwrap_or_else(|| "never".to_owned()),
-            row.bytes.to_string(),
+            known(row.snapshots.to_string()),
+            known(row.newest.clone().unwrap_or_else(|| "never".to_owned())),
+            known(row.bytes.to_string()),
             match row.encrypted {
                 Some(true) => "yes",
                 Some(false) => "no",
                 None => "?",
             }
             .to_owned(),
-            damage.unwrap_or_else(|| place.clone()),
+            if is_damaged { "damaged" } else { "ok" }.to_owned(),
+            place,
         ]
     };
     let head = [
@@ -63,6 +130,7 @@ fn list_text(list: &SubjectList) -> String {
         "NEWEST",
         "BYTES",
         "ENCRYPTED",
+        "HEALTH",
         "HERE",
     ];
     table(&head, list.items.iter().map(row).collect())
@@ -75,23 +143,42 @@ pub(super) struct LinkArgs {
     dir: PathBuf,
     /// The subject that it is from now on: `dir:NAME`, as `stasis list` shows it
     subject: String,
+    /// Also if the directory is another subject, whose snapshots stay in the store, or the subject another directory of this
+    /// machine, which is left as it is
+    #[arg(long)]
+    confirm: bool,
 }
 
 impl LinkArgs {
     pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
-        // The tenant of every everyday command.
-        let tenant = "default".parse()?;
-        let linked = engine.link(&self.dir, &tenant, &self.subject).await?;
-        context.output.result(&linked, |linked| {
-            format!(
-                "{} is {} from now on: what is saved from it joins those snapshots",
-                printable(&linked.dir),
-                linked.subject
-            )
-        })?;
+        let command = LinkDir {
+            dir: self.dir,
+            // The tenant of every everyday command.
+            tenant: "default".parse()?,
+            name: self.subject,
+            confirm: self.confirm,
+        };
+        let linked = engine.link(command).await?;
+        context.output.result(&linked, linked_text)?;
         Ok(Exit::Done)
     }
+}
+
+fn linked_text(linked: &LinkedDir) -> String {
+    let (dir, subject) = (printable(&linked.dir), &linked.subject);
+    let is = format!("{dir} is {subject} from now on: what is saved from it joins those snapshots");
+    let was = linked.was.iter().map(|was| {
+        format!(
+            "it was {was} before, whose snapshots stay in the store: `stasis restore {was} --to DIR` writes them to a new directory"
+        )
+    });
+    let other = linked.instead_of.iter().map(|other| {
+        let other = printable(other);
+        format!("{other} was it before; it is left as it is, and is no subject any more")
+    });
+    let lines = [is].into_iter().chain(was).chain(other);
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// `stasis repair`
@@ -101,6 +188,9 @@ pub(super) struct RepairArgs {
     /// A directory, `dir:NAME`, or `profile:TENANT/PROFILE@MAJOR`
     #[arg(required_unless_present = "all")]
     subject: Option<String>,
+    /// The tenant of a directory
+    #[arg(long, value_name = "TENANT", default_value = "default")]
+    tenant: TenantId,
     /// Really do it; without, it only says what would be done
     #[arg(long, conflicts_with = "accept_rollback")]
     confirm: bool,
@@ -131,11 +221,11 @@ impl RepairArgs {
             return Ok(Exit::Done);
         };
         if self.accept_rollback {
-            let accepted = accepted(context, subject, &actor).await?;
+            let accepted = accepted(context, subject, &self.tenant, &actor).await?;
             context.output.result(&accepted, accepted_text)?;
             return Ok(Exit::Done);
         }
-        let repaired = repaired(context, subject).await?;
+        let repaired = repaired(context, subject, &self.tenant).await?;
         let repair = match (&repaired, self.confirm) {
             (Repaired::Directory(project), true) => project.repair(&actor, self.leave_out).await?,
             (Repaired::Directory(project), false) => project.plan_repair().await?,
@@ -147,18 +237,44 @@ impl RepairArgs {
             }
         };
         context.output.warn(&repair.warnings);
+        let hints = DamageHints {
+            store: repaired.own_store(context)?,
+            has_marked: false,
+        };
         if !self.confirm && !repair.documents.is_empty() {
-            context.output.say(&repair_text(&repair));
+            context.output.say(&repair_text(&repair, &hints));
             bail!("nothing was changed: say --confirm to make these documents anew");
         }
-        context.output.result(&repair, repair_text)?;
-        Ok(Exit::Done)
+        context
+            .output
+            .result(&repair, |repair| repair_text(repair, &hints))?;
+        Ok(if repair.remaining.is_empty() {
+            Exit::Done
+        } else {
+            Exit::Corrupt
+        })
     }
 }
 
-async fn repaired(context: &CliContext, subject: &str) -> anyhow::Result<Repaired> {
+impl Repaired {
+    /// The store of the subject, if a command would not find it by itself: a project may have one of its own.
+    fn own_store(&self, context: &CliContext) -> anyhow::Result<Option<String>> {
+        let location = match self {
+            Self::Directory(project) => project.location(),
+            Self::Profile(engine, _) => engine.location(),
+        };
+        let is_usual = *location == context.location()?;
+        Ok((!is_usual).then(|| location.to_string()))
+    }
+}
+
+async fn repaired(
+    context: &CliContext,
+    subject: &str,
+    tenant: &TenantId,
+) -> anyhow::Result<Repaired> {
     let Some(profile) = subject.strip_prefix(PROFILE_PREFIX) else {
-        let project = project::named(context, Path::new(subject)).await?;
+        let project = project::named_of(context, Path::new(subject), tenant).await?;
         return Ok(Repaired::Directory(Box::new(project)));
     };
     let engine = context.engine().await?;
@@ -171,11 +287,12 @@ async fn repaired(context: &CliContext, subject: &str) -> anyhow::Result<Repaire
 async fn accepted(
     context: &CliContext,
     subject: &str,
+    tenant: &TenantId,
     actor: &Label,
 ) -> anyhow::Result<AcceptedRollback> {
     if subject.starts_with(DIR_PREFIX) {
-        let (engine, tenant) = (context.engine().await?, "default".parse()?);
-        let accepted = engine.accept_rollback_of_directory(&tenant, subject, actor);
+        let engine = context.engine().await?;
+        let accepted = engine.accept_rollback_of_directory(tenant, subject, actor);
         return Ok(accepted.await?);
     }
     let lineage = subject.strip_prefix(PROFILE_PREFIX).map(str::parse);
@@ -183,7 +300,7 @@ async fn accepted(
         let engine = context.engine().await?;
         return Ok(engine.profiles().accept_rollback(&lineage, actor).await?);
     }
-    Ok(match repaired(context, subject).await? {
+    Ok(match repaired(context, subject, tenant).await? {
         Repaired::Directory(project) => project.accept_rollback(actor).await?,
         Repaired::Profile(engine, lineage) => {
             engine.profiles().accept_rollback(&lineage, actor).await?
@@ -198,8 +315,8 @@ fn accepted_text(accepted: &AcceptedRollback) -> String {
     }
 }
 
-fn repair_text(repair: &Repair) -> String {
-    if repair.documents.is_empty() {
+fn repair_text(repair: &Repair, hints: &DamageHints) -> String {
+    if repair.documents.is_empty() && repair.remaining.is_empty() {
         return format!(
             "nothing to repair: every document of {} can be read",
             repair.subject
@@ -227,5 +344,14 @@ fn repair_text(repair: &Repair) -> String {
     }
     let left = repair.left_out.iter();
     lines.extend(left.map(|one| format!("{leave} out {}: {}", one.snapshot, printable(&one.why))));
+    let remaining = &repair.remaining;
+    if !remaining.is_empty() {
+        lines.extend(remaining.iter().map(damage::text));
+        let problems = plural(remaining.len() as u64, "problem");
+        lines.push(format!(
+            "NOT REPAIRED: {problems} that no new document helps against"
+        ));
+        lines.extend(hints.against(remaining.iter().map(Ailment::from)));
+    }
     lines.join("\n")
 }

@@ -3,6 +3,7 @@
 //! A message names a command in backticks, or after a colon up to the end of its line or a semicolon. A store, a key or a configuration file
 //! that was given on this command line is given again there, so that what is typed as printed goes to the same place.
 
+use stasis_engine::address::shell_word;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -35,7 +36,7 @@ impl GivenOptions {
         let value = if value.contains('@') {
             "URL".to_owned()
         } else {
-            quoted(value)
+            shell_word(value).into_owned()
         };
         self.0.extend([" ", option, " ", &value]);
     }
@@ -95,15 +96,6 @@ pub(crate) fn completed(text: &str) -> String {
         Some(given) => given.complete(text),
         None => text.to_owned(),
     }
-}
-
-/// A word that a shell takes as it is.
-pub(super) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./+@%:,=".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

@@ -28,7 +28,11 @@ pub(super) fn hint(error: &EncryptionError) -> Option<String> {
         EncryptionError::EncryptedInPlain(_) => {
             "bring `repo.json` and `key.json` back from a copy of the store; nothing was written"
         }
-        EncryptionError::Downgraded(_) | EncryptionError::Mixed(_) => {
+        EncryptionError::Mixed { opens: Some(_), .. } => {
+            "use nothing of it, with or without the key: bring `repo.json` and `key.json` back from one copy of the store, and look who wrote what \
+             does not belong to it with `stasis events`; nothing was written"
+        }
+        EncryptionError::Downgraded(_) | EncryptionError::Mixed { .. } => {
             "use nothing of it, with or without the key: if it was ever encrypted, bring `repo.json` back from a copy of the store. If it \
              was not, a first save with a key was interrupted: then `key.json` encrypts nothing, and may be removed"
         }

@@ -2,15 +2,17 @@
 
 use crate::cli::byte_size::size;
 use serde_json::{Value, json};
+use stasis_engine::address::shell_word;
 use stasis_engine::error::{Error, ErrorKind};
-use stasis_engine::kind::workspace::{NoRoom, WorkspaceError};
+use stasis_engine::kind::workspace::{LostWorkspace, NoRoom, WorkspaceError};
 use stasis_engine::model::workspace::NoSlot;
+use std::path::Path;
 
 /// What to do now.
 pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
     let text = match error {
-        WorkspaceError::NotAWorkspace(_) => {
-            "`stasis workspace init DIR` makes a directory one; --workspace DIR says which one is meant"
+        WorkspaceError::NotAWorkspace { directory, lost } => {
+            return Some(no_workspace_hint(directory, lost));
         }
         WorkspaceError::Refused { .. } => {
             "a workspace is a directory of its own, such as a checkout; its session directory lies elsewhere"
@@ -49,6 +51,26 @@ pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
         _ => return act_hint(error, kind),
     };
     Some(text.to_owned())
+}
+
+/// How to go on with the checkpoints of a workspace that was moved, if this may be one.
+fn no_workspace_hint(directory: &Path, lost: &[LostWorkspace]) -> String {
+    let Some(likeliest) = lost.first() else {
+        return "`stasis workspace init DIR` makes a directory one; --workspace DIR says which one is meant; `stasis list` shows the workspaces of this machine".to_owned();
+    };
+    let word = |path: &Path| shell_word(&path.display().to_string()).into_owned();
+    let (was, session) = (likeliest.workspace.display(), word(&likeliest.session));
+    match &likeliest.found {
+        Some(found) => format!(
+            "`{}` was the workspace `{was}`, where another directory lies now: `stasis workspace init {} --session-dir {session}` goes on with its checkpoints",
+            found.display(),
+            word(found)
+        ),
+        None => format!(
+            "the workspace `{was}` is gone: if this is it, `stasis workspace init {} --session-dir {session}` goes on with its checkpoints; `stasis list` shows the workspaces of this machine, `stasis workspace init DIR` makes a new one",
+            word(directory)
+        ),
+    }
 }
 
 /// The same, for what changes something and is refused for now.
@@ -166,8 +188,12 @@ pub(super) fn fields(error: &anyhow::Error) -> Vec<(&'static str, Value)> {
         return Vec::new();
     };
     match error.as_ref() {
-        WorkspaceError::NotAWorkspace(directory) => {
-            vec![("directory", json!(directory.display().to_string()))]
+        WorkspaceError::NotAWorkspace { directory, lost } => {
+            let sessions = lost.iter().map(|one| one.session.display().to_string());
+            vec![
+                ("directory", json!(directory.display().to_string())),
+                ("sessions", json!(sessions.collect::<Vec<_>>())),
+            ]
         }
         WorkspaceError::NoCheckpoint(which) => vec![("checkpoint", json!(which.to_string()))],
         WorkspaceError::NotYours(slot) => vec![("checkpoint", json!(slot.to_string()))],

@@ -148,6 +148,84 @@ fn a_laptop_goes_on_in_the_bucket_and_its_old_store_does_not_overwrite_that() {
     assert_eq!(rows(&server).len(), 3);
 }
 
+fn warns_of_leaving(said: &Value) -> bool {
+    let warnings = said["warnings"].as_array();
+    let mut warnings = warnings.into_iter().flatten();
+    warnings.any(|one| one["code"] == "left_copy")
+}
+
+#[test]
+fn the_first_save_into_a_copy_says_that_it_is_none_any_more() {
+    for way in ["save", "restore", "repo save", "repo restore"] {
+        let session = Session::new();
+        let dir = notes(&session, "notes");
+        let to = session.home().join("other");
+        let copy = ["copy", text(&dir), "--to", text(&to)];
+        session.data(0, &copy);
+        let name = rows(&session)[0]["subject"].as_str().unwrap().to_owned();
+        let id = name.strip_prefix("dir:").unwrap();
+        let store = ["--store", text(&to)];
+        let words = match way {
+            "save" => vec!["save", text(&dir)],
+            "restore" => vec!["restore", text(&dir)],
+            "repo save" => vec!["repo", "save", text(&dir), "--name", id],
+            _ => vec![
+                "repo",
+                "restore",
+                "latest",
+                text(&dir),
+                "--in-place",
+                "--name",
+                id,
+            ],
+        };
+        let there = |words: &[&str]| session.json(0, &[&store, words].concat());
+        // Looking into a copy changes nothing about it.
+        let out = session.home().join("out");
+        let looked = there(&["restore", &name, "--to", text(&out)]);
+        write(&dir, "plan.txt", b"buy tea");
+        session.data(0, &["save", text(&dir)]);
+        session.data(0, &copy);
+        write(&dir, "plan.txt", b"buy coffee");
+
+        let said = there(&words);
+        write(&dir, "plan.txt", b"buy beer");
+        let again = there(&words);
+        let told = session.run(&[&["copy"], &copy[1..]].concat());
+
+        assert!(!warns_of_leaving(&looked), "{way}: {looked}");
+        let of_the_save = |said: &Value| match way {
+            "repo restore" => warns_of_leaving(&said["before"]),
+            _ => warns_of_leaving(said),
+        };
+        assert!(of_the_save(&said), "{way}: {said}");
+        assert!(!of_the_save(&again), "{way}: {again}");
+        assert_eq!(told.code, 6, "{way}: {}", told.err);
+        // What was copied is there all the same, and goes on.
+        let log = there(&["log", &name]);
+        assert!(log.as_array().unwrap().len() >= 4, "{way}: {log}");
+    }
+}
+
+#[test]
+fn people_read_that_a_restore_made_a_copy_a_subject_of_its_own() {
+    let session = Session::new();
+    let dir = notes(&session, "notes");
+    let to = session.home().join("other");
+    session.data(0, &["copy", text(&dir), "--to", text(&to)]);
+    write(&dir, "plan.txt", b"buy tea");
+
+    let told = session.run(&["--store", text(&to), "restore", text(&dir)]);
+
+    assert_eq!(told.code, 0, "{}", told.err);
+    assert!(
+        told.err.contains("was a copy, and goes its own way"),
+        "{}",
+        told.err
+    );
+    assert!(told.err.contains("`stasis copy` no longer"), "{}", told.err);
+}
+
 #[test]
 fn a_projects_own_store_is_copied_under_its_name() {
     let session = Session::new();

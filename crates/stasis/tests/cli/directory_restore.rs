@@ -2,7 +2,7 @@
 
 use crate::live_databases::python;
 use crate::project::id;
-use crate::session::Session;
+use crate::session::{Session, type_command};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -229,6 +229,51 @@ fn what_saves_leave_out_by_now_stays_as_it_is_and_is_named() {
         None::<&Value>,
         "{named:#}"
     );
+}
+
+#[test]
+fn the_command_that_undoes_a_restore_of_a_part_undoes_that_part_only() {
+    let session = Session::new();
+    let (dir, text) = directory(&session);
+    let write = |name: &str, text: &str| fs::write(dir.join(name), text).unwrap();
+    let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap_or_default();
+    fs::create_dir(dir.join("src")).unwrap();
+    for name in ["a", "b", "src/c", "gone"] {
+        write(name, "one");
+    }
+    session.json(0, &["save", &text]);
+    for name in ["a", "b", "src/c", "src/new"] {
+        write(name, "two");
+    }
+    fs::remove_file(dir.join("gone")).unwrap();
+
+    let part = ["restore", &text, "latest", "--path", "a", "--path", "src"];
+    let part = session.data(0, &part);
+    let new = session.data(0, &["restore", &text, "latest", "--path", "gone"]);
+    write("b", "later");
+    write("gone", "later");
+
+    assert_eq!(
+        [read("a"), read("src/c"), read("src/new")],
+        ["one", "one", ""]
+    );
+    let undone = type_command(&session, &part, &["restore", "--path"], "");
+    assert_eq!(undone.code, 0, "{part}{}", undone.err);
+    assert_eq!([read("a"), read("src/c"), read("src/new")], ["two"; 3]);
+    assert_eq!([read("b"), read("gone")], ["later"; 2], "{part}");
+    // No snapshot has what was not there.
+    let removal = format!("Undo with: rm -r {text}/gone");
+    assert!(new.contains(&removal), "{new}");
+    assert!(!new.contains("Undo with: stasis"), "{new}");
+
+    let except = ["restore", &text, "latest", "--except", "b"];
+    let except = session.data(0, &except);
+    write("b", "latest");
+    assert_eq!([read("a"), read("gone")], ["one"; 2]);
+    let undone = type_command(&session, &except, &["restore", "--except"], "");
+    assert_eq!(undone.code, 0, "{except}{}", undone.err);
+    let state = [read("a"), read("gone"), read("b")];
+    assert_eq!(state, ["two", "later", "latest"], "{except}");
 }
 
 #[test]

@@ -42,6 +42,7 @@ mod project_latest;
 mod project_restore;
 mod read_only;
 mod reference;
+mod remedies;
 mod repair;
 mod repair_crash;
 mod repo;

@@ -1,11 +1,13 @@
 //! `stasis repo`: days with a repository, in a directory and on a real S3 server.
 
 use crate::repo_world::{World, ended, id, names, noise, odd_name, show, write};
-use crate::session::{Session, real_store};
+use crate::session::{Said, Session, real_store, said};
 use serde_json::{Value, json};
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 fn furnish(world: &World) {
     for number in 0..40_u64 {
@@ -746,4 +748,39 @@ fn an_interrupted_save_or_restore_leaves_everything_as_it_was() {
     assert!(show(&target) == mine);
     assert_eq!(names(&world.path("place")), ["target"]);
     world.check();
+}
+
+/// Ends a command whose standard output is closed after the first byte.
+fn read_a_byte(session: &Session, words: &[&str]) -> Said {
+    let mut command = session.command(words);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut first = [0];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    said(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn whoever_has_read_enough_of_a_file_and_closes_it_meets_no_failure() {
+    let world = World::new();
+    world.write("large", &noise(1, 8 << 20));
+    world.save(&[]);
+    let archive = world.session.home().join("a.tar.zst");
+    let tree = world.tree();
+    let create = ["archive", "create", text(&tree), text(&archive)];
+    world.session.data(0, &create);
+
+    for words in [
+        &["repo", "cat", "latest", "large"][..],
+        &["archive", "cat", text(&archive), "large"],
+    ] {
+        let ended = read_a_byte(&world.session, words);
+        assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{words:?}");
+    }
+    // What cannot be written for another reason is not written.
+    let full = fs::File::create("/dev/full").unwrap();
+    let mut command = world.session.command(&["repo", "cat", "latest", "large"]);
+    let ended = said(command.stdout(full).output().unwrap());
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    assert!(ended.err.contains("standard output"), "{}", ended.err);
 }

@@ -126,6 +126,40 @@ pub(crate) fn said(output: Output) -> Said {
     }
 }
 
+/// The commands that a text gives to type, in backticks or after `with: `, as words without `stasis`. A `DIR` that the user has to
+/// choose is `dir`.
+pub(crate) fn commands_in(text: &str, dir: &str) -> Vec<Vec<String>> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    let after = text
+        .lines()
+        .filter_map(|line| Some(line.split_once("with: ")?.1));
+    let all = quoted
+        .chain(after)
+        .filter_map(|command| command.strip_prefix("stasis "));
+    let words = |command: &str| {
+        let words = command.split_whitespace();
+        let words = words.map(|word| if word == "DIR" { dir } else { word }.to_owned());
+        words.collect()
+    };
+    all.map(words).collect()
+}
+
+/// Types the command that a text gives and that has all of these words.
+pub(crate) fn type_command(session: &Session, text: &str, has: &[&str], dir: &str) -> Said {
+    let commands = commands_in(text, dir);
+    let is_meant =
+        |words: &&Vec<String>| has.iter().all(|word| words.iter().any(|one| one == word));
+    let command = commands.iter().find(is_meant);
+    let command = command.unwrap_or_else(|| panic!("no command with {has:?} in {text}"));
+    let words: Vec<&str> = command.iter().map(String::as_str).collect();
+    let output = session
+        .command(&words)
+        .current_dir(session.home())
+        .output()
+        .unwrap();
+    said(output)
+}
+
 /// A whole conversation, with everything replaced that differs from run to run.
 pub(crate) fn transcript(session: &Session, commands: &[&[&str]]) -> String {
     let said = |arguments: &&[&str]| {

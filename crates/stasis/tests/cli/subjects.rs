@@ -1,9 +1,9 @@
 //! A directory is one subject: after a move, on another machine, and beside others of its name.
 
-use crate::session::Session;
+use crate::session::{Said, Session, type_command};
 use serde_json::Value;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A directory that was saved once, on a host with a store of its own.
 fn saved(session: &Session, at: &str) -> PathBuf {
@@ -145,7 +145,15 @@ fn another_machine_finds_restores_and_links_what_a_first_one_saved() {
     second.data(0, &["save", to]);
 
     assert_eq!(nowhere.code, 3, "{}", nowhere.err);
-    assert!(nowhere.err.contains("--to DIR"), "{}", nowhere.err);
+    let hint = [
+        format!("`stasis restore {name} --to DIR`"),
+        format!("`stasis link DIR {name}`"),
+    ];
+    assert!(
+        hint.iter().all(|one| nowhere.err.contains(one)),
+        "{}",
+        nowhere.err
+    );
     assert_eq!(copied.code, 3, "a copy is no subject by itself");
     assert!(copied.err.contains("stasis link"), "{}", copied.err);
     assert_eq!(log.as_array().unwrap().len(), 1, "{log}");
@@ -159,6 +167,332 @@ fn another_machine_finds_restores_and_links_what_a_first_one_saved() {
         fs::read_to_string(notes.join("plan.txt")).unwrap(),
         "buy bread"
     );
+}
+
+/// Two hosts that share a store, in which the first has saved `notes`; and what that is called there.
+fn two_hosts() -> (Session, Session, String) {
+    let first = Session::new();
+    let _ = saved(&first, "notes");
+    let store = first.home().join("data/stasis/store");
+    let second = Session::on(store.to_str().unwrap());
+    let name = subject(&first);
+    (first, second, name)
+}
+
+fn read(dir: &Path) -> String {
+    fs::read_to_string(dir.join("plan.txt")).unwrap()
+}
+
+fn ok(said: &Said) {
+    assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+}
+
+#[test]
+fn a_directory_that_only_another_machine_has_is_got_and_gone_on_with_as_the_hint_says() {
+    let (first, second, name) = two_hosts();
+    let dir = second.home().join("notes");
+    let place = dir.to_str().unwrap();
+
+    let refused = second.run(&["restore", place]);
+    assert_eq!(refused.code, 3, "{}", refused.err);
+    ok(&type_command(
+        &second,
+        &refused.err,
+        &["restore", "--to", place],
+        "",
+    ));
+    assert_eq!(read(&dir), "buy milk");
+    let unlinked = second.run(&["log", place]);
+    assert_eq!(unlinked.code, 3, "{}", unlinked.err);
+    ok(&type_command(&second, &refused.err, &["link", place], ""));
+    fs::write(dir.join("plan.txt"), "buy bread").unwrap();
+    second.data(0, &["save", place]);
+
+    assert_eq!(subject(&first), name);
+    assert_eq!(rows(&first)[0]["snapshots"], 2);
+}
+
+#[test]
+fn a_restore_to_another_directory_says_how_to_go_on_with_it() {
+    let (_first, second, name) = two_hosts();
+    let copy = second.home().join("copy");
+    let to = copy.to_str().unwrap();
+
+    let restored = second.run(&["restore", "dir:notes", "--to", to]);
+    ok(&restored);
+    ok(&type_command(&second, &restored.out, &["link"], ""));
+    let again = second.home().join("again");
+    let again = second.run(&["restore", "dir:notes", "--to", again.to_str().unwrap()]);
+
+    assert_eq!(rows(&second)[0]["subject"], name.as_str());
+    assert_eq!(rows(&second)[0]["dir"], to);
+    // It lies here by now: that copy is only a copy.
+    assert!(!again.out.contains("stasis link"), "{}", again.out);
+}
+
+#[test]
+fn a_second_directory_of_a_name_is_a_new_subject_that_is_said_and_can_join_the_first() {
+    let (first, second, name) = two_hosts();
+    let dir = second.home().join("notes");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("plan.txt"), "accident").unwrap();
+    let place = dir.to_str().unwrap();
+
+    let said = second.run(&["save", place]);
+    let quiet = second.run(&["save", place]);
+    let mine = rows(&second);
+    let mine = mine.iter().find(|row| row["dir"] == place).unwrap();
+    let accidental = mine["subject"].as_str().unwrap().to_owned();
+
+    ok(&said);
+    assert!(said.err.contains(&format!("`{name}`")), "{}", said.err);
+    assert!(
+        said.err.contains(&format!("`{accidental}`")),
+        "{}",
+        said.err
+    );
+    assert_eq!((quiet.code, quiet.err.as_str()), (0, ""));
+    // Without consent nothing is changed; the refusal and the note name the same command.
+    let refused = second.run(&["link", place, &name]);
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert_eq!(second.json(0, &["log", place]).as_array().unwrap().len(), 1);
+    let joined = type_command(&second, &said.err, &["link", &name, "--confirm"], "");
+    ok(&joined);
+    fs::write(dir.join("plan.txt"), "buy bread").unwrap();
+    second.data(0, &["save", place]);
+    assert_eq!(second.json(0, &["log", place]).as_array().unwrap().len(), 2);
+    let _ = type_command(&second, &refused.err, &["link", "--confirm"], "");
+
+    // What was saved by accident is still there, as it was said.
+    let back = second.home().join("back");
+    ok(&type_command(
+        &second,
+        &joined.out,
+        &["restore", &accidental],
+        back.to_str().unwrap(),
+    ));
+    assert_eq!(read(&back), "accident");
+    let notes = first.home().join("notes");
+    first.data(0, &["restore", notes.to_str().unwrap()]);
+    assert_eq!(read(&notes), "buy bread");
+}
+
+#[test]
+fn a_directory_of_a_name_that_lies_on_this_host_is_saved_without_a_note() {
+    let session = Session::new();
+    let _ = saved(&session, "a/notes");
+    let other = session.home().join("b/notes");
+    fs::create_dir_all(&other).unwrap();
+
+    let said = session.run(&["save", other.to_str().unwrap()]);
+
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    assert_eq!(rows(&session).len(), 2);
+}
+
+#[test]
+fn a_copy_at_the_old_place_of_a_directory_that_was_moved_is_no_subject_until_it_is_linked() {
+    for target in ["journal", "far/journal"] {
+        let session = Session::new();
+        let notes = saved(&session, "notes");
+        let name = subject(&session);
+        let moved = session.home().join(target);
+        fs::create_dir_all(moved.parent().unwrap()).unwrap();
+        fs::rename(&notes, &moved).unwrap();
+        let (old, new) = (notes.to_str().unwrap(), moved.to_str().unwrap());
+
+        session.data(0, &["restore", &name, "--to", old]);
+        fs::write(moved.join("plan.txt"), "goes on").unwrap();
+        fs::write(notes.join("plan.txt"), "a copy").unwrap();
+        let copy = session.run(&["log", old]);
+        session.data(0, &["save", new]);
+        let log = session.json(0, &["log", new]);
+        session.data(0, &["save", old]);
+
+        assert_eq!(copy.code, 3, "{target}: {}{}", copy.out, copy.err);
+        assert_eq!(log.as_array().unwrap().len(), 2, "{target}: {log}");
+        let place = |row: &&Value| row["subject"] == name.as_str();
+        let all = rows(&session);
+        assert_eq!(all.len(), 2, "{target}: {all:?}");
+        assert_eq!(all.iter().find(place).unwrap()["dir"], new, "{target}");
+        // Only one at a time, and the one that somebody says.
+        let refused = session.run(&["link", old, &name]);
+        assert_eq!(refused.code, 2, "{}", refused.err);
+        ok(&type_command(&session, &refused.err, &["--confirm"], ""));
+        assert_eq!(session.json(0, &["log", old]).as_array().unwrap().len(), 2);
+        let left = session.run(&["log", new]);
+        assert_eq!(left.code, 3, "{}", left.err);
+        assert!(
+            left.err.contains(&format!("was `{name}` until `{old}`")),
+            "{}",
+            left.err
+        );
+        assert_eq!(read(&moved), "goes on");
+    }
+}
+
+#[test]
+fn a_restore_to_the_old_place_of_a_directory_that_was_renamed_names_the_new_one() {
+    let session = Session::new();
+    let notes = saved(&session, "notes");
+    let moved = session.home().join("journal");
+    fs::rename(&notes, &moved).unwrap();
+    fs::write(moved.join("plan.txt"), "changed").unwrap();
+    let (old, new) = (notes.to_str().unwrap(), moved.to_str().unwrap());
+
+    let refused = session.run(&["restore", old]);
+
+    assert_eq!(refused.code, 3, "{}{}", refused.out, refused.err);
+    assert!(!notes.exists());
+    ok(&type_command(&session, &refused.err, &["restore", new], ""));
+    assert_eq!(read(&moved), "buy milk");
+    ok(&type_command(
+        &session,
+        &refused.err,
+        &["restore", "--to"],
+        "",
+    ));
+    assert_eq!(rows(&session)[0]["dir"], new);
+}
+
+#[test]
+fn a_new_directory_in_the_place_of_one_that_was_renamed_is_said_to_be_another_and_can_go_on_as_it()
+{
+    let session = Session::new();
+    let notes = saved(&session, "notes");
+    let name = subject(&session);
+    let moved = session.home().join("notes.old");
+    fs::rename(&notes, &moved).unwrap();
+    fs::create_dir(&notes).unwrap();
+    fs::write(notes.join("plan.txt"), "begun anew").unwrap();
+    let (old, new) = (notes.to_str().unwrap(), moved.to_str().unwrap());
+
+    let log = session.run(&["log", old]);
+    let saved = session.run(&["save", old]);
+
+    assert_eq!(log.code, 3, "{}", log.err);
+    ok(&saved);
+    for said in [&log.err, &saved.err] {
+        assert!(said.contains(&name) && said.contains(new), "{said}");
+    }
+    assert_eq!(session.json(0, &["log", new]).as_array().unwrap().len(), 1);
+    ok(&type_command(
+        &session,
+        &saved.err,
+        &["link", "--confirm"],
+        "",
+    ));
+    session.data(0, &["save", old]);
+    assert_eq!(session.json(0, &["log", old]).as_array().unwrap().len(), 2);
+    assert_eq!(session.run(&["log", new]).code, 3);
+}
+
+#[test]
+fn a_directory_that_was_moved_far_and_restored_at_its_old_place_is_told_what_it_was() {
+    let session = Session::new();
+    let notes = saved(&session, "notes");
+    let name = subject(&session);
+    let moved = session.home().join("far/notes");
+    fs::create_dir(moved.parent().unwrap()).unwrap();
+    fs::rename(&notes, &moved).unwrap();
+    let (old, new) = (notes.to_str().unwrap(), moved.to_str().unwrap());
+
+    // As after `rm -r`, of which this cannot be told apart.
+    session.data(0, &["restore", old]);
+    let log = session.run(&["log", new]);
+    let saved = session.run(&["save", new]);
+
+    assert_eq!(session.json(0, &["log", old]).as_array().unwrap().len(), 1);
+    assert_eq!(log.code, 3, "{}", log.err);
+    for said in [&log.err, &saved.err] {
+        assert!(
+            said.contains(&format!("was `{name}` until `{old}`")),
+            "{said}"
+        );
+    }
+    ok(&type_command(
+        &session,
+        &saved.err,
+        &["link", "--confirm"],
+        "",
+    ));
+    assert_eq!(session.json(0, &["log", new]).as_array().unwrap().len(), 1);
+    assert_eq!(session.run(&["log", old]).code, 3);
+}
+
+#[test]
+fn a_host_that_saved_nothing_yet_is_told_how_to_begin() {
+    let session = Session::new();
+
+    let fresh = session.run(&["list"]);
+    let listed = session.json(0, &["list"]);
+    let named = session.run(&["--store", "/nowhere/store", "list"]);
+
+    assert_eq!((fresh.code, fresh.err.as_str()), (0, ""));
+    assert!(fresh.out.contains("`stasis save DIR`"), "{}", fresh.out);
+    assert_eq!(listed, serde_json::json!({ "items": [], "workspaces": [] }));
+    // A store that somebody names and that is not there is a mistake.
+    assert_eq!(named.code, 3, "{}", named.out);
+    assert!(!session.home().join("data").exists());
+}
+
+#[test]
+fn a_label_is_said_whether_the_save_made_a_snapshot_or_not() {
+    let session = Session::new();
+    let notes = saved(&session, "notes");
+    let place = notes.to_str().unwrap();
+
+    let same = session.data(0, &["save", place, "--label", "state=good"]);
+    fs::write(notes.join("plan.txt"), "buy bread").unwrap();
+    let new = session.data(0, &["save", place, "--label", "state=new"]);
+    let plain = session.data(0, &["save", place]);
+
+    let log = session.json(0, &["log", place]);
+    let labels: Vec<&str> = log
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|row| row["labels"]["state"].as_str())
+        .collect();
+    assert_eq!(labels.len(), 2, "{log}");
+    let of = |label: &str| {
+        let row = log.as_array().unwrap().iter();
+        let mut row = row.filter(|row| row["labels"]["state"] == label);
+        row.next().unwrap()["snapshot_id"].as_str().unwrap()[..8].to_owned()
+    };
+    assert!(
+        same.contains(&format!("Labelled {}: state=good", of("good"))),
+        "{same}"
+    );
+    assert!(
+        new.contains(&format!("as {}, labelled state=new", of("new"))),
+        "{new}"
+    );
+    assert!(!plain.contains("abelled"), "{plain}");
+}
+
+#[test]
+fn a_command_that_lies_beneath_others_is_pointed_to() {
+    let session = Session::new();
+    let pointers = [
+        ("check", "`stasis repo check`"),
+        ("undo", "`stasis workspace undo`"),
+        ("cat", "`stasis repo cat`"),
+        ("fork", "`stasis workspace fork`"),
+    ];
+
+    for (typed, pointer) in pointers {
+        let refused = session.run(&[typed, "x"]);
+        assert_eq!(refused.code, 2, "{}", refused.err);
+        assert!(refused.err.contains(pointer), "{}", refused.err);
+        let json = session.json(2, &[typed]);
+        let message = json["error"]["message"].as_str().unwrap();
+        assert!(message.contains(pointer), "{message}");
+    }
+    let mistyped = session.run(&["sve", "x"]);
+    assert!(mistyped.err.contains("'save'"), "{}", mistyped.err);
+    let beneath = session.run(&["profile", "undo"]);
+    assert!(!beneath.err.contains("workspace"), "{}", beneath.err);
 }
 
 #[test]
@@ -214,18 +548,85 @@ fn a_copy_of_a_directory_stores_next_to_nothing() {
 }
 
 #[test]
-fn an_index_that_cannot_be_read_is_listed_and_not_left_out() {
+fn a_save_of_what_was_moved_away_takes_nothing_from_it() {
     let session = Session::new();
-    let _ = saved(&session, "notes");
-    let name = subject(&session);
-    let id = name.strip_prefix("dir:").unwrap();
-    let index = session.object(&format!("subjects/default/dir/{id}/index.json"));
-    fs::write(index, "{").unwrap();
+    let (a, b) = (session.home().join("a"), session.home().join("b"));
+    fs::create_dir(&a).unwrap();
+    fs::write(a.join("file"), "kept").unwrap();
+    let (at_a, at_b) = (a.to_str().unwrap(), b.to_str().unwrap());
+    let first = session.json(0, &["save", at_a]);
+    fs::rename(&a, &b).unwrap();
 
-    let listed = session.run(&["--json", "list"]);
+    session.data(3, &["save", at_a]);
+    fs::write(b.join("file"), "changed").unwrap();
+    let second = session.json(0, &["save", at_b]);
 
-    assert_eq!(listed.code, 1, "{}", listed.err);
-    let listed: Value = serde_json::from_str(&listed.out).unwrap();
-    assert_eq!(listed["items"][0]["subject"], name.as_str());
-    assert!(listed["items"][0]["damage"][0].is_string(), "{listed}");
+    assert_eq!(first["project"], second["project"]);
+    assert_eq!(session.json(0, &["log", at_b]).as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn releases_that_are_swapped_at_one_path_are_one_subject() {
+    let session = Session::new();
+    let at = |name: &str| session.home().join(name);
+    let make = |name: &str, text: &str| {
+        fs::create_dir(at(name)).unwrap();
+        fs::write(at(name).join("page"), text).unwrap();
+    };
+    make("site", "release 0");
+    let site = at("site");
+    let site = site.to_str().unwrap();
+    let first = session.json(0, &["save", site]);
+    for release in 1..4 {
+        make("site.new", &format!("release {release}"));
+        let _ = fs::remove_dir_all(at("site.old"));
+        fs::rename(at("site"), at("site.old")).unwrap();
+        fs::rename(at("site.new"), at("site")).unwrap();
+
+        let saved = session.json(0, &["save", site]);
+
+        assert_eq!(saved["project"], first["project"], "release {release}");
+    }
+    assert_eq!(session.json(0, &["log", site]).as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn a_usual_store_that_vanished_does_not_look_like_one_that_was_never_there() {
+    let session = Session::new();
+    let dir = session.home().join("notes");
+    fs::create_dir(&dir).unwrap();
+    assert_eq!(session.run(&["list"]).code, 0);
+    session.data(0, &["save", dir.to_str().unwrap()]);
+    fs::rename(session.home().join("data"), session.home().join("away")).unwrap();
+
+    let said = session.run(&["list"]);
+
+    assert_eq!(said.code, 3, "{}{}", said.out, said.err);
+}
+
+#[test]
+fn a_project_that_names_its_subject_loses_it_to_no_link() {
+    let session = Session::new();
+    let (shop, other) = (session.home().join("shop"), session.home().join("other"));
+    for dir in [&shop, &other] {
+        fs::create_dir(dir).unwrap();
+    }
+    let store = session.home().join("store");
+    let toml = format!("id = \"shop\"\nstore = \"file://{}\"\n", store.display());
+    fs::write(shop.join("stasis.toml"), toml).unwrap();
+    let store = store.to_str().unwrap();
+    session.data(0, &["save", shop.to_str().unwrap()]);
+
+    let link = [
+        "link",
+        other.to_str().unwrap(),
+        "dir:shop",
+        "--confirm",
+        "--store",
+        store,
+    ];
+    let said = session.run(&link);
+
+    assert_eq!(said.code, 2, "{}{}", said.out, said.err);
+    assert!(said.err.contains("stasis.toml"), "{}", said.err);
 }

@@ -3,7 +3,7 @@
 
 use crate::project::names;
 use crate::repo_world::noise;
-use crate::session::Session;
+use crate::session::{Session, type_command};
 use crate::workspace::{Tree, changed, says, text};
 use crate::workspace_undo::{read_json, reverted};
 use crate::workspace_watch::asked;
@@ -92,9 +92,6 @@ fn a_workspace_that_was_moved_is_made_known_again_with_all_its_checkpoints() {
             .json(0, &[&["workspace"], words, &place].concat())
     };
 
-    let unknown = tree
-        .session
-        .run(&["workspace", "list", "--workspace", moved.to_str().unwrap()]);
     let known = tree.session.json(0, &init_at(&moved, &kept));
     let rows = at(&["list"]);
     at(&["undo"]);
@@ -102,7 +99,6 @@ fn a_workspace_that_was_moved_is_made_known_again_with_all_its_checkpoints() {
     at(&["restore", "good"]);
     let next = at(&["create", "next"]);
 
-    assert_eq!(unknown.code, 3, "{}", unknown.err);
     says(
         &known,
         &json!({ "workspace": moved, "session": kept, "existed": false }),
@@ -111,6 +107,141 @@ fn a_workspace_that_was_moved_is_made_known_again_with_all_its_checkpoints() {
     assert_eq!(undone, "two");
     assert_eq!(fs::read_to_string(moved.join("a")).unwrap(), "one");
     assert_eq!(next["checkpoint"], "cp-11");
+}
+
+#[test]
+fn a_workspace_that_was_moved_goes_on_where_it_is_and_its_old_place_is_free() {
+    let tree = reverted();
+    let (kept, listed) = (tree.kept(), tree.listed());
+    fs::create_dir(tree.session.home().join("far")).unwrap();
+    let moved = tree.session.home().join("far/moved");
+    fs::create_dir(tree.at("inner")).unwrap();
+    fs::rename(tree.at(""), &moved).unwrap();
+    let inner = moved.join("inner");
+    let at = |place: &Path, words: &[&str]| {
+        let place = ["--workspace", place.to_str().unwrap()];
+        tree.session
+            .json(0, &[&["workspace"], words, &place].concat())
+    };
+
+    let gone = tree.session.json(0, &["list"]);
+    let rows = at(&inner, &["list"]);
+    let next = at(&moved, &["create", "next"]);
+    let status = at(&moved, &["status"]);
+    at(&moved, &["restore", "good"]);
+
+    let row = &gone["workspaces"][0];
+    says(
+        row,
+        &json!({ "workspace": tree.dir(), "is_there": false, "session": kept }),
+    );
+    assert_eq!(rows["snapshots"][0]["hash"], listed[0].1);
+    assert_eq!(next["checkpoint"], "cp-11");
+    says(&status, &json!({ "workspace": moved, "session": kept }));
+    assert_eq!(fs::read_to_string(moved.join("a")).unwrap(), "one");
+    // Another directory at the old place is another workspace.
+    fs::create_dir(tree.at("")).unwrap();
+    let other = tree.session.json(0, &["workspace", "init", &tree.dir()]);
+    assert_ne!(other["session"], json!(kept));
+    assert_eq!(tree.listed().len(), 1);
+    assert_eq!(
+        at(&moved, &["list"])["snapshots"].as_array().unwrap().len(),
+        2
+    );
+    let listed = tree.session.json(0, &["list"]);
+    let all = listed["workspaces"].as_array().unwrap();
+    assert!(all.iter().all(|row| row["is_there"] == true), "{listed:#}");
+    assert_eq!(all.len(), 2, "{listed:#}");
+}
+
+#[test]
+fn a_workspace_that_was_renamed_is_itself_although_another_directory_has_its_name() {
+    let tree = reverted();
+    let (kept, listed) = (tree.kept(), tree.listed());
+    let moved = tree.session.home().join("moved");
+    fs::rename(tree.at(""), &moved).unwrap();
+    fs::create_dir(tree.at("")).unwrap();
+
+    let other = tree.run(&["list"]);
+    let init = tree
+        .session
+        .json(0, &["workspace", "init", moved.to_str().unwrap()]);
+
+    assert_eq!(other.code, 3, "{}", other.err);
+    says(
+        &init,
+        &json!({ "workspace": moved, "session": kept, "existed": true }),
+    );
+    let place = ["workspace", "list", "--workspace", moved.to_str().unwrap()];
+    let rows = tree.session.json(0, &place);
+    assert_eq!(rows["snapshots"][0]["hash"], listed[0].1);
+}
+
+#[test]
+fn a_workspace_that_was_moved_far_while_another_has_its_path_is_taken_over_as_the_hint_says() {
+    let tree = reverted();
+    let (kept, listed) = (tree.kept(), tree.listed());
+    fs::create_dir(tree.session.home().join("far")).unwrap();
+    let moved = tree.session.home().join("far/moved");
+    fs::rename(tree.at(""), &moved).unwrap();
+    fs::create_dir(tree.at("")).unwrap();
+    let list = ["workspace", "list", "--workspace", moved.to_str().unwrap()];
+
+    let refused = tree.session.run(&list);
+    let taken = type_command(&tree.session, &refused.err, &["init", "--session-dir"], "");
+
+    assert_eq!(refused.code, 3, "{}", refused.err);
+    assert!(refused.err.contains(&tree.dir()), "{}", refused.err);
+    assert_eq!(taken.code, 0, "{}", taken.err);
+    assert!(taken.out.contains(kept.to_str().unwrap()), "{}", taken.out);
+    let rows = tree.session.json(0, &list);
+    assert_eq!(rows["snapshots"][0]["hash"], listed[0].1);
+    assert_eq!(tree.run(&["list"]).code, 3);
+}
+
+#[test]
+fn a_session_that_knows_its_workspace_by_its_path_only_is_named_when_that_is_gone() {
+    let tree = reverted();
+    let (kept, listed) = (tree.kept(), tree.listed());
+    // As an earlier build wrote it.
+    let identity = json!({ "workspace": tree.dir(), "system": null });
+    fs::write(kept.join("session.json"), identity.to_string()).unwrap();
+    let moved = tree.session.home().join("moved");
+    fs::rename(tree.at(""), &moved).unwrap();
+    let list = ["workspace", "list", "--workspace", moved.to_str().unwrap()];
+
+    let refused = tree.session.run(&list);
+    let shown = tree.session.data(0, &["list"]);
+    let taken = type_command(&tree.session, &refused.err, &["init", "--session-dir"], "");
+
+    assert_eq!(refused.code, 3, "{}", refused.err);
+    assert!(refused.err.contains(&tree.dir()), "{}", refused.err);
+    assert!(shown.contains(&format!("{} (gone)", tree.dir())), "{shown}");
+    assert_eq!(taken.code, 0, "{}", taken.err);
+    let rows = tree.session.json(0, &list);
+    assert_eq!(rows["snapshots"][0]["hash"], listed[0].1);
+    // From now on it is known by more.
+    let again = tree.session.home().join("again");
+    fs::rename(&moved, &again).unwrap();
+    let place = ["workspace", "list", "--workspace", again.to_str().unwrap()];
+    tree.session.json(0, &place);
+}
+
+#[test]
+fn a_fork_that_cannot_be_made_is_named_by_its_own_name() {
+    let tree = reverted();
+    let target = tree.session.home().join("try");
+    fs::create_dir(tree.session.home().join("try-2")).unwrap();
+
+    let refused = tree.run(&["fork", "good", target.to_str().unwrap(), "--n", "3"]);
+
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert!(
+        refused.err.contains("/try-2` cannot be made"),
+        "{}",
+        refused.err
+    );
+    assert!(!tree.session.home().join("try-1").exists());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::bucket::{Bucket, BucketError, BucketErrorKind, Listed, Swap, objects}
 use crate::documents::lineages::{ReadError, read};
 use crate::layout::{ChunkRoot, Key, Prefix};
 use bytes::Bytes;
-use futures_util::TryStreamExt;
+use futures_util::{Stream, StreamExt, TryStreamExt};
 use stasis_model::chunk_name::to_rows;
 use stasis_model::digest::{CondemnedDigest, ManifestDigest};
 use stasis_model::failure::{ErrorKind, Kinded};
@@ -527,7 +527,23 @@ pub async fn directories(
     tenant: Option<&TenantId>,
 ) -> Result<Vec<ChunkRoot>, BucketError> {
     let prefix = tenant.map_or_else(ChunkRoot::subjects, ChunkRoot::directories);
-    let mut listed = std::pin::pin!(objects(&**bucket, &prefix));
+    directories_in(objects(&**bucket, &prefix)).await
+}
+
+/// The same as far as so many objects lead to them: for whoever must not wait for more.
+pub async fn first_directories(
+    bucket: &Arc<dyn Bucket>,
+    tenant: &TenantId,
+    most_objects: usize,
+) -> Result<Vec<ChunkRoot>, BucketError> {
+    let prefix = ChunkRoot::directories(tenant);
+    directories_in(objects(&**bucket, &prefix).take(most_objects)).await
+}
+
+async fn directories_in(
+    listed: impl Stream<Item = Result<Listed, BucketError>>,
+) -> Result<Vec<ChunkRoot>, BucketError> {
+    let mut listed = std::pin::pin!(listed);
     let mut roots = Vec::new();
     while let Some(row) = listed.try_next().await? {
         let root = ChunkRoot::subject_of(&row.key);

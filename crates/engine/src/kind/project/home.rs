@@ -2,9 +2,9 @@
 
 use super::known::{KnownDirs, minted};
 use crate::bridge;
-use crate::error::{Error, ErrorKind, OPEN_DIRECTORY, ProjectError, refused};
+use crate::error::{Error, OPEN_DIRECTORY, ProjectError, refused};
 use crate::system::directory_id;
-use stasis_model::failure::{AtPath, Failure};
+use stasis_model::failure::AtPath;
 use stasis_model::id::ProjectId;
 use stasis_model::project::{Layout, ProjectConfig};
 use std::io;
@@ -26,7 +26,7 @@ pub struct Home {
     /// What its file says; none for a plain directory.
     pub declared: Option<Declared>,
     /// Whether its id is one that was there before: a plain directory that this host never saved has a new one.
-    is_known: bool,
+    pub(super) is_known: bool,
 }
 
 /// What a project's file says.
@@ -136,37 +136,6 @@ impl Home {
             declared: None,
             is_known: true,
         })
-    }
-
-    /// Refuses to look for snapshots of a directory that this host never saved: none would be found, whatever the store has.
-    pub(super) async fn ensure_known(&self, host: Option<&Path>) -> Result<(), Error> {
-        let Some(host) = host.filter(|_| !self.is_known) else {
-            return Ok(());
-        };
-        // It may have been saved since somebody looked.
-        let (known, dir) = (KnownDirs::new(host), self.dir.clone());
-        if bridge::blocking(move || known.recognise(&dir)).await? == Some(self.id.clone()) {
-            return Ok(());
-        }
-        let dir = self.dir.display();
-        let said = format!("`{dir}` was never saved from this host");
-        let hint = format!(
-            "`stasis save {dir}` makes its first snapshot; if it is a copy of what `stasis list` shows, `stasis link {dir} dir:NAME` joins it"
-        );
-        let failure = Failure::of(ErrorKind::NotFound, said);
-        Err(failure.with_hint(hint).into())
-    }
-
-    /// Where it lies, for whoever reads or writes it there; one that is on another host only has no such place.
-    pub fn place(&self) -> Result<&Path, Error> {
-        if self.dir.as_os_str().is_empty() {
-            let said = format!("`dir:{}` does not lie on this host", self.id);
-            let hint = "say where to restore it, with --to DIR; `stasis link DIR SUBJECT` makes a directory of this host that subject";
-            return Err(Failure::of(ErrorKind::NotFound, said)
-                .with_hint(hint)
-                .into());
-        }
-        Ok(&self.dir)
     }
 
     /// A directory that is not there any more has the id that it had.

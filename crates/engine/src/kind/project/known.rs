@@ -1,13 +1,21 @@
 //! Which directories of this host are which subjects.
 //!
 //! A directory gets its id when it is first saved, by chance, so that two hosts never mean one subject without wanting to. This
-//! host remembers where it lay and what the filesystem said it was (device, inode, moment of birth): a directory that was
-//! moved is still itself, and so is one that was removed and made again at its place. Nothing is written into the directory.
+//! host remembers where it lay and what the filesystem said it was ([`DirIdentity`]). Nothing is written into the directory.
+//!
+//! *Always true:* one directory of this host at most is a subject.
+//!
+//! 1. The directory that was saved is the subject wherever it was moved. The first command that meets it at a new path notes that.
+//! 2. Else what lies at the path of a subject is that subject: made again, cloned again, or swapped for another one. A copy that a restore
+//!    wrote there (`--to`) is not. If the saved one was moved and another lies at its path, the first of the two that is met is the subject.
+//! 3. `link` makes a directory a subject. What either of the two was before is noted, so that whoever asks there is told.
+//!
+//! A path that means one directory here and another one there, as with mounts of several namespaces, is one subject.
 //!
 //! One file for each id; whoever loses them finds the subjects in the store.
 
+use crate::dir_identity::DirIdentity;
 use crate::system::{SystemRng, name_for_id};
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
 use stasis_disk::fs::atomic_write::{atomic_write, make_directory, read_bounded};
 use stasis_disk::fs::lock_file::LockFile;
@@ -25,6 +33,8 @@ use std::path::{Path, PathBuf};
 const LOOK: &str = "look for known directories in";
 /// No such record is longer.
 const LONGEST: u64 = 64 << 10;
+/// How many directories that were a subject before are remembered of it.
+const MOST_REPLACED: usize = 8;
 /// How many digits of chance tell directories of one name apart.
 pub(crate) const DIGITS: usize = 8;
 
@@ -37,30 +47,12 @@ struct KnownDir {
     path_b64: String,
     #[serde(flatten)]
     identity: Option<DirIdentity>,
-}
-
-/// What a filesystem says a directory is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct DirIdentity {
-    device: u64,
-    inode: u64,
-    /// When it was made. Numbers of inodes are used again, moments are not; where nobody knows it, only the path counts.
-    born_s: i64,
-    born_ns: u32,
-}
-
-impl DirIdentity {
-    fn of(dir: &Path) -> Option<Self> {
-        let wanted = StatxFlags::INO | StatxFlags::BTIME;
-        let seen = statx(CWD, dir, AtFlags::SYMLINK_NOFOLLOW, wanted).ok()?;
-        let has_birth = seen.stx_mask & StatxFlags::BTIME.bits() != 0;
-        has_birth.then(|| Self {
-            device: rustix::fs::makedev(seen.stx_dev_major, seen.stx_dev_minor),
-            inode: seen.stx_ino,
-            born_s: seen.stx_btime.tv_sec,
-            born_ns: seen.stx_btime.tv_nsec,
-        })
-    }
+    /// Whether what lies at the path is something else: a copy that a restore wrote there, or another subject.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    vacated: bool,
+    /// Directories that were this subject until another one took their place, the newest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    replaced: Vec<DirIdentity>,
 }
 
 impl KnownDir {
@@ -68,6 +60,46 @@ impl KnownDir {
         let bytes = base64::decode(&self.path_b64)?;
         Some(OsStr::from_bytes(&bytes).into())
     }
+
+    /// Whether it lies at that path, or would if it were there.
+    fn is_at(&self, dir: &Path) -> bool {
+        !self.vacated && self.path().as_deref() == Some(dir)
+    }
+
+    /// Where it lies if it only got another name.
+    fn beside(&self) -> Option<PathBuf> {
+        self.identity?.beside(&self.path()?)
+    }
+
+    /// Whether the directory with this identity is not at the path any more, or is there as well, as with a mount.
+    fn has_left(&self, identity: Option<DirIdentity>) -> bool {
+        let there = self.path().and_then(|path| DirIdentity::of(&path));
+        match (there, self.identity) {
+            // Another name of the same directory, such as a mount.
+            (there, _) if there == identity => true,
+            // Numbers of devices may change, and what a snapshot of a filesystem shows is born when its original was.
+            (Some(there), Some(was)) => !there.is_alike(&was),
+            _ => true,
+        }
+    }
+}
+
+/// What a directory that is no subject has to do with one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tie {
+    /// It was that subject until another directory took its place.
+    Was,
+    /// It lies where that subject lay, and is another directory.
+    LiesThere,
+}
+
+/// A subject that a directory has to do with and is not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct FormerSubject {
+    pub(crate) id: ProjectId,
+    pub(crate) tie: Tie,
+    /// The directory that is that subject now, if there is one.
+    pub(crate) now: Option<PathBuf>,
 }
 
 /// The directories that this host knows.
@@ -84,20 +116,51 @@ impl KnownDirs {
         }
     }
 
-    /// The id of a directory that was saved from this host before, wherever it lay then.
+    /// The id of a directory that was saved from this host before, wherever it lay then. One that was moved is noted where it is.
     pub(crate) fn recognise(&self, dir: &Path) -> Result<Option<ProjectId>, Failure> {
-        Ok(recognised(&self.all()?, dir).map(|one| one.id.clone()))
+        let known = self.all()?;
+        let Some(one) = recognised(&known, dir) else {
+            return Ok(None);
+        };
+        let is_moved = || one.path().and_then(|path| DirIdentity::of(&path)) != one.identity;
+        if !one.is_at(dir) && is_moved() {
+            // Whoever only looks need not be able to write.
+            if let Err(error) = self.remember(&one.id, dir) {
+                tracing::debug!(%error, "could not note where a directory was moved");
+            }
+        }
+        Ok(Some(one.id.clone()))
+    }
+
+    /// The subject that a directory was, or that lay where it lies; for one that is none.
+    pub(crate) fn former(&self, dir: &Path) -> Result<Option<FormerSubject>, Failure> {
+        let (known, identity) = (self.all()?, DirIdentity::of(dir));
+        let was = |one: &&KnownDir| identity.is_some_and(|this| one.replaced.contains(&this));
+        let lay_there = |one: &&KnownDir| one.path().as_deref() == Some(dir);
+        let was = known.iter().find(was).map(|one| (one, Tie::Was));
+        let former = was.or_else(|| Some((known.iter().find(lay_there)?, Tie::LiesThere)));
+        let former = former.map(|(one, tie)| FormerSubject {
+            id: one.id.clone(),
+            tie,
+            now: place_of(&known, one),
+        });
+        Ok(former)
     }
 
     /// Where each of them lies, as far as what is there now is what was remembered.
     pub(crate) fn places(&self) -> Result<BTreeMap<ProjectId, PathBuf>, Failure> {
         let known = self.all()?;
-        let placed = known.iter().filter_map(|one| {
-            let path = one.path().filter(|path| path.is_absolute())?;
-            let is_it = recognised(&known, &path).is_some_and(|found| found.id == one.id);
-            is_it.then(|| (one.id.clone(), path))
-        });
+        let placed = known
+            .iter()
+            .filter_map(|one| Some((one.id.clone(), place_of(&known, one)?)));
         Ok(placed.collect())
+    }
+
+    /// Where a directory lies that has another name in the same place by now.
+    pub(crate) fn renamed(&self, id: &ProjectId) -> Result<Option<PathBuf>, Failure> {
+        let known = self.all()?;
+        let one = known.iter().find(|one| one.id == *id);
+        Ok(one.and_then(KnownDir::beside))
     }
 
     /// Remembers that a directory is this subject; the subject that it is already, if that is another one.
@@ -106,23 +169,102 @@ impl KnownDirs {
         id: &ProjectId,
         dir: &Path,
     ) -> Result<Option<ProjectId>, Failure> {
-        make_directory(&self.place)?;
-        let _one_at_a_time = LockFile::wait(&self.place.join("lock"))?;
+        let _one_at_a_time = self.lock()?;
         let known = self.all()?;
         if let Some(other) = recognised(&known, dir).filter(|other| other.id != *id) {
             return Ok(Some(other.id.clone()));
         }
+        self.write(&known, id, dir)?;
+        Ok(None)
+    }
+
+    /// Remembers what lies at the path of a subject by now, unless another directory has become that subject meanwhile.
+    pub(crate) fn renew(&self, id: &ProjectId, dir: &Path) -> Result<(), Failure> {
+        let _one_at_a_time = self.lock()?;
+        let known = self.all()?;
+        let is_there = |one: &KnownDir| one.id == *id && one.is_at(dir);
+        if known.iter().any(is_there) {
+            self.write(&known, id, dir)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a directory this subject, whatever either of the two was before; the subject that the directory was.
+    pub(crate) fn take_over(
+        &self,
+        id: &ProjectId,
+        dir: &Path,
+    ) -> Result<Option<ProjectId>, Failure> {
+        let _one_at_a_time = self.lock()?;
+        let known = self.all()?;
+        let was = recognised(&known, dir).filter(|other| other.id != *id);
+        let was = was.map(|other| other.id.clone());
+        let identity = DirIdentity::of(dir);
+        // First what it is from now on: whoever is interrupted between the two finds one of both, and can say it again.
+        self.write(&known, id, dir)?;
+        let claims = |one: &&KnownDir| identity.is_some() && one.identity == identity;
+        for other in known.iter().filter(|one| one.id != *id).filter(claims) {
+            self.put(&KnownDir {
+                identity: None,
+                vacated: true,
+                ..other.clone()
+            })?;
+        }
+        Ok(was)
+    }
+
+    /// Notes that what lies at a path from now on is none of the directories that lay there.
+    pub(crate) fn vacate(&self, dir: &Path) -> Result<(), Failure> {
+        if !self.all()?.iter().any(|one| one.is_at(dir)) {
+            return Ok(());
+        }
+        let _one_at_a_time = self.lock()?;
+        for one in self.all()?.into_iter().filter(|one| one.is_at(dir)) {
+            let vacated = true;
+            self.put(&KnownDir { vacated, ..one })?;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> Result<LockFile, Failure> {
+        make_directory(&self.place)?;
+        LockFile::wait(&self.place.join("lock"))
+    }
+
+    /// Writes down that a directory is a subject, and which one it was before.
+    fn write(&self, known: &[KnownDir], id: &ProjectId, dir: &Path) -> Result<(), Failure> {
+        let identity = DirIdentity::of(dir);
+        let before = known.iter().find(|one| one.id == *id);
+        let mut replaced: Vec<DirIdentity> = before
+            .map(|one| one.replaced.iter().copied().chain(one.identity).collect())
+            .unwrap_or_default();
+        replaced.retain(|one| Some(*one) != identity);
+        replaced.drain(..replaced.len().saturating_sub(MOST_REPLACED));
         let now = KnownDir {
             version: 1,
             id: id.clone(),
             path_b64: base64::encode(dir.as_os_str().as_bytes()),
-            identity: DirIdentity::of(dir),
+            identity,
+            vacated: false,
+            replaced,
         };
         if !known.contains(&now) {
-            let body = serde_json::to_vec(&now).expect("numbers and text");
-            atomic_write(&self.place.join(format!("{id}.json")), &body)?;
+            self.put(&now)?;
         }
-        Ok(None)
+        // Another one that lay here lies elsewhere, if it is anywhere.
+        for other in known.iter().filter(|one| one.id != *id && one.is_at(dir)) {
+            let vacated = true;
+            self.put(&KnownDir {
+                vacated,
+                ..other.clone()
+            })?;
+        }
+        Ok(())
+    }
+
+    fn put(&self, one: &KnownDir) -> Result<(), Failure> {
+        let body = serde_json::to_vec(one).expect("numbers and text");
+        atomic_write(&self.place.join(format!("{}.json", one.id)), &body)
     }
 
     /// In the order of ids. What cannot be read or understood is an error: a directory that is taken for a new one goes on
@@ -153,28 +295,24 @@ impl KnownDirs {
     }
 }
 
-/// The directory that `dir` is: one that lies there, or one that lay elsewhere and is not there any more.
+/// The directory that `dir` is: one that lies there, or one that lay elsewhere and is not there any more, else what has its path.
 fn recognised<'k>(known: &'k [KnownDir], dir: &Path) -> Option<&'k KnownDir> {
     let identity = DirIdentity::of(dir);
-    let is_there = |one: &&KnownDir| one.path().as_deref() == Some(dir);
     let is_it = |one: &&KnownDir| identity.is_some() && one.identity == identity;
-    let has_left = |one: &&KnownDir| {
-        let there = one.path().and_then(|path| DirIdentity::of(&path));
-        match (there, one.identity) {
-            // Another name of the same directory, such as a mount.
-            (there, _) if there == identity => true,
-            // Numbers of devices may change, and what a snapshot of a filesystem shows is born when its original was.
-            (Some(there), Some(was)) => {
-                (there.inode, there.born_s, there.born_ns) != (was.inode, was.born_s, was.born_ns)
-            }
-            _ => true,
-        }
-    };
     let mut same = known.iter().filter(is_it);
-    let found = same.clone().find(is_there);
-    let found = found.or_else(|| same.find(has_left));
-    // What was made again at its place is what it was: when that went elsewhere, its record did too.
-    found.or_else(|| known.iter().find(is_there))
+    let found = same.clone().find(|one| one.is_at(dir));
+    let found = found.or_else(|| same.find(|one| one.has_left(identity)));
+    found.or_else(|| known.iter().find(|one| one.is_at(dir)))
+}
+
+/// Where a directory lies: where it is remembered, or beside that under another name.
+fn place_of(known: &[KnownDir], one: &KnownDir) -> Option<PathBuf> {
+    let path = one.path().filter(|path| path.is_absolute())?;
+    let is_it = recognised(known, &path).is_some_and(|found| found.id == one.id);
+    if is_it && path.symlink_metadata().is_ok() {
+        return Some(path);
+    }
+    one.beside().or_else(|| is_it.then_some(path))
 }
 
 /// An id for a directory that was never saved from this host.
@@ -262,6 +400,134 @@ mod tests {
     }
 
     #[test]
+    fn what_is_swapped_for_another_one_stays_one_subject_each_time() {
+        let host = Host::new();
+        let id = host.saved(&host.made("site"));
+        for _ in 0..5 {
+            let _ = fs::remove_dir(host.at("site.old"));
+            host.made("site.new");
+            fs::rename(host.at("site"), host.at("site.old")).unwrap();
+            fs::rename(host.at("site.new"), host.at("site")).unwrap();
+
+            assert_eq!(host.saved(&host.at("site")), id);
+
+            assert_eq!(host.known.recognise(&host.at("site.old")).unwrap(), None);
+            assert_eq!(host.known.places().unwrap()[&id], host.at("site"));
+        }
+        // The release before comes back.
+        fs::rename(host.at("site"), host.at("site.bad")).unwrap();
+        fs::rename(host.at("site.old"), host.at("site")).unwrap();
+        assert_eq!(host.saved(&host.at("site")), id);
+    }
+
+    #[test]
+    fn a_subject_that_is_moved_over_another_ones_place_is_what_it_was_and_alone_there() {
+        let host = Host::new();
+        let (a, b) = (host.made("a"), host.made("b"));
+        let (first, second) = (host.saved(&a), host.saved(&b));
+        fs::remove_dir(&a).unwrap();
+        fs::rename(&b, &a).unwrap();
+
+        assert_eq!(host.saved(&a), second);
+        fs::remove_dir(&a).unwrap();
+        host.made("between");
+        host.made("a");
+
+        // Of the two that ever lay there it is the last.
+        assert_eq!(host.known.recognise(&a).unwrap(), Some(second));
+        assert!(!host.known.places().unwrap().contains_key(&first));
+    }
+
+    #[test]
+    fn one_that_only_got_another_name_is_found_beside() {
+        let host = Host::new();
+        let was = host.made("notes");
+        let id = host.saved(&was);
+        fs::rename(&was, host.at("journal")).unwrap();
+
+        assert_eq!(host.known.renamed(&id).unwrap(), Some(host.at("journal")));
+        assert_eq!(host.known.places().unwrap()[&id], host.at("journal"));
+    }
+
+    #[test]
+    fn what_is_noted_after_a_restore_takes_a_link_back_in_no_case() {
+        let host = Host::new();
+        let (notes, other) = (host.made("notes"), host.made("other"));
+        let id = host.saved(&notes);
+        host.known.take_over(&id, &other).unwrap();
+
+        host.known.renew(&id, &notes).unwrap();
+
+        assert_eq!(host.known.places().unwrap()[&id], other);
+        assert_eq!(host.known.recognise(&notes).unwrap(), None);
+    }
+
+    #[test]
+    fn of_a_directory_that_was_moved_far_and_one_at_its_place_the_first_that_is_met_is_the_subject()
+    {
+        for is_moved_first in [true, false] {
+            let host = Host::new();
+            let (was, far) = (host.made("notes"), host.made("far").join("notes"));
+            let id = host.saved(&was);
+            fs::rename(&was, &far).unwrap();
+            host.made("notes");
+            let (first, second) = if is_moved_first {
+                (&far, &was)
+            } else {
+                (&was, &far)
+            };
+
+            assert_eq!(host.known.recognise(first).unwrap(), Some(id.clone()));
+            assert_eq!(host.known.remember(&id, first).unwrap(), None);
+
+            assert_eq!(host.known.recognise(second).unwrap(), None);
+            assert_eq!(host.known.places().unwrap()[&id], *first);
+            let (tie, now) = (Tie::Was, Some(first.clone()));
+            let former = FormerSubject { id, tie, now };
+            let known = (!is_moved_first).then_some(former);
+            assert_eq!(host.known.former(second).unwrap(), known);
+        }
+    }
+
+    #[test]
+    fn a_copy_at_the_place_of_a_directory_is_not_that_directory() {
+        let host = Host::new();
+        let dir = host.made("notes");
+        let id = host.saved(&dir);
+        fs::remove_dir(&dir).unwrap();
+        // So that the number of its inode is not used again at once.
+        host.made("between");
+        host.made("notes");
+
+        host.known.vacate(&dir).unwrap();
+
+        assert_eq!(host.known.recognise(&dir).unwrap(), None);
+        assert!(host.known.places().unwrap().is_empty());
+        assert_eq!(host.known.remember(&id, &dir).unwrap(), None);
+        assert_eq!(host.known.recognise(&dir).unwrap(), Some(id));
+    }
+
+    #[test]
+    fn a_directory_that_becomes_another_subject_is_that_one_only() {
+        let host = Host::new();
+        let (notes, letters) = (host.made("notes"), host.made("letters"));
+        let (first, second) = (host.saved(&notes), host.saved(&letters));
+
+        let was = host.known.take_over(&first, &letters).unwrap();
+
+        assert_eq!(was, Some(second));
+        assert_eq!(host.known.recognise(&letters).unwrap(), Some(first.clone()));
+        assert_eq!(host.known.recognise(&notes).unwrap(), None);
+        let now = Some(letters.clone());
+        let id = first.clone();
+        let former = host.known.former(&notes).unwrap();
+        let tie = Tie::Was;
+        assert_eq!(former, Some(FormerSubject { id, tie, now }));
+        let places = host.known.places().unwrap();
+        assert_eq!(places.into_iter().collect::<Vec<_>>(), [(first, letters)]);
+    }
+
+    #[test]
     fn a_directory_that_is_gone_or_was_made_again_is_what_it_was() {
         let host = Host::new();
         let dir = host.made("notes");
@@ -310,10 +576,7 @@ mod tests {
         let record = records.find(|path| path.extension().is_some()).unwrap();
         let mut known: KnownDir = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
         let (was, is) = (known.identity.unwrap(), DirIdentity::of(&other).unwrap());
-        known.identity = Some(DirIdentity {
-            device: was.device + 1,
-            ..was
-        });
+        known.identity = Some(was.on_another_device());
 
         let shown = [known];
 

@@ -28,6 +28,7 @@ use crate::error::{Error, PlaceError, error_chain};
 use crate::restore::{RepoRestore, carry_out, recover};
 use crate::result::Moment;
 use crate::warning::Warning;
+use stasis_disk::form::slots::fact;
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::restore;
 use stasis_model::id::{ServiceName, SnapshotId};
@@ -42,9 +43,18 @@ impl Project {
         if command.is_elsewhere() {
             return Box::pin(self.restore_locked(command)).await;
         }
+        self.ensure_not_renamed().await?;
         let _lock = self.exclusive("restore").await?;
         self.start_what_was_left().await?;
-        Box::pin(self.restore_locked(command)).await
+        let restored = Box::pin(self.restore_locked(command)).await?;
+        if self.home.declared.is_none() {
+            // One that was gone is another directory now. The state is what it should be, whatever becomes of that.
+            if let Err(error) = self.renew().await {
+                let error = error_chain(&error);
+                tracing::warn!(error, "could not note which directory was restored");
+            }
+        }
+        Ok(restored)
     }
 
     /// Restores the project, which is ours alone if anything of it is touched.
@@ -58,6 +68,9 @@ impl Project {
         let plan = self.plan_restore(&command, &index, &id).await?;
         let mut result = self.about(&command, &plan);
         result.seen.clone_from(&index.active);
+        if !command.is_elsewhere() {
+            result.new_paths = self.not_there(&plan).await;
+        }
         if command.dry_run {
             let changes = self.would_change(&plan).await?;
             let changes = self.may_change(changes).await;
@@ -78,6 +91,8 @@ impl Project {
                 ..self.repo_restore_of(&command, &id, to)
             };
             let _ = self.engine.dirs().restore(restore).await?;
+            let is_nowhere_else = self.note_copy(to).await;
+            result.copy_of = is_nowhere_else.then(|| format!("dir:{}", self.home.id));
         } else {
             match &self.home.declared {
                 None => self.restore_state(&command, &plan, &mut result).await?,
@@ -94,6 +109,23 @@ impl Project {
         }
         result.elapsed_ms = self.engine.dirs().elapsed_ms(started);
         Ok(result)
+    }
+
+    /// Those of the entries that were asked for that the live directory does not have: no snapshot of before has them either.
+    async fn not_there(&self, plan: &ProjectPlan) -> Vec<String> {
+        let (live, source) = (self.live(), plan.source.clone());
+        bridge::blocking(move || {
+            let Ok(live) = RootDir::open(&live, Mounts::Stay) else {
+                return Vec::new();
+            };
+            let files = source
+                .asked
+                .iter()
+                .filter(|path| source.files.contains(path));
+            let new = files.filter(|path| fact(&live, path).is_none());
+            new.map(ToString::to_string).collect()
+        })
+        .await
     }
 
     /// What a restore would change, in the order of paths.
@@ -193,6 +225,9 @@ impl Project {
             target: target.display().to_string(),
             dry_run: command.dry_run,
             is_part: !plan.is_whole() || plan.source.is_of_part,
+            paths: plan.source.asked.iter().map(ToString::to_string).collect(),
+            new_paths: Vec::new(),
+            copy_of: None,
             except: plan.except.iter().map(ToString::to_string).collect(),
             has_servers: !plan.source.servers.is_empty(),
             seen: None,

@@ -87,6 +87,9 @@ pub struct ProjectSaved {
     /// The snapshot.
     #[serde(flatten)]
     pub saved: RepoSaved,
+    /// The labels that were put on it now; on the one that is there, if nothing changed.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, Label>,
     /// Its volumes, by name.
     pub volumes: BTreeMap<String, VolumeManifest>,
     /// What was run before and after.
@@ -95,6 +98,14 @@ pub struct ProjectSaved {
     pub steps: Vec<StepTaken>,
     /// What went less well than it should have.
     pub warnings: Vec<Warning>,
+}
+
+impl ProjectSaved {
+    /// That the subject was a copy until now: whoever saved on the way to something else passes this on.
+    pub(super) fn left_copy(&self) -> impl Iterator<Item = &Warning> {
+        let all = self.warnings.iter();
+        all.filter(|one| matches!(one, Warning::LeftCopy { .. }))
+    }
 }
 
 /// One of the ten steps of a save.
@@ -183,9 +194,11 @@ impl Project {
     pub async fn save(&self, command: ProjectSave) -> Result<ProjectSaved, Error> {
         let lock = self.exclusive("save").await?;
         self.start_what_was_left().await?;
-        let saved = self.save_locked(command).await;
+        let warning = self.first_save_warning().await;
+        let mut saved = self.save_locked(command).await?;
+        saved.warnings.extend(warning);
         drop(lock);
-        saved
+        Ok(saved)
     }
 
     /// Saves the project, which is ours alone.
@@ -459,18 +472,21 @@ impl Project {
     fn saved(
         &self,
         command: &ProjectSave,
-        saved: RepoSaved,
+        mut saved: RepoSaved,
         volumes: BTreeMap<String, VolumeManifest>,
         steps: Steps,
     ) -> ProjectSaved {
+        let mut warnings = self.engine.clock_warnings();
+        warnings.append(&mut saved.warnings);
         ProjectSaved {
             project: self.home.id.clone(),
             reason: command.reason,
             saved,
+            labels: command.labels.clone(),
             volumes,
             hooks: Vec::new(),
             steps: steps.finish(),
-            warnings: self.engine.clock_warnings(),
+            warnings,
         }
     }
 }

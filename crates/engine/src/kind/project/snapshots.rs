@@ -184,15 +184,13 @@ impl Project {
 
     /// What of its documents must be made anew. Nothing is changed.
     pub async fn plan_repair(&self) -> Result<Repair, Error> {
-        let host = self.engine.local_dirs.state.as_deref();
-        self.home.ensure_known(host).await?;
+        self.ensure_known().await?;
         self.engine.dirs().plan_repair().await
     }
 
     /// Makes its documents anew that are damaged or lost.
     pub async fn repair(&self, actor: &Label, leave_out: bool) -> Result<Repair, Error> {
-        let host = self.engine.local_dirs.state.as_deref();
-        self.home.ensure_known(host).await?;
+        self.ensure_known().await?;
         self.engine.dirs().repair(actor, leave_out).await
     }
 

@@ -82,7 +82,7 @@ impl Project {
             rolled_back: false,
             because: None,
             databases_kept: Vec::new(),
-            warnings: Vec::new(),
+            warnings: saved.left_copy().cloned().collect(),
         };
         if let Err(because) = outcome {
             let back = ProjectRestore {
@@ -95,7 +95,7 @@ impl Project {
             result.rolled_back = true;
             result.because = Some(because);
             result.databases_kept = restored.databases_kept;
-            result.warnings = restored.warnings;
+            result.warnings.extend(restored.warnings);
         }
         Ok(result)
     }

@@ -618,6 +618,20 @@ pub struct UndoRow {
     pub age: String,
 }
 
+/// A workspace of this host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct WorkspaceRow {
+    /// The directory; where it was, if it is gone.
+    pub workspace: String,
+    /// Whether it is there.
+    pub is_there: bool,
+    /// Where its checkpoints and events are kept.
+    pub session: String,
+    /// How many checkpoints it has.
+    pub checkpoints: u64,
+}
+
 /// A workspace that was made known.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]

@@ -216,16 +216,17 @@ impl Workspace {
 
     pub(super) fn fork_now(&self, command: &ForkWorkspace) -> Result<ForkedWorkspace, Error> {
         let started = self.clock().uptime();
-        let bad = |why: &str| WorkspaceError::BadFork {
-            directory: command.directory.clone(),
+        let bad = |directory: &Path, why: &str| WorkspaceError::BadFork {
+            directory: directory.to_owned(),
             why: why.to_owned(),
         };
         if command.count == 0 || command.count > MOST_FORKS {
-            return Err(bad("there are from 1 to 1000 forks at once").into());
+            let why = "there are from 1 to 1000 forks at once";
+            return Err(bad(&command.directory, why).into());
         }
         let targets = targets(&command.directory, command.count);
         for target in &targets {
-            self.check_target(target).map_err(bad)?;
+            self.check_target(target).map_err(|why| bad(target, why))?;
         }
         let from = self.resolve(&command.checkpoint)?;
         let mut forked = ForkedWorkspace {

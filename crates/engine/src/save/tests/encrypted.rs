@@ -1,7 +1,7 @@
 //! A pool that is encrypted: who makes it, and what gc believes of it without the key.
 
 use super::*;
-use crate::error::{EncryptionError, ErrorKind};
+use crate::error::{EncryptionError, ErrorKind, NotOfKey};
 use crate::open::Engine;
 use crate::rigged::Turn;
 use crate::rigged::pool::{Saver, key};
@@ -511,7 +511,7 @@ async fn repair_makes_no_repo_json_for_a_pool_with_something_plain_in_it() {
 
     let refused = refused.unwrap_err();
     assert!(
-        matches!(&refused, Error::Encryption(error) if matches!(**error, EncryptionError::Mixed(_))),
+        matches!(&refused, Error::Encryption(error) if matches!(**error, EncryptionError::Mixed { .. })),
         "{refused}"
     );
 }
@@ -577,6 +577,70 @@ async fn a_key_that_opens_nothing_is_named_once_and_tried_once() {
 }
 
 #[tokio::test]
+async fn one_thing_that_opens_does_not_make_a_key_that_of_a_pool() {
+    let (_, world) = rigged_pool(&["letters", "notes"]).await;
+    let (_, other) = rigged_pool(&["letters", "planted"]).await;
+    let planted = other.host("one", "planted", None).engine.dirs().root();
+    let id = planted.manifest_ids().await.unwrap().remove(0);
+    let manifest = format!("subjects/acme/dir/planted/snapshots/{id}.json");
+    let repo = kept(&world, "pools/acme/repo.json").await;
+    let genuine = kept(&world, "pools/acme/key.json").await;
+    world.bucket.delete(&repo.0).await.unwrap();
+    let planted = [
+        kept(&other, &manifest).await,
+        kept(&other, "pools/acme/key.json").await,
+    ];
+    restore(&world, &planted).await;
+    let host = |name| world.host(name, "notes", Some(key(b'a')));
+    let (two, three) = (host("two"), host("three"));
+
+    let read = two.engine.dirs().codec(&two.engine.dirs().root()).await;
+    let repaired = two.engine.dirs().repair(&Label::nobody(), false).await;
+    // With the genuine key it is the planted snapshot that does not open.
+    restore(&world, &[genuine]).await;
+    let with_genuine = three.engine.dirs().repair(&Label::nobody(), false).await;
+
+    for refused in [
+        read.unwrap_err(),
+        repaired.unwrap_err(),
+        with_genuine.unwrap_err(),
+    ] {
+        let Error::Encryption(refused) = refused else {
+            panic!("{refused}");
+        };
+        let said = refused.to_string();
+        let EncryptionError::Mixed { opens, other, .. } = *refused else {
+            panic!("{said}");
+        };
+        let is_planted = |place: &str| place.contains("/planted/");
+        let NotOfKey::Closed(closed) = other else {
+            panic!("{said}");
+        };
+        assert_ne!(is_planted(&opens.unwrap()), is_planted(&closed), "{said}");
+    }
+    let is_there = world.bucket.exists(&repo.0).await.unwrap();
+    assert!(!is_there, "nothing was made anew");
+    // What was damaged is no other key's: it is named for what it is, and the pool is repaired.
+    world.bucket.delete(&planted[0].0).await.unwrap();
+    let letters = world.host("one", "letters", None).engine.dirs().root();
+    let id = letters.manifest_ids().await.unwrap().remove(0);
+    let damaged = format!("subjects/acme/dir/letters/snapshots/{id}.json");
+    let (place, body) = kept(&world, &damaged).await;
+    let mut manifest: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    manifest["leaseEpoch"] = 77.into();
+    let text = manifest.to_string();
+    world.bucket.put(&place, text.into()).await.unwrap();
+    let four = host("four");
+    let repaired = four
+        .engine
+        .dirs()
+        .repair(&Label::nobody(), false)
+        .await
+        .unwrap();
+    assert_eq!(repaired.documents.len(), 1, "{repaired:?}");
+}
+
+#[tokio::test]
 async fn a_key_beside_what_is_plain_is_not_tried_on_it() {
     let (_, other) = rigged_pool(&["notes"]).await;
     let world = World::new();
@@ -592,7 +656,7 @@ async fn a_key_beside_what_is_plain_is_not_tried_on_it() {
 
     let refused = refused.unwrap_err();
     assert!(
-        matches!(&refused, Error::Encryption(error) if matches!(**error, EncryptionError::Mixed(_))),
+        matches!(&refused, Error::Encryption(error) if matches!(**error, EncryptionError::Mixed { .. })),
         "{refused}"
     );
 }

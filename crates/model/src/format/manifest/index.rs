@@ -319,6 +319,16 @@ impl SnapshotIndex {
         self.snapshots.iter().find(|one| one.id == *id)
     }
 
+    /// A snapshot that was saved here, and not copied from another store.
+    pub fn saved_here(&self) -> Option<&Indexed> {
+        self.snapshots.iter().find(|one| one.copied_from.is_none())
+    }
+
+    /// Whether it has snapshots, and all of them were copied from another store.
+    pub fn is_copy(&self) -> bool {
+        !self.snapshots.is_empty() && self.saved_here().is_none()
+    }
+
     /// Whether a snapshot is what `latest` means.
     pub fn is_active(&self, id: &SnapshotId) -> bool {
         self.active.as_ref() == Some(id)

@@ -5,9 +5,9 @@
 //! output, ends with 0 whatever happens, and has a time limit of its own below the agent's.
 
 use super::agent::Agent;
-use crate::cli::suggestion::quoted;
 use anyhow::{Context as _, bail};
 use rustix::fs::Access;
+use stasis_engine::address::shell_word;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -68,7 +68,7 @@ impl Program {
     }
 
     fn head(&self) -> String {
-        format!("{GUARD}{} {}", quoted(&self.path), self.arguments())
+        format!("{GUARD}{} {}", shell_word(&self.path), self.arguments())
     }
 
     fn arguments(&self) -> String {

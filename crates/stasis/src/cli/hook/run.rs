@@ -225,7 +225,7 @@ fn failure(error: &anyhow::Error) -> HookOutcome {
 async fn find(context: &CliContext, directory: &Path) -> anyhow::Result<Option<Workspace>> {
     let host_env = context.environment.host_env()?;
     match Workspace::find(directory, &host_env).await {
-        Err(Error::Workspace(error)) if matches!(*error, WorkspaceError::NotAWorkspace(_)) => {
+        Err(Error::Workspace(error)) if matches!(*error, WorkspaceError::NotAWorkspace { .. }) => {
             Ok(None)
         }
         found => Ok(Some(found?)),

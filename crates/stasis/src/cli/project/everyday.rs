@@ -5,7 +5,7 @@ use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::directory::entry_path;
 use crate::cli::output::{OutputLost, plural, printable, short, table};
-use crate::report::Exit;
+use crate::report::{Exit, or_read_enough};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use stasis_engine::catalog::ListedEntry;
@@ -234,7 +234,7 @@ impl CatArgs {
         let written = project
             .cat(&typed.snapshot(), &path, std::io::stdout())
             .await?;
-        written.map_err(OutputLost)?;
+        or_read_enough(written.map(drop).map_err(|error| OutputLost(error).into()))?;
         Ok(Exit::Done)
     }
 }

@@ -7,6 +7,7 @@ use crate::cli::output::{plural, printable, short};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::report::Exit;
 use clap::Args;
+use stasis_engine::address::shell_word;
 use stasis_engine::kind::project::{KeptDatabase, Project, ProjectRestore, ProjectRestored};
 use stasis_engine::model::id::VolumeName;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
@@ -140,9 +141,11 @@ fn restored_text(restored: &ProjectRestored, directory: &str) -> String {
         format!(": {placed} changed, {removed} removed")
     });
     let mut words = format!("{what}{}{checked} ({took})", changed.unwrap_or_default());
-    if let Some(safety) = &restored.safety_snapshot_id {
-        words += "\nUndo with: stasis restore ";
-        words += &[&printable(directory), " ", &short(safety)].concat();
+    words += &way_back(restored, directory);
+    if let Some(subject) = &restored.copy_of {
+        let target = printable(&shell_word(&restored.target));
+        words += "\nIt is a copy. Go on with it here with: stasis link ";
+        words += &[&target, " ", subject].concat();
     }
     if let Some(changes) = &restored.in_place {
         words += &stayed(changes, BY_PATH);
@@ -157,6 +160,36 @@ fn restored_text(restored: &ProjectRestored, directory: &str) -> String {
         words += &[&path, " (now ", &kept_at, ")"].concat();
     }
     words + &databases_kept(&restored.databases_kept)
+}
+
+/// The commands that take back what was restored, and nothing else.
+fn way_back(restored: &ProjectRestored, directory: &str) -> String {
+    let Some(safety) = &restored.safety_snapshot_id else {
+        return String::new();
+    };
+    let flags = |flag: &str, all: &[&String]| {
+        let one = |path: &&String| format!(" {flag} {}", printable(&shell_word(path)));
+        all.iter().map(one).collect::<String>()
+    };
+    // What no snapshot has is named by itself, with where it is.
+    let is_aside = |path: &&String| restored.set_aside.iter().any(|one| one.path == **path);
+    let was_there = |path: &&String| !restored.new_paths.contains(path) && !is_aside(path);
+    let paths: Vec<&String> = restored.paths.iter().filter(was_there).collect();
+    let mut lines = String::new();
+    if restored.paths.is_empty() || !paths.is_empty() {
+        lines += "\nUndo with: stasis restore ";
+        lines += &[&printable(&shell_word(directory)), " ", &*short(safety)].concat();
+        lines += &flags("--path", &paths);
+        lines += &flags("--except", &restored.except.iter().collect::<Vec<_>>());
+    }
+    let new = restored.new_paths.iter().map(|path| {
+        let whole = format!("{}/{path}", restored.target);
+        let whole = shell_word(&whole);
+        let (path, whole) = (printable(path), printable(&whole));
+        format!("\n{path} was not there before. Undo with: rm -r {whole}")
+    });
+    lines.extend(new);
+    lines
 }
 
 /// What was left as it is because somebody asked for that.

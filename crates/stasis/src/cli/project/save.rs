@@ -10,6 +10,7 @@ use crate::report::Exit;
 use clap::{Args, ValueEnum};
 use stasis_engine::kind::project::{Project, ProjectSave, ProjectSaved};
 use stasis_engine::model::format::manifest::SaveReason;
+use stasis_engine::model::id::Label;
 use stasis_engine::save::{RepoSaved, patterns_in};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -159,16 +160,29 @@ pub(super) fn report(context: &CliContext, saved: &ProjectSaved) -> anyhow::Resu
     context.output.result(saved, text)
 }
 
+/// The labels that were given, as they were typed.
+fn labels_text(done: &ProjectSaved) -> String {
+    let one = |(key, value): (&String, &Label)| printable(&format!("{key}={value}"));
+    done.labels.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
 fn text(done: &ProjectSaved) -> String {
     let saved = &done.saved;
     if !saved.published {
-        return format!(
+        let unchanged = format!(
             "Nothing changed since {}: no new snapshot ({}{}, {} ms)",
             short(&saved.snapshot_id),
             plural(saved.files, "file"),
             repair_text(saved),
             saved.elapsed_ms
         );
+        return match &*labels_text(done) {
+            "" => unchanged,
+            labels => format!(
+                "{unchanged}\nLabelled {}: {labels}",
+                short(&saved.snapshot_id)
+            ),
+        };
     }
     let volumes = done.volumes.iter().map(|(name, volume)| {
         format!(
@@ -179,12 +193,16 @@ fn text(done: &ProjectSaved) -> String {
         )
     });
     format!(
-        "Saved {} as {}{}: {}, {} ({} new{}){}{}",
+        "Saved {} as {}{}{}: {}, {} ({} new{}){}{}",
         done.project,
         short(&saved.snapshot_id),
         match done.reason {
             SaveReason::Manual => String::new(),
             reason => format!(" ({})", word(&reason)),
+        },
+        match &*labels_text(done) {
+            "" => String::new(),
+            labels => format!(", labelled {labels}"),
         },
         plural(saved.files, "file"),
         size(saved.bytes),

@@ -76,6 +76,9 @@ impl RepoRestoreArgs {
             Box::pin(engine.dirs().restore(command)),
         )
         .await?;
+        if let Some(before) = &restored.before {
+            context.output.warn(&before.warnings);
+        }
         for line in warnings(&restored) {
             context.output.say(&format!("warning: {line}"));
         }

@@ -86,6 +86,7 @@ impl RepoSaveArgs {
                 "warning: {more} more entries were left out; --json lists a thousand"
             ));
         }
+        context.output.warn(&saved.warnings);
         name_own_places(context, &saved);
         name_not_consistent(context, &saved);
         let exit = exit_of(&saved);

@@ -4,6 +4,7 @@ use super::RepoSnapshotArgs;
 use crate::cli::CliContext;
 use crate::cli::directory::entry_path;
 use crate::cli::output::{OutputLost, table};
+use crate::report::or_read_enough;
 use stasis_engine::catalog::{ListedEntry, RepoSnapshotRow, RepoStats, SnapshotSelector};
 use stasis_engine::model::id::SubjectName;
 use std::ffi::OsString;
@@ -86,8 +87,8 @@ pub(super) async fn cat(
         .dirs()
         .cat(&which.into(), &path, std::io::stdout())
         .await?;
-    written.map_err(OutputLost)?;
-    Ok(())
+    let written = written.map_err(OutputLost);
+    or_read_enough(written.map(drop).map_err(Into::into))
 }
 
 pub(super) async fn diff(

@@ -1,20 +1,17 @@
 //! `stasis repo check` and `stasis repo gc`
 
-use crate::cli::output::{Measured, plural, printable, table};
+use crate::cli::damage::{self, Ailment, DamageHints};
+use crate::cli::output::{Measured, plural, table};
 use crate::cli::progress::watched;
 use crate::cli::{CliContext, duration};
 use crate::report::Exit;
 use clap::Args;
-use stasis_engine::check::{RepoChecked, RepoDamage};
+use stasis_engine::check::RepoChecked;
 use stasis_engine::gc::{RepoCollected, RepoGc};
 use stasis_engine::model::id::SubjectName;
 use stasis_engine::model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How many hurt files are shown to people for one damaged chunk.
-const SHOWN: usize = 10;
 
 #[derive(Debug, Args)]
 pub(super) struct RepoCheckArgs {
@@ -38,20 +35,24 @@ impl RepoCheckArgs {
         } else {
             Exit::Corrupt
         };
-        context
-            .output
-            .result(&Measured::new(checked), |one| checked_text(&one.result))?;
+        let hints = DamageHints {
+            store: None,
+            has_marked: checked.marked,
+        };
+        context.output.result(&Measured::new(checked), |one| {
+            checked_text(&one.result, &hints)
+        })?;
         Ok(exit)
     }
 }
 
-fn checked_text(checked: &RepoChecked) -> String {
-    let mut lines: Vec<String> = checked.damage.iter().map(damage_text).collect();
+fn checked_text(checked: &RepoChecked, hints: &DamageHints) -> String {
+    let mut lines: Vec<String> = checked.damage.iter().map(damage::text).collect();
     for root in &checked.roots {
         if let Some(why) = &root.read_only {
             lines.push(format!(
                 "{}can be read, but not saved to: {why}",
-                at(&root.root)
+                damage::at(&root.root)
             ));
         }
     }
@@ -75,78 +76,9 @@ fn checked_text(checked: &RepoChecked) -> String {
         0 => format!("OK: {counted}, {read}"),
         count => format!("DAMAGED: {}; {counted}", plural(count, "problem")),
     });
-    lines.extend(advice(checked).map(|advice| format!("hint: {advice}")));
+    let ailments = checked.damage.iter().map(Ailment::from);
+    lines.extend(hints.against(ailments));
     lines.join("\n")
-}
-
-/// Where something lies, before what is said of it.
-fn at(root: &str) -> String {
-    if root.is_empty() {
-        String::new()
-    } else {
-        format!("{}: ", printable(root))
-    }
-}
-
-/// What to do now. Forgetting is offered only for snapshots that are proven to be lost: no save brings metadata back.
-fn advice(checked: &RepoChecked) -> impl Iterator<Item = String> {
-    let is_chunk = |one: &RepoDamage| one.what.starts_with("chunk ");
-    let chunks = checked.damage.iter().any(is_chunk);
-    let marked = if checked.marked {
-        "damaged chunks are marked: "
-    } else {
-        ""
-    };
-    let save = format!(
-        "{marked}save again from where their bytes still are, which repairs them; then check again"
-    );
-    let proven = checked.damage.iter().filter(|one| one.forgettable);
-    let proven: BTreeSet<String> = proven
-        .flat_map(|one| one.snapshots.iter().map(ToString::to_string))
-        .collect();
-    let forget = format!(
-        "bring metadata and lists back from a copy of the store; what is lost for good can be forgotten with `stasis repo forget {} --damaged`",
-        proven.iter().cloned().collect::<Vec<_>>().join(" ")
-    );
-    let others = checked
-        .damage
-        .iter()
-        .any(|one| !one.forgettable && !is_chunk(one));
-    let copy =
-        "bring damaged documents back from a copy of the store; nothing was changed".to_owned();
-    [
-        chunks.then_some(save),
-        (!proven.is_empty()).then_some(forget),
-        others.then_some(copy),
-    ]
-    .into_iter()
-    .flatten()
-}
-
-fn damage_text(damage: &RepoDamage) -> String {
-    let files = damage
-        .files
-        .iter()
-        .take(SHOWN)
-        .map(|file| format!("\n    {file}"));
-    let more = damage.files.len().saturating_sub(SHOWN);
-    let more = if more > 0 {
-        format!("\n    and {more} more")
-    } else {
-        String::new()
-    };
-    let snapshots: Vec<String> = damage.snapshots.iter().map(ToString::to_string).collect();
-    let hurt = match snapshots.len() {
-        0 => String::new(),
-        _ => format!("\n  needed by {}", snapshots.join(", ")),
-    };
-    format!(
-        "{}{}: {}{hurt}{}{more}",
-        at(&damage.root),
-        damage.what,
-        printable(&damage.why),
-        files.collect::<String>()
-    )
 }
 
 #[derive(Debug, Args)]

@@ -124,6 +124,16 @@ pub struct ProjectRestored {
     pub dry_run: bool,
     /// Whether only some entries were wanted.
     pub is_part: bool,
+    /// The entries that were asked for, if that were not all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    /// Those of them that were not there before: whoever takes the restore back removes them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub new_paths: Vec<String>,
+    /// The subject that was written to another directory and lies nowhere on this host: that directory is a copy of it, until it
+    /// is linked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy_of: Option<String>,
     /// Entries that were left as they are because that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<String>,

@@ -20,6 +20,8 @@ pub(in crate::kind::project) struct ProjectSource {
     pub(super) snapshot: SnapshotId,
     /// Whether that is only a part of the project's state.
     pub(super) is_of_part: bool,
+    /// The entries that somebody asked for, volumes by their places; none if everything is restored.
+    pub(super) asked: Vec<EntryPath>,
     /// Those of the wanted entries that are files of the tree: everything if the plan is whole.
     pub(super) files: Vec<EntryPath>,
     /// The volumes in servers whose databases are replaced.
@@ -55,6 +57,7 @@ impl Project {
         let root = self.engine.dirs().root();
         let opened = self.engine.dirs().open_snapshot(&root, index, id).await?;
         only.extend(command.paths.iter().cloned());
+        let asked = only.clone();
         let live = self.live();
         self.engine
             .dirs()
@@ -63,8 +66,8 @@ impl Project {
         let source = opened.fetcher(&root);
         let OpenedSnapshot { manifest, list, .. } = opened;
         if !only.is_empty() {
-            let asked = only.clone();
-            let found = bridge::blocking(move || find(&asked, &source, &list)).await?;
+            let wanted = asked.clone();
+            let found = bridge::blocking(move || find(&wanted, &source, &list)).await?;
             if let Some(at) = found.missing {
                 return Err(match command.volumes.get(at) {
                     Some(volume) => ProjectError::NoVolume {
@@ -91,6 +94,7 @@ impl Project {
         let source = ProjectSource {
             snapshot: id.clone(),
             is_of_part: manifest.is_part,
+            asked,
             files: files.collect(),
             servers,
         };

@@ -190,7 +190,9 @@ impl StateRestore<'_> {
     }
 
     fn note_safety(&mut self, saved: &ProjectSaved) {
-        let (saved, result) = (&saved.saved, &mut *self.result);
+        let result = &mut *self.result;
+        result.warnings.extend(saved.left_copy().cloned());
+        let saved = &saved.saved;
         for one in &saved.left_out_entries {
             // What may not be read is there, and would be gone after a restore.
             if one.reason == SkipReason::Unreadable

@@ -1,0 +1,69 @@
+//! What is wrong with a lineage, as far as its documents and sizes tell.
+
+use super::inventory::{Damage as _, Inventory};
+use crate::address::SubjectAddress;
+use crate::check::{Remedy, RepoDamage};
+use crate::error::{EncryptionError, Error, error_chain};
+use crate::handle::Profiles;
+use stasis_model::format::key::KeyOwner;
+use stasis_model::id::Lineage;
+use stasis_store::layout;
+
+impl Profiles<'_> {
+    /// What a listing of its snapshots shows, and whether its pointer and its key are those that were there.
+    pub(crate) async fn damage_of(self, lineage: &Lineage) -> Result<Vec<RepoDamage>, Error> {
+        let memory = self.memory_of_pointer(lineage).await;
+        let inventory = self.inventory(lineage).await?;
+        let mut found = damage_in(&inventory);
+        let generation = inventory.pointer.as_ref().map(|one| one.generation);
+        if let Some(generation) = generation
+            && let Some(error) = memory.pointer_went_back(generation).await
+        {
+            let why = error_chain(&error);
+            found.push(RepoDamage::new("latest.json", why, Remedy::AcceptRollback));
+        }
+        let mut stored = inventory.stored.snapshots.iter();
+        if stored.any(|one| one.manifest.is_encrypted()) {
+            let owner = KeyOwner::from(lineage.clone());
+            if !self.bucket.exists(&layout::data_key(&owner)).await? {
+                let why = EncryptionError::NoKey(owner).to_string();
+                found.push(RepoDamage::new("key.json", why, Remedy::Copy));
+            }
+        }
+        for one in &mut found {
+            one.address = Some(SubjectAddress::of_lineage(lineage));
+        }
+        Ok(found)
+    }
+}
+
+fn damage_in(inventory: &Inventory) -> Vec<RepoDamage> {
+    let stored = &inventory.stored;
+    let documents = inventory.damage.iter();
+    let mut found: Vec<RepoDamage> = documents
+        .map(|why| RepoDamage::new("latest.json or lock.json", why, Remedy::Repair))
+        .collect();
+    for one in &stored.snapshots {
+        let archive = one.active.archive;
+        if let Some(why) = one.damage().filter(|_| !inventory.is_tombstoned(archive)) {
+            let what = format!("snapshot {}", archive.prefix());
+            found.push(RepoDamage::new(what, why, Remedy::Copy));
+        }
+    }
+    for (key, error) in &stored.unfit {
+        let why = error_chain(error);
+        found.push(RepoDamage::new(key.to_string(), why, Remedy::Copy));
+    }
+    let is_stored = |active| {
+        stored
+            .snapshots
+            .iter()
+            .any(|one| one.active.archive == active)
+    };
+    if let Some(active) = inventory.active().filter(|active| !is_stored(*active)) {
+        let what = format!("snapshot {}", active.prefix());
+        let why = "latest.json leads to it, and there is no manifest of it that can be used";
+        found.push(RepoDamage::new(what, why, Remedy::Copy));
+    }
+    found
+}
