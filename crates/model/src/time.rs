@@ -50,6 +50,17 @@ impl Timestamp {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
+    /// How long ago it was, for people: `3 min ago`.
+    pub fn age(self, now: Self) -> String {
+        let seconds = now.since(self).as_secs();
+        match seconds {
+            0..60 => format!("{seconds} s ago"),
+            60..3600 => format!("{} min ago", seconds / 60),
+            3600..172_800 => format!("{} h ago", seconds / 3600),
+            _ => format!("{} days ago", seconds / 86_400),
+        }
+    }
+
     /// To the second and without punctuation, `20261115T012345Z`: fits in a file name, and sorts as text until the year 9999.
     pub fn stamp(self) -> String {
         let seconds = self.0 / 1000;
