@@ -8,11 +8,7 @@ use stasis_store::location::StoreLocation;
 use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 
-/// How a directory is told from a path where a subject is named.
-pub const DIR_PREFIX: &str = "dir:";
-
-/// How a profile is told from a path where a subject is named.
-pub const PROFILE_PREFIX: &str = "profile:";
+pub use stasis_model::subject_ref::{DIR_PREFIX, PROFILE_PREFIX};
 
 /// A subject, and whose it is. `Display` is what comes after the verb: `dir:notes --tenant acme`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]

@@ -13,6 +13,7 @@ pub use show::{ListedEntry, RepoSnapshotRow, RepoStats};
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::DirRepo;
 use crate::open::Engine;
+use crate::system::typed_at;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::ChunkCodec;
@@ -397,7 +398,7 @@ impl DirRepo<'_> {
             let each = indexes().filter_map(SnapshotIndex::latest);
             each.max_by_key(|one| one.at_ms)
         };
-        match wanted.snapshot.resolve(all, latest) {
+        match wanted.snapshot.resolve(all, latest, typed_at(&*self.clock)) {
             Ok(one) => Ok(one.id.clone()),
             Err(Unresolved::Absent | Unresolved::NoLatest) => Err(none()),
             Err(Unresolved::Ambiguous(fits)) => Err(Error::Ambiguous {

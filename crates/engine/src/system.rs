@@ -1,11 +1,14 @@
 //! This host: its clock, its randomness, and what its environment variables say. The only place where any of them is asked.
 
 use crate::open::{AwsSettings, LocalDirs, Secret};
+use chrono::{DateTime, Datelike, Local, NaiveDate, TimeZone as _, Timelike, Utc};
 use rustix::time::{ClockId, clock_gettime};
 use stasis_model::digest::StoreDigest;
 use stasis_model::id::{OpId, ProjectId};
 use stasis_model::rng::Rng;
+use stasis_model::snapshot_ref::TypedAt;
 use stasis_model::time::{Clock, Timestamp};
+use stasis_model::time_ref::{WallTime, Zone};
 use std::env;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -30,6 +33,45 @@ impl Clock for SystemClock {
         let time = clock_gettime(ClockId::Boottime);
         let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
         Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+    }
+}
+
+/// The clocks and calendars of this host's users: `TZ`, else `/etc/localtime`.
+#[derive(Debug)]
+pub struct LocalZone;
+
+impl Zone for LocalZone {
+    fn wall_time(&self, at: Timestamp) -> WallTime {
+        let millis = i64::try_from(at.millis()).unwrap_or(i64::MAX);
+        let at = DateTime::from_timestamp_millis(millis).unwrap_or(DateTime::<Utc>::MAX_UTC);
+        let at = at.with_timezone(&Local);
+        let small = |number: u32| u8::try_from(number).unwrap_or_default();
+        WallTime {
+            date: (
+                u16::try_from(at.year()).unwrap_or(u16::MAX),
+                small(at.month()),
+                small(at.day()),
+            ),
+            time: (small(at.hour()), small(at.minute()), small(at.second())),
+        }
+    }
+
+    fn moment(&self, wall: WallTime) -> Option<Timestamp> {
+        let ((year, month, day), (hour, minute, second)) = (wall.date, wall.time);
+        let date = NaiveDate::from_ymd_opt(year.into(), month.into(), day.into())?;
+        let at = date.and_hms_opt(hour.into(), minute.into(), second.into())?;
+        let at = Local.from_local_datetime(&at).earliest()?;
+        Some(Timestamp::from_millis(
+            u64::try_from(at.timestamp_millis()).ok()?,
+        ))
+    }
+}
+
+/// Now and here, for what a user types.
+pub(crate) fn typed_at(clock: &dyn Clock) -> TypedAt<'static> {
+    TypedAt {
+        now: clock.now(),
+        zone: &LocalZone,
     }
 }
 

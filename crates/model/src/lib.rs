@@ -27,7 +27,7 @@
 //! | above them | |
 //! |---|---|
 //! | [`policy`] | which snapshots go ([`policy::retention`]), what a tenant allows, what looks like a loss |
-//! | [`snapshot_ref`] | what a user types to name a snapshot |
+//! | [`snapshot_ref`], [`subject_ref`], [`time_ref`] | what a user types to name a snapshot, a subject, a moment |
 //! | [`workspace`], [`project`], [`upgrade`] | the rules of one kind: checkpoints, `stasis.toml`, a newer Chrome |
 //! | [`chrome`], [`sqlite_file`] | what files of other programs look like from outside |
 //! | [`metrics`] | the series that a host reports |
@@ -143,7 +143,9 @@ pub mod rng;
 pub mod shared_range;
 pub mod snapshot_ref;
 pub mod sqlite_file;
+pub mod subject_ref;
 pub mod time;
+pub mod time_ref;
 pub mod tree;
 pub mod upgrade;
 pub mod varint;

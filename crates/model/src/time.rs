@@ -1,6 +1,7 @@
 //! Time as an argument. Clocks decide how long to wait, never who is right.
 
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::fmt;
 use std::time::Duration;
 
@@ -49,6 +50,17 @@ impl Timestamp {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
+    /// How long ago it was, for people: `3 min ago`.
+    pub fn age(self, now: Self) -> String {
+        let seconds = now.since(self).as_secs();
+        match seconds {
+            0..60 => format!("{seconds} s ago"),
+            60..3600 => format!("{} min ago", seconds / 60),
+            3600..172_800 => format!("{} h ago", seconds / 3600),
+            _ => format!("{} days ago", seconds / 86_400),
+        }
+    }
+
     /// To the second and without punctuation, `20261115T012345Z`: fits in a file name, and sorts as text until the year 9999.
     pub fn stamp(self) -> String {
         let seconds = self.0 / 1000;
@@ -59,10 +71,37 @@ impl Timestamp {
 
     /// The UTC day, `2026-11-15`: sorts as text until the year 9999.
     pub fn day(self) -> String {
-        let (year, month, day) = civil(self.0 / 86_400_000);
+        let (year, month, day) = self.date();
         format!("{year:04}-{month:02}-{day:02}")
     }
+
+    /// Year, month and day in UTC.
+    pub fn date(self) -> (u64, u8, u8) {
+        let (year, month, day) = civil(self.0 / DAY);
+        let small = |number| u8::try_from(number).unwrap_or_default();
+        (year, small(month), small(day))
+    }
+
+    /// Midnight of a day in UTC, if there was such a day since the epoch.
+    pub fn of_date(year: u64, month: u8, day: u8) -> Option<Self> {
+        // Days since the epoch grow with the date: the one that is looked for is found between two that are too early and too late.
+        let (mut from, mut until) = (0, 366 * year.checked_sub(1970)? + 366);
+        let wanted = (year, month, day);
+        while from < until {
+            let middle = from.midpoint(until);
+            let at = Self(middle * DAY);
+            match at.date().cmp(&wanted) {
+                Ordering::Equal => return Some(at),
+                Ordering::Less => from = middle + 1,
+                Ordering::Greater => until = middle,
+            }
+        }
+        None
+    }
 }
+
+/// The milliseconds of a day.
+const DAY: u64 = 86_400_000;
 
 fn whole_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)

@@ -8,6 +8,7 @@
 //! has been verified.
 
 mod autosave;
+mod browse;
 mod capture;
 mod compare;
 mod dotenv;
@@ -23,6 +24,7 @@ mod upgrade;
 
 pub use crate::error::ProjectError;
 pub use crate::result::{Moment, ProjectSnapshot, ServiceHookRun};
+pub use browse::{FoundVersion, FoundVersions, SnapshotUse, SubjectUse, UnreadableSnapshot};
 pub use compare::{ProjectDiff, TableDiff};
 pub use home::{Declared, FILE, Home};
 pub use init::{FindingKind, ProjectFinding, ProjectInit, ProjectMade, init};
@@ -39,6 +41,7 @@ use crate::bridge;
 use crate::check;
 use crate::error::{Error, ErrorKind};
 use crate::open::Engine;
+use crate::system::typed_at;
 use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_model::failure::Failure;
 use stasis_model::format::manifest::{SnapshotIndex, StoredManifest};
@@ -224,7 +227,7 @@ impl Project {
     /// Finds the snapshot that a user means: see [`SnapshotIndex::resolve`].
     fn resolve(&self, index: &SnapshotIndex, wanted: &SnapshotRef) -> Result<SnapshotId, Error> {
         let project = self.home.id.clone();
-        match index.resolve(wanted) {
+        match index.resolve(wanted, typed_at(&*self.engine.clock)) {
             Ok(one) => Ok(one.id.clone()),
             Err(Unresolved::Ambiguous(fits)) => Err(Error::Ambiguous {
                 wanted: wanted.to_string(),

@@ -108,7 +108,7 @@ impl FromStr for CheckpointRef {
     fn from_str(text: &str) -> Result<Self, Invalid> {
         match SnapshotRef::from(text) {
             SnapshotRef::Checkpoint(number) => Ok(Self::Slot(Slot::new(number))),
-            SnapshotRef::Latest | SnapshotRef::Text(_) => text.parse().map(Self::Name),
+            _ => text.parse().map(Self::Name),
         }
     }
 }

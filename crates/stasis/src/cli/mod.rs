@@ -107,6 +107,22 @@ enum CliCommand {
     Log(project::LogArgs),
     /// Show what differs between two snapshots of a directory, or between one and what is there now
     Diff(project::DiffArgs),
+    /// Show all metadata of a snapshot
+    Show(project::ShowArgs),
+    /// List what is in a snapshot
+    Ls(project::LsArgs),
+    /// Write the content of one file of a snapshot to standard output
+    Cat(project::CatArgs),
+    /// Find a name or a pattern in all snapshots of a directory
+    Find(project::FindArgs),
+    /// Show what each snapshot takes of the store, and what would be free without it
+    Du(project::DuArgs),
+    /// Keep a snapshot whatever the policy says
+    Pin(project::PinArgs),
+    /// Forget a snapshot; the next gc frees its bytes
+    Forget(project::ForgetArgs),
+    /// Delete snapshots beyond the retention policy and reclaim space
+    Gc(project::GcArgs),
     /// List everything that is saved in the store, where it lies on this machine, and this machine's workspaces
     ///
     /// Exits with 9 when the documents of a subject are damaged: it is listed all the same, and what is wrong is said after the table.
@@ -371,6 +387,14 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Restore(restore) => Box::pin(restore.run(&context)).await?,
         CliCommand::Log(log) => log.run(&context).await?,
         CliCommand::Diff(diff) => Box::pin(diff.run(&context)).await?,
+        CliCommand::Show(show) => show.run(&context).await?,
+        CliCommand::Ls(ls) => ls.run(&context).await?,
+        CliCommand::Cat(cat) => cat.run(&context).await?,
+        CliCommand::Find(find) => Box::pin(find.run(&context)).await?,
+        CliCommand::Du(du) => du.run(&context).await?,
+        CliCommand::Pin(pin) => pin.run(&context).await?,
+        CliCommand::Forget(forget) => forget.run(&context).await?,
+        CliCommand::Gc(gc) => Box::pin(gc.run(&context)).await?,
         CliCommand::List(list) => Box::pin(list.run(&context)).await?,
         CliCommand::Link(link) => Box::pin(link.run(&context)).await?,
         CliCommand::Copy(copy) => Box::pin(copy.run(&context)).await?,

@@ -1,4 +1,4 @@
-//! `stasis project`, and the everyday `save`, `restore`, `log` and `diff` of a directory
+//! `stasis project`, and the everyday verbs of a directory
 
 mod everyday;
 mod restore;
@@ -6,7 +6,10 @@ mod save;
 mod show;
 mod upkeep;
 
-pub(super) use everyday::{DiffArgs, LogArgs, RestoreArgs, SaveArgs};
+pub(super) use everyday::{
+    CatArgs, DiffArgs, DuArgs, FindArgs, ForgetArgs, GcArgs, LogArgs, LsArgs, PinArgs, RestoreArgs,
+    SaveArgs, ShowArgs,
+};
 
 use super::CliContext;
 use super::profile::spawn;
@@ -15,7 +18,7 @@ use crate::report::Exit;
 use clap::{Args, Subcommand};
 use stasis_engine::error::{Error, ErrorKind};
 use stasis_engine::kind::project::{self, Home, Host};
-use stasis_engine::model::id::{Label, ProjectId, SnapshotId, TenantId};
+use stasis_engine::model::id::{Label, ProjectId, TenantId};
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::open::StoreLocation;
 use stasis_engine::subjects::DIR_PREFIX;
@@ -146,10 +149,7 @@ impl ProjectArgs {
                 upkeep::label(context, &which.look(context).await?, &snapshot, &label).await?;
             }
             ProjectCommand::Pin { snapshot, off } => {
-                let row = which.look(context).await?.pin(&snapshot, !off).await?;
-                let words = if off { "is not pinned" } else { "is pinned" };
-                let named = |id: &SnapshotId| format!("{id} {words}");
-                context.output.result(&row, |row| named(&row.snapshot_id))?;
+                upkeep::pin(context, &which.look(context).await?, &snapshot, !off).await?;
             }
             ProjectCommand::Delete { snapshot } => {
                 upkeep::delete(context, &which.look(context).await?, &snapshot).await?;

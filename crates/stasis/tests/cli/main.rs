@@ -20,6 +20,7 @@ mod directory_unreadable;
 mod document_matrix;
 mod encrypted;
 mod encrypted_hostile;
+mod everyday;
 mod guide;
 mod hold;
 mod hook;

@@ -6,7 +6,7 @@ use crate::handle::Profiles;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Lineage, ProfileRef};
 use stasis_model::invalid::Invalid;
-use stasis_model::snapshot_ref::{SnapshotRef, Unresolved};
+use stasis_model::snapshot_ref::{Unresolved, resolve_text};
 use stasis_store::documents::lineages::ReadError;
 use stasis_store::documents::profiles::{self, LineageSnapshots, StoredSnapshot};
 use stasis_store::layout::Prefix;
@@ -59,8 +59,7 @@ impl ShaPrefix {
         subject: &ProfileRef,
     ) -> Result<ArchiveDigest, Error> {
         let among: BTreeSet<ArchiveDigest> = among.into_iter().collect();
-        let wanted = SnapshotRef::Text(self.0.clone());
-        match wanted.resolve(among, || None) {
+        match resolve_text(&self.0, among) {
             Ok(one) => Ok(one),
             Err(Unresolved::Absent | Unresolved::NoLatest) => Err(ProfileError::NoSnapshot {
                 wanted: self.0.clone(),

@@ -27,13 +27,7 @@ const SET_ASIDE_NAMED: usize = 20;
 
 /// How long ago something was, as people say it.
 pub(super) fn age(then: u64, now: Timestamp) -> String {
-    let seconds = now.since(Timestamp::from_millis(then)).as_secs();
-    match seconds {
-        0..60 => format!("{seconds} s ago"),
-        60..3600 => format!("{} min ago", seconds / 60),
-        3600..172_800 => format!("{} h ago", seconds / 3600),
-        _ => format!("{} days ago", seconds / 86_400),
-    }
+    Timestamp::from_millis(then).age(now)
 }
 
 /// What a checkpoint is called: `cp-3`, or `u-4` for what takes a change back.

@@ -20,7 +20,7 @@ use super::snapshot::{CopiedFrom, SaveReason, SnapshotManifest};
 use crate::digest::ManifestDigest;
 use crate::format::document::Document;
 use crate::id::{Epoch, Generation, Incarnation, Label, OpId, SnapshotId};
-use crate::snapshot_ref::{Candidate, SnapshotRef, Unresolved};
+use crate::snapshot_ref::{Candidate, SnapshotRef, TypedAt, Unresolved};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -197,6 +197,10 @@ impl Candidate for &Indexed {
 
     fn at(&self) -> Timestamp {
         self.at_ms
+    }
+
+    fn is_automatic(&self) -> bool {
+        !self.reason.is_explicit()
     }
 
     fn is_labelled(&self, text: &str) -> bool {
@@ -538,8 +542,12 @@ impl SnapshotIndex {
     }
 
     /// Finds the snapshot that a user means. Every verb of every surface asks here.
-    pub fn resolve(&self, wanted: &SnapshotRef) -> Result<&Indexed, Unresolved<&Indexed>> {
-        wanted.resolve(self.snapshots.iter(), || self.latest())
+    pub fn resolve(
+        &self,
+        wanted: &SnapshotRef,
+        typed: TypedAt<'_>,
+    ) -> Result<&Indexed, Unresolved<&Indexed>> {
+        wanted.resolve(self.snapshots.iter(), || self.latest(), typed)
     }
 
     fn find_mut(&mut self, id: &SnapshotId) -> Result<&mut Indexed, IndexRefusal> {

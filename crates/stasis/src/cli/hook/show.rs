@@ -118,7 +118,7 @@ fn warnings(rows: &[HookRow], now: Timestamp) -> Vec<String> {
             let why = failure
                 .failure(now)
                 .unwrap_or("it was killed before it ended");
-            let (agent, age) = (row.agent.name(), age(failure.at, now));
+            let (agent, age) = (row.agent.name(), failure.at.age(now));
             warnings.push(format!(
                 "warning: {agent}: no checkpoint was made in {} {age}: {why}",
                 failure.directory
@@ -152,17 +152,7 @@ pub(super) fn summary(run: &HookRun, now: Timestamp) -> String {
         _ => "running".to_owned(),
     };
     let by = if run.test { " (test)" } else { "" };
-    format!("{}{by}: {what}", age(run.at, now))
-}
-
-fn age(then: Timestamp, now: Timestamp) -> String {
-    let seconds = now.since(then).as_secs();
-    match seconds {
-        0..60 => format!("{seconds} s ago"),
-        60..3600 => format!("{} min ago", seconds / 60),
-        3600..172_800 => format!("{} h ago", seconds / 3600),
-        _ => format!("{} days ago", seconds / 86_400),
-    }
+    format!("{}{by}: {what}", run.at.age(now))
 }
 
 /// The root of the workspace that a directory lies in.

@@ -11,9 +11,13 @@ use clap::{Args, ValueEnum};
 use stasis_engine::kind::project::{Project, ProjectSave, ProjectSaved};
 use stasis_engine::model::format::manifest::SaveReason;
 use stasis_engine::model::id::Label;
+use stasis_engine::model::id::Label;
 use stasis_engine::save::{RepoSaved, patterns_in};
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// The label that `-m` gives.
+pub(super) const MESSAGE: &str = "message";
 
 #[derive(Debug, Args)]
 pub(super) struct ProjectSaveArgs {
@@ -31,6 +35,9 @@ pub(super) struct ProjectSaveArgs {
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub(in crate::cli) struct SaveOptions {
+    /// What this snapshot is, in a few words; `log` shows it, and it names the snapshot as a label does
+    #[arg(long, short, value_name = "TEXT")]
+    message: Option<Label>,
     /// A label, KEY=VALUE; may be given more than once
     #[arg(long, value_name = "KEY=VALUE")]
     label: Vec<String>,
@@ -113,8 +120,10 @@ impl SaveOptions {
             excludes.extend(patterns_in(file, false)?);
         }
         excludes.extend(self.exclude);
+        let mut labels = labels(&self.label)?;
+        labels.extend(self.message.map(|text| (MESSAGE.to_owned(), text)));
         let command = ProjectSave {
-            labels: labels(&self.label)?,
+            labels,
             allow_empty: self.allow_empty,
             force: self.force,
             allow_shrink: self.accept_shrink,

@@ -1,41 +1,46 @@
 //! What only looks: `stasis project list`, `show`, `status` and `diff`
 
-use crate::cli::CliContext;
-use crate::cli::output::{printable, table, word};
+use super::save::MESSAGE;
+use crate::cli::byte_size::size;
+use crate::cli::output::{printable, short, table, word};
+use crate::cli::{CliContext, system_clock};
 use serde::Serialize;
 use stasis_engine::kind::project::{
     Project, ProjectDiff, ProjectSnapshot, ProjectStatus, ServiceState,
 };
 use stasis_engine::model::format::manifest::SnapshotManifest;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
+use stasis_engine::model::time::{Clock as _, Timestamp};
 
 pub(super) async fn list(context: &CliContext, project: &Project) -> anyhow::Result<()> {
     let rows = project.list().await?;
-    context.output.result(&rows, |rows| list_text(rows))
+    let now = system_clock().now();
+    context.output.result(&rows, |rows| list_text(rows, now))
 }
 
-fn list_text(rows: &[ProjectSnapshot]) -> String {
+fn list_text(rows: &[ProjectSnapshot], now: Timestamp) -> String {
+    if rows.is_empty() {
+        return "nothing is saved of it yet".to_owned();
+    }
     let row = |row: &ProjectSnapshot| {
-        let marks = [(row.active, "active"), (row.pinned, "pinned")];
-        let marks = marks
-            .iter()
-            .filter(|(is, _)| *is)
-            .map(|(_, word)| (*word).to_owned());
-        let labels = row
-            .labels
-            .iter()
-            .map(|(key, value)| format!("{key}={value}"));
+        let marks = [(row.active, "latest"), (row.pinned, "pinned")];
+        let marks = marks.iter().filter(|(is, _)| *is);
+        let marks = marks.map(|(_, word)| (*word).to_owned());
+        let message = row.labels.get(MESSAGE).map(|text| text.to_string());
+        let others = row.labels.iter().filter(|(key, _)| *key != MESSAGE);
+        let others = others.map(|(key, value)| format!("{key}={value}"));
+        let notes: Vec<String> = marks.chain(message).chain(others).collect();
         vec![
-            row.snapshot_id.to_string(),
-            row.timestamp.clone(),
+            short(&row.snapshot_id),
+            Timestamp::from_millis(row.timestamp_ms).age(now),
             word(&row.reason),
             row.entries.to_string(),
-            row.bytes.to_string(),
-            marks.chain(labels).collect::<Vec<_>>().join(", "),
+            size(row.bytes),
+            notes.join(", "),
         ]
     };
     table(
-        &["SNAPSHOT", "TIME", "REASON", "ENTRIES", "BYTES", ""],
+        &["SNAPSHOT", "AGE", "WHY", "ENTRIES", "SIZE", ""],
         rows.iter().map(row).collect(),
     )
 }

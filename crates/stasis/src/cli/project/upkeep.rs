@@ -130,6 +130,19 @@ impl ProjectGcArgs {
     }
 }
 
+pub(super) async fn pin(
+    context: &CliContext,
+    project: &Project,
+    snapshot: &SnapshotRef,
+    pinned: bool,
+) -> anyhow::Result<()> {
+    let row = project.pin(snapshot, pinned).await?;
+    let words = if pinned { "is pinned" } else { "is not pinned" };
+    context
+        .output
+        .result(&row, |row| format!("{} {words}", row.snapshot_id))
+}
+
 pub(super) async fn label(
     context: &CliContext,
     project: &Project,
@@ -157,10 +170,7 @@ pub(super) async fn delete(
     let gone = project.delete(snapshot).await?;
     context.output.result(&gone, |gone| {
         let ids: Vec<String> = gone.forgotten.iter().map(ToString::to_string).collect();
-        format!(
-            "{} is gone; `stasis project gc` removes its bytes",
-            ids.join(", ")
-        )
+        format!("{} is gone; `stasis gc` removes its bytes", ids.join(", "))
     })
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::format::document;
+use crate::time_ref::Utc;
 
 fn op(number: u8) -> OpId {
     OpId::from_random([number; 16])
@@ -33,6 +34,11 @@ fn publish(index: &SnapshotIndex, id: &str) -> Publish {
         activates: true,
     }
 }
+
+const NOW: TypedAt<'static> = TypedAt {
+    now: Timestamp::from_millis(0),
+    zone: &Utc,
+};
 
 #[test]
 fn nothing_of_one_life_is_published_into_another() {
@@ -328,8 +334,13 @@ fn a_safety_snapshot_joins_the_chain_and_latest_stays_what_it_was() {
 
     let index = index.publish(&safety, op(2)).unwrap();
 
-    let latest =
-        |index: &SnapshotIndex| index.resolve(&SnapshotRef::Latest).unwrap().id.to_string();
+    let latest = |index: &SnapshotIndex| {
+        index
+            .resolve(&SnapshotRef::Latest, NOW)
+            .unwrap()
+            .id
+            .to_string()
+    };
     assert_eq!(latest(&index), "asked");
     assert_eq!(index.snapshots.len(), 2, "it is listed");
     let late = index.publish(&began_before, op(3));
@@ -351,7 +362,7 @@ fn a_safety_snapshot_joins_the_chain_and_latest_stays_what_it_was() {
 #[test]
 fn what_was_never_saved_explicitly_has_no_latest() {
     fn of<'i>(index: &'i SnapshotIndex, wanted: &str) -> Result<String, Unresolved<&'i Indexed>> {
-        let found = index.resolve(&wanted.into());
+        let found = index.resolve(&wanted.into(), NOW);
         found.map(|one| one.id.to_string())
     }
 

@@ -1,0 +1,223 @@
+//! The everyday verbs: on the directory one stands in, on one that is named, with snapshots named in every way.
+
+use crate::session::{Said, Session, said};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A directory with three snapshots, the second of which has a message.
+struct Notes {
+    session: Session,
+    dir: PathBuf,
+    ids: Vec<String>,
+}
+
+impl Notes {
+    fn new() -> Self {
+        let session = Session::new();
+        let dir = session.home().join("notes");
+        fs::create_dir_all(dir.join("deep")).unwrap();
+        let mut notes = Self {
+            session,
+            dir,
+            ids: Vec::new(),
+        };
+        notes.write("todo", "first");
+        notes.write("deep/plan.md", "the plan");
+        notes.save(&[]);
+        notes.write("todo", "second");
+        notes.write("big", &"x".repeat(300_000));
+        notes.save(&["-m", "before the meeting"]);
+        notes.write("todo", "third");
+        fs::remove_file(notes.dir.join("big")).unwrap();
+        notes.save(&[]);
+        notes
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.dir.join(name), text).unwrap();
+    }
+
+    fn save(&mut self, more: &[&str]) {
+        let saved = self.json(0, &[&["save"], more].concat());
+        self.ids
+            .push(saved["snapshot_id"].as_str().unwrap().to_owned());
+    }
+
+    /// Runs a command where the directory is.
+    fn run(&self, arguments: &[&str]) -> Said {
+        let mut command = self.session.command(arguments);
+        said(command.current_dir(&self.dir).output().unwrap())
+    }
+
+    fn data(&self, arguments: &[&str]) -> String {
+        let said = self.run(arguments);
+        assert_eq!(said.code, 0, "{arguments:?}\n{}{}", said.out, said.err);
+        said.out
+    }
+
+    fn json(&self, code: i32, arguments: &[&str]) -> Value {
+        let said = self.run(&[&["--json"], arguments].concat());
+        assert_eq!(said.code, code, "{arguments:?}\n{}{}", said.out, said.err);
+        serde_json::from_str(&said.out).unwrap()
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn a_snapshot_is_named_by_id_message_time_or_how_many_saves_ago_it_was() {
+    let notes = Notes::new();
+    let cat = |snapshot: &str| notes.data(&["cat", snapshot, "todo"]);
+
+    assert_eq!(notes.data(&["cat", "todo"]), "third");
+    assert_eq!(cat("latest"), "third");
+    assert_eq!(cat("latest~1"), "second");
+    assert_eq!(cat("latest~2"), "first");
+    assert_eq!(cat("before the meeting"), "second");
+    assert_eq!(cat(&notes.ids[0]), "first");
+    assert_eq!(cat("@-0s"), "third");
+    let made = notes.json(0, &["show", &notes.ids[1]])["timestamp"].clone();
+    let at = format!("@{}", made.as_str().unwrap());
+    // To the second: what was saved in the same one counts as made by then.
+    assert!(["second", "third"].contains(&&*cat(&at)), "{at}");
+    assert_eq!(notes.run(&["cat", "latest~3", "todo"]).code, 3);
+    assert_eq!(notes.run(&["cat", "@2020-01-01", "todo"]).code, 3);
+    let refused = notes.run(&["cat", "@noon", "todo"]);
+    assert_eq!(refused.code, 2);
+    assert!(
+        refused.err.contains("`@noon` is no time"),
+        "{}",
+        refused.err
+    );
+}
+
+#[test]
+fn a_subject_comes_first_or_is_where_one_stands() {
+    let notes = Notes::new();
+    let dir = text(&notes.dir);
+    let name = notes.session.json(0, &["list"])["items"][0]["subject"].clone();
+    let name = name.as_str().unwrap();
+
+    for subject in [dir, name] {
+        let first = notes.session.data(0, &["cat", subject, "latest~2", "todo"]);
+        assert_eq!(first, "first");
+    }
+    let here = notes.json(0, &["diff", "latest~2", "latest"]);
+    let there = notes.session.json(0, &["diff", dir, "latest~2", "latest"]);
+    assert_eq!(here, there);
+    assert_eq!(here["entries"].as_array().unwrap().len(), 1);
+    fs::create_dir(notes.dir.join("latest")).unwrap();
+    let both = notes.run(&["show", "latest"]);
+    assert_eq!(both.code, 2);
+    assert!(both.err.contains("./latest"), "{}", both.err);
+    let shown = notes.json(0, &["show", ".", "latest"]);
+    assert_eq!(shown["snapshot_id"], *notes.ids[2]);
+}
+
+#[test]
+fn restore_and_log_need_no_path_inside_the_directory() {
+    let notes = Notes::new();
+
+    notes.data(&["restore", "latest~2"]);
+
+    assert_eq!(fs::read(notes.dir.join("todo")).unwrap(), b"first");
+    let log = notes.data(&["log"]);
+    // Eight characters of an id are enough to name it.
+    assert!(log.contains(&notes.ids[1][..8]), "{log}");
+    assert!(!log.contains(&notes.ids[1]), "{log}");
+    assert!(log.contains("before the meeting"), "{log}");
+    assert!(log.contains(" s ago") || log.contains(" min ago"), "{log}");
+}
+
+#[test]
+fn a_listing_shows_one_level_and_with_a_flag_all() {
+    let notes = Notes::new();
+    let paths = |arguments: &[&str]| -> Vec<String> {
+        let listed = notes.json(0, arguments);
+        let all = listed.as_array().unwrap().iter();
+        all.map(|one| one["path"].as_str().unwrap().to_owned())
+            .collect()
+    };
+
+    assert_eq!(paths(&["ls"]), ["deep", "todo"]);
+    assert_eq!(paths(&["ls", "latest~1"]), ["big", "deep", "todo"]);
+    assert_eq!(paths(&["ls", "-r"]), ["deep", "deep/plan.md", "todo"]);
+    assert_eq!(paths(&["ls", "--path", "deep"]), ["deep", "deep/plan.md"]);
+    assert_eq!(notes.run(&["ls", "--path", "nothing"]).code, 3);
+}
+
+#[test]
+fn a_name_is_found_in_every_version_it_ever_had() {
+    let notes = Notes::new();
+
+    let todo = notes.json(0, &["find", "todo"]);
+    let plan = notes.json(0, &["find", "*.md"]);
+    let deep = notes.json(0, &["find", "deep"]);
+    let none = notes.run(&["find", "nothing"]);
+
+    let items = todo["items"].as_array().unwrap();
+    let firsts: Vec<&str> = items
+        .iter()
+        .map(|one| one["first"].as_str().unwrap())
+        .collect();
+    assert_eq!(firsts, notes.ids);
+    let plan = &plan["items"].as_array().unwrap()[..];
+    assert_eq!(plan.len(), 1);
+    assert_eq!(
+        (&plan[0]["path"], &plan[0]["snapshots"]),
+        (&"deep/plan.md".into(), &3.into())
+    );
+    assert_eq!(
+        (&plan[0]["first"], &plan[0]["last"]),
+        (&notes.ids[0].as_str().into(), &notes.ids[2].as_str().into())
+    );
+    // Not what is in it.
+    assert_eq!(deep["items"].as_array().unwrap().len(), 1);
+    assert_eq!(none.code, 3);
+}
+
+#[test]
+fn what_a_snapshot_takes_is_free_once_it_is_forgotten_and_collected() {
+    let notes = Notes::new();
+    let used = notes.json(0, &["du"]);
+    let items = used["items"].as_array().unwrap();
+    let freed = |at: usize| items[at]["bytes_freed"].as_u64().unwrap();
+    let before = used["bytes_own"].as_u64().unwrap();
+    // `big` is in the second alone.
+    assert!(freed(1) > 0, "{used}");
+    assert!(
+        items
+            .iter()
+            .all(|one| one["bytes_stored"].as_u64() >= one["bytes_freed"].as_u64())
+    );
+
+    notes.data(&["forget", &notes.ids[1][..8]]);
+    let after = notes.json(0, &["du"]);
+
+    assert_eq!(after["items"].as_array().unwrap().len(), 2);
+    let after = after["bytes_own"].as_u64().unwrap();
+    assert_eq!(before - after, freed(1), "{used}");
+    notes.data(&["gc"]);
+    assert_eq!(notes.data(&["cat", "todo"]), "third");
+    assert_eq!(notes.data(&["cat", "latest~1", "todo"]), "first");
+}
+
+#[test]
+fn a_pin_is_kept_by_gc_and_can_be_taken_away() {
+    let notes = Notes::new();
+    notes.data(&["pin", "latest~2"]);
+
+    notes.data(&["gc", "--keep", "1"]);
+    let kept = notes.json(0, &["log"]);
+    notes.data(&["pin", &notes.ids[0], "--off"]);
+    notes.data(&["gc", "--keep", "1"]);
+
+    let ids: Vec<&str> = { kept.as_array().unwrap().iter() }
+        .map(|row| row["snapshot_id"].as_str().unwrap())
+        .collect();
+    assert_eq!(ids, [&*notes.ids[0], &*notes.ids[2]]);
+    assert_eq!(notes.json(0, &["log"]).as_array().unwrap().len(), 1);
+}
