@@ -11,7 +11,6 @@ use clap::{Args, ValueEnum};
 use stasis_engine::kind::project::{Project, ProjectSave, ProjectSaved};
 use stasis_engine::model::format::manifest::SaveReason;
 use stasis_engine::model::id::Label;
-use stasis_engine::model::id::Label;
 use stasis_engine::save::{RepoSaved, patterns_in};
 use std::path::PathBuf;
 use std::sync::Arc;

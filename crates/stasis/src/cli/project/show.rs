@@ -26,7 +26,7 @@ fn list_text(rows: &[ProjectSnapshot], now: Timestamp) -> String {
         let marks = [(row.active, "latest"), (row.pinned, "pinned")];
         let marks = marks.iter().filter(|(is, _)| *is);
         let marks = marks.map(|(_, word)| (*word).to_owned());
-        let message = row.labels.get(MESSAGE).map(|text| text.to_string());
+        let message = row.labels.get(MESSAGE).map(ToString::to_string);
         let others = row.labels.iter().filter(|(key, _)| *key != MESSAGE);
         let others = others.map(|(key, value)| format!("{key}={value}"));
         let notes: Vec<String> = marks.chain(message).chain(others).collect();
