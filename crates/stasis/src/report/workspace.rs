@@ -60,22 +60,20 @@ fn no_workspace_hint(lost: &[LostWorkspace]) -> String {
     };
     let word = |path: &Path| shell_word(&path.display().to_string()).into_owned();
     let (was, session) = (likeliest.workspace.display(), word(&likeliest.session));
-    match &likeliest.found {
-        Some(found) => format!(
+    if let Some(found) = &likeliest.found {
+        return format!(
             "`{}` was the workspace `{was}`, where another directory lies now: `stasis workspace init {} --session-dir {session}` goes on with its checkpoints",
             found.display(),
             word(found)
-        ),
-        None => {
-            let (this, dir) = match &likeliest.named {
-                Some(named) => (format!("`{}`", named.display()), word(named)),
-                None => ("DIR".to_owned(), "DIR".to_owned()),
-            };
-            format!(
-                "the workspace `{was}` is gone: if {this} is it, `stasis workspace init {dir} --session-dir {session}` goes on with its checkpoints; `stasis list` shows the workspaces of this machine, `stasis workspace init DIR` makes a new one"
-            )
-        }
+        );
     }
+    let (this, dir) = match &likeliest.named {
+        Some(named) => (format!("`{}`", named.display()), word(named)),
+        None => ("DIR".to_owned(), "DIR".to_owned()),
+    };
+    format!(
+        "the workspace `{was}` is gone: if {this} is it, `stasis workspace init {dir} --session-dir {session}` goes on with its checkpoints; `stasis list` shows the workspaces of this machine, `stasis workspace init DIR` makes a new one"
+    )
 }
 
 /// The same, for what changes something and is refused for now.

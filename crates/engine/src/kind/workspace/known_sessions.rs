@@ -102,6 +102,11 @@ impl<'a> KnownSessions<'a> {
             return Ok(Some(this.clone()));
         }
         let all = self.all();
+        // Nothing need lead from its path to its session.
+        let mut known = all.iter().filter(is_of);
+        if let Some(this) = known.find(|one| one.own.workspace == directory) {
+            return Ok(Some(this.clone()));
+        }
         let moved = all.iter().find(|one| one.moved_to(directory, all));
         let around = || KnownSession::around(directory).filter(|one| one.came_to(directory));
         if let Some(moved) = moved.cloned().or_else(around) {
