@@ -544,7 +544,7 @@ fn a_workspace_that_was_moved_to_the_path_of_one_that_is_gone_is_still_itself() 
     // What is left of the other one is for whoever has a copy.
     let copied = session.home().join("copied");
     fs::create_dir(&copied).unwrap();
-    session.json(0, &init_at(&copied, Path::new(text(&of_a))));
+    session.json(0, &init_at(&copied, Path::new(&text(&of_a))));
     on(&session, &copied, &["restore", "cp-0"]);
     assert_eq!(fs::read_to_string(copied.join("file")).unwrap(), "a");
     assert!(checkpoint_names(&session, &a).contains(&"mine".to_owned()));
@@ -583,10 +583,10 @@ fn a_workspace_that_was_made_anew_at_its_path_is_followed_from_there() {
 #[test]
 fn a_workspace_is_known_although_nothing_leads_from_its_path_to_its_session() {
     let tree = reverted();
+    let records = tree.kept().parent().unwrap().to_owned();
     let moved = tree.session.home().join("moved");
     fs::rename(tree.at(""), &moved).unwrap();
     assert_eq!(checkpoint_names(&tree.session, &moved), ["good"]);
-    let records = tree.kept().parent().unwrap().to_owned();
     let leading = names(&records)
         .into_iter()
         .map(|name| records.join(name).join("elsewhere"));
