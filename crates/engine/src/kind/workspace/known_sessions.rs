@@ -129,7 +129,12 @@ impl<'a> KnownSessions<'a> {
             let file = path.join(IDENTITY);
             if file.is_file() {
                 let own = SessionIdentity::read(&file)?;
+                let is_it = own.workspace == directory && own.is_of(directory);
                 found.push(KnownSession { path, own });
+                if is_it {
+                    // Whatever became of another one.
+                    break;
+                }
             }
         }
         found.extend(KnownSession::around(directory));
