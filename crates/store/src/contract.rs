@@ -40,6 +40,7 @@ pub async fn all(bucket: &dyn Bucket) {
     a_listing_sees_every_write_in_byte_order(bucket).await;
     pages_of_a_listing_have_no_gaps(bucket).await;
     a_prefix_does_not_match_its_siblings(bucket).await;
+    a_beginning_of_names_lists_those_and_no_others(bucket).await;
     a_batch_is_there_once_it_is_committed(bucket).await;
     a_batch_that_was_abandoned_disturbs_nothing(bucket).await;
     a_large_stream_arrives_unchanged(bucket).await;

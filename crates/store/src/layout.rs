@@ -54,7 +54,7 @@ impl Borrow<str> for Key {
     }
 }
 
-/// The beginning that a group of keys shares: empty, or ending in a slash.
+/// The beginning that a group of keys shares: empty, or ending in a slash, unless it is the beginning of names.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Prefix(String);
 
@@ -62,6 +62,12 @@ impl Prefix {
     /// The prefix as the store spells it.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Those whose rest begins so, be it in the middle of a name.
+    #[must_use = "the prefix itself is not changed"]
+    pub(crate) fn starting(&self, beginning: &str) -> Self {
+        Self(format!("{}{beginning}", self.0))
     }
 
     /// Everything in the store.

@@ -5,10 +5,10 @@
 //! is opened by itself, and a link in the way fails the open just the same.
 
 use crate::fs::metadata;
-use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, Result};
 use stasis_model::tree::EntryPath;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -236,6 +236,24 @@ pub fn holds(outer: (u64, u64), inner: impl AsFd) -> Result<bool> {
         }
         (here, at) = (above, above_at);
     }
+}
+
+/// What something new at `path` takes the place of: what is there, or whatever on the way to it is no directory. `None` when nothing is
+/// there, and nothing but directories on the way to where it would be.
+pub fn in_place_of(root: &RootDir, path: &EntryPath) -> Result<Option<EntryPath>> {
+    let mut reached = EntryPath::root();
+    for name in path.components() {
+        let directory = root.directory(reached.as_bytes())?;
+        let called = CString::new(name).expect("no name of an entry has a NUL");
+        let Some(seen) = find(&directory, &called)? else {
+            return Ok(None);
+        };
+        reached = reached.child(name).expect("it is part of a good path");
+        if seen.file_type() != FileType::Directory {
+            break;
+        }
+    }
+    Ok(Some(reached))
 }
 
 /// What is called `name` in a directory, without following it; `None` when nothing is.

@@ -212,6 +212,8 @@ pub struct LostWorkspace {
     pub session: PathBuf,
     /// Where the very directory was found, while another one lies at its path.
     pub found: Option<PathBuf>,
+    /// The only directory around the one that was asked about that has its name.
+    pub named: Option<PathBuf>,
 }
 
 /// How many commits would leave.

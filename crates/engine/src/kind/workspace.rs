@@ -14,6 +14,7 @@ mod create;
 mod diff;
 mod git;
 mod keep;
+mod known_sessions;
 mod left_alone;
 mod paced;
 mod plan;
@@ -40,13 +41,14 @@ pub use commands::{
     CompactCheckpoints, CreateCheckpoint, ForkWorkspace, InitWorkspace, Maker, RestoreWorkspace,
     RevertPath, RunMode, UndoChange,
 };
+pub(crate) use known_sessions::session_of;
 pub use paced::BeforeCall;
 pub use session::HostEnv;
-pub(crate) use session::session_of;
 
 use crate::bridge;
 use crate::error::{Error, OPEN_DIRECTORY};
 use crate::restore::recover;
+use known_sessions::KnownSession;
 use session::Session;
 use stasis_disk::form::slots::{Eviction, Manifest, Pool, PoolSettings, StatCache, fact, manifest};
 use stasis_disk::fs::free_space;
@@ -65,8 +67,8 @@ use std::time::Duration;
 
 /// Every workspace of this host whose session can be read, by its directory.
 pub(crate) fn workspaces(state: &Path) -> Vec<WorkspaceRow> {
-    let all = session::KnownSession::all(state);
-    let mut rows: Vec<WorkspaceRow> = all.iter().map(session::KnownSession::row).collect();
+    let all = KnownSession::all(state);
+    let mut rows: Vec<WorkspaceRow> = all.iter().map(|one| one.row(&all)).collect();
     rows.sort_by(|one, other| one.workspace.cmp(&other.workspace));
     rows
 }

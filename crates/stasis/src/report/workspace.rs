@@ -11,13 +11,13 @@ use std::path::Path;
 /// What to do now.
 pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
     let text = match error {
-        WorkspaceError::NotAWorkspace { directory, lost } => {
-            return Some(no_workspace_hint(directory, lost));
-        }
+        WorkspaceError::NotAWorkspace { lost, .. } => return Some(no_workspace_hint(lost)),
         WorkspaceError::Refused { .. } => {
             "a workspace is a directory of its own, such as a checkout; its session directory lies elsewhere"
         }
-        WorkspaceError::OtherSession { .. } => "choose another --session-dir",
+        WorkspaceError::OtherSession { .. } => {
+            "choose another --session-dir; if the workspace was moved and something else lies at its path, move that away first"
+        }
         WorkspaceError::Config { .. } => {
             "correct the file; docs/guides/workspace.md lists its keys, and what is not in it has its default"
         }
@@ -54,23 +54,26 @@ pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
 }
 
 /// How to go on with the checkpoints of a workspace that was moved, if this may be one.
-fn no_workspace_hint(directory: &Path, lost: &[LostWorkspace]) -> String {
+fn no_workspace_hint(lost: &[LostWorkspace]) -> String {
     let Some(likeliest) = lost.first() else {
         return "`stasis workspace init DIR` makes a directory one; --workspace DIR says which one is meant; `stasis list` shows the workspaces of this machine".to_owned();
     };
     let word = |path: &Path| shell_word(&path.display().to_string()).into_owned();
     let (was, session) = (likeliest.workspace.display(), word(&likeliest.session));
-    match &likeliest.found {
-        Some(found) => format!(
+    if let Some(found) = &likeliest.found {
+        return format!(
             "`{}` was the workspace `{was}`, where another directory lies now: `stasis workspace init {} --session-dir {session}` goes on with its checkpoints",
             found.display(),
             word(found)
-        ),
-        None => format!(
-            "the workspace `{was}` is gone: if this is it, `stasis workspace init {} --session-dir {session}` goes on with its checkpoints; `stasis list` shows the workspaces of this machine, `stasis workspace init DIR` makes a new one",
-            word(directory)
-        ),
+        );
     }
+    let (this, dir) = match &likeliest.named {
+        Some(named) => (format!("`{}`", named.display()), word(named)),
+        None => ("DIR".to_owned(), "DIR".to_owned()),
+    };
+    format!(
+        "the workspace `{was}` is gone: if {this} is it, `stasis workspace init {dir} --session-dir {session}` goes on with its checkpoints; `stasis list` shows the workspaces of this machine, `stasis workspace init DIR` makes a new one"
+    )
 }
 
 /// The same, for what changes something and is refused for now.

@@ -454,3 +454,126 @@ fn stores_and_sessions_in_a_directory_are_in_no_snapshot_and_stay_when_it_is_res
     assert_eq!(log.as_array().map(Vec::len), Some(2), "{log}");
     session.json(0, &["workspace", "list", "--workspace", &text(&tree)]);
 }
+
+#[test]
+fn what_was_in_the_way_of_an_entry_comes_back_by_the_command_that_is_named() {
+    for is_link in [false, true] {
+        let session = Session::new();
+        let (dir, text) = directory(&session);
+        fs::create_dir_all(dir.join("d/deep")).unwrap();
+        for path in ["d/f", "d/deep/g"] {
+            fs::write(dir.join(path), "one").unwrap();
+        }
+        session.json(0, &["save", &text]);
+        fs::remove_dir_all(dir.join("d")).unwrap();
+        let outside = session.home().join("outside");
+        fs::create_dir(&outside).unwrap();
+        if is_link {
+            std::os::unix::fs::symlink(&outside, dir.join("d")).unwrap();
+        } else {
+            fs::write(dir.join("d"), "a file").unwrap();
+        }
+
+        let paths = ["--path", "d/f", "--path", "d/deep/g"];
+        let said = session.data(0, &[&["restore", &text, "latest"], &paths[..]].concat());
+        let read = |path: &str| fs::read_to_string(dir.join(path)).unwrap_or_default();
+        assert_eq!([read("d/f"), read("d/deep/g")], ["one"; 2], "{said}");
+        let undone = type_command(&session, &said, &["restore", "--path", "d"], "");
+
+        assert!(!said.contains("rm -r"), "{said}");
+        assert_eq!(undone.code, 0, "{said}{}", undone.err);
+        if is_link {
+            assert_eq!(fs::read_link(dir.join("d")).unwrap(), outside);
+        } else {
+            assert_eq!(read("d"), "a file");
+        }
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn an_entry_in_a_directory_that_is_gone_is_new() {
+    let session = Session::new();
+    let (dir, text) = directory(&session);
+    fs::create_dir_all(dir.join("d/deep")).unwrap();
+    fs::write(dir.join("d/deep/f"), "one").unwrap();
+    session.json(0, &["save", &text]);
+    fs::remove_dir_all(dir.join("d/deep")).unwrap();
+
+    let said = session.data(0, &["restore", &text, "latest", "--path", "d/deep/f"]);
+
+    let removal = format!("Undo with: rm -r {text}/d/deep/f");
+    assert!(said.contains(&removal), "{said}");
+    assert!(!said.contains("Undo with: stasis"), "{said}");
+}
+
+/// A directory `notes` that a host saved, and what it is called in the store.
+fn saved_notes(session: &Session, above: &str) -> (PathBuf, String) {
+    let dir = session.home().join(above).join("notes");
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("todo"), "buy milk").unwrap();
+    let saved = session.json(0, &["save", dir.to_str().unwrap()]);
+    let listed = session.json(0, &["list"]);
+    let mut rows = listed["items"].as_array().unwrap().iter();
+    let row = rows.find(|row| row["dir"] == dir.to_str().unwrap());
+    let row = row.unwrap_or_else(|| panic!("{saved:#}{listed:#}"));
+    (dir, row["subject"].as_str().unwrap().to_owned())
+}
+
+/// A second host on the store of a first.
+fn beside(first: &Session) -> Session {
+    Session::on(first.object("").to_str().unwrap())
+}
+
+#[test]
+fn a_directory_of_the_same_name_is_found_behind_any_number_of_others() {
+    let first = Session::new();
+    let (_, name) = saved_notes(&first, "a");
+    let tenants = fs::read_dir(first.object("subjects")).unwrap();
+    let tenant = tenants.last().unwrap().unwrap().path();
+    // As many objects as are ever looked at, in directories before and of names that begin alike.
+    for other in ["aaa-00000000", "note-00000000"] {
+        let snapshots = tenant.join("dir").join(other).join("snapshots");
+        fs::create_dir_all(&snapshots).unwrap();
+        for number in 0..4100 {
+            fs::write(snapshots.join(format!("{number}.json")), "").unwrap();
+        }
+    }
+    let second = beside(&first);
+    let dir = second.home().join("notes");
+    fs::create_dir(&dir).unwrap();
+
+    let said = second.run(&["save", dir.to_str().unwrap()]);
+
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.err.contains(&format!("`{name}`")), "{}", said.err);
+}
+
+#[test]
+fn a_directory_of_another_host_is_named_however_many_of_its_name_lie_on_this_one() {
+    let digits = |name: &str| name.rsplit_once('-').unwrap().1.to_owned();
+    // One that comes late enough in a listing that others come before it.
+    let (first, name) = std::iter::repeat_with(|| {
+        let first = Session::new();
+        let (_, name) = saved_notes(&first, "a");
+        (first, name)
+    })
+    .find(|(_, name)| *digits(name) > *"8")
+    .unwrap();
+    let second = beside(&first);
+    let mut before = 0;
+    for number in 0.. {
+        if before == 3 {
+            break;
+        }
+        let (_, own) = saved_notes(&second, &number.to_string());
+        before += usize::from(digits(&own) < digits(&name));
+    }
+    let dir = second.home().join("last/notes");
+    fs::create_dir_all(&dir).unwrap();
+
+    let said = second.run(&["save", dir.to_str().unwrap()]);
+
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.err.contains(&format!("`{name}`")), "{}", said.err);
+}

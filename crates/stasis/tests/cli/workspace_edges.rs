@@ -9,7 +9,7 @@ use crate::workspace_undo::{read_json, reverted};
 use crate::workspace_watch::asked;
 use serde_json::json;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 #[test]
 fn compacting_takes_no_checkpoint_twice() {
@@ -212,7 +212,14 @@ fn a_session_that_knows_its_workspace_by_its_path_only_is_named_when_that_is_gon
 
     let refused = tree.session.run(&list);
     let shown = tree.session.data(0, &["list"]);
-    let taken = type_command(&tree.session, &refused.err, &["init", "--session-dir"], "");
+    // Nothing but the user knows which directory it is.
+    let place = moved.to_str().unwrap();
+    let taken = type_command(
+        &tree.session,
+        &refused.err,
+        &["init", "--session-dir"],
+        place,
+    );
 
     assert_eq!(refused.code, 3, "{}", refused.err);
     assert!(refused.err.contains(&tree.dir()), "{}", refused.err);
@@ -479,4 +486,185 @@ fn a_directory_that_holds_a_session_by_now_stays_when_the_checkpoint_does_not_ha
     assert!(!tree.at("inner").exists());
     assert_eq!(refused.code, 2, "{}", refused.err);
     assert!(refused.err.contains("new"), "{}", refused.err);
+}
+
+/// Workspaces in a home, each with a file that says whose it is.
+fn named_workspaces(places: [&str; 2]) -> (Session, [PathBuf; 2]) {
+    let session = Session::new();
+    let places = places.map(|name| session.home().join(name));
+    for place in &places {
+        fs::create_dir_all(place).unwrap();
+        let name = place.file_name().unwrap().to_str().unwrap();
+        fs::write(place.join("file"), name).unwrap();
+        session.json(0, &["workspace", "init", place.to_str().unwrap()]);
+    }
+    (session, places)
+}
+
+/// Does something to the workspace that a directory is in.
+fn on(session: &Session, place: &Path, words: &[&str]) -> serde_json::Value {
+    let place = ["--workspace", place.to_str().unwrap()];
+    session.json(0, &[&["workspace"], words, &place].concat())
+}
+
+fn checkpoint_names(session: &Session, place: &Path) -> Vec<String> {
+    let listed = on(session, place, &["list"]);
+    let all = listed["snapshots"].as_array().unwrap().iter();
+    let names = all.filter_map(|one| one["name"].as_str());
+    names.map(str::to_owned).collect()
+}
+
+/// A directory with the same files, as a copy on another filesystem is.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for name in names(from) {
+        fs::copy(from.join(&name), to.join(&name)).unwrap();
+    }
+}
+
+#[test]
+fn a_workspace_that_was_moved_to_the_path_of_one_that_is_gone_is_still_itself() {
+    let (session, [a, b]) = named_workspaces(["a", "b"]);
+    let [of_a, of_b] = [&a, &b].map(|place| on(&session, place, &["status"])["session"].clone());
+    on(&session, &b, &["create", "mine"]);
+    fs::remove_dir_all(&a).unwrap();
+    fs::rename(&b, &a).unwrap();
+
+    let init = session.json(0, &["workspace", "init", a.to_str().unwrap()]);
+    let checkpoints = checkpoint_names(&session, &a);
+    on(&session, &a, &["restore", "cp-0"]);
+
+    says(&init, &json!({ "session": of_b, "existed": true }));
+    assert!(checkpoints.contains(&"mine".to_owned()), "{checkpoints:?}");
+    assert_eq!(fs::read_to_string(a.join("file")).unwrap(), "b");
+    let listed = session.json(0, &["list"]);
+    for row in listed["workspaces"].as_array().unwrap() {
+        assert_eq!(row["is_there"], json!(row["session"] == of_b), "{listed:#}");
+    }
+    // What is left of the other one is for whoever has a copy.
+    let copied = session.home().join("copied");
+    fs::create_dir(&copied).unwrap();
+    session.json(0, &init_at(&copied, Path::new(&text(&of_a))));
+    on(&session, &copied, &["restore", "cp-0"]);
+    assert_eq!(fs::read_to_string(copied.join("file")).unwrap(), "a");
+    assert!(checkpoint_names(&session, &a).contains(&"mine".to_owned()));
+}
+
+#[test]
+fn a_directory_at_the_old_path_does_not_get_the_session_of_a_workspace_that_lies_at_anothers() {
+    let (session, [a, b]) = named_workspaces(["x/a", "y/b"]);
+    on(&session, &b, &["create", "mine"]);
+    fs::remove_dir_all(&a).unwrap();
+    fs::rename(&b, &a).unwrap();
+    fs::create_dir(&b).unwrap();
+
+    let other = session.run(&["workspace", "list", "--workspace", b.to_str().unwrap()]);
+    let checkpoints = checkpoint_names(&session, &a);
+    on(&session, &a, &["restore", "cp-0"]);
+
+    assert_eq!(other.code, 3, "{}", other.err);
+    assert!(checkpoints.contains(&"mine".to_owned()), "{checkpoints:?}");
+    assert_eq!(fs::read_to_string(a.join("file")).unwrap(), "b");
+}
+
+#[test]
+fn a_workspace_that_was_made_anew_at_its_path_is_followed_from_there() {
+    let tree = reverted();
+    let [second, moved] = ["second", "moved"].map(|name| tree.session.home().join(name));
+    copy(&tree.at(""), &second);
+    fs::remove_dir_all(tree.at("")).unwrap();
+    fs::rename(&second, tree.at("")).unwrap();
+    tree.checkpoint("two");
+    fs::rename(tree.at(""), &moved).unwrap();
+
+    assert_eq!(checkpoint_names(&tree.session, &moved), ["two", "good"]);
+}
+
+#[test]
+fn a_workspace_is_known_although_nothing_leads_from_its_path_to_its_session() {
+    let tree = reverted();
+    let records = tree.kept().parent().unwrap().to_owned();
+    let moved = tree.session.home().join("moved");
+    fs::rename(tree.at(""), &moved).unwrap();
+    assert_eq!(checkpoint_names(&tree.session, &moved), ["good"]);
+    let leading = names(&records)
+        .into_iter()
+        .map(|name| records.join(name).join("elsewhere"));
+    let leading: Vec<_> = leading.filter(|file| file.is_file()).collect();
+    assert_eq!(leading.len(), 1, "{leading:?}");
+
+    fs::remove_dir_all(leading[0].parent().unwrap()).unwrap();
+
+    assert_eq!(checkpoint_names(&tree.session, &moved), ["good"]);
+}
+
+#[test]
+fn the_hint_for_a_lost_workspace_names_the_directory_that_has_its_name() {
+    let session = Session::new();
+    let [old, new] = ["old/proj", "new/proj"].map(|name| session.home().join(name));
+    fs::create_dir_all(&old).unwrap();
+    fs::write(old.join("file"), "one").unwrap();
+    session.json(0, &["workspace", "init", old.to_str().unwrap()]);
+    on(&session, &old, &["create", "mine"]);
+    copy(&old, &new);
+    for inner in ["src/deep", "src/proj"] {
+        fs::create_dir_all(new.join(inner)).unwrap();
+    }
+    fs::remove_dir_all(&old).unwrap();
+    let lost = |inner: &str| {
+        let mut status = session.command(&["workspace", "status"]);
+        let output = status.current_dir(new.join(inner)).output().unwrap();
+        let said = crate::session::said(output);
+        assert_eq!(said.code, 3, "{}", said.err);
+        said.err
+    };
+
+    // Two of them have its name.
+    let either = lost("src/proj");
+    let hint = lost("src/deep");
+    let taken = type_command(&session, &hint, &["init", "--session-dir"], "");
+
+    assert!(either.contains("init DIR --session-dir"), "{either}");
+    assert_eq!(taken.code, 0, "{hint}{}", taken.err);
+    assert!(checkpoint_names(&session, &new).contains(&"mine".to_owned()));
+    let status = on(&session, &new.join("src/deep"), &["status"]);
+    assert_eq!(status["workspace"], json!(new));
+}
+
+#[test]
+fn a_workspace_that_was_moved_with_the_session_directory_around_it_goes_on() {
+    let session = Session::new();
+    let [kept, moved] = ["sess", "far/sess"].map(|name| session.home().join(name));
+    let work = kept.join("workspace");
+    fs::create_dir_all(work.join("inner")).unwrap();
+    session.json(0, &init_at(&work, &kept));
+    on(&session, &work, &["create", "mine"]);
+    fs::create_dir(session.home().join("far")).unwrap();
+    fs::rename(&kept, &moved).unwrap();
+    let work = moved.join("workspace");
+
+    let status = on(&session, &work.join("inner"), &["status"]);
+
+    says(&status, &json!({ "workspace": work, "session": moved }));
+    assert!(checkpoint_names(&session, &work).contains(&"mine".to_owned()));
+    let listed = session.json(0, &["list"]);
+    let row = &listed["workspaces"][0];
+    says(row, &json!({ "workspace": work, "is_there": true }));
+}
+
+#[test]
+fn a_copy_gets_the_session_when_what_lies_at_the_old_path_was_moved_away_as_the_hint_says() {
+    let tree = reverted();
+    let (kept, far) = (tree.kept(), tree.session.home().join("far"));
+    copy(&tree.at(""), &far);
+    fs::remove_dir_all(tree.at("")).unwrap();
+    fs::create_dir(tree.at("")).unwrap();
+
+    let refused = tree.session.run(&init_at(&far, &kept));
+    fs::rename(tree.at(""), tree.session.home().join("away")).unwrap();
+    tree.session.json(0, &init_at(&far, &kept));
+
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert!(refused.err.contains("move that away"), "{}", refused.err);
+    assert_eq!(checkpoint_names(&tree.session, &far), ["good"]);
 }

@@ -1,9 +1,10 @@
 //! What a listing promises.
 
 use super::ContractScratch;
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Listed, objects};
 use crate::layout::Key;
 use bytes::Bytes;
+use futures_util::TryStreamExt;
 
 /// In byte order, which is not the order of a walk that goes into `a` before it looks at `a-b`.
 const NAMES: [&str; 8] = [
@@ -69,7 +70,7 @@ pub async fn pages_of_a_listing_have_no_gaps(bucket: &dyn Bucket) {
     scratch.remove().await;
 }
 
-/// A prefix is a directory, not a beginning of names.
+/// A prefix that ends in a slash is a directory, not a beginning of names.
 pub async fn a_prefix_does_not_match_its_siblings(bucket: &dyn Bucket) {
     let scratch = ContractScratch::on(bucket);
     let inside = scratch.key("inside");
@@ -84,6 +85,29 @@ pub async fn a_prefix_does_not_match_its_siblings(bucket: &dyn Bucket) {
     for key in &outside {
         assert_eq!(scratch.object(key).await.body, "x");
         bucket.delete(key).await.expect("a delete");
+    }
+    scratch.remove().await;
+}
+
+/// A prefix that ends within a name lists what begins so, in directories too, and nothing besides.
+pub async fn a_beginning_of_names_lists_those_and_no_others(bucket: &dyn Bucket) {
+    let scratch = ContractScratch::on(bucket);
+    for name in ["app-1/x", "app-2", "app/x", "apple/x", "ap/app-3", "b"] {
+        let put = bucket.put(&scratch.key(name), "x".into()).await;
+        put.expect("a put");
+    }
+    let beginning = scratch.prefix.starting("app-");
+
+    let listed = bucket.list(&beginning, None, 9).await.expect("a list");
+    let paged: Vec<Listed> = objects(bucket, &beginning)
+        .try_collect()
+        .await
+        .expect("pages");
+
+    for mut rows in [listed, paged] {
+        rows.sort_unstable();
+        let keys: Vec<&Key> = rows.iter().map(|row| &row.key).collect();
+        assert_eq!(keys, [&scratch.key("app-1/x"), &scratch.key("app-2")]);
     }
     scratch.remove().await;
 }

@@ -530,14 +530,21 @@ pub async fn directories(
     directories_in(objects(&**bucket, &prefix)).await
 }
 
-/// The same as far as so many objects lead to them: for whoever must not wait for more.
-pub async fn first_directories(
+/// Those of a tenant whose id is a name, or begins with it and a dash, as far as so many objects lead to them: for whoever must not
+/// wait for more. Nothing else is listed, however much of it there is.
+pub async fn directories_called(
     bucket: &Arc<dyn Bucket>,
     tenant: &TenantId,
+    name: &str,
     most_objects: usize,
 ) -> Result<Vec<ChunkRoot>, BucketError> {
-    let prefix = ChunkRoot::directories(tenant);
-    directories_in(objects(&**bucket, &prefix).take(most_objects)).await
+    let all = ChunkRoot::directories(tenant);
+    let mut roots = Vec::new();
+    for (beginning, most) in [(format!("{name}/"), 1), (format!("{name}-"), most_objects)] {
+        let prefix = all.starting(&beginning);
+        roots.extend(directories_in(objects(&**bucket, &prefix).take(most)).await?);
+    }
+    Ok(roots)
 }
 
 async fn directories_in(

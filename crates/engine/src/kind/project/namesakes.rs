@@ -15,12 +15,14 @@ use stasis_model::failure::Failure;
 use stasis_model::id::{ProjectId, TenantId};
 use stasis_store::documents::roots::{self, Root};
 use stasis_store::layout::ChunkRoot;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// How many objects are listed to find directories of the same name. What a store holds beyond is not looked at, so that a first
-/// save costs about the same beside a hundred subjects and a hundred thousand.
+/// How many objects of directories whose names begin alike are listed to find those of one name. What a store holds beyond is not
+/// looked at, so that a first save costs about the same beside a hundred subjects and a hundred thousand.
 const MOST_OBJECTS: usize = 8000;
+/// Of how many it is seen whether they have snapshots.
+const MOST_READ: usize = 8;
 /// How many of them are named.
 const NAMED: usize = 3;
 
@@ -91,7 +93,7 @@ impl Project {
             (said, false)
         };
         // That the store cannot be listed is not what went wrong.
-        let namesakes = self.namesakes().await.unwrap_or_default();
+        let namesakes = self.namesakes(|_| true).await.unwrap_or_default();
         Err(not_found(said, unknown_hint(&dir, is_there, &namesakes)))
     }
 
@@ -123,8 +125,8 @@ impl Project {
             });
         }
         // A save does without that note, if the store cannot be listed.
-        let others = self.namesakes().await.ok()?.into_iter();
-        let others = others.filter(|one| one.place.is_none());
+        let is_elsewhere = |one: &Namesake| one.place.is_none();
+        let others = self.namesakes(is_elsewhere).await.ok()?.into_iter();
         let others: Vec<String> = others.map(|one| format!("dir:{}", one.id)).collect();
         (!others.is_empty()).then_some(Warning::NameInStore {
             dir,
@@ -133,23 +135,30 @@ impl Project {
         })
     }
 
-    /// Directories of the store that bear the name of this one.
-    async fn namesakes(&self) -> Result<Vec<Namesake>, Error> {
+    /// Directories of the store that bear the name of this one, those of them that are wanted.
+    async fn namesakes(
+        &self,
+        is_wanted: impl Fn(&Namesake) -> bool,
+    ) -> Result<Vec<Namesake>, Error> {
         let Some((tenant, own)) = self.engine.chunk_root.directory() else {
             return Ok(Vec::new());
         };
-        let listed = roots::first_directories(&self.engine.bucket, &tenant, MOST_OBJECTS).await?;
+        let (bucket, name) = (&self.engine.bucket, name_for_id(&self.home.dir));
+        let listed = roots::directories_called(bucket, &tenant, &name, MOST_OBJECTS).await?;
         let ids = listed.iter().filter_map(ChunkRoot::directory);
-        let ids: Vec<ProjectId> = ids.map(|(_, id)| id).collect();
+        // Once each, in whatever order the store has them.
+        let ids: BTreeSet<ProjectId> = ids.map(|(_, id)| id).collect();
+        let ids: Vec<ProjectId> = ids.into_iter().collect();
         let places = self.engine.places().await?;
+        let others = fitting(&ids, &name).into_iter().filter(|id| **id != own);
+        let others = others.map(|id| Namesake {
+            id: id.clone(),
+            place: places.get(id).cloned(),
+        });
         let mut namesakes = Vec::new();
-        for id in fitting(&ids, &name_for_id(&self.home.dir)) {
-            if *id != own && namesakes.len() < NAMED && self.has_snapshots(&tenant, id).await {
-                let place = places.get(id).cloned();
-                namesakes.push(Namesake {
-                    id: id.clone(),
-                    place,
-                });
+        for one in others.filter(is_wanted).take(MOST_READ) {
+            if namesakes.len() < NAMED && self.has_snapshots(&tenant, &one.id).await {
+                namesakes.push(one);
             }
         }
         Ok(namesakes)

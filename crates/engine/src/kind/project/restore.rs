@@ -28,13 +28,21 @@ use crate::error::{Error, PlaceError, error_chain};
 use crate::restore::{RepoRestore, carry_out, recover};
 use crate::result::Moment;
 use crate::warning::Warning;
-use stasis_disk::form::slots::fact;
-use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::fs::root_dir::{Mounts, RootDir, in_place_of};
 use stasis_disk::tree::restore;
 use stasis_model::id::{ServiceName, SnapshotId};
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::diff::ChangeKind;
 use std::path::{Path, PathBuf};
+
+/// What is where entries come to lie that were asked for.
+#[derive(Default)]
+struct PathsBefore {
+    /// Those where nothing is: no snapshot of before has them either.
+    new: Vec<String>,
+    /// What the others take the place of.
+    replaced: Vec<String>,
+}
 
 impl Project {
     /// Restores the project.
@@ -69,7 +77,8 @@ impl Project {
         let mut result = self.about(&command, &plan);
         result.seen.clone_from(&index.active);
         if !command.is_elsewhere() {
-            result.new_paths = self.not_there(&plan).await;
+            let before = self.before_restore(&plan).await;
+            (result.new_paths, result.undo_paths) = (before.new, before.replaced);
         }
         if command.dry_run {
             let changes = self.would_change(&plan).await?;
@@ -111,19 +120,27 @@ impl Project {
         Ok(result)
     }
 
-    /// Those of the entries that were asked for that the live directory does not have: no snapshot of before has them either.
-    async fn not_there(&self, plan: &ProjectPlan) -> Vec<String> {
+    /// What is where the entries come to lie that were asked for.
+    async fn before_restore(&self, plan: &ProjectPlan) -> PathsBefore {
         let (live, source) = (self.live(), plan.source.clone());
         bridge::blocking(move || {
-            let Ok(live) = RootDir::open(&live, Mounts::Stay) else {
-                return Vec::new();
-            };
-            let files = source
-                .asked
-                .iter()
-                .filter(|path| source.files.contains(path));
-            let new = files.filter(|path| fact(&live, path).is_none());
-            new.map(ToString::to_string).collect()
+            let live = RootDir::open(&live, Mounts::Stay);
+            let mut before = PathsBefore::default();
+            for path in &source.asked {
+                let is_file = source.files.contains(path);
+                let there = match &live {
+                    Ok(live) if is_file => in_place_of(live, path),
+                    _ => Ok(Some(path.clone())),
+                };
+                // What cannot be looked at is not new.
+                match there.unwrap_or_else(|_| Some(path.clone())) {
+                    Some(there) => before.replaced.push(there.to_string()),
+                    None => before.new.push(path.to_string()),
+                }
+            }
+            before.replaced.sort_unstable();
+            before.replaced.dedup();
+            before
         })
         .await
     }
@@ -227,6 +244,7 @@ impl Project {
             is_part: !plan.is_whole() || plan.source.is_of_part,
             paths: plan.source.asked.iter().map(ToString::to_string).collect(),
             new_paths: Vec::new(),
+            undo_paths: Vec::new(),
             copy_of: None,
             except: plan.except.iter().map(ToString::to_string).collect(),
             has_servers: !plan.source.servers.is_empty(),

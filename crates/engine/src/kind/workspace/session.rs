@@ -1,16 +1,15 @@
 //! Where a workspace's checkpoints and events are kept, and by which rules.
 //!
 //! By default in `workspaces/<name>-<12 hex digits>` of this host's state directory. If they are elsewhere, a file `elsewhere`
-//! there says where. `session.json` says which workspace it is, by its path and by what the filesystem says it is: one that was moved is
-//! followed, unless something else lies at its old path by now; `config.toml`, which is the user's and may be missing, is read when the
-//! session is opened and not again.
+//! there says where. `session.json` says which workspace it is, by its path and by what the filesystem says it is
+//! ([`super::known_sessions`]); `config.toml`, which is the user's and may be missing, is read when the session is opened and not again.
 
-use super::answers::{SessionForm, WorkspaceMade, WorkspaceRow};
+use super::answers::{SessionForm, WorkspaceMade};
 use super::commands::InitWorkspace;
+use super::known_sessions::{KnownSession, KnownSessions, SessionIdentity, lead_to, usual};
 use crate::dir_identity::DirIdentity;
-use crate::error::{Error, LostWorkspace, OPEN_DIRECTORY, WorkspaceError, refused};
-use crate::own_places::{self, ELSEWHERE, IDENTITY, WORKSPACES};
-use crate::system::directory_id;
+use crate::error::{Error, OPEN_DIRECTORY, WorkspaceError, refused};
+use crate::own_places::{self, IDENTITY};
 use serde::{Deserialize, Serialize};
 use stasis_disk::form::slots::{self, Eviction, OWN_PATTERNS, Pool, PoolSettings};
 use stasis_disk::fs::atomic_write::{atomic_write, make_directory};
@@ -19,19 +18,17 @@ use stasis_disk::session_db::SessionDb;
 use stasis_disk::tree::clone::Fallback;
 use stasis_disk::tree::walk::{WalkSettings, matcher};
 use stasis_disk::watch::MonitorSettings;
-use stasis_model::failure::{AtPath, Failure};
+use stasis_model::failure::AtPath;
 use stasis_model::filesystem::Filesystem;
 use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{Budget, Settings};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What a session is configured by.
 const CONFIG: &str = "config.toml";
-const DATABASE: &str = "session.db";
+pub(super) const DATABASE: &str = "session.db";
 /// More than this is no configuration.
 const LARGEST: u64 = 1 << 20;
 
@@ -44,27 +41,6 @@ pub struct HostEnv {
     pub home: Option<PathBuf>,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
-}
-
-/// `session.json`
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct SessionIdentity {
-    /// The workspace.
-    pub(super) workspace: PathBuf,
-    /// What is cloned besides.
-    pub(super) system: Option<PathBuf>,
-    /// What the filesystem said the workspace is: it is known by that when it was moved.
-    #[serde(flatten)]
-    pub(super) identity: Option<DirIdentity>,
-}
-
-impl SessionIdentity {
-    /// Whether what lies at a path is the workspace: not if that only got another name, and something else took its place.
-    fn is_at(&self, directory: &Path) -> bool {
-        let is_other = |own: DirIdentity| DirIdentity::of(directory) != Some(own);
-        let is_renamed = |own: DirIdentity| is_other(own) && own.beside(directory).is_some();
-        self.workspace == directory && !self.identity.is_some_and(is_renamed)
-    }
 }
 
 /// `config.toml`: every key may be left out, none may be misspelt.
@@ -121,7 +97,7 @@ pub(super) struct Session {
 impl Session {
     /// Opens the session that is in a directory.
     fn open(path: PathBuf, host: &HostEnv) -> Result<Self, Error> {
-        let identity = identity(&path.join(IDENTITY))?;
+        let identity = SessionIdentity::read(&path.join(IDENTITY))?;
         let config = read(&path.join(CONFIG))?;
         let total = facilities::total_bytes(&path).at("read", &path)?;
         let budget = config.budget_bytes.map(Budget::of_bytes);
@@ -141,23 +117,20 @@ impl Session {
     /// The session of the workspace that a directory is, or lies in.
     pub(super) fn find(directory: &Path, host: &HostEnv) -> Result<Self, Error> {
         let whole = directory.canonicalize().at(OPEN_DIRECTORY, directory)?;
-        let mut known: Option<Vec<KnownSession>> = None;
+        let known = KnownSessions::new(&host.state);
         for above in whole.ancestors() {
-            if let Some(session) = session_of(above, &host.state)? {
-                note_identity(&session);
-                return Self::open(session, host);
-            }
-            let known = known.get_or_insert_with(|| KnownSession::all(&host.state));
-            let moved = known.iter().find(|one| one.moved_to(above));
-            if let Some(moved) = moved.filter(|_| may_be_workspace(above, host).is_ok()) {
-                moved.follow(above, host)?;
-                return Self::open(moved.path.clone(), host);
+            let found = known.of(above)?;
+            let may_be_here = |found: &KnownSession| {
+                found.own.workspace == above || may_be_workspace(above, host).is_ok()
+            };
+            if let Some(found) = found.filter(may_be_here) {
+                found.settle(above, host)?;
+                return Self::open(found.path, host);
             }
         }
-        let known = known.unwrap_or_default();
         Err(WorkspaceError::NotAWorkspace {
             directory: directory.to_owned(),
-            lost: KnownSession::lost(&known, &whole),
+            lost: known.lost(&whole, host),
         }
         .into())
     }
@@ -277,34 +250,8 @@ impl Session {
     }
 }
 
-fn usual(directory: &Path, state: &Path) -> PathBuf {
-    let id = directory_id(directory);
-    state.join(WORKSPACES).join(id.as_str())
-}
-
-/// The session directory of a workspace, if it is one.
-pub(crate) fn session_of(directory: &Path, state: &Path) -> Result<Option<PathBuf>, Error> {
-    let usual = usual(directory, state);
-    let elsewhere = std::fs::read(usual.join(ELSEWHERE)).ok();
-    let elsewhere = elsewhere.map(|bytes| PathBuf::from(OsStr::from_bytes(&bytes)));
-    // As in the contract: the workspace in its session directory.
-    let around = directory.parent().map(Path::to_owned);
-    for session in elsewhere.into_iter().chain([usual]) {
-        let file = session.join(IDENTITY);
-        if file.is_file() && identity(&file)?.is_at(directory) {
-            return Ok(Some(session));
-        }
-    }
-    // What lies above a directory may be anybody's, under any name.
-    let around = around.filter(|session| {
-        let known = identity(&session.join(IDENTITY)).ok();
-        known.is_some_and(|known| known.is_at(directory)) && session.join(DATABASE).is_file()
-    });
-    Ok(around)
-}
-
 /// The text of a small file of the session; none when there is no such file.
-fn text_of(path: &Path) -> Result<Option<String>, Error> {
+pub(super) fn text_of(path: &Path) -> Result<Option<String>, Error> {
     match std::fs::metadata(path) {
         Ok(seen) if seen.len() > LARGEST => {
             Err(refused("read", path, std::io::ErrorKind::FileTooLarge))
@@ -315,15 +262,6 @@ fn text_of(path: &Path) -> Result<Option<String>, Error> {
             Ok(Some(std::fs::read_to_string(path).at("read", path)?))
         }
     }
-}
-
-fn identity(path: &Path) -> Result<SessionIdentity, Error> {
-    let text = text_of(path)?.unwrap_or_default();
-    let parsed = serde_json::from_str(&text).map_err(|error| WorkspaceError::Config {
-        path: path.to_owned(),
-        detail: error.to_string(),
-    });
-    Ok(parsed?)
 }
 
 fn read(path: &Path) -> Result<SessionConfig, Error> {
@@ -364,20 +302,20 @@ pub(super) fn init(init: &InitWorkspace, host: &HostEnv) -> Result<WorkspaceMade
     if let Err(why) = may_be_workspace(&directory, host) {
         return refused(why);
     }
-    if let Some(session) = session_of(&directory, &host.state)? {
-        let is_other = |wanted: &PathBuf| resolved(wanted) != resolved(&session);
+    let known = KnownSessions::new(&host.state);
+    let found = known.of(&directory)?;
+    // One that was moved may be given any session, its own as well.
+    let is_meant =
+        |found: &KnownSession| found.own.workspace == directory || init.session.is_none();
+    if let Some(found) = found.filter(is_meant) {
+        let is_other = |wanted: &PathBuf| resolved(wanted) != resolved(&found.path);
         if init.session.as_ref().is_some_and(is_other) {
             return refused(
                 "it is a workspace already, with its checkpoints elsewhere: `stasis workspace status` says where",
             );
         }
-        return Ok(made(&Session::open(session, host)?, true));
-    }
-    let known = KnownSession::all(&host.state);
-    let moved = known.iter().find(|one| one.moved_to(&directory));
-    if let Some(moved) = moved.filter(|_| init.session.is_none()) {
-        moved.follow(&directory, host)?;
-        return Ok(made(&Session::open(moved.path.clone(), host)?, true));
+        found.settle(&directory, host)?;
+        return Ok(made(&Session::open(found.path, host)?, true));
     }
     let usual = usual(&directory, &host.state);
     let session = match &init.session {
@@ -392,7 +330,7 @@ pub(super) fn init(init: &InitWorkspace, host: &HostEnv) -> Result<WorkspaceMade
     if session.starts_with(&directory) {
         return refused("its session directory would be in it, and so in every checkpoint");
     }
-    let before = adopted(&session, &directory)?;
+    let before = adopted(&session, &directory, known.all())?;
     let system = init.system.as_ref();
     let system = system.map(|system| system.canonicalize().at(OPEN_DIRECTORY, system));
     let system = system.transpose()?;
@@ -410,7 +348,7 @@ pub(super) fn init(init: &InitWorkspace, host: &HostEnv) -> Result<WorkspaceMade
 }
 
 /// Why a directory cannot be a workspace.
-fn may_be_workspace(directory: &Path, host: &HostEnv) -> Result<(), &'static str> {
+pub(super) fn may_be_workspace(directory: &Path, host: &HostEnv) -> Result<(), &'static str> {
     if directory.parent().is_none() {
         return Err("it is the root of everything");
     }
@@ -435,48 +373,29 @@ fn free_place(usual: &Path) -> PathBuf {
     free.expect("there are more numbers than sessions")
 }
 
-/// Makes the usual place of a workspace lead to its session, if that lies elsewhere.
-fn lead_to(session: &Path, usual: &Path) -> Result<(), Error> {
-    if session != usual.canonicalize().unwrap_or_else(|_| usual.to_owned()) {
-        atomic_write(&usual.join(ELSEWHERE), session.as_os_str().as_bytes())?;
-    }
-    Ok(())
-}
-
-/// Notes what the filesystem says a workspace is, of a session that was made by a build that did not.
-fn note_identity(session: &Path) {
-    let file = session.join(IDENTITY);
-    let Ok(own) = identity(&file) else {
-        return;
-    };
-    let found = DirIdentity::of(&own.workspace);
-    if own.identity.is_some() || found.is_none() {
-        return;
-    }
-    let own = SessionIdentity {
-        identity: found,
-        ..own
-    };
-    // Whoever only looks need not be able to write.
-    if let Err(error) = write_identity(session, &own) {
-        tracing::debug!(%error, "could not note what a workspace is");
-    }
-}
-
 /// What a session directory was before; refused if the workspace it belongs to is still there, and is another directory.
-fn adopted(session: &Path, directory: &Path) -> Result<Option<SessionIdentity>, Error> {
+fn adopted(
+    session: &Path,
+    directory: &Path,
+    all: &[KnownSession],
+) -> Result<Option<SessionIdentity>, Error> {
     let file = session.join(IDENTITY);
     if !file.exists() {
         return Ok(None);
     }
-    let before = identity(&file)?;
-    // A workspace that was moved is still the one that it was.
-    let is_this = before.identity.is_some() && before.identity == DirIdentity::of(directory);
-    if before.workspace.exists() && !is_this {
-        let (session, other) = (session.to_owned(), before.workspace);
+    let before = KnownSession {
+        path: session.to_owned(),
+        own: SessionIdentity::read(&file)?,
+    };
+    // A workspace that was moved is still the one that it was; of one that another took the place of, nothing is there.
+    let is_free = before.own.is_of(directory)
+        || !before.own.workspace.exists()
+        || (before.is_superseded(all) && before.now_at(all).is_none());
+    if !is_free {
+        let (session, other) = (session.to_owned(), before.own.workspace);
         return Err(WorkspaceError::OtherSession { session, other }.into());
     }
-    Ok(Some(before))
+    Ok(Some(before.own))
 }
 
 /// Makes a directory a session; one that is one already keeps all but its workspace.
@@ -486,100 +405,7 @@ fn init_session(session: &Path, own: &SessionIdentity, budget: Option<u64>) -> R
     }
     drop(SessionDb::open(&session.join(DATABASE))?);
     // Last: what says whose it is, is a session.
-    Ok(write_identity(session, own)?)
-}
-
-fn write_identity(session: &Path, own: &SessionIdentity) -> Result<(), Failure> {
-    let text = serde_json::to_vec_pretty(own).expect("plain fields are always JSON");
-    atomic_write(&session.join(IDENTITY), &text)
-}
-
-/// A session of this host, opened or not.
-#[derive(Clone, Debug)]
-pub(super) struct KnownSession {
-    /// The session directory.
-    path: PathBuf,
-    own: SessionIdentity,
-}
-
-impl KnownSession {
-    /// All that can be read.
-    pub(super) fn all(state: &Path) -> Vec<Self> {
-        let all = own_places::sessions(state).into_iter();
-        let read = all.filter_map(|path| {
-            let own = identity(&path.join(IDENTITY)).ok()?;
-            Some(Self { path, own })
-        });
-        read.collect()
-    }
-
-    /// Whether a directory is the workspace, under whatever path.
-    fn is_of(&self, directory: &Path) -> bool {
-        self.own.identity.is_some() && self.own.identity == DirIdentity::of(directory)
-    }
-
-    /// Whether the workspace was moved to a directory, and nothing took its place, or it is plain that it was only renamed.
-    fn moved_to(&self, directory: &Path) -> bool {
-        let was = &self.own.workspace;
-        let is_gone = || was.symlink_metadata().is_err();
-        self.is_of(directory) && (is_gone() || !self.own.is_at(was))
-    }
-
-    /// Goes on with the workspace where it was moved.
-    fn follow(&self, directory: &Path, host: &HostEnv) -> Result<(), Error> {
-        let own = SessionIdentity {
-            workspace: directory.to_owned(),
-            ..self.own.clone()
-        };
-        write_identity(&self.path, &own)?;
-        lead_to(&self.path, &usual(directory, &host.state))?;
-        tracing::info!(workspace = %directory.display(), was = %self.own.workspace.display(), "the workspace was moved");
-        Ok(())
-    }
-
-    /// The sessions that a directory may have belonged to, as far as anything speaks for it: it is the very directory, or the
-    /// workspace is gone and had its name, or nothing but its path is known.
-    fn lost(known: &[Self], directory: &Path) -> Vec<LostWorkspace> {
-        let names: Vec<_> = directory.ancestors().filter_map(Path::file_name).collect();
-        let lost = known.iter().filter_map(|one| {
-            let found = directory.ancestors().find(|above| one.is_of(above));
-            let is_gone = one.own.workspace.symlink_metadata().is_err();
-            let has_name = || {
-                let name = one.own.workspace.file_name();
-                name.is_some_and(|name| names.contains(&name))
-            };
-            let is_likely =
-                found.is_some() || (is_gone && (one.own.identity.is_none() || has_name()));
-            is_likely.then(|| LostWorkspace {
-                workspace: one.own.workspace.clone(),
-                session: one.path.clone(),
-                found: found.map(Path::to_owned),
-            })
-        });
-        let mut lost: Vec<LostWorkspace> = lost.collect();
-        lost.sort_by_key(|one| one.found.is_none());
-        lost
-    }
-
-    /// What a list shows of it.
-    pub(super) fn row(&self) -> WorkspaceRow {
-        let was = &self.own.workspace;
-        let moved = || self.own.identity?.beside(was);
-        let place = if was.is_dir() && self.own.is_at(was) {
-            Some(was.clone())
-        } else {
-            moved()
-        };
-        let slots = std::fs::read_dir(self.path.join(slots::DIRECTORY));
-        let slots = slots.into_iter().flatten().flatten();
-        let checkpoints = slots.filter(|slot| slot.path().join(slots::METADATA).is_file());
-        WorkspaceRow {
-            is_there: place.is_some(),
-            workspace: place.as_ref().unwrap_or(was).display().to_string(),
-            session: self.path.display().to_string(),
-            checkpoints: checkpoints.count() as u64,
-        }
-    }
+    Ok(own.write(session)?)
 }
 
 /// A path without symbolic links, as far as it is there.

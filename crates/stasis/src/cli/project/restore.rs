@@ -173,8 +173,8 @@ fn way_back(restored: &ProjectRestored, directory: &str) -> String {
     };
     // What no snapshot has is named by itself, with where it is.
     let is_aside = |path: &&String| restored.set_aside.iter().any(|one| one.path == **path);
-    let was_there = |path: &&String| !restored.new_paths.contains(path) && !is_aside(path);
-    let paths: Vec<&String> = restored.paths.iter().filter(was_there).collect();
+    let is_saved = |path: &&String| !is_aside(path);
+    let paths: Vec<&String> = restored.undo_paths.iter().filter(is_saved).collect();
     let mut lines = String::new();
     if restored.paths.is_empty() || !paths.is_empty() {
         lines += "\nUndo with: stasis restore ";

@@ -326,7 +326,7 @@ impl Disk {
         after: Option<&Key>,
         limit: usize,
     ) -> Result<Vec<Listed>, FileTrouble> {
-        KeyWalk::new(after, limit).under(&self.tree, prefix)
+        KeyWalk::new(prefix, after, limit).over(&self.tree)
     }
 }
 

@@ -16,28 +16,29 @@ const DEEPEST: usize = 64;
 
 /// One walk, with what it found so far.
 pub(super) struct KeyWalk<'a> {
+    prefix: &'a str,
     after: &'a str,
     limit: usize,
     found: Vec<Listed>,
 }
 
 impl<'a> KeyWalk<'a> {
-    pub(super) fn new(after: Option<&'a Key>, limit: usize) -> Self {
+    pub(super) fn new(prefix: &'a Prefix, after: Option<&'a Key>, limit: usize) -> Self {
         Self {
+            prefix: prefix.as_str(),
             after: after.map_or("", Key::as_str),
             limit,
             found: Vec::new(),
         }
     }
 
-    pub(super) fn under(
-        mut self,
-        tree: &Tree,
-        prefix: &Prefix,
-    ) -> Result<Vec<Listed>, FileTrouble> {
-        let parts = prefix.as_str().split('/').filter(|part| !part.is_empty());
+    pub(super) fn over(mut self, tree: &Tree) -> Result<Vec<Listed>, FileTrouble> {
+        // What follows the last slash is the beginning of names in there.
+        let above = self.prefix.rfind('/').map_or(0, |slash| slash + 1);
+        let above = &self.prefix[..above];
+        let parts = above.split('/').filter(|part| !part.is_empty());
         if let Some(directory) = tree.directory(parts)? {
-            self.visit(&directory, prefix.as_str(), 0)?;
+            self.visit(&directory, above, 0)?;
         }
         if self.found.is_empty() {
             tree.still_there()?;
@@ -56,6 +57,7 @@ impl<'a> KeyWalk<'a> {
             }
             let full = format!("{path}{name}");
             match name.strip_suffix('/') {
+                _ if !full.starts_with(self.prefix) => {}
                 Some(_) if self.is_behind(&full) => {}
                 Some(name) => match step(directory, name) {
                     Ok(Some(inner)) => self.visit(&inner, &full, depth + 1)?,

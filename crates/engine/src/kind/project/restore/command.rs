@@ -130,6 +130,9 @@ pub struct ProjectRestored {
     /// Those of them that were not there before: whoever takes the restore back removes them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub new_paths: Vec<String>,
+    /// What was there of the others, or was no directory and in their way: whoever takes the restore back restores that.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub undo_paths: Vec<String>,
     /// The subject that was written to another directory and lies nowhere on this host: that directory is a copy of it, until it
     /// is linked.
     #[serde(skip_serializing_if = "Option::is_none")]
