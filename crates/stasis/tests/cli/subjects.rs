@@ -474,7 +474,7 @@ fn a_command_that_lies_beneath_others_is_pointed_to() {
     let pointers = [
         ("check", "`stasis repo check`"),
         ("undo", "`stasis workspace undo`"),
-        ("cat", "`stasis repo cat`"),
+        ("history", "`stasis workspace history`"),
         ("fork", "`stasis workspace fork`"),
     ];
 

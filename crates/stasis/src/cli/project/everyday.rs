@@ -186,7 +186,11 @@ impl LsArgs {
         let project = typed.look(context).await?;
         let mut entries = project.ls(&typed.snapshot(), &path).await?;
         if !self.recursive {
-            let above = path.to_string();
+            let above = if path.is_root() {
+                String::new()
+            } else {
+                path.to_string()
+            };
             entries.retain(|entry| is_directly_in(&entry.path, &above));
         }
         context.output.result(&entries, |all| ls_text(all))?;
