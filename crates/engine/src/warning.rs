@@ -222,7 +222,7 @@ pub enum Warning {
     },
     /// The subject was a copy of one in another store, and has a snapshot of its own from now on.
     #[error(
-        "`{subject}` in `{store}` was a copy, and goes its own way from now on: `stasis copy` no longer brings it up to date"
+        "`{subject}` in `{store}` was a copy, and goes its own way from now on: a later copy no longer brings it up to date"
     )]
     LeftCopy {
         /// Which.
