@@ -1,6 +1,7 @@
 //! What went less well than it should have, as data in the result.
 
 use crate::address::shell_word;
+use crate::error::ErrorKind;
 use crate::result::DatabaseVerdict;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -230,11 +231,11 @@ pub enum Warning {
         /// Where it was a copy.
         store: String,
     },
-    /// Documents were made anew, and it is not known what else is wrong.
-    #[error(
-        "the documents are made anew, but it could not be checked what is still wrong: {reason}"
-    )]
+    /// It is not known what is wrong besides the documents that are made anew.
+    #[error("it could not be checked what else is wrong: {reason}")]
     NotChecked {
+        /// What the caller must do.
+        kind: ErrorKind,
         /// Why not.
         reason: String,
     },
