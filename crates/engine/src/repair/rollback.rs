@@ -126,7 +126,6 @@ impl DirRepo<'_> {
 
     /// Goes on from the index of this subject, although this host has seen a later one.
     pub async fn accept_rollback(self, actor: &Label) -> Result<AcceptedRollback, Error> {
-        self.ensure_nothing_newer().await?;
         let root = self.root();
         let known = root.layout().directory();
         let subject = match &known {
@@ -136,6 +135,11 @@ impl DirRepo<'_> {
         let tenant = known.map_or_else(log, |(tenant, _)| tenant);
         let owner = KeyOwner::from(root.layout().pool_id());
         let has_lost_key = self.accept_vanished_key(&owner).await?;
+        if let Err(error) = self.ensure_nothing_newer().await {
+            // The repair that is named instead needs the pool, which is believed again.
+            self.accepted(subject, has_lost_key, &tenant, actor).await;
+            return Err(error);
+        }
         let found = match self.settings(&root).await {
             Ok(repo) => Some(DocumentState::of_index(&repo, &self.index(&root).await?)),
             Err(Error::NoRepo(_)) => None,

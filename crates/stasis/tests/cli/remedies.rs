@@ -683,3 +683,33 @@ fn where_something_is_encrypted_it_is_not_the_key_that_is_too_much() {
     assert_eq!(found["damage"][0]["what"], "key.json", "{found}");
     assert_eq!(found["damage"][0]["remedy"], "copy", "{found}");
 }
+
+#[test]
+fn a_stray_key_that_was_removed_and_an_index_that_went_back_are_mended_one_after_the_other() {
+    let keys = Keys::new();
+    let (plain, other) = (
+        Stored::new(Kind::Everyday),
+        encrypted(Kind::Everyday, &keys),
+    );
+    plain.write("plan.txt", b"first");
+    plain.saved();
+    let index = plain.root().join("index.json");
+    let earlier = fs::read(&index).unwrap();
+    plain.write("plan.txt", b"second");
+    let second = plain.saved();
+    twice(&other);
+    let key = plain.pool().join("key.json");
+    fs::copy(other.pool().join("key.json"), &key).unwrap();
+    assert_eq!(plain.check().code, 9);
+    fs::remove_file(&key).unwrap();
+    fs::write(&index, &earlier).unwrap();
+
+    let refused = repair(&plain, &["--accept-rollback"]);
+    let repaired = repair(&plain, &["--confirm"]);
+
+    assert_eq!(refused.code, 9, "{}", refused.out);
+    assert!(refused.out.contains(&second), "{}", refused.out);
+    assert_eq!(repaired.code, 0, "{}{}", repaired.out, repaired.err);
+    assert_nothing_left(&plain);
+    let _ = plain.restored(&second);
+}
