@@ -293,9 +293,33 @@ impl DirRepo<'_> {
         let memory = self.memory_of_index(root).await;
         let index = self.index(root).await?;
         match memory.index_went_back(repo, &index).await {
-            Some(error) => Err(error),
+            Some(back) => Err(back.index_error(&self.newer_snapshots(root, &index).await?)),
             None => Ok(index),
         }
+    }
+
+    /// Snapshots that lie beside an index which went back, and may have been published after it. One that cannot be read is among
+    /// them; what killed saves left is not, as far as the fence of that index has passed them.
+    pub(crate) async fn newer_snapshots(
+        self,
+        root: &Root,
+        index: &SnapshotIndex,
+    ) -> Result<Vec<SnapshotId>, Error> {
+        let mut newer = Vec::new();
+        for id in root.manifest_ids().await? {
+            if index.find(&id).is_some() || index.tombstones.contains_key(&id) {
+                continue;
+            }
+            let is_newer = match root.manifest(&id).await.map_err(Error::from) {
+                Ok(found) => found.is_some_and(|(found, _)| index.may_have_published(&found)),
+                Err(error) if references::is_damage(&error) => true,
+                Err(error) => return Err(error),
+            };
+            if is_newer {
+                newer.push(id);
+            }
+        }
+        Ok(newer)
     }
 
     /// What people call a root: where it lies in which store.
@@ -319,9 +343,10 @@ impl DirRepo<'_> {
                 None => (self.index(root).await?, None),
             };
             if let Some(memory) = memory.take()
-                && let Some(error) = memory.index_went_back(repo, &index).await
+                && let Some(back) = memory.index_went_back(repo, &index).await
             {
-                return Err(error);
+                let newer = self.newer_snapshots(root, &index).await?;
+                return Err(back.index_error(&newer));
             }
             if index.is_alive() {
                 return Ok(index);

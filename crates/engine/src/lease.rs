@@ -193,8 +193,8 @@ impl Leases<'_> {
         let pointer = lease.last_pointer()?;
         // Owning has written it once.
         let found = Generation(pointer.generation.0.saturating_sub(1));
-        if let Some(error) = memory.pointer_went_back(found).await {
-            return Some(error);
+        if let Some(back) = memory.pointer_went_back(found).await {
+            return Some(self.profiles().not_believed(&lease.lineage, &back).await);
         }
         self.note_pointer(&lease.lineage, &pointer).await;
         None

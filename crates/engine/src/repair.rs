@@ -6,7 +6,8 @@
 //! 4. write an event down
 //! 5. check the subject, and say what is still wrong with it
 //!
-//! *Always true:* a subject that a check finds damaged is never said to need no repair. What can be read is never replaced, nor what another build may understand, nor what somebody wrote meanwhile.
+//! *Always true:* a subject that a check finds damaged is never said to need no repair. What can be read is never replaced, but for an index
+//! that went back beside snapshots which it does not lead to; nor what another build may understand, nor what somebody wrote meanwhile.
 //! A new index begins another life of its subject, a new pointer fences out every owner: no save that knew the lost document
 //! publishes beside the new one. A crash leaves some documents repaired; the next repair finds the others.
 
@@ -101,21 +102,32 @@ impl Repair {
         });
     }
 
-    /// Notes what a check finds. What a plan makes anew is not left over; what nobody is about to make anew is.
-    fn leaves(&mut self, mut found: Vec<RepoDamage>) {
+    /// Notes what a check finds. What a plan makes anew is not left over; what nobody is about to make anew is. A check that fails
+    /// hides neither a plan nor what was done; where there is neither, nobody knows whether anything is wrong.
+    fn leaves_over(&mut self, found: Result<Vec<RepoDamage>, Error>) -> Result<(), Error> {
+        let mut found = match found {
+            Ok(found) => found,
+            Err(error) if self.documents.is_empty() => return Err(error),
+            Err(error) => {
+                self.warnings.push(Warning::NotChecked {
+                    kind: error.kind(),
+                    reason: error_chain(&error),
+                });
+                return Ok(());
+            }
+        };
         let is_planned = self.op_id.is_none() && !self.documents.is_empty();
         found.retain(|one| !is_planned || one.remedy != Remedy::Repair);
         self.remaining = found;
+        Ok(())
     }
 
-    /// The same after a repair, which a check that fails does not undo.
-    fn leaves_after(&mut self, found: Result<Vec<RepoDamage>, Error>) {
-        match found {
-            Ok(found) => self.leaves(found),
-            Err(error) => self.warnings.push(Warning::NotChecked {
-                reason: error_chain(&error),
-            }),
-        }
+    /// Why it is not known what is left over, if it is not.
+    pub fn unchecked(&self) -> Option<ErrorKind> {
+        self.warnings.iter().find_map(|one| match one {
+            Warning::NotChecked { kind, .. } => Some(*kind),
+            _ => None,
+        })
     }
 
     fn leave_out(&mut self, snapshot: &impl ToString, why: impl Into<String>) {

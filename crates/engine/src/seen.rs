@@ -16,7 +16,7 @@ use stasis_model::failure::{AtPath, Failure};
 use stasis_model::format::key::KeyOwner;
 use stasis_model::format::manifest::{RepoDocument, SnapshotIndex};
 use stasis_model::format::pointer::Pointer;
-use stasis_model::id::{Generation, Incarnation, Lineage, OpId};
+use stasis_model::id::{Generation, Incarnation, Lineage, OpId, SnapshotId};
 use stasis_store::documents::roots::Root;
 use stasis_store::layout::{self, Key};
 use stasis_store::location::StoreLocation;
@@ -25,6 +25,8 @@ use std::path::{Path, PathBuf};
 
 /// How many earlier lives of a subject are remembered.
 const LIVES: usize = 16;
+/// How many snapshots are named that an index does not lead to.
+const NAMED: usize = 3;
 /// No such record is longer.
 const LONGEST: u64 = 16 << 10;
 /// Where those records lie, in the state directory of this host.
@@ -185,23 +187,85 @@ pub(crate) struct Memory {
     seen: Option<LastSeen>,
 }
 
+/// A document that went back: this host had seen a later one before it read it.
+#[derive(Debug)]
+pub(crate) struct WentBack {
+    said: String,
+    /// Whose document it is, as a command is told.
+    subject: String,
+}
+
+impl WentBack {
+    /// What went back, beside snapshots that it does not lead to.
+    pub(crate) fn said(&self, newer: &[impl ToString]) -> String {
+        let said = &self.said;
+        match newer {
+            [] => said.clone(),
+            newer => format!(
+                "{said}, and does not lead to {}, which the store still has",
+                some_of(newer)
+            ),
+        }
+    }
+
+    /// Why it is not to be believed, and how to go on from it.
+    pub(crate) fn error(&self, newer: &[impl ToString]) -> Error {
+        let hint = format!(
+            "snapshots may be missing; nothing was changed. If the store was restored from a backup, `stasis repair {} --accept-rollback` goes on from there",
+            self.subject
+        );
+        self.failure(newer, hint)
+    }
+
+    /// The same of an index, which nobody goes on from while snapshots lie beside it that it does not lead to.
+    pub(crate) fn index_error(&self, newer: &[SnapshotId]) -> Error {
+        if newer.is_empty() {
+            return self.error(newer);
+        }
+        let hint = format!(
+            "nothing was changed. `stasis repair {}` shows an index that leads to every snapshot, and makes it with --confirm; what is \
+             not wanted can be forgotten then",
+            self.subject
+        );
+        self.failure(newer, hint)
+    }
+
+    fn failure(&self, newer: &[impl ToString], hint: String) -> Error {
+        let failure = Failure::of(ErrorKind::Corrupt, self.said(newer));
+        failure.with_hint(hint).into()
+    }
+}
+
+/// The first of some snapshots, and how many others there are.
+fn some_of(ids: &[impl ToString]) -> String {
+    let named: Vec<String> = ids
+        .iter()
+        .take(NAMED)
+        .map(|id| format!("`{}`", id.to_string()))
+        .collect();
+    match ids.len() - named.len() {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
 impl Memory {
-    /// Why an index is not to be believed that was read after this: this host had seen a later one.
+    /// Whether an index is not to be believed that was read after this: this host had seen a later one.
     pub(crate) async fn index_went_back(
         self,
         repo: &RepoDocument,
         index: &SnapshotIndex,
-    ) -> Option<Error> {
+    ) -> Option<WentBack> {
         let state = DocumentState::of_index(repo, index);
         self.went_back(state).await
     }
 
     /// The same for the pointer of a lineage.
-    pub(crate) async fn pointer_went_back(self, found: Generation) -> Option<Error> {
+    pub(crate) async fn pointer_went_back(self, found: Generation) -> Option<WentBack> {
         self.went_back(DocumentState::of_pointer(found)).await
     }
 
-    async fn went_back(self, state: DocumentState) -> Option<Error> {
+    async fn went_back(self, state: DocumentState) -> Option<WentBack> {
         let Self { place, seen } = self;
         let place = place?;
         let key = place.document.clone();
@@ -227,12 +291,8 @@ impl Memory {
             format!("`{key}` went back: this host has seen a later one than the store has now")
         };
         let subject = place.subject.as_ref().map(ToString::to_string);
-        let subject = subject.as_deref().unwrap_or("SUBJECT");
-        let hint = format!(
-            "snapshots may be missing; nothing was changed. If the store was restored from a backup, `stasis repair {subject} --accept-rollback` goes on from there"
-        );
-        let failure = Failure::of(ErrorKind::Corrupt, said);
-        Some(failure.with_hint(hint).into())
+        let subject = subject.unwrap_or_else(|| "SUBJECT".to_owned());
+        Some(WentBack { said, subject })
     }
 }
 

@@ -9,15 +9,18 @@ use crate::bridge;
 use crate::catalog::references::is_damage;
 use crate::check::Remedy;
 use crate::error::{Error, ErrorKind, refused};
+use crate::kind::profile::ProfileRow;
 use crate::kind::project::namesakes::fitting;
 use crate::kind::project::{FILE, Home, KnownDirs};
 use crate::kind::workspace::{WorkspaceRow, workspaces};
 use crate::open::Engine;
 use crate::own_places;
+use crate::seen::Memory;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::failure::{AtPath, Failure};
 use stasis_model::format::key::PoolId;
+use stasis_model::format::manifest::{RepoDocument, SnapshotIndex};
 use stasis_model::id::{Lineage, ProjectId, TenantId};
 use stasis_model::time::Timestamp;
 use stasis_store::documents::roots::{self, Root};
@@ -82,13 +85,13 @@ pub struct SubjectError {
 }
 
 impl SubjectError {
-    fn new(error: &Error, address: SubjectAddress) -> Self {
+    fn new(error: &Error, remedy: Remedy, address: SubjectAddress) -> Self {
         let causes = std::iter::successors(std::error::Error::source(error), |one| one.source());
         Self {
             kind: error.kind(),
             message: error.to_string(),
             causes: causes.map(ToString::to_string).collect(),
-            remedy: Remedy::for_document(error),
+            remedy,
             address,
         }
     }
@@ -171,35 +174,41 @@ impl Engine {
     pub async fn subjects(&self, tenant: Option<&TenantId>) -> Result<SubjectList, Error> {
         let places = self.places().await?;
         let mut items = Vec::new();
-        let mut pools: HashMap<PoolId, Result<bool, SubjectError>> = HashMap::new();
+        let mut pools: HashMap<PoolId, Result<RepoDocument, SubjectError>> = HashMap::new();
         for (layout, owner, id) in self.directories(tenant).await? {
             let root = Root::new(self.bucket.clone(), layout);
-            let Some(mut row) = self.directory_row(&root, owner, &id, &places).await? else {
-                continue;
+            let memory = self.memory_of_index(&root).await;
+            let index = match self.dirs().index(&root).await {
+                Err(error) if !is_damage(&error) => return Err(error),
+                index => index,
             };
+            let is_deleted = |index: &SnapshotIndex| index.deleted_at_ms.is_some();
+            let is_deleted = index.as_ref().is_ok_and(is_deleted);
             let pool = match pools.entry(root.layout().pool_id()) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(self.is_encrypted(&root).await?),
+                Entry::Vacant(new) => match self.pool_of(&root).await {
+                    Ok(pool) => new.insert(pool),
+                    Err(_) if is_deleted => continue,
+                    Err(error) => return Err(error),
+                },
             };
-            row.encrypted = pool.as_ref().ok().copied();
-            row.error = row.error.or_else(|| pool.as_ref().err().cloned());
-            items.push(row);
-        }
-        for row in self.profiles().list(tenant).await?.profiles {
-            let newest = row.flipped_at_ms;
+            let error = match (&index, &*pool) {
+                (Err(error), _) => Some(self.unusable(&root, error, Remedy::for_document(error))),
+                (Ok(index), Ok(repo)) => self.went_back(&root, memory, repo, index).await?,
+                (Ok(_), Err(error)) => Some(error.clone()).filter(|_| !is_deleted),
+            };
+            // One that was deleted is no subject any more, unless that is what it went back to.
+            if is_deleted && error.is_none() {
+                continue;
+            }
             items.push(SubjectRow {
-                subject: format!("{PROFILE_PREFIX}{}", row.subject),
-                kind: SubjectKind::Profile,
-                tenant: row.subject.tenant.clone(),
-                snapshots: row.snapshots,
-                newest: newest.map(|at| at.to_string()),
-                newest_ms: newest.map(Timestamp::millis),
-                bytes: row.bytes,
-                encrypted: Some(row.encrypted),
-                dir: None,
-                error: SubjectError::of_lineage(row.damage, &row.subject),
+                encrypted: pool.as_ref().ok().map(RepoDocument::is_encrypted),
+                error,
+                ..directory_row(index.ok().as_ref(), owner, &id, &places)
             });
         }
+        let profiles = self.profiles().list(tenant).await?.profiles;
+        items.extend(profiles.into_iter().map(profile_row));
         if items.is_empty() {
             self.dirs().ensure_edition().await?;
         }
@@ -215,55 +224,39 @@ impl Engine {
         })
     }
 
-    /// What is known of a directory; nothing of one that was deleted.
-    async fn directory_row(
+    /// What is wrong with an index that went back, as far as this host remembers.
+    async fn went_back(
         &self,
         root: &Root,
-        tenant: TenantId,
-        id: &ProjectId,
-        places: &BTreeMap<ProjectId, PathBuf>,
-    ) -> Result<Option<SubjectRow>, Error> {
-        let mut row = SubjectRow {
-            subject: format!("{DIR_PREFIX}{id}"),
-            kind: SubjectKind::Dir,
-            tenant,
-            snapshots: 0,
-            newest: None,
-            newest_ms: None,
-            bytes: 0,
-            encrypted: None,
-            dir: places.get(id).map(|dir| dir.display().to_string()),
-            error: None,
+        memory: Memory,
+        repo: &RepoDocument,
+        index: &SnapshotIndex,
+    ) -> Result<Option<SubjectError>, Error> {
+        let Some(back) = memory.index_went_back(repo, index).await else {
+            return Ok(None);
         };
-        match self.dirs().index(root).await {
-            Ok(index) if index.deleted_at_ms.is_some() => return Ok(None),
-            Ok(index) => {
-                row.snapshots = index.snapshots.len() as u64;
-                let newest = index.snapshots.iter().max_by_key(|one| one.at_ms);
-                if let Some(one) = newest {
-                    row.newest = Some(one.at_ms.to_string());
-                    row.newest_ms = Some(one.at_ms.millis());
-                    row.bytes = one.bytes;
-                }
-            }
-            Err(error) if is_damage(&error) => row.error = Some(self.unusable(root, &error)),
+        let newer = self.dirs().newer_snapshots(root, index).await?;
+        let remedy = Remedy::for_rollback(&newer);
+        Ok(Some(self.unusable(root, &back.index_error(&newer), remedy)))
+    }
+
+    /// What the pool of a subject says of itself, or why it cannot be used.
+    async fn pool_of(&self, root: &Root) -> Result<Result<RepoDocument, SubjectError>, Error> {
+        let error = match self.dirs().settings(root).await {
+            Ok(repo) => return Ok(Ok(repo)),
+            Err(error) if is_damage(&error) => error,
             Err(error) => return Err(error),
-        }
-        Ok(Some(row))
+        };
+        let remedy = match &error {
+            Error::Encryption(error) => self.dirs().remedy_for_key(root, error).await?,
+            error => Remedy::for_document(error),
+        };
+        Ok(Err(self.unusable(root, &error, remedy)))
     }
 
-    /// Whether the pool of a subject is encrypted, or why its documents do not say it.
-    async fn is_encrypted(&self, root: &Root) -> Result<Result<bool, SubjectError>, Error> {
-        match self.dirs().settings(root).await {
-            Ok(repo) => Ok(Ok(repo.is_encrypted())),
-            Err(error) if is_damage(&error) => Ok(Err(self.unusable(root, &error))),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn unusable(&self, root: &Root, error: &Error) -> SubjectError {
+    fn unusable(&self, root: &Root, error: &Error, remedy: Remedy) -> SubjectError {
         let address = SubjectAddress::of_root(&self.location, root.layout());
-        SubjectError::new(error, address.expect("only subjects are listed"))
+        SubjectError::new(error, remedy, address.expect("only subjects are listed"))
     }
 
     /// The directories that are subjects of the store.
@@ -322,6 +315,46 @@ impl Engine {
             ));
         };
         bridge::blocking(move || link(&command, &subject.id, &KnownDirs::new(&state))).await
+    }
+}
+
+/// What is known of a profile.
+fn profile_row(row: ProfileRow) -> SubjectRow {
+    let newest = row.flipped_at_ms;
+    SubjectRow {
+        subject: format!("{PROFILE_PREFIX}{}", row.subject),
+        kind: SubjectKind::Profile,
+        tenant: row.subject.tenant.clone(),
+        snapshots: row.snapshots,
+        newest: newest.map(|at| at.to_string()),
+        newest_ms: newest.map(Timestamp::millis),
+        bytes: row.bytes,
+        encrypted: Some(row.encrypted),
+        dir: None,
+        error: SubjectError::of_lineage(row.damage, &row.subject),
+    }
+}
+
+/// What an index says of a directory; nothing where it cannot be read.
+fn directory_row(
+    index: Option<&SnapshotIndex>,
+    tenant: TenantId,
+    id: &ProjectId,
+    places: &BTreeMap<ProjectId, PathBuf>,
+) -> SubjectRow {
+    let snapshots = index.map_or(&[][..], |index| &index.snapshots);
+    let newest = snapshots.iter().max_by_key(|one| one.at_ms);
+    SubjectRow {
+        subject: format!("{DIR_PREFIX}{id}"),
+        kind: SubjectKind::Dir,
+        tenant,
+        snapshots: snapshots.len() as u64,
+        newest: newest.map(|one| one.at_ms.to_string()),
+        newest_ms: newest.map(|one| one.at_ms.millis()),
+        bytes: newest.map_or(0, |one| one.bytes),
+        encrypted: None,
+        dir: places.get(id).map(|dir| dir.display().to_string()),
+        error: None,
     }
 }
 

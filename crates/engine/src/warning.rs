@@ -1,6 +1,7 @@
 //! What went less well than it should have, as data in the result.
 
 use crate::address::shell_word;
+use crate::error::ErrorKind;
 use crate::result::DatabaseVerdict;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -222,7 +223,7 @@ pub enum Warning {
     },
     /// The subject was a copy of one in another store, and has a snapshot of its own from now on.
     #[error(
-        "`{subject}` in `{store}` was a copy, and goes its own way from now on: `stasis copy` no longer brings it up to date"
+        "`{subject}` in `{store}` was a copy, and goes its own way from now on: a later copy no longer brings it up to date"
     )]
     LeftCopy {
         /// Which.
@@ -230,11 +231,11 @@ pub enum Warning {
         /// Where it was a copy.
         store: String,
     },
-    /// Documents were made anew, and it is not known what else is wrong.
-    #[error(
-        "the documents are made anew, but it could not be checked what is still wrong: {reason}"
-    )]
+    /// It is not known what is wrong besides the documents that are made anew.
+    #[error("it could not be checked what else is wrong: {reason}")]
     NotChecked {
+        /// What the caller must do.
+        kind: ErrorKind,
         /// Why not.
         reason: String,
     },

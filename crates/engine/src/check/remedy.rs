@@ -1,8 +1,11 @@
 //! What helps against damage: said once, for whoever checks a store, repairs a subject or lists all of them.
 
-use crate::error::Error;
+use crate::error::{EncryptionError, Error};
+use crate::handle::DirRepo;
 use schemars::JsonSchema;
 use serde::Serialize;
+use stasis_model::id::SnapshotId;
+use stasis_store::documents::roots::Root;
 
 /// What helps against something that is damaged or missing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
@@ -11,7 +14,8 @@ use serde::Serialize;
 pub enum Remedy {
     /// `repair` makes the document anew from what lies beside it.
     Repair,
-    /// The document is an earlier one than this host has seen: `repair --accept-rollback` goes on from it, if that is meant.
+    /// The document is an earlier one than this host has seen, or a key is gone beside which nothing is encrypted: `repair
+    /// --accept-rollback` goes on from what is there, if that is meant.
     AcceptRollback,
     /// A save from where the bytes still are stores them again.
     SaveAgain,
@@ -35,5 +39,40 @@ impl Remedy {
             Error::Read(error) if error.is_of_another_build() => Self::OtherBuild,
             _ => Self::Repair,
         }
+    }
+
+    /// What helps against an index that went back beside which these snapshots lie: whoever goes on from it loses them.
+    pub(crate) fn for_rollback(newer: &[SnapshotId]) -> Self {
+        if newer.is_empty() {
+            Self::AcceptRollback
+        } else {
+            Self::Repair
+        }
+    }
+}
+
+impl DirRepo<'_> {
+    /// What helps against a key that does not fit its pool. Where nothing is encrypted, it is the key that is too much.
+    pub(crate) async fn remedy_for_key(
+        self,
+        root: &Root,
+        error: &EncryptionError,
+    ) -> Result<Remedy, Error> {
+        let remedy = match error {
+            EncryptionError::Downgraded(_) | EncryptionError::Mixed { opens: None, .. } => {
+                Remedy::StrayKey
+            }
+            EncryptionError::KeyVanished(_) => match root.repo().await? {
+                Some(repo) if !repo.is_encrypted() => Remedy::AcceptRollback,
+                _ => return Ok(Remedy::Copy),
+            },
+            _ => return Ok(Remedy::Copy),
+        };
+        let found = self.evidence(root, None, |found| found.is_encrypted);
+        Ok(if found.await?.is_encrypted {
+            Remedy::Copy
+        } else {
+            remedy
+        })
     }
 }

@@ -167,8 +167,8 @@ struct PoolSeen {
     repo: Option<RepoDocument>,
     /// Whether a key was named that does not fit.
     has_named_key: bool,
-    /// Whether a key lies beside what is plain: then plain snapshots are what they should be.
-    has_stray_key: bool,
+    /// Whether nothing is encrypted though there is a key, or was one: then plain snapshots are what they should be.
+    is_all_plain: bool,
     /// Why it cannot be saved to, if only that is so.
     read_only: Option<String>,
     /// The chunks in it, with their sizes.
@@ -265,10 +265,11 @@ impl DirRepo<'_> {
             }
         };
         if let Some(repo) = &checking.pool.repo
-            && let Some(error) = memory.index_went_back(repo, &index).await
+            && let Some(back) = memory.index_went_back(repo, &index).await
         {
-            let why = error_chain(&error);
-            let damage = RepoDamage::new("index.json", why, Remedy::AcceptRollback);
+            let newer = self.newer_snapshots(&root, &index).await?;
+            let (why, remedy) = (back.said(&newer), Remedy::for_rollback(&newer));
+            let damage = RepoDamage::new("index.json", why, remedy);
             checked.damage.push(damage);
         }
         checked.damage.extend(lost_head(&index));
@@ -348,21 +349,17 @@ impl DirRepo<'_> {
             return Ok(());
         }
         checking.pool.has_named_key = true;
+        let remedy = self.remedy_for_key(root, &error).await?;
+        checking.pool.is_all_plain = remedy != Remedy::Copy;
         let is_downgraded = matches!(error, EncryptionError::Downgraded(_));
-        if is_downgraded || matches!(error, EncryptionError::Mixed { opens: None, .. }) {
-            let found = self.evidence(root, None, |found| found.is_encrypted);
-            checking.pool.has_stray_key = !found.await?.is_encrypted;
-        }
-        let has_stray_key = checking.pool.has_stray_key;
-        let what = if is_downgraded && !has_stray_key {
+        let what = if is_downgraded && remedy == Remedy::Copy {
             "repo.json"
         } else {
             "key.json"
         };
         document(what, error.into(), &mut checking.checked)?;
-        let named = checking.checked.damage.last_mut();
-        if let Some(damage) = named.filter(|_| has_stray_key) {
-            damage.remedy = Remedy::StrayKey;
+        if let Some(named) = checking.checked.damage.last_mut() {
+            named.remedy = remedy;
         }
         Ok(())
     }
@@ -380,7 +377,7 @@ impl DirRepo<'_> {
             let names = match read {
                 Ok(names) => names,
                 Err(Error::Encryption(error))
-                    if pool.has_stray_key && error.is_of_one_snapshot() =>
+                    if pool.is_all_plain && error.is_of_one_snapshot() =>
                 {
                     continue;
                 }

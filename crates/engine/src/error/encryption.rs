@@ -52,7 +52,7 @@ pub enum EncryptionError {
     NoKey(KeyOwner),
     /// This host saw a wrapped key that is gone.
     #[error(
-        "this host has seen the data key of `{0}`, and the store does not have it any more: it was encrypted, and what is there now may be somebody else's"
+        "this host has seen the data key of `{0}`, and the store does not have it any more: it may have been encrypted, and what is there now may be somebody else's"
     )]
     KeyVanished(KeyOwner),
     /// The wrapped key is that of another pool, or the pool's own document is.

@@ -3,13 +3,15 @@
 use super::{NewDocument, Repair, overtaken};
 use crate::catalog::pool::encrypted;
 use crate::catalog::references::{damage, is_damage};
-use crate::check::log;
+use crate::check::{Remedy, log};
 use crate::error::{EncryptionError, Error, ErrorKind, error_chain};
 use crate::handle::DirRepo;
+use crate::seen::Memory;
+use stasis_model::digest::ManifestDigest;
 use stasis_model::failure::Failure;
 use stasis_model::format::key::KeyOwner;
 use stasis_model::format::manifest::{RepoDocument, SnapshotIndex, StoredManifest};
-use stasis_model::id::{Label, OpId};
+use stasis_model::id::{Label, OpId, SnapshotId};
 use stasis_model::protocol::gc::{ChunkName, GcDocument, GcEpoch, GcState};
 use stasis_store::documents::repair::DamagedDocument;
 use stasis_store::documents::roots::Root;
@@ -30,7 +32,7 @@ impl DirRepo<'_> {
     /// What of the documents of this subject must be made anew. Nothing is changed.
     pub async fn plan_repair(self) -> Result<Repair, Error> {
         let mut repair = self.find_repairs(self.rng.op_id()).await?.repair;
-        repair.leaves(self.damage_here().await?);
+        repair.leaves_over(self.damage_here().await)?;
         Ok(repair)
     }
 
@@ -44,7 +46,7 @@ impl DirRepo<'_> {
         let found = self.find_repairs(op_id).await?;
         let mut repair = found.repair;
         if repair.documents.is_empty() {
-            repair.leaves(self.damage_here().await?);
+            repair.leaves_over(self.damage_here().await)?;
             return Ok(repair);
         }
         if let Some(one) = repair.left_out.first().filter(|_| !leave_out) {
@@ -78,7 +80,7 @@ impl DirRepo<'_> {
             .directory()
             .map_or_else(log, |(tenant, _)| tenant);
         self.log_repair(&mut repair, op_id, tenant, actor).await;
-        repair.leaves_after(self.damage_here().await);
+        repair.leaves_over(self.damage_here().await)?;
         Ok(repair)
     }
 
@@ -115,6 +117,16 @@ impl DirRepo<'_> {
             judged_by,
         })
     }
+}
+
+/// How an index is made anew.
+enum IndexCure {
+    /// From the snapshots alone: nothing of it can be read.
+    Rebuild,
+    /// From the snapshots and from this one, which is an earlier one that came back.
+    Rollback(Box<SnapshotIndex>),
+    /// It is this one, with another newest snapshot.
+    Head(Box<SnapshotIndex>),
 }
 
 /// A look at the documents of a directory, one after the other.
@@ -206,29 +218,30 @@ impl FindingRepairs<'_> {
         &mut self,
         is_there: &(dyn Fn(&ChunkName) -> bool + Sync),
     ) -> Result<Option<NewDocument<SnapshotIndex>>, Error> {
-        let (why, with) = match damage(self.root.index().await)? {
-            Ok(Some(found)) => {
-                let index = found.value;
-                let head = index.active.as_ref();
-                if head.is_none_or(|head| index.find(head).is_some()) {
-                    return Ok(None);
-                }
-                let why = "leads to a newest snapshot that it does not list".to_owned();
-                (why, Some(index.with_a_head(self.op_id)))
-            }
+        let memory = self.dirs.memory_of_index(&self.root).await;
+        let (why, cure) = match damage(self.root.index().await)? {
+            Ok(Some(found)) => match self.cure_of(found.value, memory).await? {
+                Some(found) => found,
+                None => return Ok(None),
+            },
             Ok(None) => match self.dirs.index(&self.root).await {
-                Err(Error::LostIndex(_)) => (String::new(), None),
+                Err(Error::LostIndex(_)) => (String::new(), IndexCure::Rebuild),
                 Ok(_) => return Ok(None),
                 Err(error) => return Err(error),
             },
-            Err(why) => (why, None),
+            Err(why) => (why, IndexCure::Rebuild),
         };
         let damaged = self.damaged(self.root.layout().index(), &why).await?;
         // Whatever was found first: what is replaced is what was looked at last, and that must be damaged too.
         let now = damage(self.root.index().await)?;
-        let with = match (with, now) {
-            (Some(with), Ok(Some(now))) if now.value.generation.next() == with.generation => with,
-            (None, Ok(None) | Err(_)) => self.rebuilt(is_there).await?,
+        let with = match (cure, now) {
+            (IndexCure::Head(old), Ok(Some(now))) if now.value == *old => {
+                old.with_a_head(self.op_id)
+            }
+            (IndexCure::Rollback(old), Ok(Some(now))) if now.value == *old => {
+                self.rebuilt(is_there, Some(&old)).await?
+            }
+            (IndexCure::Rebuild, Ok(None) | Err(_)) => self.rebuilt(is_there, None).await?,
             _ => return Err(overtaken(damaged.key())),
         };
         let ids = with.snapshots.iter().map(|one| one.id.to_string());
@@ -237,23 +250,79 @@ impl FindingRepairs<'_> {
         Ok(Some(NewDocument { damaged, with }))
     }
 
-    /// An index of every snapshot that can be proven to come back.
+    /// Why an index that can be read must be made anew all the same, and how, if it must.
+    async fn cure_of(
+        &self,
+        index: SnapshotIndex,
+        memory: Memory,
+    ) -> Result<Option<(String, IndexCure)>, Error> {
+        // A pool whose own document must be made anew begins anew, and of its indexes nothing is remembered.
+        if let Ok(Some(repo)) = damage(self.root.repo().await)?
+            && let Some(back) = memory.index_went_back(&repo, &index).await
+        {
+            let newer = self.dirs.newer_snapshots(&self.root, &index).await?;
+            if Remedy::for_rollback(&newer) == Remedy::Repair {
+                let why = back.said(&newer);
+                return Ok(Some((why, IndexCure::Rollback(Box::new(index)))));
+            }
+        }
+        let head = index.active.as_ref();
+        if head.is_none_or(|head| index.find(head).is_some()) {
+            return Ok(None);
+        }
+        let why = "leads to a newest snapshot that it does not list".to_owned();
+        Ok(Some((why, IndexCure::Head(Box::new(index)))))
+    }
+
+    /// The metadata of what may be a snapshot that a new index leads to.
+    async fn candidate(
+        &mut self,
+        id: &SnapshotId,
+        earlier: Option<&SnapshotIndex>,
+    ) -> Result<Option<(StoredManifest, ManifestDigest)>, Error> {
+        // What was forgotten stays so.
+        if earlier.is_some_and(|earlier| earlier.tombstones.contains_key(id)) {
+            return Ok(None);
+        }
+        let (stored, digest) = match damage(self.root.manifest(id).await)? {
+            // Removed since it was listed; or what a save had stored before it was over, which was never a snapshot.
+            Ok(None | Some((StoredManifest::Provisional(_), _))) => return Ok(None),
+            Ok(Some(found)) => found,
+            Err(why) => {
+                self.repair.leave_out(id, why);
+                return Ok(None);
+            }
+        };
+        match earlier.map(|earlier| (earlier, earlier.find(id))) {
+            Some((_, Some(row))) if row.manifest_sha256 != digest => {
+                let why = "its metadata are not those that the index leads to";
+                self.repair.leave_out(id, why);
+                Ok(None)
+            }
+            // What a killed save left was never a snapshot.
+            Some((earlier, None)) if !earlier.may_have_published(&stored) => Ok(None),
+            _ => Ok(Some((stored, digest))),
+        }
+    }
+
+    /// An index of every snapshot that can be proven to come back: of those that an earlier index leads to, if that is what there is,
+    /// and of those that may have been published after it.
     async fn rebuilt(
         &mut self,
         is_there: &(dyn Fn(&ChunkName) -> bool + Sync),
+        earlier: Option<&SnapshotIndex>,
     ) -> Result<SnapshotIndex, Error> {
         // Without the key nothing can be proven, and that is no fault of the snapshots.
         self.dirs.codec(&self.root).await?;
+        let ids = self.root.manifest_ids().await?;
+        let listed = earlier.iter().flat_map(|earlier| &earlier.snapshots);
+        for one in listed.filter(|one| !ids.contains(&one.id)) {
+            self.repair.leave_out(&one.id, "its metadata are missing");
+        }
         let mut proven = Vec::new();
-        for id in self.root.manifest_ids().await? {
-            let (stored, digest) = match damage(self.root.manifest(&id).await)? {
-                // Removed since it was listed; or what a save had stored before it was over, which was never a snapshot.
-                Ok(None | Some((StoredManifest::Provisional(_), _))) => continue,
-                Ok(Some(found)) => found,
-                Err(why) => {
-                    self.repair.leave_out(&id, why);
-                    continue;
-                }
+        for id in ids {
+            let Some((stored, digest)) = self.candidate(&id, earlier).await? else {
+                continue;
             };
             let read = match self.dirs.understand(&self.root, stored).await {
                 Ok(opened) => {
@@ -283,10 +352,10 @@ impl FindingRepairs<'_> {
                 None => proven.push((manifest, digest)),
             }
         }
-        Ok(SnapshotIndex::rebuilt(
-            proven,
-            self.dirs.lineages.now(),
-            self.op_id,
-        ))
+        let (now, op_id) = (self.dirs.lineages.now(), self.op_id);
+        Ok(match earlier {
+            Some(earlier) => earlier.rebuilt_with(proven, now, op_id),
+            None => SnapshotIndex::rebuilt(proven, now, op_id),
+        })
     }
 }

@@ -32,7 +32,7 @@ impl Profiles<'_> {
     pub async fn plan_repair(self, lineage: &Lineage) -> Result<Repair, Error> {
         let found = self.find_repairs(lineage, self.rng.op_id()).await?;
         let mut repair = found.repair;
-        repair.leaves(self.damage_of(lineage).await?);
+        repair.leaves_over(self.damage_of(lineage).await)?;
         Ok(repair)
     }
 
@@ -44,7 +44,7 @@ impl Profiles<'_> {
         let found = self.find_repairs(lineage, op_id).await?;
         let mut repair = found.repair;
         if repair.documents.is_empty() {
-            repair.leaves(self.damage_of(lineage).await?);
+            repair.leaves_over(self.damage_of(lineage).await)?;
             return Ok(repair);
         }
         let mut kept = Vec::new();
@@ -59,7 +59,7 @@ impl Profiles<'_> {
         }
         let tenant = lineage.tenant.clone();
         self.log_repair(&mut repair, op_id, tenant, actor).await;
-        repair.leaves_after(self.damage_of(lineage).await);
+        repair.leaves_over(self.damage_of(lineage).await)?;
         Ok(repair)
     }
 

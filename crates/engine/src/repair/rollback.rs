@@ -1,8 +1,10 @@
 //! Going on from a store that went back to an earlier state.
 //!
-//! *Always true:* only documents that did go back are accepted and reported; of the others this host remembers what it saw.
+//! *Always true:* only documents that did go back are accepted and reported; of the others this host remembers what it saw. None is
+//! accepted beside which snapshots lie that it does not lead to: those come back by a repair.
 
-use crate::check::log;
+use crate::catalog::references::damage;
+use crate::check::{Remedy, log};
 use crate::error::Error;
 use crate::handle::{DirRepo, Profiles};
 use crate::keys::tenant_of;
@@ -31,6 +33,10 @@ impl Engine {
     pub async fn accept_rollback_of_all(&self, actor: &Label) -> Result<AcceptedRollback, Error> {
         let mut all = AcceptedRollback::default();
         let remembered = self.remembered_documents().await?;
+        // All or nothing: whoever is refused for one of them has not lost sight of the others.
+        for root in remembered.iter().filter_map(ChunkRoot::of_index) {
+            self.rooted(root).dirs().ensure_nothing_newer().await?;
+        }
         for key in &remembered {
             let accepted = if let Some(lineage) = layout::pointer_owner(key) {
                 self.profiles().accept_rollback(&lineage, actor).await?
@@ -98,6 +104,26 @@ impl Engine {
 }
 
 impl DirRepo<'_> {
+    /// Refuses to go on from an index that went back while snapshots lie beside it that it does not lead to: the next save would take
+    /// them for what killed saves left.
+    async fn ensure_nothing_newer(self) -> Result<(), Error> {
+        let root = self.root();
+        let memory = self.memory_of_index(&root).await;
+        // Where the document of the pool cannot be used, nothing is accepted.
+        let Some(repo) = damage(root.repo().await)?.ok().flatten() else {
+            return Ok(());
+        };
+        let index = self.index(&root).await?;
+        let Some(back) = memory.index_went_back(&repo, &index).await else {
+            return Ok(());
+        };
+        let newer = self.newer_snapshots(&root, &index).await?;
+        match Remedy::for_rollback(&newer) {
+            Remedy::AcceptRollback => Ok(()),
+            _ => Err(back.index_error(&newer)),
+        }
+    }
+
     /// Goes on from the index of this subject, although this host has seen a later one.
     pub async fn accept_rollback(self, actor: &Label) -> Result<AcceptedRollback, Error> {
         let root = self.root();
@@ -109,6 +135,11 @@ impl DirRepo<'_> {
         let tenant = known.map_or_else(log, |(tenant, _)| tenant);
         let owner = KeyOwner::from(root.layout().pool_id());
         let has_lost_key = self.accept_vanished_key(&owner).await?;
+        if let Err(error) = self.ensure_nothing_newer().await {
+            // The repair that is named instead needs the pool, which is believed again.
+            self.accepted(subject, has_lost_key, &tenant, actor).await;
+            return Err(error);
+        }
         let found = match self.settings(&root).await {
             Ok(repo) => Some(DocumentState::of_index(&repo, &self.index(&root).await?)),
             Err(Error::NoRepo(_)) => None,

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 enum Hurt {
     LostIndex,
     DamagedIndex,
+    DamagedGc,
     EveryDocument,
 }
 
@@ -103,6 +104,7 @@ impl Fixture {
         match hurt {
             Hurt::LostIndex => to.inner.delete(&layout.index()).await.unwrap(),
             Hurt::DamagedIndex => spoil(layout.index()).await,
+            Hurt::DamagedGc => spoil(layout.gc()).await,
             Hurt::EveryDocument => {
                 for key in [layout.index(), layout.repo_json(), layout.gc()] {
                     assert!(to.inner.exists(&key).await.unwrap(), "{key}");
@@ -226,4 +228,35 @@ async fn stopped_at_any_request_it_is_run_again() {
 #[tokio::test]
 async fn stopped_at_any_request_in_an_encrypted_pool_it_is_run_again() {
     stopped_at_any_request(true).await;
+}
+
+#[tokio::test]
+async fn a_check_that_fails_hides_neither_a_plan_nor_what_was_done() {
+    let fixture = Fixture::new(false).await;
+    let bucket = fixture.hurt(Hurt::DamagedGc).await;
+    let saver = fixture.saver(&bucket, "one");
+    let dirs = saver.engine.dirs();
+    saver.engine.store().ensure_trusted().await.unwrap();
+    // Nothing but a check looks there.
+    bucket.decide(|asked| {
+        if asked.reads("quarantine/") {
+            Turn::Fail
+        } else {
+            Turn::Work
+        }
+    });
+
+    let planned = dirs.plan_repair().await.unwrap();
+    let done = dirs.repair(&Label::nobody(), false).await.unwrap();
+    let nothing = dirs.plan_repair().await;
+
+    for repair in [&planned, &done] {
+        assert_eq!(repair.documents.len(), 1, "{repair:?}");
+        assert_eq!(repair.unchecked(), Some(ErrorKind::Unreachable));
+    }
+    assert_eq!(nothing.unwrap_err().kind(), ErrorKind::Unreachable);
+    bucket.mend();
+    let again = dirs.plan_repair().await.unwrap();
+    assert!(again.documents.is_empty() && again.remaining.is_empty());
+    assert_eq!(again.unchecked(), None);
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// How many hurt files are shown to people for one damaged chunk.
 const SHOWN: usize = 10;
-/// For how many subjects the command is spelled out.
+/// For how many subjects the command is spelled out, and with how many snapshots.
 const NAMED: usize = 3;
 
 /// Something that is wrong, as far as it matters for what to do now.
@@ -61,7 +61,11 @@ impl DamageHints {
         let mut lines = Vec::new();
         for remedy in remedies {
             let ailing = all.iter().filter(|one| one.remedy == remedy);
-            if !matches!(remedy, Remedy::Repair | Remedy::AcceptRollback) {
+            let is_of_one = matches!(
+                remedy,
+                Remedy::Repair | Remedy::AcceptRollback | Remedy::StrayKey
+            );
+            if !is_of_one {
                 let snapshots: BTreeSet<_> = ailing.flat_map(|one| one.snapshots).collect();
                 lines.push(self.for_all(remedy, &snapshots));
                 continue;
@@ -86,15 +90,20 @@ impl DamageHints {
 
     fn for_one(&self, remedy: Remedy, subject: &SubjectAddress) -> String {
         let repair = format!("stasis{} repair {subject}", self.store());
-        if remedy == Remedy::Repair {
-            return format!(
+        match remedy {
+            Remedy::Repair => format!(
                 "`{repair}` shows what it makes anew from the snapshots, and does it with --confirm"
-            );
+            ),
+            Remedy::StrayKey => format!(
+                "if nothing was ever encrypted here, a first save with a key was interrupted: then `key.json` encrypts nothing, and may be \
+                 removed; hosts that have seen it, as this one has now, go on after `{repair} --accept-rollback`. If something was, use \
+                 nothing of what is here now, and bring `repo.json` back from a copy of the store"
+            ),
+            _ => format!(
+                "`{repair} --accept-rollback` goes on from what is there, if that is meant: if the store was restored from a backup, \
+                 where what was saved since then is not in it, or if a key was removed that encrypted nothing"
+            ),
         }
-        format!(
-            "`{repair} --accept-rollback` goes on from what is there, if the store was restored from a backup; snapshots that were \
-             saved since that backup are not in it"
-        )
     }
 
     fn for_all(&self, remedy: Remedy, snapshots: &BTreeSet<&SnapshotId>) -> String {
@@ -106,17 +115,24 @@ impl DamageHints {
                 "save again from where the bytes of damaged chunks still are, which repairs them; then check again"
             }
             Remedy::Forget => {
-                let ids: Vec<String> = snapshots.iter().map(ToString::to_string).collect();
+                let ids: Vec<String> = snapshots
+                    .iter()
+                    .take(NAMED)
+                    .map(ToString::to_string)
+                    .collect();
+                let more = match snapshots.len().saturating_sub(NAMED) as u64 {
+                    0 => String::new(),
+                    more => format!(
+                        ", and so can {}; --json names all of them",
+                        plural(more, "more snapshot")
+                    ),
+                };
                 return format!(
                     "bring metadata and lists back from a copy of the store; what is lost for good can be forgotten with `stasis{} repo \
-                     forget {} --damaged`",
+                     forget {} --damaged`{more}",
                     self.store(),
                     ids.join(" ")
                 );
-            }
-            Remedy::StrayKey => {
-                "if nothing was ever encrypted here, a first save with a key was interrupted: then `key.json` encrypts nothing, and \
-                 may be removed. If something was, use nothing of what is here now, and bring `repo.json` back from a copy of the store"
             }
             Remedy::OtherBuild => "use the version of Stasis that wrote it",
             _ => "bring back from a copy of the store what nothing in this one tells",

@@ -6,6 +6,7 @@ use super::{CliContext, project};
 use crate::report::{Exit, exit_of};
 use anyhow::bail;
 use clap::Args;
+use stasis_engine::error::ErrorKind;
 use stasis_engine::kind::project::Project;
 use stasis_engine::kind::workspace::WorkspaceRow;
 use stasis_engine::model::id::{Label, Lineage, ProfileRef, TenantId};
@@ -56,9 +57,11 @@ impl ListArgs {
         for hint in hints.against(errors.iter().map(|error| Ailment::from(*error))) {
             context.output.say(&hint);
         }
-        Ok(errors
-            .first()
-            .map_or(Exit::Done, |error| exit_of(error.kind)))
+        // Damage is what must not be overlooked, whichever subject it is found in.
+        let kinds = || errors.iter().map(|error| error.kind);
+        let corrupt = kinds().find(|kind| *kind == ErrorKind::Corrupt);
+        let kind = corrupt.or_else(|| kinds().next());
+        Ok(kind.map_or(Exit::Done, exit_of))
     }
 }
 
@@ -119,7 +122,8 @@ fn subjects_text(list: &SubjectList) -> String {
                 None => "?",
             }
             .to_owned(),
-            if is_damaged { "damaged" } else { "ok" }.to_owned(),
+            // Nobody looked at what its documents lead to.
+            if is_damaged { "damaged" } else { "" }.to_owned(),
             place,
         ]
     };
@@ -236,23 +240,23 @@ impl RepairArgs {
                 engine.profiles().plan_repair(lineage).await?
             }
         };
-        context.output.warn(&repair.warnings);
         let hints = DamageHints {
             store: repaired.own_store(context)?,
             has_marked: false,
         };
         if !self.confirm && !repair.documents.is_empty() {
             context.output.say(&repair_text(&repair, &hints));
+            context.output.warn(&repair.warnings);
             bail!("nothing was changed: say --confirm to make these documents anew");
         }
         context
             .output
             .result(&repair, |repair| repair_text(repair, &hints))?;
-        Ok(if repair.remaining.is_empty() {
-            Exit::Done
-        } else {
-            Exit::Corrupt
-        })
+        context.output.warn(&repair.warnings);
+        if !repair.remaining.is_empty() {
+            return Ok(Exit::Corrupt);
+        }
+        Ok(repair.unchecked().map_or(Exit::Done, exit_of))
     }
 }
 

@@ -153,7 +153,7 @@ fn a_command_names_the_store_and_the_tenant_where_it_would_mean_others() {
     assert_eq!(found.code, 9, "{}", found.out);
     let named = commands(&found.out);
     assert_eq!(named.len(), 2, "{}", found.out);
-    assert!(named[1].ends_with("--tenant acme"), "{named:?}");
+    assert!(named[1].contains("--tenant acme"), "{named:?}");
     for command in named {
         let repaired = typed(&session, &command, "--confirm");
         assert_eq!(repaired.code, 0, "{command}: {}", repaired.err);
@@ -199,10 +199,12 @@ fn an_index_that_went_back_is_left_over_by_a_repair_and_accepted_by_the_command_
         assert_eq!(repair(&stored, &["--confirm"]).code, 0);
         let earlier = fs::read(&index).unwrap();
         stored.write("plan.txt", b"second");
-        stored.saved();
+        let second = stored.saved();
         fs::write(&index, &earlier).unwrap();
+        fs::remove_file(metadata(&stored, &second)).unwrap();
 
         let told = assert_left_over(&stored, "accept_rollback");
+        assert_listed(&stored, "accept_rollback");
 
         assert!(told.out.contains("went back"), "{}", told.out);
         let said = told.out.lines().next().unwrap();
@@ -221,6 +223,132 @@ fn an_index_that_went_back_is_left_over_by_a_repair_and_accepted_by_the_command_
         assert_nothing_left(&stored);
         stored.saved();
     }
+}
+
+/// What `list` says of the only subject of a store: the command that it names is the one against what is wrong.
+fn assert_listed(stored: &Stored, remedy: &str) {
+    // A project has its snapshots beside it, and is in no list.
+    if stored.kind == Kind::Project {
+        return;
+    }
+    let listed = stored.session.run(&["list"]);
+    assert_eq!(listed.code, 9, "{}{}", listed.out, listed.err);
+    assert!(listed.out.contains("damaged"), "{}", listed.out);
+    assert_eq!(commands(&listed.err).len(), 1, "{}", listed.err);
+    let items = stored.session.json(9, &["list"])["items"].clone();
+    assert_eq!(items[0]["error"]["remedy"], remedy, "{items}");
+    assert_eq!(items[0]["error"]["kind"], "corrupt", "{items}");
+}
+
+#[test]
+fn an_index_that_went_back_beside_newer_snapshots_is_not_accepted_and_a_repair_leads_to_them() {
+    for kind in KINDS {
+        let stored = Stored::new(kind);
+        stored.write("plan.txt", b"first");
+        let first = stored.saved();
+        let index = stored.root().join("index.json");
+        let earlier = fs::read(&index).unwrap();
+        stored.write("plan.txt", b"second");
+        let second = stored.saved();
+        let was = show(&stored.tree());
+        fs::write(&index, &earlier).unwrap();
+
+        let found = stored.check();
+        let accepted = repair(&stored, &["--accept-rollback"]);
+        let saved = stored.try_save(&[]);
+        let told = checked(&stored);
+
+        assert_eq!(found.code, 9, "{kind:?} {}", found.out);
+        let damage = parsed(&found)["damage"].clone();
+        assert_eq!(damage.as_array().unwrap().len(), 1, "{damage}");
+        assert_eq!(damage[0]["remedy"], "repair", "{damage}");
+        for refused in [accepted, saved] {
+            assert_eq!(refused.code, 9, "{kind:?} {}", refused.out);
+            let error = parsed(&refused)["error"].clone();
+            assert!(error.to_string().contains(&second), "{error}");
+            let hint = error["hint"].as_str().unwrap();
+            assert!(!hint.contains("--accept-rollback"), "{hint}");
+            assert_eq!(commands(hint).len(), 1, "{hint}");
+        }
+        if kind != Kind::Project {
+            let all = ["repair", "--all", "--accept-rollback"];
+            stored.session.json(9, &all);
+        }
+        assert_listed(&stored, "repair");
+        let [command] = &commands(&told.out)[..] else {
+            panic!("{}", told.out);
+        };
+        let planned = typed(&stored.session, command, "");
+        assert_eq!(planned.code, 2, "{command}: {}", planned.err);
+        assert!(planned.err.contains(&second), "{}", planned.err);
+        assert_eq!(fs::read(&index).unwrap(), earlier, "a plan changes nothing");
+        let repaired = typed(&stored.session, command, "--confirm");
+        assert_eq!(repaired.code, 0, "{command}: {}", repaired.err);
+        let kept = repaired.out.split_once("is kept in ").unwrap().1;
+        let kept = kept.lines().next().unwrap();
+        let store = match kind {
+            Kind::Project => stored.at("shop/state"),
+            _ => stored.session.object(""),
+        };
+        assert_eq!(fs::read(store.join(kept)).unwrap(), earlier, "{kept}");
+        assert_nothing_left(&stored);
+        assert!(stored.restored(&second) == was, "{kind:?}");
+        // Nor does the next save take it for what a killed one left.
+        stored.write("plan.txt", b"third");
+        stored.saved();
+        assert!(stored.restored(&second) == was, "{kind:?}");
+        let _ = stored.restored(&first);
+    }
+}
+
+#[test]
+fn what_was_pinned_or_forgotten_stays_so_where_an_index_that_went_back_is_made_anew() {
+    let stored = Stored::new(Kind::Everyday);
+    let [first, gone] = twice(&stored);
+    stored.write("plan.txt", b"third");
+    stored.saved();
+    stored.session.json(0, &["repo", "pin", &first]);
+    stored.session.json(0, &["repo", "forget", &gone]);
+    let index = stored.root().join("index.json");
+    let earlier = fs::read(&index).unwrap();
+    stored.write("plan.txt", b"fourth");
+    let newest = stored.saved();
+    // What was forgotten is still there, until a gc comes.
+    assert!(metadata(&stored, &gone).exists());
+    fs::write(&index, &earlier).unwrap();
+
+    let repaired = repair(&stored, &["--confirm"]);
+
+    assert_eq!(repaired.code, 0, "{}{}", repaired.out, repaired.err);
+    let repaired = parsed(&repaired);
+    assert_eq!(repaired["latest"], json!(newest), "{repaired}");
+    let snapshots = repaired["snapshots"].as_array().unwrap();
+    assert_eq!(snapshots.len(), 3, "{repaired}");
+    assert!(!snapshots.contains(&json!(gone)), "{repaired}");
+    let refused = stored.session.run(&["repo", "forget", &first]);
+    assert_ne!(refused.code, 0, "it is pinned: {}", refused.out);
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_proven_stops_the_repair_of_an_index_that_went_back() {
+    let stored = Stored::new(Kind::Everyday);
+    let [first, second] = twice(&stored);
+    let index = stored.root().join("index.json");
+    let earlier = fs::read(&index).unwrap();
+    stored.write("plan.txt", b"third");
+    stored.saved();
+    fs::write(&index, &earlier).unwrap();
+    fs::remove_file(metadata(&stored, &first)).unwrap();
+
+    let stopped = repair(&stored, &["--confirm"]);
+
+    assert_eq!(stopped.code, 11, "{}", stopped.out);
+    assert!(stopped.out.contains(&first), "{}", stopped.out);
+    assert_eq!(fs::read(&index).unwrap(), earlier);
+    let left = repair(&stored, &["--confirm", "--leave-out"]);
+    assert_eq!(left.code, 0, "{}{}", left.out, left.err);
+    assert_nothing_left(&stored);
+    let _ = stored.restored(&second);
 }
 
 /// Where the metadata of a snapshot lies.
@@ -321,6 +449,9 @@ fn a_profile_whose_pointer_went_back_or_whose_archive_is_gone_is_not_said_to_nee
     let without = session.run(&["repair", subject, "--confirm"]);
 
     assert_eq!(went_back.code, 9, "{}{}", went_back.out, went_back.err);
+    let newer: Value = serde_json::from_slice(&newer).unwrap();
+    let newer = newer["active_sha256_prefix"].as_str().unwrap();
+    assert!(went_back.out.contains(newer), "{}", went_back.out);
     let accept = format!("stasis repair {subject} --accept-rollback");
     assert_eq!(commands(&went_back.out), [accept], "{}", went_back.out);
     assert_eq!(whole.code, 0, "{}{}", whole.out, whole.err);
@@ -364,7 +495,93 @@ fn a_list_shows_all_others_and_says_after_the_table_what_is_wrong_with_one() {
     };
     let repaired = typed(&session, command, "--confirm");
     assert_eq!(repaired.code, 0, "{command}: {}", repaired.err);
-    session.data(0, &["list"]);
+    // Nobody looked at what the documents lead to: nothing is said to be well.
+    let listed = session.run(&["list"]);
+    assert_eq!(listed.code, 0, "{}", listed.err);
+    let mut words = listed.out.split_whitespace();
+    assert!(words.all(|word| word != "ok"), "{}", listed.out);
+}
+
+#[test]
+fn a_list_ends_with_the_code_of_damage_whatever_is_wrong_with_what_comes_before_it() {
+    let session = Session::new();
+    let dir = saved(&session, "b", &[]);
+    let words = ["project", "save", "--project", dir.to_str().unwrap()];
+    session.data(0, &[&words[..], &["--tenant", "acme"]].concat());
+    let place = session.object("pools/acme/repo.json");
+    let mut repo: Value = serde_json::from_slice(&fs::read(&place).unwrap()).unwrap();
+    repo["incompat"] = json!(["what comes later"]);
+    fs::write(&place, repo.to_string()).unwrap();
+    session.json(11, &["list"]);
+    fs::write(index_of(&session.object(""), "b-"), "{").unwrap();
+
+    let listed = session.json(9, &["list"]);
+
+    let kinds: Vec<&Value> = listed["items"].as_array().unwrap().iter().collect();
+    let kinds = kinds.iter().map(|item| item["error"]["kind"].clone());
+    assert_eq!(kinds.collect::<Vec<_>>(), ["limit", "corrupt"], "{listed}");
+}
+
+#[test]
+fn a_repair_whose_check_fails_tells_what_it_did_and_does_not_end_as_if_all_were_well() {
+    let stored = Stored::new(Kind::Everyday);
+    let [_, second] = twice(&stored);
+    fs::write(stored.pool().join("gc.json"), "{").unwrap();
+    // Nothing but a check looks there, and no store follows a link.
+    let quarantine = stored.pool().join("quarantine");
+    std::os::unix::fs::symlink("nowhere", &quarantine).unwrap();
+    let subject = subject(&stored);
+
+    let planned = stored.session.run(&["repair", &subject]);
+    let repaired = stored.session.run(&["repair", &subject, "--confirm"]);
+    let nothing = stored.session.run(&["repair", &subject]);
+    let checked = checked(&stored);
+
+    assert_eq!(planned.code, 2, "{}", planned.err);
+    assert!(planned.err.contains("would make"), "{}", planned.err);
+    assert!(
+        planned.err.contains("could not be checked"),
+        "{}",
+        planned.err
+    );
+    assert!(repaired.out.contains("made pools/"), "{}", repaired.out);
+    assert!(
+        repaired.err.contains("could not be checked"),
+        "{}",
+        repaired.err
+    );
+    assert_ne!(checked.code, 0, "{}", checked.out);
+    assert_eq!(repaired.code, checked.code, "{}", checked.err);
+    assert_eq!(nothing.code, checked.code, "{}{}", nothing.out, nothing.err);
+    fs::remove_file(quarantine).unwrap();
+    assert_nothing_left(&stored);
+    let _ = stored.restored(&second);
+}
+
+#[test]
+fn a_hint_to_forget_names_a_few_snapshots_and_counts_the_others() {
+    let stored = Stored::new(Kind::Everyday);
+    let mut ids = Vec::new();
+    for number in 0..6 {
+        stored.write("plan.txt", format!("plan {number}").as_bytes());
+        ids.push(stored.saved());
+    }
+    for id in &ids[..5] {
+        fs::remove_file(metadata(&stored, id)).unwrap();
+    }
+
+    let found = checked(&stored);
+
+    assert_eq!(found.code, 9, "{}", found.out);
+    let [command] = &commands(&found.out)[..] else {
+        panic!("{}", found.out);
+    };
+    let named = ids.iter().filter(|id| command.contains(id.as_str()));
+    assert_eq!(named.count(), 3, "{command}");
+    assert!(found.out.contains("2 more snapshots"), "{}", found.out);
+    let forgotten = typed(&stored.session, command, "--confirm");
+    assert_eq!(forgotten.code, 0, "{command}: {}", forgotten.err);
+    assert_eq!(stored.check().code, 9, "two are left");
 }
 
 #[test]
@@ -408,6 +625,14 @@ fn a_stray_key_beside_what_is_plain_is_named_once_and_may_be_removed() {
     assert_eq!(damage[0]["what"], "key.json");
     assert_eq!(damage[0]["remedy"], "stray_key");
     assert!(told.out.contains("may be removed"), "{}", told.out);
+    let [accept] = &commands(&told.out)[..] else {
+        panic!("{}", told.out);
+    };
+    let remedy_in_list = |host: &Session| {
+        let listed = host.json(9, &["list"]);
+        listed["items"][0]["error"]["remedy"].clone()
+    };
+    assert_eq!(remedy_in_list(&other_host), "stray_key");
     // A snapshot that is missing is named all the same.
     let aside = fs::read(metadata(&plain, &first)).unwrap();
     let missing = metadata(&plain, &first);
@@ -421,10 +646,70 @@ fn a_stray_key_beside_what_is_plain_is_named_once_and_may_be_removed() {
     let to = host.home().join("to");
     let words = ["repo", "restore", &second, to.to_str().unwrap()];
     host.data(0, &words);
-    // Where something is encrypted, it is not the key that is too much.
+    // A host that has seen the key says so, once, and goes on after the command that was named.
+    let found = other_host.json(9, &["repo", "check"]);
+    let damage = found["damage"].as_array().unwrap();
+    assert_eq!(damage.len(), 1, "{found}");
+    assert_eq!(damage[0]["what"], "key.json");
+    assert_eq!(damage[0]["remedy"], "accept_rollback");
+    let told = other_host.run(&["repo", "check"]);
+    assert_eq!(&commands(&told.out), std::slice::from_ref(accept));
+    assert_eq!(remedy_in_list(&other_host), "accept_rollback");
+    let accepted = typed(&other_host, accept, "");
+    assert_eq!(accepted.code, 0, "{accept}: {}", accepted.err);
+    other_host.data(0, &["repo", "check"]);
+    other_host.data(0, &["list"]);
+    let to = other_host.home().join("to");
+    let words = ["repo", "restore", &second, to.to_str().unwrap()];
+    other_host.data(0, &words);
+}
+
+#[test]
+fn where_something_is_encrypted_it_is_not_the_key_that_is_too_much() {
+    let keys = Keys::new();
+    let (plain, other) = (
+        Stored::new(Kind::Everyday),
+        encrypted(Kind::Everyday, &keys),
+    );
+    twice(&plain);
+    twice(&other);
     let repo = fs::read(plain.pool().join("repo.json")).unwrap();
     fs::write(other.pool().join("repo.json"), repo).unwrap();
     let found = by(&other, None, 9, &["repo", "check"]);
     assert_eq!(found["damage"][0]["what"], "repo.json", "{found}");
     assert_eq!(found["damage"][0]["remedy"], "copy", "{found}");
+    fs::remove_file(other.pool().join("key.json")).unwrap();
+    let found = by(&other, None, 9, &["repo", "check"]);
+    assert_eq!(found["damage"][0]["what"], "key.json", "{found}");
+    assert_eq!(found["damage"][0]["remedy"], "copy", "{found}");
+}
+
+#[test]
+fn a_stray_key_that_was_removed_and_an_index_that_went_back_are_mended_one_after_the_other() {
+    let keys = Keys::new();
+    let (plain, other) = (
+        Stored::new(Kind::Everyday),
+        encrypted(Kind::Everyday, &keys),
+    );
+    plain.write("plan.txt", b"first");
+    plain.saved();
+    let index = plain.root().join("index.json");
+    let earlier = fs::read(&index).unwrap();
+    plain.write("plan.txt", b"second");
+    let second = plain.saved();
+    twice(&other);
+    let key = plain.pool().join("key.json");
+    fs::copy(other.pool().join("key.json"), &key).unwrap();
+    assert_eq!(plain.check().code, 9);
+    fs::remove_file(&key).unwrap();
+    fs::write(&index, &earlier).unwrap();
+
+    let refused = repair(&plain, &["--accept-rollback"]);
+    let repaired = repair(&plain, &["--confirm"]);
+
+    assert_eq!(refused.code, 9, "{}", refused.out);
+    assert!(refused.out.contains(&second), "{}", refused.out);
+    assert_eq!(repaired.code, 0, "{}{}", repaired.out, repaired.err);
+    assert_nothing_left(&plain);
+    let _ = plain.restored(&second);
 }

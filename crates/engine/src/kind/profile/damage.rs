@@ -5,8 +5,10 @@ use crate::address::SubjectAddress;
 use crate::check::{Remedy, RepoDamage};
 use crate::error::{EncryptionError, Error, error_chain};
 use crate::handle::Profiles;
+use crate::seen::WentBack;
 use stasis_model::format::key::KeyOwner;
 use stasis_model::id::Lineage;
+use stasis_store::documents::profiles::StoredSnapshot;
 use stasis_store::layout;
 
 impl Profiles<'_> {
@@ -17,9 +19,9 @@ impl Profiles<'_> {
         let mut found = damage_in(&inventory);
         let generation = inventory.pointer.as_ref().map(|one| one.generation);
         if let Some(generation) = generation
-            && let Some(error) = memory.pointer_went_back(generation).await
+            && let Some(back) = memory.pointer_went_back(generation).await
         {
-            let why = error_chain(&error);
+            let why = back.said(&newer_in(&inventory));
             found.push(RepoDamage::new("latest.json", why, Remedy::AcceptRollback));
         }
         let mut stored = inventory.stored.snapshots.iter();
@@ -35,6 +37,27 @@ impl Profiles<'_> {
         }
         Ok(found)
     }
+
+    /// Why a pointer that went back is not loaded.
+    pub(crate) async fn not_believed(self, lineage: &Lineage, back: &WentBack) -> Error {
+        // What cannot be listed is not named; the pointer is refused all the same.
+        let inventory = self.inventory(lineage).await;
+        let newer = inventory.as_ref().map(newer_in).unwrap_or_default();
+        back.error(&newer)
+    }
+}
+
+/// Snapshots that were made after the one which the pointer leads to, and are not to be removed.
+fn newer_in(inventory: &Inventory) -> Vec<String> {
+    let snapshots = &inventory.stored.snapshots;
+    let made = |one: &StoredSnapshot| (one.manifest.lease_epoch, one.manifest.captured_at_ms);
+    let mut active = snapshots.iter();
+    let active = active.find(|one| Some(one.active.archive) == inventory.active());
+    let newer = snapshots.iter().filter(|one| {
+        let is_newer = active.is_none_or(|active| made(one) > made(active));
+        is_newer && !inventory.is_tombstoned(one.active.archive)
+    });
+    newer.map(|one| one.active.archive.prefix()).collect()
 }
 
 fn damage_in(inventory: &Inventory) -> Vec<RepoDamage> {

@@ -77,8 +77,8 @@ impl Profiles<'_> {
                 let pointer = pointer.map(|found| found.value);
                 let generation = pointer.as_ref().map(|pointer| pointer.generation);
                 let generation = generation.unwrap_or_default();
-                if let Some(error) = memory.pointer_went_back(generation).await {
-                    return Err(error);
+                if let Some(back) = memory.pointer_went_back(generation).await {
+                    return Err(self.not_believed(&load.lineage, &back).await);
                 }
                 Ok(pointer.and_then(|pointer| pointer.active))
             }

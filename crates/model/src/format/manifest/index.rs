@@ -297,6 +297,37 @@ impl SnapshotIndex {
         index.begun(op_id)
     }
 
+    /// The same where this index is there, but is an earlier one that came back: what it knows of its snapshots, and what it says is
+    /// gone, is kept.
+    #[must_use = "a rebuilt index is not in place yet"]
+    pub fn rebuilt_with(
+        &self,
+        manifests: Vec<(SnapshotManifest, ManifestDigest)>,
+        now: Timestamp,
+        op_id: OpId,
+    ) -> Self {
+        let mut next = Self::rebuilt(manifests, now, op_id);
+        for row in &mut next.snapshots {
+            if let Some(known) = self.find(&row.id) {
+                row.clone_from(known);
+            }
+        }
+        next.tombstones.clone_from(&self.tombstones);
+        next
+    }
+
+    /// Whether a manifest that this index does not lead to may be that of a snapshot which was published after it: the fence has not
+    /// passed its save, and nothing says that it is gone.
+    pub fn may_have_published(&self, manifest: &StoredManifest) -> bool {
+        let id = manifest.snapshot_id();
+        if self.find(id).is_some() || self.tombstones.contains_key(id) {
+            return false;
+        }
+        let is_passed =
+            manifest.incarnation() == self.incarnation && manifest.lease_epoch() < self.fence.epoch;
+        !is_passed && !matches!(manifest, StoredManifest::Provisional(_))
+    }
+
     /// The same index with an active snapshot that is among its snapshots.
     #[must_use = "the index is not changed in place"]
     pub fn with_a_head(&self, op_id: OpId) -> Self {

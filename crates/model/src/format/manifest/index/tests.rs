@@ -468,3 +468,44 @@ fn after_a_restore_a_rebuilt_index_says_latest_of_what_the_last_save_derives_fro
     assert_eq!(with(held_back), "one");
     assert!(rebuilt(Vec::new()).is_alive());
 }
+
+#[test]
+fn what_came_back_tells_what_may_have_been_published_after_it() {
+    let index = begun();
+    let index = index.publish(&publish(&index, "one"), op(1)).unwrap();
+    let index = index.publish(&publish(&index, "two"), op(2)).unwrap();
+    let at = Timestamp::from_millis(7);
+    let index = index.forget(&["one".parse().unwrap()], at, op(3)).unwrap();
+    let says = |id: &str, lease: Epoch, incarnation: Incarnation| {
+        let mut manifest = manifest(id, lease.0, SaveReason::Manual, None);
+        manifest.incarnation = incarnation;
+        index.may_have_published(&StoredManifest::Plain(Box::new(manifest)))
+    };
+    let (now, life) = (index.fence.epoch, index.incarnation);
+
+    assert!(says("three", now, life) && says("four", now.next(), life));
+    assert!(!says("killed", Epoch(0), life), "the fence has passed it");
+    assert!(says("other", Epoch(0), Incarnation::new(op(40))));
+    for known in ["one", "two"] {
+        assert!(!says(known, now, life), "{known}");
+    }
+}
+
+#[test]
+fn an_index_rebuilt_with_one_that_came_back_keeps_what_that_knows() {
+    let index = begun();
+    let index = index.publish(&publish(&index, "gone"), op(1)).unwrap();
+    let mut index = index.publish(&publish(&index, "one"), op(2)).unwrap();
+    index.snapshots[1].pinned = true;
+    let at = Timestamp::from_millis(7);
+    let index = index.forget(&["gone".parse().unwrap()], at, op(3)).unwrap();
+    let digest = ManifestDigest::of(b"metadata");
+    let manifests = ["one", "two"].map(|id| (manifest(id, 4, SaveReason::Manual, None), digest));
+
+    let next = index.rebuilt_with(manifests.to_vec(), at, op(50));
+
+    assert_eq!(chain(&next), ["one", "two"]);
+    assert!(next.snapshots[0].pinned && !next.snapshots[1].pinned);
+    assert_eq!(next.tombstones, index.tombstones);
+    assert_ne!(next.incarnation, index.incarnation);
+}
