@@ -217,13 +217,13 @@ impl ProjectSelector {
             let home = engine.named_directory(&self.tenant, name).await?;
             return Ok(engine.project(home, &self.tenant, host(context)?));
         }
-        // As with git, a command without a directory means the project that one stands in.
+        let state = context.environment.local_dirs.state.as_deref();
+        // As with git, a command without a directory means the one that is saved and that one stands in.
         let dir = if self.project == Path::new(".") {
-            Home::above(&self.project)
+            Home::around(&self.project, state).await?
         } else {
             self.project.clone()
         };
-        let state = context.environment.local_dirs.state.as_deref();
         let home = Home::find(&dir, state).await?;
         let location = location(context, &home)?;
         let is_own = home.own_store().map(StoreLocation::File) == Some(location.clone());

@@ -221,3 +221,42 @@ fn a_pin_is_kept_by_gc_and_can_be_taken_away() {
     assert_eq!(ids, [&*notes.ids[0], &*notes.ids[2]]);
     assert_eq!(notes.json(0, &["log"]).as_array().unwrap().len(), 1);
 }
+
+#[test]
+fn whoever_stands_deep_in_a_saved_directory_means_that_directory() {
+    let notes = Notes::new();
+    let deep = notes.dir.join("deep");
+    let run = |arguments: &[&str]| {
+        let mut command = notes.session.command(arguments);
+        said(command.current_dir(&deep).output().unwrap())
+    };
+    notes.write("todo", "fourth");
+
+    let saved = run(&["save"]);
+    let log = run(&["--json", "log"]);
+    let restored = run(&["restore", "latest~3"]);
+
+    for said in [&saved, &log, &restored] {
+        assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+    }
+    assert!(saved.out.contains(text(&notes.dir)), "{}", saved.out);
+    let log: Value = serde_json::from_str(&log.out).unwrap();
+    assert_eq!(log.as_array().unwrap().len(), 4);
+    assert_eq!(fs::read(notes.dir.join("todo")).unwrap(), b"first");
+    assert_eq!(
+        notes.session.json(0, &["list"])["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    // One that is named is that one.
+    notes.session.data(0, &["save", text(&deep)]);
+    assert_eq!(
+        notes.session.json(0, &["list"])["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
+}

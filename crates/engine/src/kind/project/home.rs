@@ -157,6 +157,24 @@ impl Home {
         found.map_or_else(|| dir.to_owned(), Path::to_owned)
     }
 
+    /// The directory that is meant by whoever stands in `dir` and names none: the nearest one, from there up, that has a file or was saved from
+    /// this host, else `dir` itself.
+    pub async fn around(dir: &Path, state: Option<&Path>) -> Result<PathBuf, Error> {
+        let (dir, state) = (dir.to_owned(), state.map(Path::to_owned));
+        bridge::blocking(move || {
+            let whole = dir.canonicalize().unwrap_or_else(|_| dir.clone());
+            let known = state.map(|state| KnownDirs::new(&state));
+            let is_known = match known {
+                Some(known) => known.recogniser()?,
+                None => Box::new(|_: &Path| false),
+            };
+            let mut around = whole.ancestors();
+            let found = around.find(|one| one.join(FILE).is_file() || is_known(one));
+            Ok(found.map_or(dir, Path::to_owned))
+        })
+        .await
+    }
+
     /// Where its snapshots lie unless somebody says otherwise; none for a directory that keeps nothing of ours in itself.
     pub fn own_store(&self) -> Option<PathBuf> {
         let declared = self.declared.as_ref()?;

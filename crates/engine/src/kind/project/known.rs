@@ -132,6 +132,12 @@ impl KnownDirs {
         Ok(Some(one.id.clone()))
     }
 
+    /// Says of directories whether they were saved from this host, as the records are now.
+    pub(crate) fn recogniser(&self) -> Result<Box<dyn Fn(&Path) -> bool>, Failure> {
+        let known = self.all()?;
+        Ok(Box::new(move |dir| recognised(&known, dir).is_some()))
+    }
+
     /// The subject that a directory was, or that lay where it lies; for one that is none.
     pub(crate) fn former(&self, dir: &Path) -> Result<Option<FormerSubject>, Failure> {
         let (known, identity) = (self.all()?, DirIdentity::of(dir));
