@@ -32,6 +32,12 @@ impl GivenOptions {
         let Some(value) = value else {
             return;
         };
+        // Typed elsewhere, a path from here would lead to another place.
+        let whole = (value.starts_with('.'))
+            .then(|| std::path::absolute(value).ok())
+            .flatten();
+        let whole = whole.map(|whole| whole.display().to_string());
+        let value = whole.as_deref().unwrap_or(value);
         // What stands before an `@` may be a password.
         let value = if value.contains('@') {
             "URL".to_owned()
@@ -42,6 +48,7 @@ impl GivenOptions {
     }
 
     pub(super) fn add_path(&mut self, option: &str, path: Option<&Path>) {
+        let path = path.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         let path = path.map(|path| path.display().to_string());
         self.add(option, path.as_deref());
     }

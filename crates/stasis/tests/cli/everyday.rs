@@ -260,3 +260,23 @@ fn whoever_stands_deep_in_a_saved_directory_means_that_directory() {
         2
     );
 }
+
+#[test]
+fn a_directory_that_was_deleted_comes_back_by_its_bare_name() {
+    let notes = Notes::new();
+    let above = notes.dir.parent().unwrap().to_owned();
+    fs::remove_dir_all(&notes.dir).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = notes.session.command(arguments);
+        said(command.current_dir(&above).output().unwrap())
+    };
+
+    let shown = run(&["cat", "notes", "todo"]);
+    let restored = run(&["restore", "notes"]);
+    let unknown = run(&["gc", "nothing"]);
+
+    assert_eq!((shown.code, &*shown.out), (0, "third"), "{}", shown.err);
+    assert_eq!(restored.code, 0, "{}", restored.err);
+    assert_eq!(fs::read(notes.dir.join("todo")).unwrap(), b"third");
+    assert_eq!(unknown.code, 3, "{}{}", unknown.out, unknown.err);
+}

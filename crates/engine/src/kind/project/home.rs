@@ -157,17 +157,24 @@ impl Home {
         found.map_or_else(|| dir.to_owned(), Path::to_owned)
     }
 
+    /// Whether a path names a directory: one that is there, or one that was saved from this host and is gone.
+    pub fn is_named(path: &Path, state: Option<&Path>) -> bool {
+        let Ok(whole) = std::path::absolute(path) else {
+            return false;
+        };
+        let known = state.and_then(|state| KnownDirs::new(state).recogniser().ok());
+        path.is_dir() || known.is_some_and(|known| known(&whole))
+    }
+
     /// The directory that is meant by whoever stands in `dir` and names none: the nearest one, from there up, that has a file or was saved from
     /// this host, else `dir` itself.
     pub async fn around(dir: &Path, state: Option<&Path>) -> Result<PathBuf, Error> {
         let (dir, state) = (dir.to_owned(), state.map(Path::to_owned));
         bridge::blocking(move || {
             let whole = dir.canonicalize().unwrap_or_else(|_| dir.clone());
-            let known = state.map(|state| KnownDirs::new(&state));
-            let is_known = match known {
-                Some(known) => known.recogniser()?,
-                None => Box::new(|_: &Path| false),
-            };
+            let known = state.map(|state| KnownDirs::new(&state).recogniser());
+            let known = known.transpose()?;
+            let is_known = |one: &Path| known.as_ref().is_some_and(|known| known(one));
             let mut around = whole.ancestors();
             let found = around.find(|one| one.join(FILE).is_file() || is_known(one));
             Ok(found.map_or(dir, Path::to_owned))

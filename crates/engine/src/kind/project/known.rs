@@ -6,8 +6,9 @@
 //! *Always true:* one directory of this host at most is a subject.
 //!
 //! 1. The directory that was saved is the subject wherever it was moved. The first command that meets it at a new path notes that.
-//! 2. Else what lies at the path of a subject is that subject: made again, cloned again, or swapped for another one. A copy that a restore
-//!    wrote there (`--to`) is not. If the saved one was moved and another lies at its path, the first of the two that is met is the subject.
+//!    If another lies at its path, that one counts, and the one that was moved is told so.
+//! 2. What lies at the path of a subject is that subject: made again, cloned again, or swapped for another one. A copy that a restore
+//!    wrote there (`--to`) is not.
 //! 3. `link` makes a directory a subject. What either of the two was before is noted, so that whoever asks there is told.
 //!
 //! A path that means one directory here and another one there, as with mounts of several namespaces, is one subject.
@@ -71,16 +72,12 @@ impl KnownDir {
         self.identity?.beside(&self.path()?)
     }
 
-    /// Whether the directory with this identity is not at the path any more, or is there as well, as with a mount.
+    /// Whether nothing lies at the path any more, or the directory with this identity lies there as well, as with a mount.
     fn has_left(&self, identity: Option<DirIdentity>) -> bool {
-        let there = self.path().and_then(|path| DirIdentity::of(&path));
-        match (there, self.identity) {
-            // Another name of the same directory, such as a mount.
-            (there, _) if there == identity => true,
-            // Numbers of devices may change, and what a snapshot of a filesystem shows is born when its original was.
-            (Some(there), Some(was)) => !there.is_alike(&was),
-            _ => true,
-        }
+        let path = self.path();
+        let there = path.as_deref().and_then(DirIdentity::of);
+        let is_free = || path.is_none_or(|path| path.symlink_metadata().is_err());
+        self.vacated || there == identity || is_free()
     }
 }
 
@@ -133,15 +130,17 @@ impl KnownDirs {
     }
 
     /// Says of directories whether they were saved from this host, as the records are now.
-    pub(crate) fn recogniser(&self) -> Result<Box<dyn Fn(&Path) -> bool>, Failure> {
+    pub(crate) fn recogniser(&self) -> Result<impl Fn(&Path) -> bool + use<>, Failure> {
         let known = self.all()?;
-        Ok(Box::new(move |dir| recognised(&known, dir).is_some()))
+        Ok(move |dir: &Path| recognised(&known, dir).is_some())
     }
 
     /// The subject that a directory was, or that lay where it lies; for one that is none.
     pub(crate) fn former(&self, dir: &Path) -> Result<Option<FormerSubject>, Failure> {
         let (known, identity) = (self.all()?, DirIdentity::of(dir));
-        let was = |one: &&KnownDir| identity.is_some_and(|this| one.replaced.contains(&this));
+        let was = |one: &&KnownDir| {
+            identity.is_some_and(|this| one.replaced.contains(&this) || one.identity == Some(this))
+        };
         let lay_there = |one: &&KnownDir| one.path().as_deref() == Some(dir);
         let was = known.iter().find(was).map(|one| (one, Tie::Was));
         let former = was.or_else(|| Some((known.iter().find(lay_there)?, Tie::LiesThere)));
@@ -469,30 +468,27 @@ mod tests {
     }
 
     #[test]
-    fn of_a_directory_that_was_moved_far_and_one_at_its_place_the_first_that_is_met_is_the_subject()
-    {
-        for is_moved_first in [true, false] {
-            let host = Host::new();
-            let (was, far) = (host.made("notes"), host.made("far").join("notes"));
-            let id = host.saved(&was);
-            fs::rename(&was, &far).unwrap();
-            host.made("notes");
-            let (first, second) = if is_moved_first {
-                (&far, &was)
-            } else {
-                (&was, &far)
-            };
+    fn of_a_directory_that_was_moved_and_one_at_its_place_the_latter_is_the_subject() {
+        let host = Host::new();
+        let (was, far) = (host.made("notes"), host.made("far").join("notes"));
+        let id = host.saved(&was);
+        fs::rename(&was, &far).unwrap();
+        host.made("notes");
+        let (tie, now) = (Tie::Was, Some(was.clone()));
+        let former = Some(FormerSubject {
+            id: id.clone(),
+            tie,
+            now,
+        });
 
-            assert_eq!(host.known.recognise(first).unwrap(), Some(id.clone()));
-            assert_eq!(host.known.remember(&id, first).unwrap(), None);
+        // Whoever looks first changes nothing.
+        assert_eq!(host.known.recognise(&far).unwrap(), None);
+        assert_eq!(host.known.former(&far).unwrap(), former);
+        assert_eq!(host.saved(&was), id);
 
-            assert_eq!(host.known.recognise(second).unwrap(), None);
-            assert_eq!(host.known.places().unwrap()[&id], *first);
-            let (tie, now) = (Tie::Was, Some(first.clone()));
-            let former = FormerSubject { id, tie, now };
-            let known = (!is_moved_first).then_some(former);
-            assert_eq!(host.known.former(second).unwrap(), known);
-        }
+        assert_eq!(host.known.recognise(&far).unwrap(), None);
+        assert_eq!(host.known.former(&far).unwrap(), former);
+        assert_eq!(host.known.places().unwrap()[&id], was);
     }
 
     #[test]

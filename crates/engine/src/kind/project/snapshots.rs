@@ -203,6 +203,7 @@ impl Project {
     ///
     /// Databases that restores left on servers go too, once they are old.
     pub async fn gc(&self, max: Option<u64>, dry_run: bool) -> Result<ProjectCollected, Error> {
+        self.ensure_known().await?;
         let said = self.home.declared.as_ref();
         let said = said.map(|declared| declared.config.retention.max_snapshots);
         let keep = max.or(said).unwrap_or(100);

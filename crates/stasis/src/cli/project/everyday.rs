@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use stasis_engine::catalog::ListedEntry;
 use stasis_engine::kind::project::{
-    FoundVersion, FoundVersions, Project, ProjectRestore, SubjectUse,
+    FoundVersion, FoundVersions, Home, Project, ProjectRestore, SubjectUse,
 };
 use stasis_engine::model::format::manifest::SaveReason;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
@@ -26,8 +26,14 @@ struct TypedWords {
 
 impl TypedWords {
     /// Understands what was typed where a directory and at most so many snapshots are meant.
-    fn read(words: &[OsString], most_snapshots: usize) -> anyhow::Result<Self> {
-        let read = subject_ref::read(words, most_snapshots, Path::is_dir)?;
+    fn read(
+        context: &CliContext,
+        words: &[OsString],
+        most_snapshots: usize,
+    ) -> anyhow::Result<Self> {
+        let state = context.environment.local_dirs.state.as_deref();
+        let is_dir = |path: &Path| Home::is_named(path, state);
+        let read = subject_ref::read(words, most_snapshots, is_dir)?;
         let dir = match read.subject {
             SubjectRef::Here => PathBuf::from("."),
             SubjectRef::Path(path) => path,
@@ -72,14 +78,14 @@ struct NoSnapshot {
 }
 
 impl OneSnapshot {
-    fn read(&self) -> anyhow::Result<TypedWords> {
-        TypedWords::read(&self.words, 1)
+    fn read(&self, context: &CliContext) -> anyhow::Result<TypedWords> {
+        TypedWords::read(context, &self.words, 1)
     }
 }
 
 impl NoSnapshot {
-    fn read(&self) -> anyhow::Result<TypedWords> {
-        TypedWords::read(self.subject.as_slice(), 0)
+    fn read(&self, context: &CliContext) -> anyhow::Result<TypedWords> {
+        TypedWords::read(context, self.subject.as_slice(), 0)
     }
 }
 
@@ -94,7 +100,7 @@ pub(in crate::cli) struct SaveArgs {
 
 impl SaveArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let dir = self.which.read()?.dir;
+        let dir = self.which.read(context)?.dir;
         let project = ProjectSelector::of(&dir).open(context).await?;
         self.how.save(context, &project, SaveReason::Manual).await
     }
@@ -111,7 +117,7 @@ pub(in crate::cli) struct RestoreArgs {
 
 impl RestoreArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let typed = self.which.read()?;
+        let typed = self.which.read(context)?;
         let command = ProjectRestore::new(typed.snapshot());
         let project = typed.look(context).await?;
         self.how.restore(context, &project, command).await
@@ -127,7 +133,7 @@ pub(in crate::cli) struct LogArgs {
 
 impl LogArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let project = self.which.read()?.look(context).await?;
+        let project = self.which.read(context)?.look(context).await?;
         show::list(context, &project).await?;
         Ok(Exit::Done)
     }
@@ -142,7 +148,7 @@ pub(in crate::cli) struct ShowArgs {
 
 impl ShowArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let typed = self.which.read()?;
+        let typed = self.which.read(context)?;
         show::show(context, &typed.look(context).await?, &typed.snapshot()).await?;
         Ok(Exit::Done)
     }
@@ -159,7 +165,7 @@ pub(in crate::cli) struct DiffArgs {
 
 impl DiffArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let typed = TypedWords::read(&self.words, 2)?;
+        let typed = TypedWords::read(context, &self.words, 2)?;
         let project = typed.look(context).await?;
         show::diff(context, &project, &typed.snapshot(), typed.snapshots.get(1)).await?;
         Ok(Exit::Done)
@@ -181,7 +187,7 @@ pub(in crate::cli) struct LsArgs {
 
 impl LsArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let typed = self.which.read()?;
+        let typed = self.which.read(context)?;
         let path = entry_path(self.path.as_ref())?;
         let project = typed.look(context).await?;
         let mut entries = project.ls(&typed.snapshot(), &path).await?;
@@ -232,7 +238,7 @@ pub(in crate::cli) struct CatArgs {
 impl CatArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let (path, words) = self.words.split_last().context("a path is needed")?;
-        let typed = TypedWords::read(words, 1)?;
+        let typed = TypedWords::read(context, words, 1)?;
         let path = entry_path(Some(path))?;
         let project = typed.look(context).await?;
         let written = project
@@ -254,7 +260,7 @@ pub(in crate::cli) struct FindArgs {
 
 impl FindArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let project = self.which.read()?.look(context).await?;
+        let project = self.which.read(context)?.look(context).await?;
         let found = project.find_all(&self.pattern).await?;
         for one in &found.unreadable {
             let why = printable(&one.why);
@@ -301,7 +307,7 @@ pub(in crate::cli) struct DuArgs {
 
 impl DuArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let project = self.which.read()?.look(context).await?;
+        let project = self.which.read(context)?.look(context).await?;
         let used = project.du().await?;
         context.output.result(&used, used_text)?;
         Ok(Exit::Done)
@@ -338,7 +344,7 @@ pub(in crate::cli) struct PinArgs {
 
 impl PinArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let typed = self.which.read()?;
+        let typed = self.which.read(context)?;
         upkeep::pin(
             context,
             &typed.look(context).await?,
@@ -361,7 +367,7 @@ pub(in crate::cli) struct ForgetArgs {
 
 impl ForgetArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let typed = TypedWords::read(&self.words, 1)?;
+        let typed = TypedWords::read(context, &self.words, 1)?;
         let [snapshot] = &*typed.snapshots else {
             bail!("name the snapshot that is to be forgotten; `stasis log` lists them");
         };
@@ -381,7 +387,7 @@ pub(in crate::cli) struct GcArgs {
 
 impl GcArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let dir = self.which.read()?.dir;
+        let dir = self.which.read(context)?.dir;
         self.how.run(context, &ProjectSelector::of(&dir)).await?;
         Ok(Exit::Done)
     }

@@ -307,7 +307,7 @@ fn checked_text(checked: &CheckedWorkspace) -> String {
         );
     }
     lines.push(
-        "hint: everything else in them can still be reverted; delete them when that is done"
+        "hint: `stasis workspace create` stores what the workspace still has of them; check again after that. What else is in them can be reverted; delete them only when that is done"
             .to_owned(),
     );
     lines.join("\n")
