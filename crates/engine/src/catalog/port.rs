@@ -222,6 +222,13 @@ impl Storing {
         found.filter(|name| !self.is_given(name)).collect()
     }
 
+    /// Whether there are chunks, of whatever snapshot, that are damaged and were not stored again.
+    pub(crate) fn leaves_damage(&self) -> bool {
+        let found = self.found_damaged();
+        let mut all = self.damaged.iter().chain(&found);
+        all.any(|name| !self.is_given(name))
+    }
+
     fn found_damaged(&self) -> Vec<ChunkName> {
         let looked = lock(&self.looked);
         let damaged = looked.iter().filter(|(_, is_whole)| !**is_whole);

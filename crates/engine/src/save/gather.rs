@@ -97,7 +97,18 @@ pub(crate) struct GatheredTree {
 impl GatheredTree {
     /// Whether a snapshot that would do is this very tree, and nobody wants another one of it.
     pub(crate) fn is_nothing_new(&self) -> bool {
-        self.command.skip_unchanged && !self.began.has_new_patterns && self.equal().is_some()
+        self.command.skip_unchanged
+            && !self.began.has_new_patterns
+            && !self.avoids_damage()
+            && self.equal().is_some()
+    }
+
+    /// Whether the tree lies elsewhere than in its parent because chunks of that are damaged for good: then only a new snapshot brings the
+    /// tree back.
+    fn avoids_damage(&self) -> bool {
+        let parent = self.began.parent.as_ref();
+        let lies_elsewhere = parent.is_some_and(|parent| parent.list != self.saved.list);
+        lies_elsewhere && self.storing.leaves_damage()
     }
 
     /// The snapshot that has this very tree.

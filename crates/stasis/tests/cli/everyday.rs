@@ -1,5 +1,6 @@
 //! The everyday verbs: on the directory one stands in, on one that is named, with snapshots named in every way.
 
+use crate::encrypted::files;
 use crate::session::{Said, Session, said};
 use serde_json::Value;
 use std::fs;
@@ -279,4 +280,46 @@ fn a_directory_that_was_deleted_comes_back_by_its_bare_name() {
     assert_eq!(restored.code, 0, "{}", restored.err);
     assert_eq!(fs::read(notes.dir.join("todo")).unwrap(), b"third");
     assert_eq!(unknown.code, 3, "{}{}", unknown.out, unknown.err);
+}
+
+/// The chunks of the usual store.
+fn chunks(session: &Session) -> Vec<PathBuf> {
+    let mut all = files(&session.object(""));
+    all.retain(|path| text(path).contains("/chunks/"));
+    all
+}
+
+#[test]
+fn a_save_of_an_unchanged_tree_is_a_new_snapshot_if_the_last_one_lost_a_chunk_for_good() {
+    let session = Session::new();
+    let dir = session.home().join("n");
+    fs::create_dir(&dir).unwrap();
+    let out = session.home().join("out");
+    let dir_text = text(&dir);
+    for (name, content) in [("a", "first"), ("b", "stays")] {
+        fs::write(dir.join(name), content).unwrap();
+    }
+    session.data(0, &["save", dir_text]);
+    let old = chunks(&session);
+    fs::write(dir.join("a"), "second").unwrap();
+    session.data(0, &["save", dir_text]);
+    // It holds what `a` was, which nobody has any more, and what `b` is.
+    for chunk in &old {
+        fs::remove_file(chunk).unwrap();
+    }
+    let lost = session.run(&["restore", dir_text, "--to", text(&out)]);
+    assert_eq!(lost.code, 9, "{}", lost.err);
+    session.data(9, &["repo", "check"]);
+
+    session.data(0, &["save", dir_text]);
+
+    session.data(0, &["restore", dir_text, "--to", text(&out)]);
+    assert_eq!(fs::read(out.join("a")).unwrap(), b"second");
+    assert_eq!(fs::read(out.join("b")).unwrap(), b"stays");
+    let again = session.json(0, &["save", dir_text]);
+    let log = session.json(0, &["log", dir_text]);
+    let ids: Vec<&Value> = { log.as_array().unwrap().iter() }
+        .map(|row| &row["snapshot_id"])
+        .collect();
+    assert_eq!(ids.len(), 3, "{again}");
 }
