@@ -329,11 +329,8 @@ impl Scene {
         assert!(!is_worse, "gc took something: {context}\n{}", swept.out);
 
         let repaired = self.repair();
-        assert!(
-            is_proper(&repaired, of_another),
-            "{context}\n{}",
-            repaired.out
-        );
+        // It also stops where a snapshot that the index leads to is gone, until somebody says --leave-out.
+        assert!(is_proper(&repaired, true), "{context}\n{}", repaired.out);
         let after = self.restored(&context, of_another);
         if kind.is_made_anew() && is_total {
             assert_eq!(repaired.code, 0, "{context}\n{}", repaired.out);
