@@ -52,6 +52,7 @@ pub use manifest::{
     Manifest, ManifestEntry, ManifestKind, databases_in_snapshot, manifest, manifest_of_clone,
 };
 pub use measure::{HeldBound, SlotUsage, Usage};
+pub use packed::contents_of_list;
 pub use portion::{excluded_in, fact, portion, read_file};
 pub use restore::{SameContent, WorkspaceRestore, WorkspaceRestored, restore_in_place};
 pub use staged::CheckpointSource;
@@ -76,6 +77,7 @@ use stasis_model::format::manifest::SnapshotManifest;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{AgentEvent, Budget, CheckpointOrigin, Occupant, Slot, SlotMetadata};
 use std::collections::HashSet;
+use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -472,6 +474,25 @@ impl Pool {
         let view = self.view(of, &[])?;
         let bytes = read_file(view.tree(), path, most);
         Ok(bytes.at("read a file of", self.home_of(of))?)
+    }
+
+    /// Writes a regular file of a checkpoint; `None` when it is none. The inner error is that of `out`.
+    pub fn copy_file(
+        &self,
+        of: &SlotMetadata,
+        path: &EntryPath,
+        out: &mut dyn Write,
+    ) -> Result<Option<io::Result<u64>>, SlotError> {
+        if of.form.is_list() {
+            let document = self.document(of)?;
+            return packed::copy_file(&self.chunks, &document, path, out);
+        }
+        let view = self.view(of, &[])?;
+        let file = portion::open_file(view.tree(), path);
+        let Some(mut file) = file.at("read a file of", self.home_of(of))? else {
+            return Ok(None);
+        };
+        Ok(Some(io::copy(&mut file, out)))
     }
 
     /// What a checkpoint contains: as it was recorded, or as it is found by reading it.

@@ -46,6 +46,8 @@ pub struct RestoreParts<'s> {
     pub writer: &'s TreeWriter,
     /// What of the tree is wanted; everything if nothing is named.
     pub only: &'s [EntryPath],
+    /// Whether what is named may be missing in the tree; else that is an error.
+    pub may_be_missing: bool,
     /// What is there already: files in it that are right need not be fetched.
     pub old: Option<&'s RootDir>,
     /// Hears of files that are right where they are, and are not written again; without, everything is written.
@@ -96,7 +98,8 @@ pub fn restore(parts: &RestoreParts<'_>) -> Result<WrittenTree, ChunkError> {
         }
         Ok(())
     })?;
-    if let Some(at) = found.iter().position(|found| !found) {
+    let missing = found.iter().position(|found| !found);
+    if let Some(at) = missing.filter(|_| !parts.may_be_missing) {
         return Err(ChunkError::NoSuchEntry(parts.only[at].clone()));
     }
     let filled = Filling::new(parts, rows).run()?;

@@ -28,10 +28,10 @@ use crate::tree::write::{TreeWriter, WriteReport, WriteSettings};
 use crate::worker_pool::{into_inner, lock};
 use rustix::fs;
 use sets::Sets;
-use stasis_model::digest::FileDigest;
+use stasis_model::digest::{FileDigest, FileHasher};
 use stasis_model::failure::AtPath;
 use stasis_model::format::document;
-use stasis_model::format::manifest::SnapshotManifest;
+use stasis_model::format::manifest::{FileList, SnapshotManifest};
 use stasis_model::id::{OpId, SnapshotId};
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::time::Timestamp;
@@ -41,7 +41,7 @@ use stasis_model::tree::list::{Extent, FileContent, ListRow};
 use stasis_model::tree::{EntryKind, EntryPath};
 use stasis_model::workspace::{SlotForm, SlotMetadata};
 use std::collections::HashSet;
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -246,8 +246,12 @@ pub(super) fn contents(
     source: &dyn ChunkSource,
     document: &SnapshotManifest,
 ) -> Result<Manifest, SlotError> {
-    let list = document.list()?;
-    let mut reader = ListReader::new(source, &list)?;
+    contents_of_list(source, &document.list()?)
+}
+
+/// What a list contains, wherever its chunks are.
+pub fn contents_of_list(source: &dyn ChunkSource, list: &FileList) -> Result<Manifest, SlotError> {
+    let mut reader = ListReader::new(source, list)?;
     let mut contents = Contents::default();
     while let Some(row) = reader.next_row()? {
         contents.add(&row)?;
@@ -262,6 +266,59 @@ pub(super) fn file(
     path: &EntryPath,
     most: u64,
 ) -> Result<Option<Vec<u8>>, SlotError> {
+    let Some(FoundFile(content)) = content_of(source, document, path)? else {
+        return Ok(None);
+    };
+    let mut bytes = Vec::new();
+    if let Some(content) = content {
+        let mut keep = |piece: &[u8]| {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        };
+        pieces(source, &content, most, &mut keep)?.expect("nothing is written to a file");
+    }
+    Ok(Some(bytes))
+}
+
+/// Writes a file of a tree; `None` when it is no file of it. The inner error is that of `out`. What was written is what the tree says, or an
+/// error says that it is not.
+pub(super) fn copy_file(
+    source: &dyn ChunkSource,
+    document: &SnapshotManifest,
+    path: &EntryPath,
+    out: &mut dyn Write,
+) -> Result<Option<io::Result<u64>>, SlotError> {
+    let Some(FoundFile(content)) = content_of(source, document, path)? else {
+        return Ok(None);
+    };
+    let Some(content) = content else {
+        return Ok(Some(Ok(0)));
+    };
+    let (mut hasher, mut written) = (FileHasher::default(), 0);
+    let mut write = |piece: &[u8]| {
+        hasher.update(piece);
+        written += piece.len() as u64;
+        out.write_all(piece)
+    };
+    if let Err(error) = pieces(source, &content, u64::MAX, &mut write)? {
+        return Ok(Some(Err(error)));
+    }
+    if hasher.finish() != content.digest {
+        let damaged = format!("`{path}` in it is damaged: its bytes are not those that were kept");
+        return Err(SlotError::Document(damaged));
+    }
+    Ok(Some(Ok(written)))
+}
+
+/// A file of a tree, with what it has in it: nothing of an empty one.
+struct FoundFile(Option<FileContent>);
+
+/// What a file of a tree has in it; `None` when it is no file of it.
+fn content_of(
+    source: &dyn ChunkSource,
+    document: &SnapshotManifest,
+    path: &EntryPath,
+) -> Result<Option<FoundFile>, SlotError> {
     let list = document.list()?;
     let mut wanted = path.clone();
     // Another name of a file leads to its first one, which came before.
@@ -272,12 +329,9 @@ pub(super) fn file(
             if row.entry.path != wanted {
                 continue;
             }
-            match (row.entry.kind, row.content) {
-                (EntryKind::HardLink { to }, _) => first_name = Some(to),
-                (EntryKind::File { .. }, Some(content)) => {
-                    return stretch(source, &content, most).map(Some);
-                }
-                (EntryKind::File { .. }, None) => return Ok(Some(Vec::new())),
+            match row.entry.kind {
+                EntryKind::HardLink { to } => first_name = Some(to),
+                EntryKind::File { .. } => return Ok(Some(FoundFile(row.content))),
                 _ => {}
             }
             break;
@@ -290,22 +344,22 @@ pub(super) fn file(
     Ok(None)
 }
 
-fn stretch(
+/// How much of a file is held at once that lies in no chunk.
+const PIECE: usize = 256 << 10;
+
+/// Hands on the first bytes of a file, piece by piece, until somebody wants no more; the inner error is theirs.
+fn pieces(
     source: &dyn ChunkSource,
     content: &FileContent,
     most: u64,
-) -> Result<Vec<u8>, SlotError> {
-    let mut bytes = Vec::new();
+    take: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> Result<io::Result<()>, SlotError> {
     for extent in content.stretches().get(0, most) {
-        match extent {
-            Extent::Hole(length) => {
-                let length = usize::try_from(length).unwrap_or(usize::MAX);
-                bytes.resize(bytes.len().saturating_add(length), 0);
-            }
+        let taken = match extent {
+            Extent::Hole(length) => copied(&mut io::repeat(0).take(length), take),
             Extent::Version(length) => {
                 let file = std::fs::File::from(source.version(&content.digest)?);
-                let read = file.take(length).read_to_end(&mut bytes);
-                read.on("read a version of", content.digest)?;
+                copied(&mut file.take(length), take)
             }
             Extent::Stored(slice) => {
                 let chunk = fetch_stored(source, &slice.chunk)?;
@@ -314,11 +368,32 @@ fn stretch(
                 let part = part.ok_or_else(|| {
                     SlotError::Document("a file lies beyond the end of its chunk".to_owned())
                 })?;
-                bytes.extend_from_slice(part);
+                Ok(take(part))
+            }
+        };
+        if let Err(error) = taken.on("read a version of", content.digest)? {
+            return Ok(Err(error));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Hands on everything that is read; the inner error is that of whoever takes it.
+fn copied(
+    from: &mut dyn Read,
+    take: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<io::Result<()>> {
+    let mut buffer = vec![0; PIECE];
+    loop {
+        match from.read(&mut buffer)? {
+            0 => return Ok(Ok(())),
+            read => {
+                if let Err(error) = take(&buffer[..read]) {
+                    return Ok(Err(error));
+                }
             }
         }
     }
-    Ok(bytes)
 }
 
 /// The entries of a list, which come in the order of paths.
@@ -455,6 +530,7 @@ fn write(
     let versions = old.map_or(VersionProof::Digest, |old| old.versions);
     writer.directory(&EntryPath::root(), &head, &attributes)?;
     let tree = restore(&RestoreParts {
+        may_be_missing: false,
         source,
         list: &list,
         writer: &writer,

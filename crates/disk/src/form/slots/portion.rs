@@ -134,6 +134,16 @@ pub fn fact(root: &RootDir, path: &EntryPath) -> Option<LeftEntry> {
 
 /// The first bytes of a regular file, and no more than `most` of them; `None` when it is none.
 pub fn read_file(root: &RootDir, path: &EntryPath, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let Some(file) = open_file(root, path)? else {
+        return Ok(None);
+    };
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// A regular file; `None` when it is none.
+pub(super) fn open_file(root: &RootDir, path: &EntryPath) -> io::Result<Option<File>> {
     let Some((directory, name, seen)) = find(root, path)? else {
         return Ok(None);
     };
@@ -141,10 +151,5 @@ pub fn read_file(root: &RootDir, path: &EntryPath, most: u64) -> io::Result<Opti
         return Ok(None);
     }
     let file = File::from(root.file(directory.as_fd(), &name)?);
-    if !file.metadata()?.is_file() {
-        return Ok(None);
-    }
-    let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes)?;
-    Ok(Some(bytes))
+    Ok(file.metadata()?.is_file().then_some(file))
 }
