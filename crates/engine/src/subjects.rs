@@ -169,6 +169,15 @@ pub struct LinkDir {
     pub confirm: bool,
 }
 
+/// The directories of this host in which hooks of agents make checkpoints.
+pub async fn hooked_workspaces(state: &Path) -> Vec<String> {
+    let state = state.to_owned();
+    let rows = bridge::blocking(move || workspaces(&state)).await;
+    let there = rows.into_iter();
+    let there = there.filter(|row| row.is_there && !row.hooks_off);
+    there.map(|row| row.workspace).collect()
+}
+
 impl Engine {
     /// Lists every subject of the store.
     pub async fn subjects(&self, tenant: Option<&TenantId>) -> Result<SubjectList, Error> {

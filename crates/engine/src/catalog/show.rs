@@ -50,15 +50,18 @@ pub struct ListedEntry {
     pub kind: EntryType,
     /// Its permissions.
     pub mode: u32,
-    /// Its owner.
-    pub uid: u32,
+    /// Its owner; a checkpoint does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
     /// Its group.
-    pub gid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gid: Option<u32>,
     /// How long it is, if it is a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
     /// When it changed: seconds and nanoseconds.
-    pub mtime: (i64, u32),
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtime: Option<(i64, u32)>,
     /// Where it leads, if it is a link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
@@ -80,10 +83,10 @@ impl From<&ListRow> for ListedEntry {
             path: row.entry.path.to_string(),
             kind: (&row.entry.kind).into(),
             mode: metadata.mode,
-            uid: metadata.uid,
-            gid: metadata.gid,
+            uid: Some(metadata.uid),
+            gid: Some(metadata.gid),
             size,
-            mtime: (metadata.modified.seconds, metadata.modified.nanos),
+            mtime: Some((metadata.modified.seconds, metadata.modified.nanos)),
             target,
             blake3: row.content.as_ref().map(|content| content.digest),
         }

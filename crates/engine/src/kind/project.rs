@@ -24,12 +24,14 @@ mod upgrade;
 
 pub use crate::error::ProjectError;
 pub use crate::result::{Moment, ProjectSnapshot, ServiceHookRun};
-pub use browse::{FoundVersion, FoundVersions, SnapshotUse, SubjectUse, UnreadableSnapshot};
+pub use browse::{SnapshotUse, SubjectUse};
 pub use compare::{ProjectDiff, TableDiff};
 pub use home::{Declared, FILE, Home};
 pub use init::{FindingKind, ProjectFinding, ProjectInit, ProjectMade, init};
 pub(crate) use known::KnownDirs;
-pub use restore::{KeptDatabase, ProjectRestore, ProjectRestored, SetAsideEntry};
+pub use restore::{
+    KeptDatabase, ProjectRestore, ProjectRestored, RestoreRecord, SetAsideEntry, UndoRestore,
+};
 pub use save::{ProjectSave, ProjectSaved, ProjectStep, StepTaken};
 pub use services::{ServiceState, ServiceStatus};
 pub use snapshots::{ProjectCollected, ProjectStatus, ProjectVerified};

@@ -8,6 +8,7 @@
 //! an interrupted restore began is brought to its end before anything else happens to the tree.
 
 mod answers;
+mod browse;
 mod check;
 mod commands;
 mod create;
@@ -15,6 +16,7 @@ mod diff;
 mod git;
 mod keep;
 mod known_sessions;
+mod leave;
 mod left_alone;
 mod paced;
 mod plan;
@@ -33,9 +35,9 @@ pub use answers::{
     CheckpointRow, Checkpointed, Checkpoints, Compacted, DatabaseRow, DeletedCheckpoint, DiffKind,
     DiffSide, EventCounts, ExcludedNow, ForgetReason, ForgottenUndo, ForkedWorkspace, GitChange,
     GitCommit, GitPlan, PathChange, PathDiff, PathHistory, PathStatus, PathVersion, PromptRow,
-    RestoredWorkspace, RevertAction, RevertedPath, SessionForm, UndoRow, UndoneChange,
-    UnreadableSlot, VersionStatus, Watched, WorkspaceChanges, WorkspaceMade, WorkspaceRow,
-    WorkspaceStatus,
+    RemovedWorkspace, RestoredWorkspace, RevertAction, RevertedPath, SessionForm, UndoRow,
+    UndoneChange, UnreadableSlot, VersionStatus, Watched, WorkspaceChanges, WorkspaceMade,
+    WorkspaceRow, WorkspaceStatus,
 };
 pub use commands::{
     CompactCheckpoints, CreateCheckpoint, ForkWorkspace, InitWorkspace, Maker, RestoreWorkspace,
@@ -44,6 +46,7 @@ pub use commands::{
 pub(crate) use known_sessions::session_of;
 pub use paced::BeforeCall;
 pub use session::HostEnv;
+pub(crate) use show::summed;
 
 use crate::bridge;
 use crate::error::{Error, OPEN_DIRECTORY};
@@ -353,6 +356,11 @@ impl Workspace {
         self.blocking(Self::check_now).await
     }
 
+    /// What can be taken back, the newest first.
+    pub(crate) async fn undo_list(&self) -> Result<Vec<UndoRow>, Error> {
+        self.blocking(Self::undo_rows).await
+    }
+
     /// How it is.
     pub async fn status(&self) -> Result<WorkspaceStatus, Error> {
         self.blocking(Self::status_now).await
@@ -404,7 +412,7 @@ impl Workspace {
         }
     }
 
-    fn clock(&self) -> &dyn Clock {
+    pub(crate) fn clock(&self) -> &dyn Clock {
         &*self.clock
     }
 

@@ -50,6 +50,8 @@ pub struct RepoRestore {
     pub placement: Placement,
     /// Only these entries and what is in them; everything if none is named.
     pub only: Vec<EntryPath>,
+    /// Whether those may be missing in the snapshot: then they go where it is restored in place.
+    pub may_be_missing: bool,
     /// Entries that a restore in place leaves as they are, with everything in them; a database with its journals.
     pub except: Vec<EntryPath>,
     /// Whether owners, setuid and setgid are given.
@@ -70,6 +72,7 @@ impl RepoRestore {
             target: target.into(),
             placement: Placement::New,
             only: Vec::new(),
+            may_be_missing: false,
             except: Vec::new(),
             owner: false,
             save_before: false,
@@ -150,6 +153,8 @@ pub(crate) struct SnapshotSource {
     store: Option<EntryPath>,
     /// Patterns of what is no part of the tree any more, besides those of the snapshot.
     patterns: Vec<String>,
+    /// Whether entries that are asked for may be missing.
+    may_be_missing: bool,
 }
 
 /// A directory that is restored.
@@ -296,6 +301,7 @@ impl DirRepo<'_> {
             opened,
             store,
             patterns,
+            may_be_missing: command.may_be_missing,
         };
         Ok(RestorePlan {
             only: command.only.clone(),
@@ -491,6 +497,7 @@ fn stage(
         list: &opened.list,
         writer: &writer,
         only: &plan.only,
+        may_be_missing: plan.source.may_be_missing,
         old: stage.old(),
         leave: is_in_place.then_some(&leave),
         same: None,
@@ -536,6 +543,7 @@ fn preserved(plan: &RestorePlan<SnapshotSource>, is_left_out: KeepIf) -> Result<
         opened,
         store,
         patterns,
+        ..
     } = &plan.source;
     let is_left_alone = matcher(patterns)?;
     let is_owner_left = unless_named(&plan.only, matcher(patterns)?);

@@ -21,8 +21,8 @@ pub(super) use run::{is_asked_to_run, undisturbed};
 pub(super) use server::{McpInstallArgs, McpUninstallArgs};
 pub(super) use show::{AgentRecord, findings, records};
 
-use super::CliContext;
 use super::output::printable;
+use super::{CliContext, ask};
 use crate::report::Exit;
 use agent::{Agent, Means, Scope};
 use anyhow::{Context as _, bail};
@@ -30,7 +30,7 @@ use clap::{Args, Subcommand};
 use file::Target;
 use program::Program;
 use serde::Serialize;
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
@@ -59,31 +59,31 @@ pub(super) struct HookChangeArgs {
 }
 
 /// Whether a change is made.
-#[derive(Debug, Args)]
-struct ChangeArgs {
+#[derive(Debug, Args, Clone, Copy)]
+pub(super) struct ChangeArgs {
     /// Show what would change, and change nothing
     #[arg(long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
     /// Do not ask; needed where there is no terminal to ask on
     #[arg(long, short)]
-    yes: bool,
+    pub(super) yes: bool,
 }
 
 /// A change of an agent's file, or of what would change.
 #[derive(Serialize)]
-struct SettingsChange {
+pub(super) struct SettingsChange {
     agent: Agent,
     scope: Scope,
-    path: String,
+    pub(super) path: String,
     command: String,
     /// Whether there is anything to change.
-    changed: bool,
+    pub(super) changed: bool,
     /// Whether it was changed.
-    written: bool,
+    pub(super) written: bool,
     diff: String,
     remarks: Vec<String>,
     #[serde(skip)]
-    outcome: &'static str,
+    pub(super) outcome: &'static str,
 }
 
 impl AgentHookCommand {
@@ -106,6 +106,11 @@ impl AgentHookCommand {
 
 impl HookChangeArgs {
     fn install(&self, context: &CliContext) -> anyhow::Result<Exit> {
+        self.asked.report(context, &self.installed(context)?)
+    }
+
+    /// Adds our hooks, once somebody has seen how and agreed.
+    fn installed(&self, context: &CliContext) -> anyhow::Result<SettingsChange> {
         let (path, target, program) = self.look(context)?;
         let before = target.text.as_deref();
         let after = match self.agent.means() {
@@ -127,10 +132,15 @@ impl HookChangeArgs {
             (true, true) => "hooks installed",
             (true, false) => "nothing was changed",
         };
-        self.asked.report(context, &change)
+        Ok(change)
     }
 
     fn uninstall(&self, context: &CliContext) -> anyhow::Result<Exit> {
+        self.asked.report(context, &self.uninstalled(context)?)
+    }
+
+    /// Removes our hooks, once somebody has seen how and agreed.
+    fn uninstalled(&self, context: &CliContext) -> anyhow::Result<SettingsChange> {
         let (path, target, program) = self.look(context)?;
         let before = target.text.as_deref();
         let after = match before {
@@ -152,7 +162,7 @@ impl HookChangeArgs {
             (true, true) => "hooks uninstalled",
             (true, false) => "nothing was changed",
         };
-        self.asked.report(context, &change)
+        Ok(change)
     }
 
     /// What a file holds without our hooks; `None` when it goes.
@@ -213,7 +223,7 @@ impl HookChangeArgs {
 
 impl ChangeArgs {
     /// Shows the change, and asks for leave to make it.
-    fn may_write(&self, context: &CliContext, change: &SettingsChange) -> anyhow::Result<bool> {
+    fn may_write(self, context: &CliContext, change: &SettingsChange) -> anyhow::Result<bool> {
         let shown: Vec<String> = change.diff.lines().map(shown).collect();
         context.output.say(&shown.join("\n"));
         if self.dry_run || self.yes {
@@ -225,13 +235,10 @@ impl ChangeArgs {
                 change.path
             );
         }
-        let _ = write!(std::io::stderr(), "Change `{}`? [y/N] ", change.path);
-        let mut answer = String::new();
-        std::io::stdin().lock().read_line(&mut answer)?;
-        Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+        ask::is_yes(&format!("Change `{}`?", change.path))
     }
 
-    fn report(&self, context: &CliContext, change: &SettingsChange) -> anyhow::Result<Exit> {
+    fn report(self, context: &CliContext, change: &SettingsChange) -> anyhow::Result<Exit> {
         context.output.result(change, |change| {
             format!(
                 "{}: {} ({})",
@@ -251,6 +258,49 @@ impl ChangeArgs {
         } else {
             Exit::Done
         })
+    }
+}
+
+/// A coding agent of this user, whose own settings can have our hooks.
+#[derive(Clone, Copy)]
+pub(super) struct UsersAgent(Agent);
+
+impl UsersAgent {
+    /// Those that are on this machine: their program can be found, or they have settings.
+    pub(super) fn all(context: &CliContext) -> Vec<Self> {
+        let is_here = |agent: &Agent| agent.is_here(&context.environment);
+        Agent::ALL.into_iter().filter(is_here).map(Self).collect()
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        self.0.name()
+    }
+
+    /// Adds our hooks, once somebody has seen how and agreed.
+    pub(super) fn install(
+        self,
+        context: &CliContext,
+        asked: ChangeArgs,
+    ) -> anyhow::Result<SettingsChange> {
+        self.change(asked).installed(context)
+    }
+
+    /// Removes our hooks.
+    pub(super) fn uninstall(
+        self,
+        context: &CliContext,
+        asked: ChangeArgs,
+    ) -> anyhow::Result<SettingsChange> {
+        self.change(asked).uninstalled(context)
+    }
+
+    fn change(self, asked: ChangeArgs) -> HookChangeArgs {
+        let (agent, scope) = (self.0, Scope::User);
+        HookChangeArgs {
+            agent,
+            scope,
+            asked,
+        }
     }
 }
 

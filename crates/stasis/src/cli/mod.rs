@@ -12,6 +12,7 @@
 )]
 
 mod archive;
+mod ask;
 pub(crate) mod byte_size;
 mod claim;
 mod clone;
@@ -34,6 +35,7 @@ pub(crate) mod output;
 mod profile;
 mod progress;
 mod project;
+mod protect;
 mod reference;
 mod repo;
 mod store;
@@ -103,7 +105,9 @@ enum CliCommand {
     Save(project::SaveArgs),
     /// Restore a directory to a snapshot (the current state is saved first)
     Restore(project::RestoreArgs),
-    /// List the snapshots of a directory
+    /// Undo the last restore, rewind, revert or undo of a directory
+    Undo(project::UndoArgs),
+    /// Show what happened to a directory: snapshots in the store, checkpoints here, and what can be undone
     Log(project::LogArgs),
     /// Show what differs between two snapshots of a directory, or between one and what is there now
     Diff(project::DiffArgs),
@@ -143,6 +147,11 @@ enum CliCommand {
     Project(Box<project::ProjectArgs>),
     /// Checkpoints of a working tree: see what changed, go back, undo, fork
     Workspace(Box<workspace::WorkspaceArgs>),
+    /// Protect a directory while agents work in it: a checkpoint now, before every prompt and command, and every five minutes
+    ///
+    /// Makes it a workspace with a first checkpoint, adds our hooks to the settings of the coding agents that it finds (shows the change first, and asks),
+    /// and starts a watch in the background. Run again, it does what is missing.
+    Protect(Box<protect::ProtectArgs>),
     /// Go back to before the last prompt of a coding agent: the whole workspace, with an undo
     Rewind(Box<workspace::RewindArgs>),
     /// The same as `workspace`, as its contract spells it
@@ -302,7 +311,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// A command that exists only beneath others is pointed to: `stasis undo` is `stasis workspace undo`.
+/// A command that exists only beneath others is pointed to: `stasis changes` is `stasis workspace changes`.
 fn pointed(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else {
         return error;
@@ -385,7 +394,8 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Lease(lease) => return lease.run(&context).await,
         CliCommand::Save(save) => Box::pin(save.run(&context)).await?,
         CliCommand::Restore(restore) => Box::pin(restore.run(&context)).await?,
-        CliCommand::Log(log) => log.run(&context).await?,
+        CliCommand::Undo(undo) => Box::pin(undo.run(&context)).await?,
+        CliCommand::Log(log) => Box::pin(log.run(&context)).await?,
         CliCommand::Diff(diff) => Box::pin(diff.run(&context)).await?,
         CliCommand::Show(show) => show.run(&context).await?,
         CliCommand::Ls(ls) => ls.run(&context).await?,
@@ -401,6 +411,7 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Repair(repair) => Box::pin(repair.run(&context)).await?,
         CliCommand::Project(project) => Box::pin(project.run(&context)).await?,
         CliCommand::Workspace(workspace) => Box::pin(workspace.run(&context)).await?,
+        CliCommand::Protect(protect) => Box::pin(protect.run(&context)).await?,
         CliCommand::Rewind(rewind) => rewind.run(&context).await?,
         CliCommand::Snapshots(snapshots) => Box::pin(snapshots.run(&context)).await?,
         CliCommand::Store(store) => store.run(&context).await?,

@@ -4,11 +4,12 @@ mod everyday;
 mod restore;
 mod save;
 mod show;
+mod timeline;
 mod upkeep;
 
 pub(super) use everyday::{
     CatArgs, DiffArgs, DuArgs, FindArgs, ForgetArgs, GcArgs, LogArgs, LsArgs, PinArgs, RestoreArgs,
-    SaveArgs, ShowArgs,
+    SaveArgs, ShowArgs, UndoArgs,
 };
 
 use super::CliContext;

@@ -6,6 +6,10 @@ mod keep;
 mod look;
 mod rewind;
 
+pub(super) use back::{restore, revert, undo, undo_number};
+pub(super) use checkpoint::directories_of;
+pub(super) use keep::{warn_of_hooks, warn_unreadable};
+pub(super) use look::{checkpoint_text, event_text};
 pub(super) use rewind::RewindArgs;
 
 use super::output::{OutputLost, printable};

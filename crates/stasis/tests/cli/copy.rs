@@ -3,7 +3,7 @@
 use crate::crash_points::{self, failed_at_each_step, killed_at_each_step};
 use crate::repo_crash::{Fault, copy as copy_aside};
 use crate::repo_world::{Shown, noise, show, write};
-use crate::session::{Session, real_store};
+use crate::session::{Session, oldest_first, real_store};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ fn a_laptops_store_moves_to_a_bucket() {
         "131",
     ];
     assert_eq!(server.json(0, &words)["outcome"], "success");
-    let log = server.json(0, &["log", &name]);
+    let log = oldest_first(&server.json(0, &["log", &name]));
     let oldest = log.as_array().unwrap()[0]["snapshot_id"].clone();
     let earlier = server.home().join("earlier");
     let oldest = oldest.as_str().unwrap();
@@ -133,7 +133,7 @@ fn a_laptop_goes_on_in_the_bucket_and_its_old_store_does_not_overwrite_that() {
     laptop.data(0, &["--store", &moved.bucket, "save", dir]);
 
     assert_eq!(rows(&server).len(), 2, "it became no other subject");
-    let log = server.json(0, &["log", &moved.name]);
+    let log = oldest_first(&server.json(0, &["log", &moved.name]));
     assert_eq!(log.as_array().unwrap().len(), 3, "{log}");
     write(&moved.dir, "plan.txt", b"buy coffee");
     laptop.data(0, &["save", dir]);
@@ -202,7 +202,7 @@ fn the_first_save_into_a_copy_says_that_it_is_none_any_more() {
         assert!(!of_the_save(&again), "{way}: {again}");
         assert_eq!(told.code, 6, "{way}: {}", told.err);
         // What was copied is there all the same, and goes on.
-        let log = there(&["log", &name]);
+        let log = oldest_first(&there(&["log", &name]));
         assert!(log.as_array().unwrap().len() >= 4, "{way}: {log}");
     }
 }
@@ -358,7 +358,7 @@ impl Stage {
         let there = self.there();
         let checked = there.json(0, &["repo", "check", "--read-data"]);
         assert_eq!(checked["damage"], serde_json::json!([]), "{checked}");
-        let log = there.json(0, &["log", "dir:notes"]);
+        let log = oldest_first(&there.json(0, &["log", "dir:notes"]));
         log.as_array().unwrap().len() as u64
     }
 }

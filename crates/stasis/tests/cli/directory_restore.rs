@@ -2,7 +2,7 @@
 
 use crate::live_databases::python;
 use crate::project::id;
-use crate::session::{Session, type_command};
+use crate::session::{Session, oldest_first, type_command};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -73,7 +73,7 @@ fn directory(session: &Session) -> (PathBuf, String) {
 }
 
 fn listed(session: &Session, dir: &str) -> usize {
-    let all = session.json(0, &["log", dir]);
+    let all = oldest_first(&session.json(0, &["log", dir]));
     all.as_array().map_or_else(|| panic!("{all:#}"), Vec::len)
 }
 
@@ -451,7 +451,7 @@ fn stores_and_sessions_in_a_directory_are_in_no_snapshot_and_stay_when_it_is_res
     assert!(copy.join("notes/file").is_file());
     assert!(!copy.join("store").exists() && !copy.join("kept").exists());
     let log = session.json(0, &["--store", &url, "log", &text(&notes)]);
-    assert_eq!(log.as_array().map(Vec::len), Some(2), "{log}");
+    assert_eq!(log["items"].as_array().map(Vec::len), Some(2), "{log}");
     session.json(0, &["workspace", "list", "--workspace", &text(&tree)]);
 }
 

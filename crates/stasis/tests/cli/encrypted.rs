@@ -146,7 +146,7 @@ fn what_needs_no_key_works_without_and_what_does_says_which_one() {
     let to = stored.at("there").display().to_string();
 
     let log = by(&stored, None, 0, &["log", &tree]);
-    assert_eq!(log.as_array().unwrap().len(), 2, "{log}");
+    assert_eq!(log["items"].as_array().unwrap().len(), 2, "{log}");
     by(&stored, None, 0, &["list"]);
     by(&stored, None, 0, &["repo", "snapshots"]);
     by(&stored, None, 0, &["repo", "stats"]);

@@ -1,7 +1,7 @@
 //! The everyday verbs: on the directory one stands in, on one that is named, with snapshots named in every way.
 
 use crate::encrypted::files;
-use crate::session::{Said, Session, said};
+use crate::session::{Said, Session, oldest_first, said};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -212,7 +212,7 @@ fn a_pin_is_kept_by_gc_and_can_be_taken_away() {
     notes.data(&["pin", "latest~2"]);
 
     notes.data(&["gc", "--keep", "1"]);
-    let kept = notes.json(0, &["log"]);
+    let kept = oldest_first(&notes.json(0, &["log"]));
     notes.data(&["pin", &notes.ids[0], "--off"]);
     notes.data(&["gc", "--keep", "1"]);
 
@@ -220,7 +220,10 @@ fn a_pin_is_kept_by_gc_and_can_be_taken_away() {
         .map(|row| row["snapshot_id"].as_str().unwrap())
         .collect();
     assert_eq!(ids, [&*notes.ids[0], &*notes.ids[2]]);
-    assert_eq!(notes.json(0, &["log"]).as_array().unwrap().len(), 1);
+    assert_eq!(
+        notes.json(0, &["log"])["items"].as_array().unwrap().len(),
+        1
+    );
 }
 
 #[test]
@@ -242,7 +245,7 @@ fn whoever_stands_deep_in_a_saved_directory_means_that_directory() {
     }
     assert!(saved.out.starts_with("Saved notes-"), "{}", saved.out);
     let log: Value = serde_json::from_str(&log.out).unwrap();
-    assert_eq!(log.as_array().unwrap().len(), 4);
+    assert_eq!(log["items"].as_array().unwrap().len(), 4);
     assert_eq!(fs::read(notes.dir.join("todo")).unwrap(), b"first");
     assert_eq!(
         notes.session.json(0, &["list"])["items"]
@@ -317,7 +320,7 @@ fn a_save_of_an_unchanged_tree_is_a_new_snapshot_if_the_last_one_lost_a_chunk_fo
     assert_eq!(fs::read(out.join("a")).unwrap(), b"second");
     assert_eq!(fs::read(out.join("b")).unwrap(), b"stays");
     let again = session.json(0, &["save", dir_text]);
-    let log = session.json(0, &["log", dir_text]);
+    let log = oldest_first(&session.json(0, &["log", dir_text]));
     let ids: Vec<&Value> = { log.as_array().unwrap().iter() }
         .map(|row| &row["snapshot_id"])
         .collect();

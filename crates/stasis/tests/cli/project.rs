@@ -2,7 +2,7 @@
 
 #![expect(clippy::too_many_lines, reason = "a story is told in one piece")]
 
-use crate::session::{STASIS, Said, Session, said};
+use crate::session::{STASIS, Said, Session, oldest_first, said};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -138,7 +138,7 @@ fn a_plain_directory_is_saved_and_restored_and_nothing_is_put_into_it() {
     let changed = session.json(0, &["diff", text]);
     let dry = session.json(0, &["restore", text, "--dry-run"]);
     let restored = session.json(0, &["restore", text]);
-    let log = session.json(0, &["log", text]);
+    let log = oldest_first(&session.json(0, &["log", text]));
 
     assert_eq!(first["published"], true);
     assert_eq!(
@@ -236,7 +236,7 @@ fn what_was_never_part_of_a_tree_is_left_alone_by_a_restore() {
     let second = run(&["save", text]);
     run(&["restore", text, &id(&first)]);
     let again = run(&["restore", text, &id(&first)]);
-    let log = run(&["log", text]);
+    let log = oldest_first(&run(&["log", text]));
 
     assert_eq!(fs::read_to_string(dir.join("a")).unwrap(), "one");
     assert_eq!(fs::read_to_string(dir.join("debug.log")).unwrap(), "long");

@@ -3,7 +3,7 @@
 #![expect(clippy::too_many_lines, reason = "a story is told in one piece")]
 
 use crate::project::{id, names};
-use crate::session::Session;
+use crate::session::{Session, oldest_first};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ fn application(session: &Session) -> PathBuf {
 }
 
 fn log(session: &Session, dir: &str) -> Vec<String> {
-    let listed = session.json(0, &["log", dir]);
+    let listed = oldest_first(&session.json(0, &["log", dir]));
     let rows = listed.as_array().cloned();
     let rows = rows.or_else(|| listed["items"].as_array().cloned());
     let rows = rows.or_else(|| listed["snapshots"].as_array().cloned());

@@ -1,7 +1,7 @@
 //! What `latest` means, through the commands that a user types one after the other.
 
 use crate::project::{Shop, id};
-use crate::session::Session;
+use crate::session::{Session, oldest_first};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ impl Plain {
 
     /// The one snapshot that every verb takes for the latest; fails when they differ.
     fn latest(&self) -> String {
-        let log = self.json(0, "log", &[]);
+        let log = oldest_first(&self.json(0, "log", &[]));
         let active = log
             .as_array()
             .unwrap()
@@ -169,7 +169,7 @@ fn an_argument_that_is_wrong_changes_nothing_at_all() {
             said.code,
             said.err
         );
-        let log = notes.json(0, "log", &[]);
+        let log = oldest_first(&notes.json(0, "log", &[]));
         assert_eq!(
             log.as_array().unwrap().len(),
             1,
@@ -187,7 +187,10 @@ fn an_argument_that_is_wrong_changes_nothing_at_all() {
             .unwrap()
             .contains("plain directory")
     );
-    assert_eq!(notes.json(0, "log", &[]).as_array().unwrap().len(), 1);
+    assert_eq!(
+        notes.json(0, "log", &[])["items"].as_array().unwrap().len(),
+        1
+    );
 
     let shop = Shop::new("[volumes.media]\nconsistency = \"generic\"\n");
     shop.write("volumes/media/pic", "pixels");
@@ -220,7 +223,10 @@ fn what_was_never_saved_explicitly_has_no_latest_and_says_what_there_is() {
         (&Value::Bool(false), saved.clone())
     );
     assert_eq!(notes.project(0, &["status"])["active"], Value::Null);
-    assert_eq!(notes.json(0, "log", &[]).as_array().unwrap().len(), 1);
+    assert_eq!(
+        notes.json(0, "log", &[])["items"].as_array().unwrap().len(),
+        1
+    );
     notes.json(0, "restore", &[&saved]);
     assert_eq!(notes.read(), "one");
     let explicit = notes.json(0, "save", &[]);

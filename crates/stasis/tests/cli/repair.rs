@@ -1,7 +1,7 @@
 //! Documents that are damaged or lost are made anew from the snapshots; a store that went back is not believed.
 
 use crate::repo_world::show;
-use crate::session::{Said, Session};
+use crate::session::{Said, Session, oldest_first};
 use crate::store_kinds::{KINDS, Kind, Stored, flip};
 use serde_json::{Value, json};
 use std::fs;
@@ -48,7 +48,10 @@ fn log(stored: &Stored) -> Vec<String> {
     let tree = stored.tree().display().to_string();
     let words = match stored.kind {
         Kind::Repository => vec!["repo", "snapshots"],
-        Kind::Everyday => vec!["log", &tree],
+        Kind::Everyday => {
+            let log = stored.session.json(0, &["log", &tree]);
+            return ids(&oldest_first(&log), "snapshot_id");
+        }
         Kind::Project => vec!["project", "list", "--project", &shop],
     };
     ids(&stored.session.json(0, &words), "snapshot_id")
@@ -277,7 +280,7 @@ fn a_host_that_saw_nothing_believes_what_it_finds() {
     let [first, second] = twice(&stored);
     let other = Session::on(&format!("file://{}", stored.session.object("").display()));
 
-    let log = other.json(0, &["log", "dir:notes"]);
+    let log = oldest_first(&other.json(0, &["log", "dir:notes"]));
 
     assert_eq!(ids(&log, "snapshot_id"), [first, second]);
 }

@@ -7,7 +7,7 @@ use crate::crash_points::{self, failed_at_each_step, killed_at_each_step};
 use crate::encrypted::files;
 use crate::repo_crash::{Fault, copy as copy_aside};
 use crate::repo_world::{Shown, names, noise, show, write};
-use crate::session::{Said, Session};
+use crate::session::{Said, Session, oldest_first};
 use crate::store_kinds::{Kind, Stored};
 use serde_json::{Value, json};
 use std::fs;
@@ -125,7 +125,7 @@ impl Stage {
     /// The snapshots are those that there were, and one that was saved since, if one was; their trees come back.
     fn is_whole(&self, since: Option<&String>, context: &str) {
         let tree = self.stored.tree().display().to_string();
-        let log = self.stored.session.json(0, &["log", &tree]);
+        let log = oldest_first(&self.stored.session.json(0, &["log", &tree]));
         let rows = log.as_array().unwrap().iter();
         let rows: Vec<&str> = rows
             .map(|row| row["snapshot_id"].as_str().unwrap())

@@ -199,3 +199,10 @@ pub(crate) fn real_store(variable: &str) -> Option<String> {
     }
     store
 }
+
+/// What `stasis log` lists, the oldest first.
+pub(crate) fn oldest_first(log: &serde_json::Value) -> serde_json::Value {
+    let mut items = log["items"].as_array().unwrap().clone();
+    items.reverse();
+    items.into()
+}

@@ -1,6 +1,6 @@
 //! A directory is one subject: after a move, on another machine, and beside others of its name.
 
-use crate::session::{Said, Session, type_command};
+use crate::session::{Said, Session, oldest_first, type_command};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ fn a_directory_that_was_moved_goes_on_where_it_was() {
     fs::rename(&notes, &moved).unwrap();
 
     let place = moved.to_str().unwrap();
-    let log = session.json(0, &["log", place]);
+    let log = oldest_first(&session.json(0, &["log", place]));
     assert_eq!(log.as_array().unwrap().len(), 1, "{log}");
     fs::write(moved.join("plan.txt"), "buy bread").unwrap();
     session.data(0, &["save", place]);
@@ -140,7 +140,7 @@ fn another_machine_finds_restores_and_links_what_a_first_one_saved() {
     second.data(0, &["restore", "dir:notes", "--to", to]);
     let copied = second.run(&["log", to]);
     second.data(0, &["link", to, name]);
-    let log = second.json(0, &["log", to]);
+    let log = oldest_first(&second.json(0, &["log", to]));
     fs::write(copy.join("plan.txt"), "buy bread").unwrap();
     second.data(0, &["save", to]);
 
@@ -255,12 +255,24 @@ fn a_second_directory_of_a_name_is_a_new_subject_that_is_said_and_can_join_the_f
     // Without consent nothing is changed; the refusal and the note name the same command.
     let refused = second.run(&["link", place, &name]);
     assert_eq!(refused.code, 2, "{}", refused.err);
-    assert_eq!(second.json(0, &["log", place]).as_array().unwrap().len(), 1);
+    assert_eq!(
+        second.json(0, &["log", place])["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
     let joined = type_command(&second, &said.err, &["link", &name, "--confirm"], "");
     ok(&joined);
     fs::write(dir.join("plan.txt"), "buy bread").unwrap();
     second.data(0, &["save", place]);
-    assert_eq!(second.json(0, &["log", place]).as_array().unwrap().len(), 2);
+    assert_eq!(
+        second.json(0, &["log", place])["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
     let _ = type_command(&second, &refused.err, &["link", "--confirm"], "");
 
     // What was saved by accident is still there, as it was said.
@@ -306,7 +318,7 @@ fn a_copy_at_the_old_place_of_a_directory_that_was_moved_is_no_subject_until_it_
         fs::write(notes.join("plan.txt"), "a copy").unwrap();
         let copy = session.run(&["log", old]);
         session.data(0, &["save", new]);
-        let log = session.json(0, &["log", new]);
+        let log = oldest_first(&session.json(0, &["log", new]));
         session.data(0, &["save", old]);
 
         assert_eq!(copy.code, 3, "{target}: {}{}", copy.out, copy.err);
@@ -319,7 +331,13 @@ fn a_copy_at_the_old_place_of_a_directory_that_was_moved_is_no_subject_until_it_
         let refused = session.run(&["link", old, &name]);
         assert_eq!(refused.code, 2, "{}", refused.err);
         ok(&type_command(&session, &refused.err, &["--confirm"], ""));
-        assert_eq!(session.json(0, &["log", old]).as_array().unwrap().len(), 2);
+        assert_eq!(
+            session.json(0, &["log", old])["items"]
+                .as_array()
+                .unwrap()
+                .len(),
+            2
+        );
         let left = session.run(&["log", new]);
         assert_eq!(left.code, 3, "{}", left.err);
         assert!(
@@ -369,7 +387,13 @@ fn a_new_directory_in_the_place_of_one_that_was_renamed_goes_on_as_it_and_the_ot
     session.data(0, &["save", old]);
     let log = session.run(&["log", new]);
 
-    assert_eq!(session.json(0, &["log", old]).as_array().unwrap().len(), 2);
+    assert_eq!(
+        session.json(0, &["log", old])["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
     assert_eq!(log.code, 3, "{}", log.err);
     let told = format!("was `{name}` until `{old}`");
     assert!(log.err.contains(&told), "{}", log.err);
@@ -380,7 +404,13 @@ fn a_new_directory_in_the_place_of_one_that_was_renamed_goes_on_as_it_and_the_ot
         "",
     ));
     session.data(0, &["save", new]);
-    assert_eq!(session.json(0, &["log", new]).as_array().unwrap().len(), 3);
+    assert_eq!(
+        session.json(0, &["log", new])["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        3
+    );
     assert_eq!(session.run(&["log", old]).code, 3);
 }
 
@@ -399,7 +429,13 @@ fn a_directory_that_was_moved_far_and_restored_at_its_old_place_is_told_what_it_
     let log = session.run(&["log", new]);
     let saved = session.run(&["save", new]);
 
-    assert_eq!(session.json(0, &["log", old]).as_array().unwrap().len(), 1);
+    assert_eq!(
+        session.json(0, &["log", old])["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
     assert_eq!(log.code, 3, "{}", log.err);
     for said in [&log.err, &saved.err] {
         assert!(
@@ -413,7 +449,13 @@ fn a_directory_that_was_moved_far_and_restored_at_its_old_place_is_told_what_it_
         &["link", "--confirm"],
         "",
     ));
-    assert_eq!(session.json(0, &["log", new]).as_array().unwrap().len(), 1);
+    assert_eq!(
+        session.json(0, &["log", new])["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
     assert_eq!(session.run(&["log", old]).code, 3);
 }
 
@@ -444,7 +486,7 @@ fn a_label_is_said_whether_the_save_made_a_snapshot_or_not() {
     let new = session.data(0, &["save", place, "--label", "state=new"]);
     let plain = session.data(0, &["save", place]);
 
-    let log = session.json(0, &["log", place]);
+    let log = oldest_first(&session.json(0, &["log", place]));
     let labels: Vec<&str> = log
         .as_array()
         .unwrap()
@@ -472,10 +514,9 @@ fn a_label_is_said_whether_the_save_made_a_snapshot_or_not() {
 fn a_command_that_lies_beneath_others_is_pointed_to() {
     let session = Session::new();
     let pointers = [
-        ("check", "`stasis repo check`"),
-        ("undo", "`stasis workspace undo`"),
+        ("compact", "`stasis workspace compact`"),
         ("history", "`stasis workspace history`"),
-        ("fork", "`stasis workspace fork`"),
+        ("upgrade", "`stasis project upgrade`"),
     ];
 
     for (typed, pointer) in pointers {
@@ -488,7 +529,7 @@ fn a_command_that_lies_beneath_others_is_pointed_to() {
     }
     let mistyped = session.run(&["sve", "x"]);
     assert!(mistyped.err.contains("'save'"), "{}", mistyped.err);
-    let beneath = session.run(&["profile", "undo"]);
+    let beneath = session.run(&["profile", "compact"]);
     assert!(!beneath.err.contains("workspace"), "{}", beneath.err);
 }
 
@@ -559,7 +600,13 @@ fn a_save_of_what_was_moved_away_takes_nothing_from_it() {
     let second = session.json(0, &["save", at_b]);
 
     assert_eq!(first["project"], second["project"]);
-    assert_eq!(session.json(0, &["log", at_b]).as_array().unwrap().len(), 2);
+    assert_eq!(
+        session.json(0, &["log", at_b])["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
 }
 
 #[test]
@@ -584,7 +631,13 @@ fn releases_that_are_swapped_at_one_path_are_one_subject() {
 
         assert_eq!(saved["project"], first["project"], "release {release}");
     }
-    assert_eq!(session.json(0, &["log", site]).as_array().unwrap().len(), 4);
+    assert_eq!(
+        session.json(0, &["log", site])["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        4
+    );
 }
 
 #[test]

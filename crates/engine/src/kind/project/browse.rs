@@ -1,66 +1,19 @@
-//! Looking into the snapshots of a directory: what is in one, one file of it, a name through all of them, and what each takes.
+//! Looking into the snapshots of a directory: what is in one, one file of it, and what each takes.
 
 use super::{Project, ProjectSnapshot, snapshots};
 use crate::bridge;
 use crate::catalog::{ListedEntry, SnapshotSelector, references};
-use crate::error::{Error, ErrorKind, error_chain};
-use crate::result::EntryType;
+use crate::error::Error;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::list::ListReader;
-use stasis_disk::tree::restore::KeepIf;
-use stasis_disk::tree::walk;
-use stasis_model::failure::Failure;
-use stasis_model::format::manifest::{Indexed, SnapshotIndex};
+use stasis_model::format::manifest::SnapshotIndex;
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_model::tree::EntryPath;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io::{self, Write};
-use std::sync::Arc;
-
-/// One version of an entry, and which snapshots have it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-#[non_exhaustive]
-pub struct FoundVersion {
-    /// The entry, as the first of them has it.
-    #[serde(flatten)]
-    pub entry: ListedEntry,
-    /// The first snapshot that has it so.
-    pub first: SnapshotId,
-    /// When that was made.
-    pub first_at: String,
-    /// The last one.
-    pub last: SnapshotId,
-    /// When that was made.
-    pub last_at: String,
-    /// How many have it so, one after the other.
-    pub snapshots: u64,
-}
-
-/// Everything that a name or a pattern fits, in all snapshots.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-#[non_exhaustive]
-pub struct FoundVersions {
-    /// By path, the oldest version first.
-    pub items: Vec<FoundVersion>,
-    /// How many snapshots were looked into.
-    pub snapshots: u64,
-    /// Snapshots that could not be read, and why.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unreadable: Vec<UnreadableSnapshot>,
-}
-
-/// A snapshot that could not be read.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-#[non_exhaustive]
-pub struct UnreadableSnapshot {
-    /// Which.
-    pub snapshot_id: SnapshotId,
-    /// Why.
-    pub why: String,
-}
 
 /// What one snapshot takes of the store.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -138,80 +91,20 @@ impl Project {
         self.engine.dirs().cat(&self.selected(&id), path, out).await
     }
 
-    /// Every version of the entries that a name or a pattern fits, as in a `.gitignore`. Of a directory that fits, what is in it is not
-    /// named.
-    pub async fn find_all(&self, pattern: &str) -> Result<FoundVersions, Error> {
-        let fits = walk::matcher(&[pattern.to_owned()]).map_err(|error| {
-            let said = format!("`{pattern}` is no pattern: {}", error_chain(&error));
-            Failure::of(ErrorKind::Invalid, said)
-                .with_hint("a name, or a pattern as in a .gitignore: `*.rs`, `src/*.rs`, `/README`")
-        })?;
-        let fits: Arc<KeepIf> = Arc::new(Box::new(fits));
-        let index = self.index().await?;
-        let mut rows: Vec<&Indexed> = index.snapshots.iter().collect();
-        rows.sort_by_key(|row| row.at_ms);
-        let mut found: BTreeMap<String, Vec<FoundVersion>> = BTreeMap::new();
-        let mut unreadable = Vec::new();
-        let mut previous: Option<&SnapshotId> = None;
-        for row in rows {
-            let entries = match self.fitting(&index, row, Arc::clone(&fits)).await {
-                Ok(entries) => entries,
-                Err(error) if references::is_damage(&error) => {
-                    unreadable.push(UnreadableSnapshot {
-                        snapshot_id: row.id.clone(),
-                        why: error_chain(&error),
-                    });
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            for entry in entries {
-                let versions = found.entry(entry.path.clone()).or_default();
-                match versions.last_mut() {
-                    Some(last) if Some(&last.last) == previous && is_same(&last.entry, &entry) => {
-                        last.last = row.id.clone();
-                        last.last_at = row.at_ms.to_string();
-                        last.snapshots += 1;
-                    }
-                    _ => versions.push(FoundVersion {
-                        entry,
-                        first: row.id.clone(),
-                        first_at: row.at_ms.to_string(),
-                        last: row.id.clone(),
-                        last_at: row.at_ms.to_string(),
-                        snapshots: 1,
-                    }),
-                }
-            }
-            previous = Some(&row.id);
-        }
-        Ok(FoundVersions {
-            items: found.into_values().flatten().collect(),
-            snapshots: index.snapshots.len() as u64,
-            unreadable,
-        })
-    }
-
-    /// The entries of one snapshot that fit.
-    async fn fitting(
+    /// The entries of a snapshot that are wanted.
+    pub(crate) async fn entries_that(
         &self,
-        index: &SnapshotIndex,
-        row: &Indexed,
-        fits: Arc<KeepIf>,
+        id: &SnapshotId,
+        is_wanted: impl Fn(&ListedEntry, &EntryPath) -> bool + Send + 'static,
     ) -> Result<Vec<ListedEntry>, Error> {
-        let (dirs, root) = (self.engine.dirs(), self.engine.dirs().root());
-        let opened = dirs.open_snapshot(&root, index, &row.id).await?;
-        let source = opened.fetcher(&root);
+        let (opened, source) = self.opened(id).await?;
         bridge::blocking(move || {
             let mut reader = ListReader::new(&source, &opened.list)?;
             let mut entries = Vec::new();
             while let Some(row) = reader.next_row()? {
-                let path = &row.entry.path;
-                let is_directory = EntryType::from(&row.entry.kind) == EntryType::Directory;
-                let above = path.split_last().map(|(above, _)| above);
-                let is_in_one = above.is_some_and(|above| !above.is_root() && fits(&above, true));
-                if !path.is_root() && fits(path, is_directory) && !is_in_one {
-                    entries.push(ListedEntry::from(&row));
+                let entry = ListedEntry::from(&row);
+                if is_wanted(&entry, &row.entry.path) {
+                    entries.push(entry);
                 }
             }
             Ok(entries)
@@ -284,12 +177,6 @@ impl Project {
         }
         Ok(needed)
     }
-}
-
-/// Whether two entries of one path are the same to somebody who looks for a version.
-fn is_same(one: &ListedEntry, other: &ListedEntry) -> bool {
-    let key = |entry: &ListedEntry| (entry.kind, entry.mode, entry.blake3, entry.target.clone());
-    key(one) == key(other)
 }
 
 #[cfg(test)]

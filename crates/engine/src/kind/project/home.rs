@@ -166,6 +166,18 @@ impl Home {
         path.is_dir() || known.is_some_and(|known| known(&whole))
     }
 
+    /// Whether a directory has a file of ours, or was saved from this host.
+    pub(crate) async fn is_subject(dir: &Path, state: Option<&Path>) -> Result<bool, Error> {
+        let (dir, state) = (dir.to_owned(), state.map(Path::to_owned));
+        bridge::blocking(move || {
+            let whole = dir.canonicalize().unwrap_or_else(|_| dir.clone());
+            let known = state.map(|state| KnownDirs::new(&state).recogniser());
+            let is_known = known.transpose()?.is_some_and(|known| known(&whole));
+            Ok(is_known || whole.join(FILE).is_file())
+        })
+        .await
+    }
+
     /// The directory that is meant by whoever stands in `dir` and names none: the nearest one, from there up, that has a file or was saved from
     /// this host, else `dir` itself.
     pub async fn around(dir: &Path, state: Option<&Path>) -> Result<PathBuf, Error> {

@@ -14,9 +14,11 @@
 mod command;
 mod databases;
 mod plan;
+mod record;
 mod state;
 
 pub use command::{KeptDatabase, ProjectRestore, ProjectRestored, SetAsideEntry};
+pub use record::{RestoreRecord, UndoRestore};
 
 use plan::{CaptureScope, ProjectPlan};
 use state::StateRestore;
@@ -55,6 +57,7 @@ impl Project {
         let _lock = self.exclusive("restore").await?;
         self.start_what_was_left().await?;
         let restored = Box::pin(self.restore_locked(command)).await?;
+        self.record(&restored).await;
         if self.home.declared.is_none() {
             // One that was gone is another directory now. The state is what it should be, whatever becomes of that.
             if let Err(error) = self.renew().await {

@@ -2,8 +2,10 @@
 
 use super::{KeptDatabase, Project, ServiceState};
 use crate::bridge;
+use crate::catalog::{ChunkFetcher, OpenedSnapshot};
 use crate::error::{Error, OPEN_DIRECTORY};
 use crate::gc::{RepoCollected, RepoForgotten, RepoGc};
+use crate::kind::workspace::RunMode;
 use crate::repair::{AcceptedRollback, Repair};
 use crate::restore::RepoRestore;
 use crate::result::ProjectSnapshot;
@@ -76,6 +78,27 @@ impl Project {
         Ok(rows(&index).collect())
     }
 
+    /// The rows of its index.
+    pub(crate) async fn indexed(&self) -> Result<Vec<Indexed>, Error> {
+        Ok(self.index().await?.snapshots)
+    }
+
+    /// The snapshot that somebody means.
+    pub(crate) async fn located(&self, wanted: &SnapshotRef) -> Result<SnapshotId, Error> {
+        self.find(&self.index().await?, wanted).await
+    }
+
+    /// A snapshot, ready to be read.
+    pub(crate) async fn opened(
+        &self,
+        id: &SnapshotId,
+    ) -> Result<(OpenedSnapshot, ChunkFetcher), Error> {
+        let (index, root) = (self.index().await?, self.engine.dirs().root());
+        let opened = self.engine.dirs().open_snapshot(&root, &index, id).await?;
+        let source = opened.fetcher(&root);
+        Ok((opened, source))
+    }
+
     /// What it is and does now.
     pub async fn status(&self) -> Result<ProjectStatus, Error> {
         let rows = self.list().await?;
@@ -143,6 +166,14 @@ impl Project {
     pub async fn delete(&self, wanted: &SnapshotRef) -> Result<RepoForgotten, Error> {
         let id = self.resolve(&self.index().await?, wanted)?;
         self.engine.dirs().forget(&[id]).await
+    }
+
+    /// Lets snapshots go, all or none; the next `gc` removes their bytes. The active one and pinned ones stay.
+    pub async fn forget(&self, ids: &[SnapshotId], run: RunMode) -> Result<(), Error> {
+        if run == RunMode::Real {
+            let _ = self.engine.dirs().forget(ids).await?;
+        }
+        Ok(())
     }
 
     /// Brings a snapshot back to a scratch place, and checks every database in it.

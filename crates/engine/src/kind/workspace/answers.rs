@@ -614,6 +614,8 @@ pub struct UndoRow {
     pub checkpoint: String,
     /// When.
     pub timestamp: String,
+    /// The same, in milliseconds since 1970.
+    pub epoch_millis: u64,
     /// The same, as people say it.
     pub age: String,
 }
@@ -630,6 +632,8 @@ pub struct WorkspaceRow {
     pub session: String,
     /// How many checkpoints it has.
     pub checkpoints: u64,
+    /// Whether hooks of agents make no checkpoints there, because somebody said so.
+    pub hooks_off: bool,
 }
 
 /// A workspace that was made known.
@@ -741,6 +745,22 @@ pub struct WorkspaceStatus {
     pub finished_restore: bool,
     /// What is in slots and cannot be used.
     pub unreadable: Vec<UnreadableSlot>,
+}
+
+/// A workspace that is none any more, or would be none.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct RemovedWorkspace {
+    /// The directory, which was not touched.
+    pub workspace: String,
+    /// Where its checkpoints were.
+    pub session: String,
+    /// How many those were.
+    pub checkpoints: u64,
+    /// What they held at most.
+    pub bytes: u64,
+    /// Whether it was only shown what would be done.
+    pub dry_run: bool,
 }
 
 /// What a watch did, when it ended.

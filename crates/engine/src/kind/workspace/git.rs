@@ -44,8 +44,10 @@ pub(super) fn collapsed(
         found.into_iter().partition(|(path, _)| is_inside(path));
     let top = EntryPath::root().child(GIT).expect("it is a name");
     let is_reported = others.iter().any(|(path, _)| *path == top);
-    if !inside.is_empty() && !is_reported {
-        others.push((top, ChangeKind::Content));
+    if let Some((_, first)) = inside.first().filter(|_| !is_reported) {
+        let is_all = inside.iter().all(|(_, change)| change == first);
+        let change = if is_all { *first } else { ChangeKind::Content };
+        others.push((top, change));
         others.sort_by(|(one, _), (other, _)| one.cmp(other));
     }
     (others, inside.len() as u64)

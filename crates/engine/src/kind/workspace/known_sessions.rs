@@ -7,6 +7,7 @@
 //! *Always true:* no session is taken for that of a directory which another session knows.
 
 use super::answers::WorkspaceRow;
+use super::leave::HOOKS_OFF;
 use super::session::{DATABASE, HostEnv, may_be_workspace, text_of};
 use crate::dir_identity::DirIdentity;
 use crate::error::{Error, LostWorkspace, WorkspaceError};
@@ -279,6 +280,7 @@ impl KnownSession {
             workspace: place.as_ref().unwrap_or(was).display().to_string(),
             session: self.path.display().to_string(),
             checkpoints: checkpoints.count() as u64,
+            hooks_off: self.path.join(HOOKS_OFF).exists(),
         }
     }
 }

@@ -135,6 +135,11 @@ impl Session {
         .into())
     }
 
+    /// The state directory of this host.
+    pub(super) fn state(&self) -> &Path {
+        &self.state
+    }
+
     pub(super) fn settings(&self) -> &Settings {
         &self.config.vm.snapshots
     }

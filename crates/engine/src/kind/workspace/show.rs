@@ -86,6 +86,21 @@ pub(super) fn summary(changes: &[PathChange]) -> ChangesSummary {
     }
 }
 
+/// What became of a tree, in numbers; what is in `.git` is one difference.
+pub(crate) fn summed(was: &Manifest, is: &Manifest) -> ChangesSummary {
+    let (changes, _) = super::git::collapsed(differences(was, is));
+    let count = |wanted: ChangeOp| {
+        let all = changes.iter().filter(|(_, change)| op(*change) == wanted);
+        all.count() as u64
+    };
+    ChangesSummary {
+        created: count(ChangeOp::Created),
+        edited: count(ChangeOp::Modified),
+        deleted: count(ChangeOp::Deleted),
+        total: changes.len() as u64,
+    }
+}
+
 /// Two states of the tree that are compared.
 #[derive(Clone, Copy)]
 pub(super) struct BeforeAfter<'a> {
@@ -534,7 +549,7 @@ impl Workspace {
         Ok(known)
     }
 
-    fn undo_rows(&self) -> Result<Vec<UndoRow>, Error> {
+    pub(super) fn undo_rows(&self) -> Result<Vec<UndoRow>, Error> {
         let now = self.clock().now();
         let undos = self.undos_newest_first()?.into_iter();
         let rows = undos.filter_map(|one| {
@@ -546,6 +561,7 @@ impl Workspace {
                 path: note.path,
                 checkpoint: note.from,
                 timestamp: one.timestamp,
+                epoch_millis: one.epoch_millis,
                 age: age(one.epoch_millis, now),
             })
         });

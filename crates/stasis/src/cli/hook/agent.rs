@@ -109,6 +109,18 @@ impl Agent {
         }
     }
 
+    /// Whether it is on this machine: its program can be found, or it has settings.
+    pub(super) fn is_here(self, environment: &Environment) -> bool {
+        let program = match self {
+            Self::ClaudeCode => "claude",
+            other => other.name(),
+        };
+        let has_program = |directory: PathBuf| directory.join(program).is_file();
+        let mut search = std::env::split_paths(&environment.search_path);
+        let settings = self.directory(Scope::User, environment, Path::new(""));
+        settings.is_ok_and(|settings| settings.is_dir()) || search.any(has_program)
+    }
+
     /// The shell that runs a hook's command; Codex takes the user's login shell, which is Bash almost everywhere.
     pub(super) fn shell(self) -> &'static str {
         match self {

@@ -228,7 +228,7 @@ async fn find(context: &CliContext, directory: &Path) -> anyhow::Result<Option<W
         Err(Error::Workspace(error)) if matches!(*error, WorkspaceError::NotAWorkspace { .. }) => {
             Ok(None)
         }
-        found => Ok(Some(found?)),
+        found => Ok(Some(found?).filter(|found| !found.are_hooks_off())),
     }
 }
 

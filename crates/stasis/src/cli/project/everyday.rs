@@ -1,22 +1,30 @@
-//! The everyday verbs of a directory: `stasis save`, `restore`, `log`, `show`, `diff`, `ls`, `cat`, `find`, `du`, `pin`, `forget`, `gc`
+//! The everyday verbs of a directory: `stasis save`, `restore`, `undo`, `log`, `show`, `diff`, `ls`, `cat`, `find`, `du`, `pin`, `forget`, `gc`
 
-use super::{ProjectSelector, restore, save, show, upkeep};
-use crate::cli::CliContext;
+use super::{ProjectSelector, is_absent, restore, save, show, timeline, upkeep};
 use crate::cli::byte_size::size;
 use crate::cli::directory::entry_path;
 use crate::cli::output::{OutputLost, plural, printable, short, table};
+use crate::cli::progress::{cancel_on_signals, watched};
+use crate::cli::{CliContext, system_clock, workspace};
 use crate::report::{Exit, or_read_enough};
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use clap::Args;
+use serde::Serialize;
 use stasis_engine::catalog::ListedEntry;
-use stasis_engine::kind::project::{
-    FoundVersion, FoundVersions, Home, Project, ProjectRestore, SubjectUse,
+use stasis_engine::kind::directory::{
+    DirDiff, DirPlace, DirSnapshot, Directory, FoundVersion, FoundVersions, LastChange,
+    TimelineQuery,
 };
+use stasis_engine::kind::project::{Home, Project, ProjectRestore, SubjectUse, UndoRestore};
+use stasis_engine::kind::workspace::{RunMode, UndoChange};
 use stasis_engine::model::format::manifest::SaveReason;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
-use stasis_engine::model::subject_ref::{self, SubjectRef};
+use stasis_engine::model::subject_ref::{self, DIR_PREFIX, SubjectRef};
+use stasis_engine::model::time::Clock as _;
+use stasis_engine::model::workspace::{CheckpointRef, Slot};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A directory and snapshots of it, as they were typed.
 struct TypedWords {
@@ -51,6 +59,33 @@ impl TypedWords {
         ProjectSelector::of(&self.dir).look(context).await
     }
 
+    /// The directory with its snapshots and its checkpoints. Where only checkpoints are named, no store is needed.
+    async fn directory(&self, context: &CliContext) -> anyhow::Result<Directory> {
+        let is_here = |one: &SnapshotRef| matches!(one, SnapshotRef::Checkpoint(_));
+        let needs_store = self.snapshots.is_empty() || !self.snapshots.iter().all(is_here);
+        if self
+            .dir
+            .to_str()
+            .is_some_and(|dir| dir.starts_with(DIR_PREFIX))
+        {
+            let project = self.look(context).await?;
+            let dir = project.home().dir.clone();
+            let place = place(context, Some(&dir)).await?;
+            return Ok(Directory::new(Some(project), place.workspace));
+        }
+        let named = Some(&*self.dir).filter(|dir| *dir != Path::new("."));
+        let place = place(context, named).await?;
+        if !needs_store {
+            return Ok(Directory::new(None, place.workspace));
+        }
+        let project = match ProjectSelector::of(&place.dir).look(context).await {
+            // Whoever has only checkpoints, or nothing yet, needs no store.
+            Err(error) if context.is_usual_store() && is_absent(&error) => None,
+            project => Some(project?),
+        };
+        Ok(Directory::new(project, place.workspace))
+    }
+
     /// The one snapshot that is meant.
     fn snapshot(&self) -> SnapshotRef {
         self.snapshots
@@ -60,11 +95,22 @@ impl TypedWords {
     }
 }
 
+/// Where a directory lies, and whether it has checkpoints.
+async fn place(context: &CliContext, named: Option<&Path>) -> anyhow::Result<DirPlace> {
+    // Without a place for what this host knows, it knows no workspaces.
+    let Ok(host) = context.environment.host_env() else {
+        let dir = named.unwrap_or(Path::new(".")).to_owned();
+        let workspace = None;
+        return Ok(DirPlace { dir, workspace });
+    };
+    Ok(DirPlace::find(named, &host).await?)
+}
+
 /// A directory, and a snapshot of it.
 #[derive(Debug, Args)]
 struct OneSnapshot {
     /// The directory [default: the one you are in] or `dir:NAME` as `stasis list` shows it; and the snapshot: `latest`, `latest~2`, a
-    /// time (@10:30, @-2h, @2026-11-15), an id or the beginning of one, or a label [default: latest]
+    /// checkpoint (cp-3), a time (@10:30, @-2h, @2026-11-15), an id or the beginning of one, or a label [default: latest]
     #[arg(value_name = "SUBJECT|SNAPSHOT", num_args = 0..=2)]
     words: Vec<OsString>,
 }
@@ -113,14 +159,31 @@ pub(in crate::cli) struct RestoreArgs {
     which: OneSnapshot,
     #[command(flatten)]
     how: restore::RestoreOptions,
+    /// Leave .git as it is: branch, commits and index
+    #[arg(long, conflicts_with = "to")]
+    keep_git: bool,
+    /// Do not ask before a checkpoint is restored and anything is deleted
+    #[arg(long, short)]
+    yes: bool,
 }
 
 impl RestoreArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let typed = self.which.read(context)?;
+        let directory = typed.directory(context).await?;
+        let how = if self.keep_git {
+            self.how.but_for(".git")
+        } else {
+            self.how
+        };
+        if let DirSnapshot::Checkpoint(slot) = located(&directory, &typed.snapshot()).await? {
+            let (of, checkpoint) = (directory.workspace()?, CheckpointRef::Slot(slot));
+            return how
+                .restore_checkpoint(context, of, checkpoint, self.yes)
+                .await;
+        }
         let command = ProjectRestore::new(typed.snapshot());
-        let project = typed.look(context).await?;
-        self.how.restore(context, &project, command).await
+        how.restore(context, directory.project()?, command).await
     }
 }
 
@@ -129,13 +192,127 @@ impl RestoreArgs {
 pub(in crate::cli) struct LogArgs {
     #[command(flatten)]
     which: NoSnapshot,
+    /// Show this many, the newest first
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+    number: usize,
+    /// Show all
+    #[arg(long, conflicts_with = "number")]
+    all: bool,
+    /// Count what changed in each, however many files that are [default: where it takes no long time]
+    #[arg(long)]
+    changes: bool,
+    /// Do not count what changed
+    #[arg(long, conflicts_with = "changes")]
+    no_changes: bool,
 }
 
 impl LogArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let project = self.which.read(context)?.look(context).await?;
-        show::list(context, &project).await?;
+        let directory = self.which.read(context)?.directory(context).await?;
+        let query = TimelineQuery {
+            most: if self.all { usize::MAX } else { self.number },
+            changes: match (self.changes, self.no_changes) {
+                (true, _) => Some(true),
+                (_, true) => Some(false),
+                _ => None,
+            },
+        };
+        let timeline = directory.timeline(query).await?;
+        workspace::warn_unreadable(context, &timeline.unreadable);
+        workspace::warn_of_hooks(context, timeline.hook_warning.as_deref());
+        let now = system_clock().now();
+        let text = |timeline: &_| timeline::text(timeline, now);
+        context.output.result(&timeline, text)?;
         Ok(Exit::Done)
+    }
+}
+
+/// The snapshot that is meant.
+async fn located(directory: &Directory, wanted: &SnapshotRef) -> anyhow::Result<DirSnapshot> {
+    Ok(directory.locate(wanted).await?)
+}
+
+/// `stasis undo`
+#[derive(Debug, Args)]
+pub(in crate::cli) struct UndoArgs {
+    /// The directory [default: the one you are in]; and what is undone, as `stasis log` lists it: u-4 [default: the last restore,
+    /// rewind, revert or undo]
+    #[arg(value_name = "SUBJECT|u-N", num_args = 0..=2)]
+    words: Vec<OsString>,
+    /// Leave this entry as it is, with everything in it; may be given more than once
+    #[arg(long, value_name = "PATH")]
+    except: Vec<OsString>,
+    /// Do not ask before anything is deleted
+    #[arg(long, short)]
+    yes: bool,
+    /// Only show what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl UndoArgs {
+    pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
+        let is_undo = |word: &&OsString| {
+            let number = word.to_str().map(workspace::undo_number);
+            number.is_some_and(|number| number.is_ok())
+        };
+        let undo = self.words.last().filter(is_undo);
+        let words = &self.words[..self.words.len() - usize::from(undo.is_some())];
+        ensure!(
+            words.len() <= 1,
+            "name one directory, and after it at most one undo, as in `u-4`"
+        );
+        let directory = TypedWords::read(context, words, 0)?
+            .directory(context)
+            .await?;
+        let number = undo.and_then(|word| word.to_str()?.strip_prefix("u-")?.parse().ok());
+        let last = match number {
+            Some(_) => None,
+            None => directory.last_change().await?,
+        };
+        match (number, last) {
+            (None, Some(LastChange::Restore(_))) => {
+                self.undo_restore(context, directory.project()?).await
+            }
+            (None, None) if directory.workspace().is_err() => {
+                // It says that there is none, and what helps.
+                self.undo_restore(context, directory.project()?).await
+            }
+            (number, _) => {
+                let workspace = directory.workspace()?;
+                let here =
+                    std::env::current_dir().context("the current directory cannot be found")?;
+                let except = self.except.iter();
+                let except =
+                    except.map(|path| Ok(workspace.entry(path.as_encoded_bytes(), &here)?));
+                let command = UndoChange {
+                    which: number,
+                    except: except.collect::<anyhow::Result<_>>()?,
+                    agreed: self.yes,
+                    confirm: None,
+                    run: if self.dry_run {
+                        RunMode::Dry
+                    } else {
+                        RunMode::Real
+                    },
+                };
+                workspace::undo(context, workspace, command).await
+            }
+        }
+    }
+
+    async fn undo_restore(self, context: &CliContext, project: &Project) -> anyhow::Result<Exit> {
+        let progress = Arc::default();
+        let except = self.except.iter().map(|path| entry_path(Some(path)));
+        let command = UndoRestore {
+            dry_run: self.dry_run,
+            except: except.collect::<anyhow::Result<_>>()?,
+            cancel: cancel_on_signals()?,
+            progress: Arc::clone(&progress),
+        };
+        let work = Box::pin(project.undo_restore(command));
+        let undone = watched(context.output, "undoing", progress, work).await?;
+        restore::say_undone(context, project, &undone)
     }
 }
 
@@ -149,7 +326,17 @@ pub(in crate::cli) struct ShowArgs {
 impl ShowArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let typed = self.which.read(context)?;
-        show::show(context, &typed.look(context).await?, &typed.snapshot()).await?;
+        let directory = typed.directory(context).await?;
+        match located(&directory, &typed.snapshot()).await? {
+            DirSnapshot::Stored(id) => {
+                let id = SnapshotRef::Text(id.to_string());
+                show::show(context, directory.project()?, &id).await?;
+            }
+            DirSnapshot::Checkpoint(slot) => {
+                let row = directory.checkpoint(slot).await?;
+                context.output.result(&row, workspace::checkpoint_text)?;
+            }
+        }
         Ok(Exit::Done)
     }
 }
@@ -157,8 +344,8 @@ impl ShowArgs {
 /// `stasis diff`
 #[derive(Debug, Args)]
 pub(in crate::cli) struct DiffArgs {
-    /// The directory [default: the one you are in] or `dir:NAME`; the older snapshot [default: latest]; and the newer one [default: what
-    /// is there now]
+    /// The directory [default: the one you are in] or `dir:NAME`; the older snapshot or checkpoint [default: latest]; and the newer one
+    /// [default: what is there now]
     #[arg(value_name = "SUBJECT|SNAPSHOT", num_args = 0..=3)]
     words: Vec<OsString>,
 }
@@ -166,8 +353,21 @@ pub(in crate::cli) struct DiffArgs {
 impl DiffArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let typed = TypedWords::read(context, &self.words, 2)?;
-        let project = typed.look(context).await?;
-        show::diff(context, &project, &typed.snapshot(), typed.snapshots.get(1)).await?;
+        let directory = typed.directory(context).await?;
+        let before = located(&directory, &typed.snapshot()).await?;
+        let after = match typed.snapshots.get(1) {
+            Some(after) => Some(located(&directory, after).await?),
+            None => None,
+        };
+        let is_here = |one: &DirSnapshot| matches!(one, DirSnapshot::Checkpoint(_));
+        if is_here(&before) || after.as_ref().is_some_and(is_here) {
+            let diff = directory.diff(&before, after.as_ref()).await?;
+            let text = |diff: &DirDiff| show::differences(&diff.entries).join("\n");
+            context.output.result(&diff, text)?;
+            return Ok(Exit::Done);
+        }
+        let (before, after) = (before.into(), after.map(SnapshotRef::from));
+        show::diff(context, directory.project()?, &before, after.as_ref()).await?;
         Ok(Exit::Done)
     }
 }
@@ -189,8 +389,9 @@ impl LsArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let typed = self.which.read(context)?;
         let path = entry_path(self.path.as_ref())?;
-        let project = typed.look(context).await?;
-        let mut entries = project.ls(&typed.snapshot(), &path).await?;
+        let directory = typed.directory(context).await?;
+        let of = located(&directory, &typed.snapshot()).await?;
+        let mut entries = directory.ls(&of, &path).await?;
         if !self.recursive {
             let above = if path.is_root() {
                 String::new()
@@ -240,10 +441,9 @@ impl CatArgs {
         let (path, words) = self.words.split_last().context("a path is needed")?;
         let typed = TypedWords::read(context, words, 1)?;
         let path = entry_path(Some(path))?;
-        let project = typed.look(context).await?;
-        let written = project
-            .cat(&typed.snapshot(), &path, std::io::stdout())
-            .await?;
+        let directory = typed.directory(context).await?;
+        let of = located(&directory, &typed.snapshot()).await?;
+        let written = directory.cat(&of, &path, std::io::stdout()).await?;
         or_read_enough(written.map(drop).map_err(|error| OutputLost(error).into()))?;
         Ok(Exit::Done)
     }
@@ -260,11 +460,11 @@ pub(in crate::cli) struct FindArgs {
 
 impl FindArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let project = self.which.read(context)?.look(context).await?;
-        let found = project.find_all(&self.pattern).await?;
+        let directory = self.which.read(context)?.directory(context).await?;
+        let found = directory.find_all(&self.pattern).await?;
         for one in &found.unreadable {
             let why = printable(&one.why);
-            let warning = format!("warning: {} could not be read: {why}", one.snapshot_id);
+            let warning = format!("warning: {} could not be read: {why}", one.snapshot);
             context.output.say(&warning);
         }
         context.output.result(&found, found_text)?;
@@ -345,13 +545,14 @@ pub(in crate::cli) struct PinArgs {
 impl PinArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let typed = self.which.read(context)?;
-        upkeep::pin(
-            context,
-            &typed.look(context).await?,
-            &typed.snapshot(),
-            !self.off,
-        )
-        .await?;
+        let directory = typed.directory(context).await?;
+        let id = match located(&directory, &typed.snapshot()).await? {
+            DirSnapshot::Stored(id) => SnapshotRef::Text(id.to_string()),
+            DirSnapshot::Checkpoint(slot) => bail!(
+                "{slot} is a checkpoint of this machine, and checkpoints are not pinned: `stasis workspace create NAME` makes one that stays, `stasis save` keeps the state in the store"
+            ),
+        };
+        upkeep::pin(context, directory.project()?, &id, !self.off).await?;
         Ok(Exit::Done)
     }
 }
@@ -359,21 +560,72 @@ impl PinArgs {
 /// `stasis forget`
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ForgetArgs {
-    /// The directory [default: the one you are in] or `dir:NAME`; and the snapshot: an id or the beginning of one, a label, a time or
-    /// `latest~2`
-    #[arg(value_name = "SUBJECT|SNAPSHOT", num_args = 1..=2, required = true)]
+    /// The directory [default: the one you are in] or `dir:NAME`; and the snapshots: an id or the beginning of one, a label, a time,
+    /// `latest~2`, or a checkpoint (cp-3)
+    #[arg(value_name = "SUBJECT|SNAPSHOT", num_args = 1.., required = true)]
     words: Vec<OsString>,
+    /// Only show what would go
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// What is forgotten, or would be.
+#[derive(Serialize)]
+struct Forgotten {
+    forgotten: Vec<String>,
+    dry_run: bool,
 }
 
 impl ForgetArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let typed = TypedWords::read(context, &self.words, 1)?;
-        let [snapshot] = &*typed.snapshots else {
+        let typed = TypedWords::read(context, &self.words, usize::MAX)?;
+        if typed.snapshots.is_empty() {
             bail!("name the snapshot that is to be forgotten; `stasis log` lists them");
+        }
+        let directory = typed.directory(context).await?;
+        // All or nothing is found before anything goes.
+        let (mut stored, mut here): (Vec<_>, Vec<Slot>) = (Vec::new(), Vec::new());
+        for snapshot in &typed.snapshots {
+            match located(&directory, snapshot).await? {
+                DirSnapshot::Stored(id) => stored.push(id),
+                DirSnapshot::Checkpoint(slot) => here.push(slot),
+            }
+        }
+        let run = if self.dry_run {
+            RunMode::Dry
+        } else {
+            RunMode::Real
         };
-        upkeep::delete(context, &typed.look(context).await?, snapshot).await?;
+        let mut forgotten = Vec::new();
+        if !stored.is_empty() {
+            let project = directory.project()?;
+            forgotten.extend(stored.iter().map(ToString::to_string));
+            project.forget(&stored, run).await?;
+        }
+        for slot in here {
+            let checkpoint = CheckpointRef::Slot(slot);
+            let gone = directory.workspace()?.delete(checkpoint, run).await?;
+            forgotten.push(gone.checkpoint);
+        }
+        let dry_run = self.dry_run;
+        let result = Forgotten { forgotten, dry_run };
+        context.output.result(&result, forgotten_text)?;
         Ok(Exit::Done)
     }
+}
+
+fn forgotten_text(result: &Forgotten) -> String {
+    let names = result.forgotten.join(", ");
+    if result.dry_run {
+        return format!("would forget {names}");
+    }
+    let is_stored = |name: &String| SnapshotRef::from(&**name).is_spelt_out();
+    let rest = if result.forgotten.iter().all(is_stored) {
+        ""
+    } else {
+        "; `stasis gc` frees the bytes in the store"
+    };
+    format!("forgot {names}{rest}")
 }
 
 /// `stasis gc`

@@ -1,17 +1,22 @@
 //! `stasis project restore`
 
 use super::ProjectSelector;
-use crate::cli::CliContext;
 use crate::cli::directory::{SHOWN, entry_path, stayed};
 use crate::cli::output::{plural, printable, short};
 use crate::cli::progress::{cancel_on_signals, watched};
+use crate::cli::{CliContext, workspace};
 use crate::report::Exit;
+use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use stasis_engine::address::shell_word;
 use stasis_engine::kind::project::{KeptDatabase, Project, ProjectRestore, ProjectRestored};
+use stasis_engine::kind::workspace::{
+    ForkWorkspace, RestoreWorkspace, RevertPath, RunMode, Workspace,
+};
 use stasis_engine::model::id::VolumeName;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::tree::diff::ChangeKind;
+use stasis_engine::model::workspace::CheckpointRef;
 use stasis_engine::warning::Warning;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -108,6 +113,97 @@ impl RestoreOptions {
             Exit::Done
         })
     }
+}
+
+impl RestoreOptions {
+    /// The same with an entry left as it is.
+    pub(super) fn but_for(mut self, entry: &str) -> Self {
+        self.except.push(entry.into());
+        self
+    }
+
+    /// Restores a checkpoint of this machine: all of it, one entry, or to another directory.
+    pub(super) async fn restore_checkpoint(
+        self,
+        context: &CliContext,
+        of: &Workspace,
+        checkpoint: CheckpointRef,
+        agreed: bool,
+    ) -> anyhow::Result<Exit> {
+        let run = if self.dry_run {
+            RunMode::Dry
+        } else {
+            RunMode::Real
+        };
+        let here = std::env::current_dir().context("the current directory cannot be found")?;
+        let entry = |path: &OsString| of.entry(path.as_encoded_bytes(), &here);
+        match (&self.to, &*self.path) {
+            (Some(to), []) => {
+                let command = ForkWorkspace {
+                    checkpoint,
+                    directory: to.clone(),
+                    count: 1,
+                    is_proven: true,
+                    run,
+                };
+                workspace::directories_of(context, of, command).await?;
+                Ok(Exit::Done)
+            }
+            (Some(_), _) => bail!(
+                "a checkpoint goes to another directory as a whole: leave out --path, or use `stasis cat` for one file"
+            ),
+            (None, []) => {
+                let except = self.except.iter().map(entry);
+                let except = except.collect::<Result<_, _>>()?;
+                let command = RestoreWorkspace {
+                    checkpoint,
+                    except,
+                    no_undo: self.no_safety,
+                    agreed,
+                    confirm: None,
+                    run,
+                };
+                workspace::restore(context, of, command).await
+            }
+            (None, [path]) => {
+                ensure!(
+                    self.except.is_empty(),
+                    "--path and --except of a checkpoint do not go together"
+                );
+                let command = RevertPath {
+                    path: entry(path)?,
+                    checkpoint: Some(checkpoint),
+                    no_undo: self.no_safety,
+                    confirm: None,
+                    run,
+                };
+                workspace::revert(context, of, command).await?;
+                Ok(Exit::Done)
+            }
+            (None, _) => bail!(
+                "of a checkpoint, one --path at a time is restored, each with an undo of its own"
+            ),
+        }
+    }
+}
+
+/// Says what an undo did.
+pub(super) fn say_undone(
+    context: &CliContext,
+    project: &Project,
+    undone: &ProjectRestored,
+) -> anyhow::Result<Exit> {
+    context.output.warn(&undone.warnings);
+    let directory = project.home().dir.display().to_string();
+    let text = |undone: &ProjectRestored| {
+        if undone.dry_run {
+            return would(undone);
+        }
+        let words = restored_text(undone, &directory);
+        words.replacen("Restored ", "Undid the last restore: restored ", 1)
+    };
+    context.output.result(undone, text)?;
+    Ok(Exit::Done)
 }
 
 fn restored_text(restored: &ProjectRestored, directory: &str) -> String {

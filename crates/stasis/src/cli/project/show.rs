@@ -5,12 +5,14 @@ use crate::cli::byte_size::size;
 use crate::cli::output::{printable, short, table, word};
 use crate::cli::{CliContext, system_clock};
 use serde::Serialize;
+use stasis_engine::diff::TreeDifference;
 use stasis_engine::kind::project::{
     Project, ProjectDiff, ProjectSnapshot, ProjectStatus, ServiceState,
 };
 use stasis_engine::model::format::manifest::SnapshotManifest;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::time::{Clock as _, Timestamp};
+use stasis_engine::model::tree::diff::ChangeKind;
 
 pub(super) async fn list(context: &CliContext, project: &Project) -> anyhow::Result<()> {
     let rows = project.list().await?;
@@ -132,6 +134,18 @@ fn service_line(state: &ServiceState) -> String {
     format!("service    {} {}{more}", state.service, state.status)
 }
 
+/// A line for each entry that differs.
+pub(super) fn differences(entries: &[TreeDifference]) -> Vec<String> {
+    let line = |entry: &TreeDifference| {
+        let change = match entry.change {
+            ChangeKind::Content => "changed".to_owned(),
+            change => change.to_string(),
+        };
+        format!("{change:<9} {}", printable(&entry.path))
+    };
+    entries.iter().map(line).collect()
+}
+
 pub(super) async fn diff(
     context: &CliContext,
     project: &Project,
@@ -140,9 +154,7 @@ pub(super) async fn diff(
 ) -> anyhow::Result<()> {
     let diff = project.diff(before, after).await?;
     context.output.result(&diff, |diff: &ProjectDiff| {
-        let entries = diff.entries.iter();
-        let entries =
-            entries.map(|entry| format!("{:<9} {}", entry.change, printable(&entry.path)));
+        let entries = differences(&diff.entries).into_iter();
         let rows = |rows: Option<u64>| rows.map_or("none".to_owned(), |rows| rows.to_string());
         let tables = diff.tables.iter().map(|table| {
             format!(

@@ -2,6 +2,7 @@
 
 use super::{DryRunArgs, WorkspaceSelector, entry};
 use crate::cli::CliContext;
+use crate::cli::ask::{self, is_interactive};
 use crate::cli::output::{plural, printable};
 use crate::report::Exit;
 use clap::Args;
@@ -12,7 +13,6 @@ use stasis_engine::kind::workspace::{
 };
 use stasis_engine::model::workspace::CheckpointRef;
 use std::ffi::OsString;
-use std::io::{BufRead, IsTerminal, Write};
 
 /// How many paths of a plan are shown to people.
 const SHOWN: usize = 10;
@@ -52,11 +52,21 @@ impl WorkspaceRevertArgs {
             confirm: None,
             run: self.dry.how(),
         };
-        let reverted = workspace.revert(command).await?;
-        let is_final = reverted.reverted && reverted.undo.is_none();
-        warn_no_undo(context, self.undo.no_undo && is_final);
-        context.output.result(&reverted, reverted_text)
+        revert(context, &workspace, command).await
     }
+}
+
+/// Makes one entry of a workspace what it was.
+pub(in crate::cli) async fn revert(
+    context: &CliContext,
+    workspace: &workspace::Workspace,
+    command: RevertPath,
+) -> anyhow::Result<()> {
+    let no_undo = command.no_undo;
+    let reverted = workspace.revert(command).await?;
+    let is_final = reverted.reverted && reverted.undo.is_none();
+    warn_no_undo(context, no_undo && is_final);
+    context.output.result(&reverted, reverted_text)
 }
 
 fn reverted_text(result: &RevertedPath) -> String {
@@ -120,39 +130,49 @@ impl WorkspaceRestoreArgs {
             confirm: None,
             run: self.dry.how(),
         };
-        let is_asked = !self.yes && command.run == RunMode::Real && is_interactive(context);
-        let confirm = if is_asked {
-            let look = RestoreWorkspace {
-                run: RunMode::Dry,
-                ..command.clone()
-            };
-            let shown = workspace.restore(look).await?;
-            warn(context, &shown);
-            if self.undo.no_undo {
-                let said =
-                    "warning: --no-undo: what is replaced will be gone, and this cannot be undone";
-                context.output.say(said);
-            }
-            match agreed(context, &shown.plan, &restored_text(&shown))? {
-                Answer::Yes(digest) => digest,
-                Answer::No => {
-                    context.output.say("nothing was changed");
-                    return Ok(Exit::Cancelled);
-                }
-            }
-        } else {
-            None
-        };
-        let command = RestoreWorkspace { confirm, ..command };
-        let restored = workspace.restore(command).await?;
-        if !is_asked {
-            warn(context, &restored);
-        }
-        let is_final = restored.restored && restored.undo.is_none();
-        warn_no_undo(context, self.undo.no_undo && is_final);
-        context.output.result(&restored, restored_text)?;
-        Ok(exit_of(&restored.left_alone))
+        restore(context, &workspace, command).await
     }
+}
+
+/// Makes the whole workspace what it was; shows the plan first and asks, where somebody is there to answer and has not agreed yet.
+pub(in crate::cli) async fn restore(
+    context: &CliContext,
+    workspace: &workspace::Workspace,
+    command: RestoreWorkspace,
+) -> anyhow::Result<Exit> {
+    let no_undo = command.no_undo;
+    let is_asked = !command.agreed && command.run == RunMode::Real && is_interactive(context);
+    let confirm = if is_asked {
+        let look = RestoreWorkspace {
+            run: RunMode::Dry,
+            ..command.clone()
+        };
+        let shown = workspace.restore(look).await?;
+        warn(context, &shown);
+        if no_undo {
+            let said =
+                "warning: --no-undo: what is replaced will be gone, and this cannot be undone";
+            context.output.say(said);
+        }
+        match agreed(context, &shown.plan, &restored_text(&shown))? {
+            Answer::Yes(digest) => digest,
+            Answer::No => {
+                context.output.say("nothing was changed");
+                return Ok(Exit::Cancelled);
+            }
+        }
+    } else {
+        None
+    };
+    let command = RestoreWorkspace { confirm, ..command };
+    let restored = workspace.restore(command).await?;
+    if !is_asked {
+        warn(context, &restored);
+    }
+    let is_final = restored.restored && restored.undo.is_none();
+    warn_no_undo(context, no_undo && is_final);
+    context.output.result(&restored, restored_text)?;
+    Ok(exit_of(&restored.left_alone))
 }
 
 /// Says of a change that was made that there is no way back.
@@ -256,23 +276,13 @@ enum Answer {
     No,
 }
 
-pub(super) fn is_interactive(context: &CliContext) -> bool {
-    !context.output.as_json && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
-}
-
 /// Shows what would be done and asks; where nothing is deleted nobody is asked.
 fn agreed(context: &CliContext, plan: &ChangePlan, words: &str) -> anyhow::Result<Answer> {
     if plan.deletes == 0 && plan.git.is_none() {
         return Ok(Answer::Yes(None));
     }
     context.output.say(words);
-    let mut talk = std::io::stderr().lock();
-    write!(talk, "Continue? [y/N] ")?;
-    talk.flush()?;
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    let is_yes = ["y", "yes"].contains(&answer.trim().to_lowercase().as_str());
-    Ok(if is_yes {
+    Ok(if ask::is_yes("Continue?")? {
         Answer::Yes(Some(plan.digest.clone()))
     } else {
         Answer::No
@@ -340,7 +350,7 @@ pub(super) struct WorkspaceUndoArgs {
     dry: DryRunArgs,
 }
 
-fn undo_number(text: &str) -> Result<u32, String> {
+pub(in crate::cli) fn undo_number(text: &str) -> Result<u32, String> {
     let number = text
         .strip_prefix("u-")
         .and_then(|number| number.parse().ok());
@@ -365,32 +375,41 @@ impl WorkspaceUndoArgs {
         let except = self.except.iter().map(|path| entry(&workspace, path));
         let mut except: Vec<_> = except.collect::<Result<_, _>>()?;
         except.extend(self.keep_git.then(|| workspace.git_directory()));
-        let mut command = workspace::UndoChange {
+        let command = workspace::UndoChange {
             which: self.which,
             except,
             agreed: self.yes,
             confirm: None,
             run: self.dry.how(),
         };
-        if !self.yes && command.run == RunMode::Real && is_interactive(context) {
-            let look = workspace::UndoChange {
-                run: RunMode::Dry,
-                ..command.clone()
-            };
-            let shown = workspace.undo(look).await?;
-            match agreed(context, &shown.plan, &undone_text(&shown))? {
-                Answer::Yes(digest) => command.confirm = digest,
-                Answer::No => {
-                    context.output.say("nothing was changed");
-                    return Ok(Exit::Cancelled);
-                }
+        undo(context, &workspace, command).await
+    }
+}
+
+/// Takes back a change of a workspace; shows the plan first and asks, where somebody is there to answer and has not agreed yet.
+pub(in crate::cli) async fn undo(
+    context: &CliContext,
+    workspace: &workspace::Workspace,
+    mut command: workspace::UndoChange,
+) -> anyhow::Result<Exit> {
+    if !command.agreed && command.run == RunMode::Real && is_interactive(context) {
+        let look = workspace::UndoChange {
+            run: RunMode::Dry,
+            ..command.clone()
+        };
+        let shown = workspace.undo(look).await?;
+        match agreed(context, &shown.plan, &undone_text(&shown))? {
+            Answer::Yes(digest) => command.confirm = digest,
+            Answer::No => {
+                context.output.say("nothing was changed");
+                return Ok(Exit::Cancelled);
             }
         }
-        let undone = workspace.undo(command).await?;
-        warn_left_alone(context, &undone.left_alone, &undone.undo);
-        context.output.result(&undone, undone_text)?;
-        Ok(exit_of(&undone.left_alone))
     }
+    let undone = workspace.undo(command).await?;
+    warn_left_alone(context, &undone.left_alone, &undone.undo);
+    context.output.result(&undone, undone_text)?;
+    Ok(exit_of(&undone.left_alone))
 }
 
 fn undone_text(result: &UndoneChange) -> String {
@@ -466,7 +485,7 @@ fn with_meanwhile(words: String, changed: &[String]) -> String {
 /// A result with the line that says how to take it back.
 fn with_undo(words: String, undo: Option<&str>) -> String {
     match undo {
-        Some(undo) => format!("{words}\nUndo with: stasis workspace undo {undo}"),
+        Some(undo) => format!("{words}\nUndo with: stasis undo {undo}"),
         None => words,
     }
 }
@@ -594,7 +613,7 @@ mod tests {
         assert_eq!(
             restored_text(&result),
             "Restored the workspace to cp-3: 1 entry changed and 1 deleted (5 ms)\n\
-             Undo with: stasis workspace undo u-4"
+             Undo with: stasis undo u-4"
         );
         let busy = RestoredWorkspace {
             changed_meanwhile: vec!["log".to_owned()],

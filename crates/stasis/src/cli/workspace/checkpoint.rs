@@ -127,18 +127,18 @@ impl WorkspaceDeleteArgs {
     ) -> anyhow::Result<()> {
         let workspace = which.open(context).await?;
         let gone = workspace.delete(self.checkpoint, self.dry.how()).await?;
-        context.output.result(&gone, |gone: &DeletedCheckpoint| {
-            let verb = if gone.dry_run {
-                "would delete"
-            } else {
-                "deleted"
-            };
-            format!(
-                "{verb} {}",
-                checkpoint_label(&gone.checkpoint, gone.name.as_deref())
-            )
-        })
+        context.output.result(&gone, deleted_text)
     }
+}
+
+fn deleted_text(gone: &DeletedCheckpoint) -> String {
+    let verb = if gone.dry_run {
+        "would delete"
+    } else {
+        "deleted"
+    };
+    let label = checkpoint_label(&gone.checkpoint, gone.name.as_deref());
+    format!("{verb} {label}")
 }
 
 #[derive(Debug, Args)]
@@ -248,7 +248,17 @@ async fn make_directories(
     context: &CliContext,
     which: &WorkspaceSelector,
 ) -> anyhow::Result<()> {
-    let forked = which.open(context).await?.fork(command).await?;
+    let workspace = which.open(context).await?;
+    directories_of(context, &workspace, command).await
+}
+
+/// Makes directories of a checkpoint of a workspace, and says which.
+pub(in crate::cli) async fn directories_of(
+    context: &CliContext,
+    workspace: &workspace::Workspace,
+    command: workspace::ForkWorkspace,
+) -> anyhow::Result<()> {
+    let forked = workspace.fork(command).await?;
     context.output.result(&forked, |forked: &ForkedWorkspace| {
         let directories = forked.directories.iter().map(|path| printable(path));
         let directories: Vec<String> = directories.collect();

@@ -182,7 +182,7 @@ fn warn_of(context: &CliContext, status: &WorkspaceStatus) {
     warn_of_hooks(context, status.hook_warning.as_deref());
 }
 
-pub(super) fn warn_of_hooks(context: &CliContext, warning: Option<&str>) {
+pub(in crate::cli) fn warn_of_hooks(context: &CliContext, warning: Option<&str>) {
     if let Some(warning) = warning {
         context
             .output
@@ -190,7 +190,7 @@ pub(super) fn warn_of_hooks(context: &CliContext, warning: Option<&str>) {
     }
 }
 
-pub(super) fn warn_unreadable(context: &CliContext, unreadable: &[UnreadableSlot]) {
+pub(in crate::cli) fn warn_unreadable(context: &CliContext, unreadable: &[UnreadableSlot]) {
     for slot in unreadable {
         let (checkpoint, why) = (&slot.checkpoint, printable(&slot.why));
         context.output.say(&format!(

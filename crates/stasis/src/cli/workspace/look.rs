@@ -4,7 +4,7 @@ use super::checkpoint::database_text;
 use super::{WorkspaceSelector, checkpoint_label, counted, entry, keep};
 use crate::cli::CliContext;
 use crate::cli::byte_size::size;
-use crate::cli::output::{printable, table};
+use crate::cli::output::{plural, printable, table};
 use clap::Args;
 use stasis_engine::kind::workspace::{
     self, AgentEventRow, CheckpointRow, Checkpoints, DiffSide, EventCounts, PathChange, PathDiff,
@@ -81,6 +81,31 @@ fn list_text(all: &Checkpoints) -> String {
         .join("\n")
 }
 
+/// Everything that is known of one checkpoint.
+pub(in crate::cli) fn checkpoint_text(row: &CheckpointRow) -> String {
+    let mut lines = vec![
+        format!("checkpoint {}", row.checkpoint),
+        format!("time       {} ({})", row.timestamp, row.age),
+        format!("origin     {}", row.origin),
+        format!(
+            "contents   {}, {}",
+            plural(row.files_count, "file"),
+            size(row.bytes)
+        ),
+        format!("form       {}", row.form),
+    ];
+    lines.extend(
+        row.name
+            .iter()
+            .map(|name| format!("name       {}", printable(name))),
+    );
+    let events = row.agent_events.iter().map(event_text);
+    lines.extend(events.map(|event| format!("before     {}", printable(&event))));
+    lines.extend(left_out_text(row));
+    lines.extend(databases_text(row));
+    lines.join("\n")
+}
+
 fn events(counts: &EventCounts) -> String {
     counted(&[
         (counts.created, "created"),
@@ -103,7 +128,7 @@ fn reason(row: &CheckpointRow) -> String {
 }
 
 /// `claude-code prompt 3: fix the tests`
-pub(super) fn event_text(event: &AgentEventRow) -> String {
+pub(in crate::cli) fn event_text(event: &AgentEventRow) -> String {
     let number = match (event.event, event.prompt) {
         (AgentEventKind::Prompt, Some(number)) => format!(" {number}"),
         (_, Some(number)) => format!(" of prompt {number}"),

@@ -1,8 +1,9 @@
 //! `stasis rewind`: back to before a prompt
 
-use super::back::{exit_of, is_interactive, is_nothing, restored_text, warn};
+use super::back::{exit_of, is_nothing, restored_text, warn};
 use super::{DryRunArgs, WorkspaceSelector, entry};
 use crate::cli::CliContext;
+use crate::cli::ask::{self, is_interactive};
 use crate::cli::output::{printable, table};
 use crate::report::Exit;
 use anyhow::Context as _;
@@ -13,7 +14,6 @@ use stasis_engine::kind::workspace::{
 };
 use stasis_engine::model::workspace::CheckpointRef;
 use std::ffi::OsString;
-use std::io::{BufRead as _, Write as _};
 
 /// How many prompts are offered to choose from.
 const OFFERED: usize = 20;
@@ -154,8 +154,7 @@ impl RewindArgs {
             restored: shown,
         };
         context.output.say(&rewound_text(&shown, self.back()));
-        let answer = asked("Continue? [y/N] ")?;
-        let is_yes = ["y", "yes"].contains(&answer.to_lowercase().as_str());
+        let is_yes = ask::is_yes("Continue?")?;
         Ok(is_yes.then_some(RestoreWorkspace { confirm, ..command }))
     }
 }
@@ -173,7 +172,7 @@ async fn pick(
     let mut all = workspace.prompts().await?;
     all.truncate(OFFERED);
     context.output.say(&prompts_table(&all));
-    let answer = asked("Go back to before which prompt? [number, or nothing] ")?;
+    let answer = ask::answer("Go back to before which prompt? [number, or nothing]")?;
     if answer.is_empty() {
         return Ok(None);
     }
@@ -181,15 +180,6 @@ async fn pick(
     let chosen = all.into_iter().find(|one| Some(one.prompt) == chosen);
     let chosen = chosen.with_context(|| format!("`{}` is none of them", printable(&answer)))?;
     Ok(Some(chosen))
-}
-
-fn asked(question: &str) -> anyhow::Result<String> {
-    let mut talk = std::io::stderr().lock();
-    write!(talk, "{question}")?;
-    talk.flush()?;
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    Ok(answer.trim().to_owned())
 }
 
 fn prompts_table(all: &[PromptRow]) -> String {

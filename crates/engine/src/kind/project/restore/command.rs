@@ -40,6 +40,8 @@ pub struct ProjectRestore {
     /// Whether `latest` means the snapshot afterwards, if everything was restored. A restore that takes back what another
     /// one did does not choose anything.
     pub becomes_latest: bool,
+    /// Whether it takes back what another one did: an entry that the snapshot does not have is removed.
+    pub takes_back: bool,
     /// Set by anybody at any time to give up.
     pub cancel: Arc<AtomicBool>,
     /// How far it has come.
@@ -59,6 +61,7 @@ impl ProjectRestore {
             dry_run: false,
             auto_undo: false,
             becomes_latest: true,
+            takes_back: false,
             cancel: Arc::default(),
             progress: Arc::default(),
         }

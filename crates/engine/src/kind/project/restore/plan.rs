@@ -68,7 +68,7 @@ impl Project {
         if !only.is_empty() {
             let wanted = asked.clone();
             let found = bridge::blocking(move || find(&wanted, &source, &list)).await?;
-            if let Some(at) = found.missing {
+            if let Some(at) = found.missing.filter(|_| !command.takes_back) {
                 return Err(match command.volumes.get(at) {
                     Some(volume) => ProjectError::NoVolume {
                         project: self.home.id.clone(),

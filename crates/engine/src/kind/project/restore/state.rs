@@ -103,6 +103,10 @@ impl RestoreKind for StateRestore<'_> {
     async fn swap(&mut self, staged: StagedState, (): &()) -> Result<Vec<SwappedDatabase>, Error> {
         let StagedState { files, servers } = staged;
         let project = self.project;
+        if let Err(error) = project.remove_record().await {
+            databases::discard(servers).await;
+            return Err(error);
+        }
         let is_marked = !servers.is_empty();
         let snapshot = &self.plan.source.snapshot;
         if is_marked && let Err(error) = project.mark_restore(Some(snapshot)).await {
@@ -216,6 +220,7 @@ impl StateRestore<'_> {
         let restore = RepoRestore {
             placement: Placement::InPlace,
             only: plan.source.files.clone(),
+            may_be_missing: self.command.takes_back,
             except: plan.except.clone(),
             ..project.repo_restore_of(self.command, id, &project.live())
         };

@@ -1,0 +1,384 @@
+//! A directory as one subject: its snapshots in the store and its checkpoints on this host.
+//!
+//! Which of the two a command is about follows from the name of the snapshot. `cp-3` is here, `latest` and what begins like an id are in the
+//! store, a time is the newest of both, and a name is looked for in the store first.
+//!
+//! *Always true:* no checkpoint is `latest`, and none is taken for a snapshot that is in the store.
+
+mod find;
+mod timeline;
+
+pub use find::{FoundVersion, FoundVersions, UnreadableSnapshot};
+pub use timeline::{Timeline, TimelineEntry, TimelineItem, TimelineQuery};
+
+use crate::bridge;
+use crate::catalog::ListedEntry;
+use crate::diff::TreeDifference;
+use crate::error::{Error, ErrorKind, WorkspaceError};
+use crate::kind::project::{Home, Project, RestoreRecord};
+use crate::kind::workspace::{CheckpointRow, HostEnv, UndoRow, Workspace};
+use crate::system::typed_at;
+use schemars::JsonSchema;
+use serde::Serialize;
+use stasis_disk::form::slots::{Manifest, contents_of_list};
+use stasis_model::failure::Failure;
+use stasis_model::format::manifest::Indexed;
+use stasis_model::id::SnapshotId;
+use stasis_model::snapshot_ref::{Candidate, SnapshotRef};
+use stasis_model::time::Timestamp;
+use stasis_model::tree::EntryPath;
+use stasis_model::workspace::{CheckpointRef, Slot};
+use std::borrow::Cow;
+use std::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// A directory, with what it has: snapshots in a store, checkpoints on this host, or both.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    project: Option<Project>,
+    workspace: Option<Workspace>,
+}
+
+/// Where a directory lies, and what is known of it before a store is opened.
+#[derive(Clone, Debug)]
+pub struct DirPlace {
+    /// The directory.
+    pub dir: PathBuf,
+    /// Its checkpoints, if it is a workspace.
+    pub workspace: Option<Workspace>,
+}
+
+/// A snapshot of a directory, wherever it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DirSnapshot {
+    /// In the store.
+    Stored(SnapshotId),
+    /// On this host.
+    Checkpoint(Slot),
+}
+
+/// Where a snapshot is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SnapshotPlace {
+    /// In the store: durable, and on any machine.
+    Store,
+    /// On this host.
+    Here,
+}
+
+/// What differs between two snapshots of a directory, one of which is a checkpoint, or between a checkpoint and what is there now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct DirDiff {
+    /// The older side.
+    pub before: String,
+    /// The newer side; without one, what is there now.
+    pub after: Option<String>,
+    /// Every entry that differs.
+    pub entries: Vec<TreeDifference>,
+}
+
+/// The last change that a command of ours made to a directory, and that can be taken back.
+#[derive(Clone, Debug)]
+pub enum LastChange {
+    /// A revert, a restore or an undo of a workspace.
+    Workspace(UndoRow),
+    /// A restore of a snapshot of the store.
+    Restore(RestoreRecord),
+}
+
+impl fmt::Display for DirSnapshot {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stored(id) => id.fmt(out),
+            Self::Checkpoint(slot) => slot.fmt(out),
+        }
+    }
+}
+
+impl From<DirSnapshot> for SnapshotRef {
+    fn from(snapshot: DirSnapshot) -> Self {
+        Self::from(snapshot.to_string())
+    }
+}
+
+impl DirPlace {
+    /// The directory that somebody names, or that they stand in: then the nearest one, from there up, that is a workspace, has a file of ours,
+    /// or was saved from this host.
+    pub async fn find(named: Option<&Path>, host: &HostEnv) -> Result<Self, Error> {
+        let here = named.unwrap_or(Path::new("."));
+        if !here.is_dir() {
+            // One that is gone is known by what was saved of it.
+            let (dir, workspace) = (here.to_owned(), None);
+            return Ok(Self { dir, workspace });
+        }
+        let workspace = match Workspace::find(here, host).await {
+            Ok(workspace) => Some(workspace),
+            Err(Error::Workspace(error))
+                if matches!(*error, WorkspaceError::NotAWorkspace { .. }) =>
+            {
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let dir = match named {
+            Some(named) => named.to_owned(),
+            None => Home::around(here, Some(&host.state)).await?,
+        };
+        let whole = whole(&dir).await;
+        let Some(workspace) = workspace else {
+            let workspace = None;
+            return Ok(Self { dir, workspace });
+        };
+        let around = workspace.directory().to_owned();
+        if whole == around {
+            let workspace = Some(workspace);
+            return Ok(Self { dir, workspace });
+        }
+        // Nobody named a directory, and the one that we are in is nothing of its own: the workspace around it is meant.
+        let is_nearer = around.starts_with(&whole);
+        let is_own = Home::is_subject(&dir, Some(&host.state)).await?;
+        if named.is_none() && (is_nearer || !is_own) {
+            return Ok(Self {
+                dir: around,
+                workspace: Some(workspace),
+            });
+        }
+        let workspace = None;
+        Ok(Self { dir, workspace })
+    }
+}
+
+async fn whole(dir: &Path) -> PathBuf {
+    let dir = dir.to_owned();
+    bridge::blocking(move || dir.canonicalize().unwrap_or(dir)).await
+}
+
+/// A snapshot, as far as its time is concerned.
+struct Moment {
+    at: Timestamp,
+    snapshot: DirSnapshot,
+}
+
+impl Candidate for &Moment {
+    fn id(&self) -> Cow<'_, str> {
+        self.snapshot.to_string().into()
+    }
+
+    fn at(&self) -> Timestamp {
+        self.at
+    }
+}
+
+impl Directory {
+    /// A directory with what was found of it: its project in a store that was opened, its checkpoints, or both.
+    pub fn new(project: Option<Project>, workspace: Option<Workspace>) -> Self {
+        Self { project, workspace }
+    }
+
+    /// Its checkpoints.
+    pub fn workspace(&self) -> Result<&Workspace, Error> {
+        self.workspace.as_ref().ok_or_else(|| {
+            let dir = self.project.as_ref().map(|one| one.home().dir.display());
+            let dir = dir.map_or_else(|| "the directory".to_owned(), |dir| format!("`{dir}`"));
+            let said = format!("{dir} has no checkpoints: it is no workspace");
+            let failure = Failure::of(ErrorKind::NotFound, said);
+            failure
+                .with_hint("`stasis workspace init DIR` makes it one; `stasis log` lists what is saved of it")
+                .into()
+        })
+    }
+
+    /// Its snapshots in the store.
+    pub fn project(&self) -> Result<&Project, Error> {
+        self.project.as_ref().ok_or_else(|| {
+            {
+                let failure = Failure::of(
+                    ErrorKind::NotFound,
+                    "nothing was saved of it yet, and there is no store",
+                );
+                failure.with_hint("`stasis save` saves it; `stasis log` lists its checkpoints")
+            }
+            .into()
+        })
+    }
+
+    /// The snapshot that somebody means.
+    pub async fn locate(&self, wanted: &SnapshotRef) -> Result<DirSnapshot, Error> {
+        match wanted {
+            SnapshotRef::Checkpoint(number) => {
+                let which = CheckpointRef::Slot(Slot::new(*number));
+                let row = self.workspace()?.row(&which).await?;
+                Ok(DirSnapshot::Checkpoint(Slot::new(row.slot)))
+            }
+            SnapshotRef::Time(_) if self.workspace.is_some() => self.by_time(wanted).await,
+            SnapshotRef::Text(text) => match self.stored(wanted).await {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    self.named_checkpoint(text).await?.ok_or(error)
+                }
+                found => found,
+            },
+            _ => self.stored(wanted).await,
+        }
+    }
+
+    async fn stored(&self, wanted: &SnapshotRef) -> Result<DirSnapshot, Error> {
+        let id = self.project()?.located(wanted).await?;
+        Ok(DirSnapshot::Stored(id))
+    }
+
+    async fn named_checkpoint(&self, text: &str) -> Result<Option<DirSnapshot>, Error> {
+        let (Some(workspace), Ok(which)) = (&self.workspace, text.parse::<CheckpointRef>()) else {
+            return Ok(None);
+        };
+        match workspace.row(&which).await {
+            Ok(row) => Ok(Some(DirSnapshot::Checkpoint(Slot::new(row.slot)))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The newest of both that was made by then.
+    async fn by_time(&self, wanted: &SnapshotRef) -> Result<DirSnapshot, Error> {
+        let all = self.moments().await?;
+        let clock = self.workspace()?.clock();
+        let found = wanted.resolve(&all, || None, typed_at(clock));
+        found.map(|one| one.snapshot.clone()).map_err(|_| {
+            let said = format!("no snapshot of it was made by {wanted}");
+            let failure = Failure::of(ErrorKind::NotFound, said);
+            failure
+                .with_hint("`stasis log` lists them, with their times")
+                .into()
+        })
+    }
+
+    /// All snapshots, with their times.
+    async fn moments(&self) -> Result<Vec<Moment>, Error> {
+        let mut all = match &self.project {
+            Some(project) => self.stored_moments(project).await?,
+            None => Vec::new(),
+        };
+        if let Some(workspace) = &self.workspace {
+            let rows = workspace.list(false).await?.snapshots.into_iter();
+            all.extend(rows.map(|row| Moment {
+                at: Timestamp::from_millis(row.epoch_millis),
+                snapshot: DirSnapshot::Checkpoint(Slot::new(row.slot)),
+            }));
+        }
+        Ok(all)
+    }
+
+    async fn stored_moments(&self, project: &Project) -> Result<Vec<Moment>, Error> {
+        let rows = match project.indexed().await {
+            Err(error) if self.is_only_here(&error) => Vec::new(),
+            rows => rows?,
+        };
+        let moment = |row: Indexed| Moment {
+            at: row.at_ms,
+            snapshot: DirSnapshot::Stored(row.id),
+        };
+        Ok(rows.into_iter().map(moment).collect())
+    }
+
+    /// Whether an error only says that the store has nothing of a directory that has checkpoints.
+    fn is_only_here(&self, error: &Error) -> bool {
+        self.workspace.is_some() && error.kind() == ErrorKind::NotFound
+    }
+
+    /// A checkpoint, as a list shows it.
+    pub async fn checkpoint(&self, slot: Slot) -> Result<CheckpointRow, Error> {
+        self.workspace()?.row(&CheckpointRef::Slot(slot)).await
+    }
+
+    /// The entries of a snapshot in `path`, in order.
+    pub async fn ls(&self, of: &DirSnapshot, path: &EntryPath) -> Result<Vec<ListedEntry>, Error> {
+        match of {
+            DirSnapshot::Stored(id) => self.project()?.ls(&id_ref(id), path).await,
+            DirSnapshot::Checkpoint(slot) => {
+                let which = CheckpointRef::Slot(*slot);
+                self.workspace()?.ls(&which, path).await
+            }
+        }
+    }
+
+    /// Writes the content of one file of a snapshot; the inner error is that of `out`.
+    pub async fn cat(
+        &self,
+        of: &DirSnapshot,
+        path: &EntryPath,
+        out: impl Write + Send + 'static,
+    ) -> Result<io::Result<u64>, Error> {
+        match of {
+            DirSnapshot::Stored(id) => self.project()?.cat(&id_ref(id), path, out).await,
+            DirSnapshot::Checkpoint(slot) => {
+                let which = CheckpointRef::Slot(*slot);
+                self.workspace()?.cat(&which, path, out).await
+            }
+        }
+    }
+
+    /// Compares two snapshots of which one is a checkpoint, or a checkpoint with what is there now.
+    pub async fn diff(
+        &self,
+        before: &DirSnapshot,
+        after: Option<&DirSnapshot>,
+    ) -> Result<DirDiff, Error> {
+        let was = self.contents(before).await?;
+        let is = match after {
+            Some(after) => self.contents(after).await?,
+            None => self.workspace()?.contents_now().await?,
+        };
+        let differing = was.diff(&is).into_iter();
+        let entries = differing.map(|(path, change)| TreeDifference {
+            path: path.to_string(),
+            change,
+        });
+        Ok(DirDiff {
+            before: before.to_string(),
+            after: after.map(ToString::to_string),
+            entries: entries.collect(),
+        })
+    }
+
+    /// Everything that a snapshot has.
+    async fn contents(&self, of: &DirSnapshot) -> Result<Manifest, Error> {
+        match of {
+            DirSnapshot::Stored(id) => {
+                let (opened, source) = self.project()?.opened(id).await?;
+                let work = move || contents_of_list(&source, &opened.list);
+                Ok(bridge::blocking(work).await.map_err(WorkspaceError::from)?)
+            }
+            DirSnapshot::Checkpoint(slot) => {
+                let which = CheckpointRef::Slot(*slot);
+                self.workspace()?.contents_of(&which).await
+            }
+        }
+    }
+
+    /// The last change that can be taken back; none if nothing was changed by a command of ours.
+    pub async fn last_change(&self) -> Result<Option<LastChange>, Error> {
+        let undo = match &self.workspace {
+            Some(workspace) => workspace.undo_list().await?.into_iter().next(),
+            None => None,
+        };
+        let record = match &self.project {
+            Some(project) => project.last_restore().await?,
+            None => None,
+        };
+        Ok(match (undo, record) {
+            (Some(undo), Some(record)) if record.at_ms > undo.epoch_millis => {
+                Some(LastChange::Restore(record))
+            }
+            (Some(undo), _) => Some(LastChange::Workspace(undo)),
+            (None, Some(record)) => Some(LastChange::Restore(record)),
+            (None, None) => None,
+        })
+    }
+}
+
+/// A snapshot of the store by its whole id.
+fn id_ref(id: &SnapshotId) -> SnapshotRef {
+    SnapshotRef::Text(id.to_string())
+}

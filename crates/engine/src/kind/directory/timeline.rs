@@ -1,0 +1,194 @@
+//! What happened to a directory, in one line of time: snapshots in the store, checkpoints here, and what can be taken back.
+
+use super::{DirSnapshot, Directory, SnapshotPlace};
+use crate::error::Error;
+use crate::kind::project::ProjectSnapshot;
+use crate::kind::workspace::{ChangesSummary, CheckpointRow, UndoRow, UnreadableSlot, summed};
+use schemars::JsonSchema;
+use serde::Serialize;
+use stasis_disk::form::slots::Manifest;
+use stasis_model::workspace::Slot;
+
+/// More entries than this are compared only if somebody asks for that.
+const COMPARED: u64 = 200_000;
+
+/// What of a timeline is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TimelineQuery {
+    /// At most so many items, the newest.
+    pub most: usize,
+    /// Whether it is counted what changed in each; without a word, where that takes no long time.
+    pub changes: Option<bool>,
+}
+
+/// Everything that is known of what happened to a directory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct Timeline {
+    /// The newest first.
+    pub items: Vec<TimelineItem>,
+    /// How many older ones there are.
+    pub older: u64,
+    /// Checkpoints that cannot be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableSlot>,
+    /// Why a prompt of an agent has no checkpoint, if the last ones have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hook_warning: Option<String>,
+}
+
+/// One item of a timeline.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct TimelineItem {
+    /// What it is called: an id, `cp-3`, or `u-4`.
+    pub snapshot: String,
+    /// Where it is.
+    pub place: SnapshotPlace,
+    /// When it was made, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// What it is.
+    #[serde(flatten)]
+    pub entry: TimelineEntry,
+    /// What differs from the snapshot or checkpoint before it, in numbers; none if that was not counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changed: Option<ChangesSummary>,
+}
+
+/// What is in a timeline.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum TimelineEntry {
+    /// A snapshot in the store.
+    Snapshot(Box<ProjectSnapshot>),
+    /// A checkpoint on this host.
+    Checkpoint(Box<CheckpointRow>),
+    /// What was there before a revert, a restore or an undo.
+    Undo(Box<UndoRow>),
+}
+
+impl TimelineItem {
+    /// The snapshot that it is; none for what takes a change back.
+    fn snapshot(&self) -> Option<DirSnapshot> {
+        match &self.entry {
+            TimelineEntry::Snapshot(row) => Some(DirSnapshot::Stored(row.snapshot_id.clone())),
+            TimelineEntry::Checkpoint(row) => Some(DirSnapshot::Checkpoint(Slot::new(row.slot))),
+            TimelineEntry::Undo(_) => None,
+        }
+    }
+
+    /// How many entries it has, or files.
+    fn size(&self) -> u64 {
+        match &self.entry {
+            TimelineEntry::Snapshot(row) => row.entries,
+            TimelineEntry::Checkpoint(row) => row.files_count,
+            TimelineEntry::Undo(_) => 0,
+        }
+    }
+}
+
+impl From<ProjectSnapshot> for TimelineItem {
+    fn from(row: ProjectSnapshot) -> Self {
+        Self {
+            snapshot: row.snapshot_id.to_string(),
+            place: SnapshotPlace::Store,
+            at_ms: row.timestamp_ms,
+            entry: TimelineEntry::Snapshot(Box::new(row)),
+            changed: None,
+        }
+    }
+}
+
+impl From<CheckpointRow> for TimelineItem {
+    fn from(row: CheckpointRow) -> Self {
+        Self {
+            snapshot: row.checkpoint.clone(),
+            place: SnapshotPlace::Here,
+            at_ms: row.epoch_millis,
+            entry: TimelineEntry::Checkpoint(Box::new(row)),
+            changed: None,
+        }
+    }
+}
+
+impl From<UndoRow> for TimelineItem {
+    fn from(row: UndoRow) -> Self {
+        Self {
+            snapshot: row.undo.clone(),
+            place: SnapshotPlace::Here,
+            at_ms: row.epoch_millis,
+            entry: TimelineEntry::Undo(Box::new(row)),
+            changed: None,
+        }
+    }
+}
+
+impl Directory {
+    /// What happened to it, the newest first.
+    pub async fn timeline(&self, query: TimelineQuery) -> Result<Timeline, Error> {
+        let mut items: Vec<TimelineItem> = Vec::new();
+        if let Some(project) = &self.project {
+            match project.list().await {
+                Err(error) if self.is_only_here(&error) => {}
+                rows => items.extend(rows?.into_iter().map(TimelineItem::from)),
+            }
+        }
+        let (mut unreadable, mut hook_warning) = (Vec::new(), None);
+        if let Some(workspace) = &self.workspace {
+            let listed = workspace.list(false).await?;
+            items.extend(listed.snapshots.into_iter().map(TimelineItem::from));
+            let undos = workspace.undo_list().await?.into_iter();
+            items.extend(undos.map(TimelineItem::from));
+            (unreadable, hook_warning) = (listed.unreadable, listed.hook_warning);
+        }
+        // Of two at the same time, the one that was listed later is the newer one.
+        items.sort_by_key(|item| item.at_ms);
+        items.reverse();
+        let shown = items.len().min(query.most);
+        self.count_changes(&mut items, shown, query.changes).await?;
+        let older = items.len() - shown;
+        items.truncate(shown);
+        Ok(Timeline {
+            items,
+            older: older as u64,
+            unreadable,
+            hook_warning,
+        })
+    }
+
+    /// Counts what changed in the newest ones, each against what was before it.
+    async fn count_changes(
+        &self,
+        items: &mut [TimelineItem],
+        shown: usize,
+        wanted: Option<bool>,
+    ) -> Result<(), Error> {
+        let snapshots: Vec<usize> = (0..items.len())
+            .filter(|at| items[*at].snapshot().is_some())
+            .collect();
+        let wanted_of = snapshots.iter().filter(|at| **at < shown).count();
+        // One more, to compare the oldest that is shown with.
+        let compared = &snapshots[..snapshots.len().min(wanted_of + 1)];
+        let entries: u64 = compared.iter().map(|at| items[*at].size()).sum();
+        if !wanted.unwrap_or(entries <= COMPARED) {
+            return Ok(());
+        }
+        let mut before: Option<Manifest> = None;
+        for at in compared.iter().rev() {
+            let snapshot = items[*at].snapshot().expect("it is one");
+            // What is damaged is listed all the same; `check` says what is wrong with it.
+            let Ok(contents) = self.contents(&snapshot).await else {
+                before = None;
+                continue;
+            };
+            let is_oldest = snapshots.last() == Some(at);
+            let nothing = is_oldest.then(Manifest::default);
+            if let Some(before) = before.as_ref().or(nothing.as_ref()) {
+                items[*at].changed = Some(summed(before, &contents));
+            }
+            before = Some(contents);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! Looking into checkpoints: what is in one, and one file of it.
+
+use super::Workspace;
+use super::answers::CheckpointRow;
+use super::show::{kind, size};
+use crate::catalog::ListedEntry;
+use crate::error::{Error, WorkspaceError};
+use stasis_disk::form::slots::{Manifest, ManifestEntry, ManifestKind};
+use stasis_model::tree::EntryPath;
+use stasis_model::workspace::{CheckpointRef, SlotMetadata};
+use std::io::{self, Write};
+
+impl From<&ManifestEntry> for ListedEntry {
+    fn from(listed: &ManifestEntry) -> Self {
+        let (target, blake3) = match &listed.what {
+            ManifestKind::File { digest, .. } => (None, Some(*digest)),
+            ManifestKind::Symlink { target } => (Some(target.escape_ascii().to_string()), None),
+            ManifestKind::Directory => (None, None),
+        };
+        Self {
+            path: listed.path.to_string(),
+            kind: kind(listed),
+            mode: listed.mode,
+            uid: None,
+            gid: None,
+            size: size(listed),
+            mtime: None,
+            target,
+            blake3,
+        }
+    }
+}
+
+impl Workspace {
+    /// One checkpoint, as a list shows it.
+    pub async fn row(&self, which: &CheckpointRef) -> Result<CheckpointRow, Error> {
+        let which = which.clone();
+        self.blocking(move |own| {
+            let slot = own.resolve(&which)?.slot;
+            let rows = own.list_now(false)?.snapshots.into_iter();
+            let found = rows.into_iter().find(|row| row.slot == slot.index());
+            Ok(found.ok_or(WorkspaceError::NoCheckpoint(which))?)
+        })
+        .await
+    }
+
+    /// The entries of a checkpoint in `path`, in order.
+    pub async fn ls(
+        &self,
+        which: &CheckpointRef,
+        path: &EntryPath,
+    ) -> Result<Vec<ListedEntry>, Error> {
+        let (which, path) = (which.clone(), path.clone());
+        self.blocking(move |own| {
+            let of = own.resolve(&which)?;
+            let contents = own.contents(&of)?;
+            let entries: Vec<_> = contents
+                .portion(&path)
+                .iter()
+                .map(ListedEntry::from)
+                .collect();
+            if entries.is_empty() && !path.is_root() {
+                return Err(not_in(&of, &path));
+            }
+            Ok(entries)
+        })
+        .await
+    }
+
+    /// The entries of a checkpoint that are wanted.
+    pub(crate) async fn entries_that(
+        &self,
+        which: &CheckpointRef,
+        is_wanted: impl Fn(&ListedEntry, &EntryPath) -> bool + Send + 'static,
+    ) -> Result<Vec<ListedEntry>, Error> {
+        let contents = self.contents_of(which).await?;
+        let all = contents.portion(&EntryPath::root()).iter();
+        let wanted = all.filter_map(|listed| {
+            let entry = ListedEntry::from(listed);
+            is_wanted(&entry, &listed.path).then_some(entry)
+        });
+        Ok(wanted.collect())
+    }
+
+    /// Writes the content of one file of a checkpoint; the inner error is that of `out`.
+    pub async fn cat(
+        &self,
+        which: &CheckpointRef,
+        path: &EntryPath,
+        mut out: impl Write + Send + 'static,
+    ) -> Result<io::Result<u64>, Error> {
+        let (which, path) = (which.clone(), path.clone());
+        self.blocking(move |own| {
+            let of = own.resolve(&which)?;
+            let copied = own.pool().copy_file(&of, &path, &mut out)?;
+            let written = copied.ok_or_else(|| not_in(&of, &path))?;
+            Ok(written.and_then(|bytes| out.flush().map(|()| bytes)))
+        })
+        .await
+    }
+
+    /// Everything that a checkpoint has.
+    pub(crate) async fn contents_of(&self, which: &CheckpointRef) -> Result<Manifest, Error> {
+        let which = which.clone();
+        self.blocking(move |own| own.contents(&own.resolve(&which)?))
+            .await
+    }
+
+    /// Everything that is there now.
+    pub(crate) async fn contents_now(&self) -> Result<Manifest, Error> {
+        self.blocking(|own| Ok(own.live()?.0)).await
+    }
+}
+
+fn not_in(of: &SlotMetadata, path: &EntryPath) -> Error {
+    let (path, checkpoint) = (path.clone(), of.slot.to_string());
+    WorkspaceError::NotInCheckpoint { path, checkpoint }.into()
+}
