@@ -23,6 +23,7 @@ mod doctor;
 mod duration;
 mod events;
 mod first_checkpoint;
+mod help;
 mod hold;
 mod hook;
 mod internal;
@@ -50,7 +51,7 @@ use crate::system::{SystemClock, SystemRng};
 use anyhow::Context as _;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use output::Output;
 use stasis_engine::bridge;
 use stasis_engine::model::id::Label;
@@ -181,6 +182,9 @@ enum CliCommand {
     Doctor,
     /// Run a demonstration on a temporary directory
     Demo(demo::DemoArgs),
+    /// Options that every command takes
+    #[command(hide = true)]
+    Options,
     /// Print the reference of all commands as Markdown
     #[command(hide = true)]
     Reference,
@@ -281,7 +285,7 @@ fn system_rng() -> Arc<SystemRng> {
 
 /// Runs the command that the arguments name.
 pub(crate) fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parsed() {
         Ok(cli) => cli,
         // An agent takes our exit code for mistakes as a veto.
         Err(error) if error.use_stderr() && hook::is_asked_to_run(std::env::args_os()) => {
@@ -300,6 +304,13 @@ pub(crate) fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => report::print(&error, as_json).into(),
     }
+}
+
+/// What was typed.
+fn parsed() -> Result<Cli, clap::Error> {
+    let mut program = help::program();
+    let mut matches = program.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut program))
 }
 
 /// A command that exists only beneath others is pointed to: `stasis undo` is `stasis workspace undo`.
@@ -415,6 +426,10 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Events(events) => events.run(&context).await?,
         CliCommand::Doctor => doctor::run(&context).await?,
         CliCommand::Demo(demo) => demo.run(&context).await?,
+        CliCommand::Options => {
+            help::print_options().map_err(output::OutputLost)?;
+            Exit::Done
+        }
         CliCommand::Reference => reference::run()?,
         CliCommand::Internal(internal) => return internal.run(),
     };

@@ -9,10 +9,10 @@ mod rewind;
 pub(super) use rewind::RewindArgs;
 
 use super::output::{OutputLost, printable};
-use super::{Cli, CliContext};
+use super::{CliContext, help};
 use crate::report::Exit;
 use anyhow::Context as _;
-use clap::{Args, CommandFactory, Subcommand};
+use clap::{Args, Subcommand};
 use stasis_engine::kind::workspace::{self, RunMode};
 use stasis_engine::model::tree::EntryPath;
 use std::ffi::OsStr;
@@ -150,7 +150,7 @@ impl SnapshotsArgs {
 }
 
 fn usage() -> anyhow::Result<Exit> {
-    let mut program = Cli::command();
+    let mut program = help::program();
     program.build();
     let snapshots = program.find_subcommand_mut("snapshots");
     let help = snapshots.expect("it is a command of ours").render_help();

@@ -22,6 +22,7 @@ mod encrypted;
 mod encrypted_hostile;
 mod everyday;
 mod guide;
+mod help;
 mod hold;
 mod hook;
 mod hook_late;
