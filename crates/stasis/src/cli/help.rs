@@ -54,7 +54,7 @@ fn described(command: Command, path: &str) -> Command {
         let template = format!(
             "{{about-with-newline}}\n{{before-help}}{{usage-heading}} {{usage}}{list}{{after-help}}"
         );
-        let footer = footer(&inner);
+        let footer = footer(&inner, &path);
         let inner = inner.help_template(template).after_help(footer);
         match examples::of(&path) {
             [] => inner,
@@ -70,11 +70,15 @@ fn joined(path: &str, name: &str) -> String {
     }
 }
 
-fn footer(command: &Command) -> String {
+fn footer(command: &Command, path: &str) -> String {
     if command.get_name() == OPTIONS {
         return "`stasis --version` prints what this build is.".to_owned();
     }
-    let others: Vec<&str> = command.get_visible_aliases().collect();
+    let mut others: Vec<&str> = command.get_visible_aliases().collect();
+    if path == "log" {
+        // A command of its own, because a contract has more below it.
+        others.push("snapshots");
+    }
     let others = match &*others {
         [] => String::new(),
         others => format!("Also called: {}\n", others.join(", ")),

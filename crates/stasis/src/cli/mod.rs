@@ -101,8 +101,10 @@ enum CliCommand {
     #[command(hide = true, subcommand)]
     ProfileSnapshots(profile::ProfileSnapshotsCommand),
     /// Save a directory; what is in it is not touched
+    #[command(visible_alias = "backup")]
     Save(project::SaveArgs),
     /// Restore a directory to a snapshot (the current state is saved first)
+    #[command(visible_alias = "checkout")]
     Restore(project::RestoreArgs),
     /// List the snapshots of a directory
     Log(project::LogArgs),
@@ -118,11 +120,16 @@ enum CliCommand {
     Find(project::FindArgs),
     /// Show what each snapshot takes of the store, and what would be free without it
     Du(project::DuArgs),
+    /// Check that all snapshots and checkpoints of a directory can be restored
+    ///
+    /// Exits with 9 when something is damaged, and says what helps.
+    Check(project::CheckArgs),
     /// Keep a snapshot whatever the policy says
     Pin(project::PinArgs),
     /// Forget a snapshot; the next gc frees its bytes
     Forget(project::ForgetArgs),
     /// Delete snapshots beyond the retention policy and reclaim space
+    #[command(visible_alias = "prune")]
     Gc(project::GcArgs),
     /// List everything that is saved in the store, where it lies on this machine, and this machine's workspaces
     ///
@@ -146,7 +153,7 @@ enum CliCommand {
     Workspace(Box<workspace::WorkspaceArgs>),
     /// Go back to before the last prompt of a coding agent: the whole workspace, with an undo
     Rewind(Box<workspace::RewindArgs>),
-    /// The same as `workspace`, as its contract spells it
+    /// The same as `log`; with a command the same as `workspace`, as its contract spells it
     #[command(hide = true)]
     Snapshots(Box<workspace::SnapshotsArgs>),
     /// Leases of profiles: acquire, renew, release, hold, and administer
@@ -403,6 +410,7 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Cat(cat) => cat.run(&context).await?,
         CliCommand::Find(find) => Box::pin(find.run(&context)).await?,
         CliCommand::Du(du) => du.run(&context).await?,
+        CliCommand::Check(check) => Box::pin(check.run(&context)).await?,
         CliCommand::Pin(pin) => pin.run(&context).await?,
         CliCommand::Forget(forget) => forget.run(&context).await?,
         CliCommand::Gc(gc) => Box::pin(gc.run(&context)).await?,

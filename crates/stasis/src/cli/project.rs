@@ -7,8 +7,8 @@ mod show;
 mod upkeep;
 
 pub(super) use everyday::{
-    CatArgs, DiffArgs, DuArgs, FindArgs, ForgetArgs, GcArgs, LogArgs, LsArgs, PinArgs, RestoreArgs,
-    SaveArgs, ShowArgs,
+    CatArgs, CheckArgs, DiffArgs, DuArgs, FindArgs, ForgetArgs, GcArgs, LogArgs, LsArgs, PinArgs,
+    RestoreArgs, SaveArgs, ShowArgs,
 };
 
 use super::CliContext;

@@ -122,7 +122,7 @@ fn the_examples_of_everyday_commands_work() {
 
     for path in [
         "save", "list", "log", "show", "diff", "ls", "cat", "find", "du", "restore", "pin",
-        "forget", "gc", "copy", "events", "doctor",
+        "forget", "gc", "check", "copy", "events", "doctor",
     ] {
         home.follow(path);
     }
@@ -294,4 +294,36 @@ fn the_examples_of_profiles_work() {
         "it only says what it would do"
     );
     home.ok(&rollback[1]);
+}
+
+#[test]
+fn words_of_other_tools_mean_what_they_mean_there() {
+    let home = Home::new("notes");
+
+    home.ok("stasis backup -m first");
+    fs::write(home.here.join("plan.txt"), "buy bread").unwrap();
+    home.ok("stasis backup");
+    home.ok("stasis checkout latest~1");
+    assert_eq!(fs::read(home.here.join("plan.txt")).unwrap(), b"buy milk");
+    for line in ["stasis snapshots", "stasis snapshots ~/notes"] {
+        assert_eq!(home.ok(line), home.ok("stasis log"), "{line}");
+    }
+    home.ok("stasis prune --keep 1");
+
+    for (command, other) in [
+        ("save", "backup"),
+        ("log", "snapshots"),
+        ("restore", "checkout"),
+        ("gc", "prune"),
+    ] {
+        let screen = home.ok(&format!("stasis help {command}"));
+        let said = format!("Also called: {other}\n");
+        assert!(screen.contains(&said), "{screen}");
+    }
+    // The contract of workspaces has a `snapshots` of its own.
+    let refused = home.sh("stasis snapshots --workspace ~/notes");
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    home.ok("stasis workspace init .");
+    home.ok("stasis snapshots create a-name");
+    assert!(home.ok("stasis snapshots list").contains("a-name"));
 }

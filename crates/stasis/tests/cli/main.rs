@@ -21,6 +21,7 @@ mod document_matrix;
 mod encrypted;
 mod encrypted_hostile;
 mod everyday;
+mod everyday_check;
 mod guide;
 mod help;
 mod hold;

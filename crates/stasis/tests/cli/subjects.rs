@@ -472,7 +472,7 @@ fn a_label_is_said_whether_the_save_made_a_snapshot_or_not() {
 fn a_command_that_lies_beneath_others_is_pointed_to() {
     let session = Session::new();
     let pointers = [
-        ("check", "`stasis repo check`"),
+        ("stats", "`stasis repo stats`"),
         ("undo", "`stasis workspace undo`"),
         ("history", "`stasis workspace history`"),
         ("fork", "`stasis workspace fork`"),

@@ -150,6 +150,17 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
             ("stasis list --json", "for a script"),
         ],
     ),
+    (
+        "check",
+        &[
+            ("stasis check", "the directory you are in"),
+            (
+                "stasis check ~/notes --read-data",
+                "another one, down to every byte",
+            ),
+            ("stasis check --all", "the whole store"),
+        ],
+    ),
     // Kinds: browser profiles
     (
         "profile",

@@ -2,15 +2,7 @@ use super::first_screen::GROUPS;
 use super::*;
 
 /// Commands that the first screen has a line for, and that not every build has.
-const NOT_YET: [&str; 7] = [
-    "check",
-    "completions",
-    "fork",
-    "man",
-    "mount",
-    "protect",
-    "undo",
-];
+const NOT_YET: [&str; 6] = ["completions", "fork", "man", "mount", "protect", "undo"];
 
 fn visible(command: &Command) -> impl Iterator<Item = &Command> {
     let inner = command.get_subcommands();
