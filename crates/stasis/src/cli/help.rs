@@ -5,11 +5,12 @@
 mod examples;
 mod first_screen;
 
+pub(super) use examples::{Example, of as examples_of};
+
 use super::Cli;
 use clap::builder::styling::Style;
 use clap::builder::{StyledStr, Styles};
 use clap::{Arg, ArgAction, Command, CommandFactory};
-use examples::Example;
 
 /// How wide a screen may be.
 const WIDTH: usize = 80;
@@ -30,6 +31,18 @@ pub(super) fn program() -> Command {
         .override_help(first_screen::text())
         .mut_subcommand(OPTIONS, |options| options.args(global));
     described(program, "")
+}
+
+/// The same without commands that help does not show, for completions and man pages.
+pub(super) fn visible() -> Command {
+    let program = program();
+    let shown = program.get_subcommands().filter(|one| !one.is_hide_set());
+    Command::new("stasis")
+        .about(program.get_about().cloned().unwrap_or_default())
+        .disable_help_flag(true)
+        .args(program.get_arguments())
+        .subcommands(shown)
+        .subcommand_required(true)
 }
 
 /// The same `--help` for every command, so that it can be left out of each list of options.
@@ -63,7 +76,7 @@ fn described(command: Command, path: &str) -> Command {
     })
 }
 
-fn joined(path: &str, name: &str) -> String {
+pub(super) fn joined(path: &str, name: &str) -> String {
     match path {
         "" => name.to_owned(),
         path => format!("{path} {name}"),

@@ -15,6 +15,7 @@ mod archive;
 pub(crate) mod byte_size;
 mod claim;
 mod clone;
+mod completions;
 mod copy;
 mod damage;
 mod demo;
@@ -29,6 +30,7 @@ mod hook;
 mod internal;
 mod key;
 mod lease;
+mod man;
 mod mcp;
 mod operation;
 pub(crate) mod output;
@@ -189,6 +191,10 @@ enum CliCommand {
     Doctor,
     /// Run a demonstration on a temporary directory
     Demo(demo::DemoArgs),
+    /// Print completions for a shell
+    Completions(completions::CompletionsArgs),
+    /// Write man pages, one for each command
+    Man(man::ManArgs),
     /// Options that every command takes
     #[command(hide = true)]
     Options,
@@ -434,6 +440,8 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Events(events) => events.run(&context).await?,
         CliCommand::Doctor => doctor::run(&context).await?,
         CliCommand::Demo(demo) => demo.run(&context).await?,
+        CliCommand::Completions(completions) => completions.run()?,
+        CliCommand::Man(man) => man.run(&context)?,
         CliCommand::Options => {
             help::print_options().map_err(output::OutputLost)?;
             Exit::Done

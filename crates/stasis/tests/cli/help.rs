@@ -122,7 +122,7 @@ fn the_examples_of_everyday_commands_work() {
 
     for path in [
         "save", "list", "log", "show", "diff", "ls", "cat", "find", "du", "restore", "pin",
-        "forget", "gc", "check", "copy", "events", "doctor",
+        "forget", "gc", "check", "copy", "events", "doctor", "man",
     ] {
         home.follow(path);
     }

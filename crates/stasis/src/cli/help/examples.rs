@@ -1,10 +1,10 @@
 //! Examples for every command: what `--help` and the man pages show first. Tests parse all of them, and run most.
 
 /// A command as it is typed, and what it does.
-pub(super) type Example = (&'static str, &'static str);
+pub(in crate::cli) type Example = (&'static str, &'static str);
 
 /// The examples of a command, by its path without the program.
-pub(super) fn of(path: &str) -> &'static [Example] {
+pub(in crate::cli) fn of(path: &str) -> &'static [Example] {
     let found = EXAMPLES.iter().find(|(command, _)| *command == path);
     found.map_or(&[], |(_, examples)| examples)
 }
@@ -798,6 +798,30 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "demo",
         &[("stasis demo", "on files of its own; yours are not touched")],
+    ),
+    (
+        "completions",
+        &[
+            (
+                "stasis completions bash > ~/.local/share/bash-completion/completions/stasis",
+                "for bash-completion",
+            ),
+            (
+                "stasis completions zsh > ~/.zfunc/_stasis",
+                "with ~/.zfunc in $fpath, before compinit",
+            ),
+            (
+                "stasis completions fish > ~/.config/fish/completions/stasis.fish",
+                "fish reads it by itself",
+            ),
+        ],
+    ),
+    (
+        "man",
+        &[(
+            "stasis man ~/.local/share/man/man1",
+            "then: man stasis, man stasis-save",
+        )],
     ),
     // Plumbing
     (

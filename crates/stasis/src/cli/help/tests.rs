@@ -2,7 +2,7 @@ use super::first_screen::GROUPS;
 use super::*;
 
 /// Commands that the first screen has a line for, and that not every build has.
-const NOT_YET: [&str; 6] = ["completions", "fork", "man", "mount", "protect", "undo"];
+const NOT_YET: [&str; 4] = ["fork", "mount", "protect", "undo"];
 
 fn visible(command: &Command) -> impl Iterator<Item = &Command> {
     let inner = command.get_subcommands();
@@ -20,6 +20,7 @@ fn paths(command: &Command, above: &str, all: &mut Vec<String>) {
 
 /// A command as a shell takes it apart: quotes, and the variable that examples have.
 fn words(line: &str) -> Vec<String> {
+    let line = line.split(" > ").next().unwrap();
     let line = line.replace("$TOKEN", "1.0195b3e0-7c1a-4c55-9d5f-0d5a3c1e8b42");
     let (mut words, mut quote) = (vec![String::new()], None);
     for letter in line.chars() {
