@@ -15,6 +15,7 @@ mod archive;
 pub(crate) mod byte_size;
 mod claim;
 mod clone;
+pub(crate) mod color;
 mod completions;
 mod copy;
 mod damage;
@@ -54,9 +55,11 @@ use anyhow::Context as _;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use output::Output;
+use color::ColorArg;
+use output::{Output, Verbosity};
 use stasis_engine::bridge;
 use stasis_engine::model::id::Label;
+use stasis_engine::model::time::Clock as _;
 use stasis_engine::open::{Engine, Open, StoreLocation};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -64,9 +67,19 @@ use std::sync::Arc;
 use suggestion::GivenOptions;
 use tracing_subscriber::EnvFilter;
 
+/// What this build is: `0.1.0 (0123456789ab 2026-11-17)`, without the commit where nobody knows it.
+const VERSION: &str = env!("STASIS_VERSION");
+const LONG_VERSION: &str = concat!(
+    env!("STASIS_VERSION"),
+    "\nfeatures: ",
+    env!("STASIS_FEATURES"),
+    "\ntarget: ",
+    env!("STASIS_TARGET")
+);
+
 /// Saves, restores, rewinds and forks what an AI agent's computer holds.
 #[derive(Debug, Parser)]
-#[command(name = "stasis", version, max_term_width = 100)]
+#[command(name = "stasis", version = VERSION, long_version = LONG_VERSION, max_term_width = 100)]
 struct Cli {
     /// The store: a directory (/path, ./path) or a URL (file:///path, memory:, s3://bucket/prefix?endpoint=URL&region=NAME)
     /// [default: $STASIS_STORE, then `store` in the configuration file, then a directory under $XDG_DATA_HOME]
@@ -75,6 +88,15 @@ struct Cli {
     /// Print results, and errors, as JSON on standard output
     #[arg(long, global = true)]
     json: bool,
+    /// Print errors and data only: no warnings, no progress
+    #[arg(long, short, global = true)]
+    quiet: bool,
+    /// Say on standard error what is being done
+    #[arg(long, short, global = true, conflicts_with = "quiet")]
+    verbose: bool,
+    /// When to use colour
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    color: ColorArg,
     /// Read this configuration file [default: $XDG_CONFIG_HOME/stasis/config.toml]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -246,6 +268,7 @@ impl CliContext {
     }
 
     async fn engine_at(&self, location: StoreLocation, create: bool) -> anyhow::Result<Engine> {
+        self.output.detail(&format!("store: {location}"));
         let open = self.open(location, create);
         let engine = Engine::open(open, system_clock(), system_rng()).await?;
         Ok(self.keys.give(engine))
@@ -321,8 +344,10 @@ pub(crate) fn main() -> ExitCode {
 
 /// What was typed.
 fn parsed() -> Result<Cli, clap::Error> {
-    let mut program = help::program();
-    let mut matches = program.try_get_matches_from_mut(std::env::args_os())?;
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let color = color::of_help(arguments.iter().map(AsRef::as_ref));
+    let mut program = help::program().color(color);
+    let mut matches = program.try_get_matches_from_mut(arguments)?;
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut program))
 }
 
@@ -373,21 +398,47 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
     }
     given_options(&cli).remember();
     let environment = Environment::read();
+    color::decide(cli.color, &environment);
     let config = Config::read(cli.config.as_deref(), &environment)?;
     let filter = environment
         .log
         .clone()
         .or_else(|| config.log.clone())
-        .unwrap_or_else(|| "warn".to_owned());
+        .unwrap_or_else(|| log_filter(verbosity(&cli)).to_owned());
     start_log(cli.log_format, &filter)?;
+    let output = Output {
+        as_json: cli.json,
+        verbosity: verbosity(&cli),
+    };
     let context = CliContext {
         keys: cli.keys.or(&environment, &config),
         environment,
         config,
         store: cli.store,
-        output: Output { as_json: cli.json },
+        output,
     };
-    bridge::run(run(cli.command, context))?
+    let (clock, started) = (system_clock(), system_clock().uptime());
+    let ended = bridge::run(run(cli.command, context))?;
+    let took = clock.uptime().saturating_sub(started);
+    output.detail(&format!("took {} ms", took.as_millis()));
+    ended
+}
+
+fn verbosity(cli: &Cli) -> Verbosity {
+    match (cli.quiet, cli.verbose) {
+        (true, _) => Verbosity::Quiet,
+        (false, false) => Verbosity::Normal,
+        (false, true) => Verbosity::Verbose,
+    }
+}
+
+/// Which log events are shown when nobody says it.
+fn log_filter(verbosity: Verbosity) -> &'static str {
+    match verbosity {
+        Verbosity::Quiet => "error",
+        Verbosity::Normal => "warn",
+        Verbosity::Verbose => "info",
+    }
 }
 
 fn given_options(cli: &Cli) -> GivenOptions {

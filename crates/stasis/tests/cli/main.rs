@@ -63,6 +63,7 @@ mod store_matrix;
 mod store_repair;
 mod subjects;
 mod suggestions;
+mod talk;
 mod unknown;
 mod workspace;
 mod workspace_attributes;

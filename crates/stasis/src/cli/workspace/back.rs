@@ -131,7 +131,7 @@ impl WorkspaceRestoreArgs {
             if self.undo.no_undo {
                 let said =
                     "warning: --no-undo: what is replaced will be gone, and this cannot be undone";
-                context.output.say(said);
+                context.output.insist(said);
             }
             match agreed(context, &shown.plan, &restored_text(&shown))? {
                 Answer::Yes(digest) => digest,
@@ -265,7 +265,7 @@ fn agreed(context: &CliContext, plan: &ChangePlan, words: &str) -> anyhow::Resul
     if plan.deletes == 0 && plan.git.is_none() {
         return Ok(Answer::Yes(None));
     }
-    context.output.say(words);
+    context.output.insist(words);
     let mut talk = std::io::stderr().lock();
     write!(talk, "Continue? [y/N] ")?;
     talk.flush()?;

@@ -153,7 +153,7 @@ impl RewindArgs {
             prompt: prompt.cloned(),
             restored: shown,
         };
-        context.output.say(&rewound_text(&shown, self.back()));
+        context.output.insist(&rewound_text(&shown, self.back()));
         let answer = asked("Continue? [y/N] ")?;
         let is_yes = ["y", "yes"].contains(&answer.to_lowercase().as_str());
         Ok(is_yes.then_some(RestoreWorkspace { confirm, ..command }))
@@ -172,7 +172,7 @@ async fn pick(
     workspace.prompt_before(1).await?;
     let mut all = workspace.prompts().await?;
     all.truncate(OFFERED);
-    context.output.say(&prompts_table(&all));
+    context.output.insist(&prompts_table(&all));
     let answer = asked("Go back to before which prompt? [number, or nothing] ")?;
     if answer.is_empty() {
         return Ok(None);
