@@ -18,6 +18,7 @@ mod copy;
 mod crash_points;
 mod directory_restore;
 mod directory_unreadable;
+mod doctor;
 mod document_matrix;
 mod encrypted;
 mod encrypted_hostile;
