@@ -3,6 +3,7 @@
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::StoreHealth;
+use crate::kind::workspace::{HostEnv, Workspace, WorkspaceError, WorkspaceStatus};
 use crate::open::Engine;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,7 +11,7 @@ use stasis_disk::fs::facilities::{self, Facilities, Support};
 use stasis_quiesce::programs;
 use stasis_store::location::StoreLocation;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What was found of one thing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -22,6 +23,8 @@ pub enum Health {
     Missing,
     /// It is there and does not work.
     Broken,
+    /// Nothing is wrong; it is good to know.
+    Note,
 }
 
 /// One thing that was looked at.
@@ -49,7 +52,8 @@ impl DoctorFinding {
         detail: impl Into<String>,
         costs: &'static str,
     ) -> Self {
-        let costs = if health == Health::Ok { "" } else { costs };
+        let is_fine = matches!(health, Health::Ok | Health::Note);
+        let costs = if is_fine { "" } else { costs };
         Self {
             name: name.into(),
             health,
@@ -60,13 +64,24 @@ impl DoctorFinding {
     }
 }
 
-/// Looks at everything we would like to have, also when the store cannot be opened. `place` is where this host would
-/// keep trees; `search_path` is the shell's `PATH`.
-pub async fn examine(
-    store: Result<&Engine, &Error>,
-    place: PathBuf,
-    search_path: &OsStr,
-) -> Vec<DoctorFinding> {
+/// What of this host is looked at.
+#[derive(Clone, Debug)]
+pub struct Examined<'a> {
+    /// Where trees are kept if the store is no directory.
+    pub place: PathBuf,
+    /// The directory that the user stands in.
+    pub here: Option<PathBuf>,
+    /// The shell's `PATH`.
+    pub search_path: &'a OsStr,
+}
+
+/// Looks at everything we would like to have, also when the store cannot be opened.
+pub async fn examine(store: Result<&Engine, &Error>, examined: Examined<'_>) -> Vec<DoctorFinding> {
+    let Examined {
+        place,
+        here,
+        search_path,
+    } = examined;
     let place = match store.map(|engine| engine.location().clone()) {
         Ok(StoreLocation::File(root)) => root,
         _ => place,
@@ -76,9 +91,12 @@ pub async fn examine(
             is_vital: true,
             ..store_health(store).await
         },
-        reflinks(existing(place)).await,
-        openat2(),
+        reflinks("reflinks (store)", existing(place)).await,
     ];
+    if let Some(here) = here {
+        findings.push(reflinks("reflinks (here)", here).await);
+    }
+    findings.extend([openat2(), watches()]);
     findings.push(docker(search_path).await);
     let browsers = [
         "chromium",
@@ -90,7 +108,89 @@ pub async fn examine(
     findings.push(program("chromium", &browsers, search_path, costs).await);
     let costs = "projects with a PostgreSQL volume cannot be saved here";
     findings.push(program("pg_dump", &["pg_dump"], search_path, costs).await);
+    findings.extend(NOTES.map(|(name, detail)| DoctorFinding::new(name, Health::Note, detail, "")));
     findings
+}
+
+/// What a user should know whatever is found.
+const NOTES: [(&str, &str); 2] = [
+    (
+        "secrets",
+        "everything in a directory is in its snapshots, .env files and keys too; leave them out with `stasis save --exclude .env`, or encrypt the \
+         store with --key-file",
+    ),
+    (
+        "session directory",
+        "an agent that runs as you can also write to the session directory of its workspace, where its checkpoints are; what must outlive an \
+         agent belongs in a store that it cannot write to: `stasis save`",
+    ),
+];
+
+/// Looks at the workspace that a directory lies in: its budget, and whether anything makes checkpoints by itself.
+pub async fn examine_workspace(directory: &Path, host_env: &HostEnv) -> Vec<DoctorFinding> {
+    let found = match Workspace::find(directory, host_env).await {
+        Ok(workspace) => workspace.status().await,
+        Err(Error::Workspace(error)) if matches!(*error, WorkspaceError::NotAWorkspace { .. }) => {
+            return Vec::new();
+        }
+        Err(error) => Err(error),
+    };
+    match found {
+        Ok(status) => vec![budget(&status), watcher(&status)],
+        Err(error) => {
+            let costs = "no checkpoint can be made here";
+            let detail = error_chain(&error);
+            vec![DoctorFinding::new(
+                "workspace",
+                Health::Broken,
+                detail,
+                costs,
+            )]
+        }
+    }
+}
+
+fn budget(status: &WorkspaceStatus) -> DoctorFinding {
+    let (held, all) = (status.held_bytes, status.budget_bytes);
+    let percent = held.saturating_mul(100) / all.max(1);
+    let detail = format!("checkpoints of {} take {percent}% of it", status.workspace);
+    let health = if percent < BUDGET_FULL {
+        Health::Ok
+    } else {
+        Health::Broken
+    };
+    let costs = "old checkpoints go sooner, and new ones may be refused: delete some, or raise `budget_bytes` in the config.toml of the session directory";
+    DoctorFinding::new("budget", health, detail, costs)
+}
+
+fn watcher(status: &WorkspaceStatus) -> DoctorFinding {
+    let costs = "only hooks and commands make checkpoints; start one with: stasis workspace watch";
+    match &status.watched_by {
+        Some(by) => DoctorFinding::new("watcher", Health::Ok, by.clone(), costs),
+        None => DoctorFinding::new("watcher", Health::Missing, "none is running", costs),
+    }
+}
+
+/// From how much of its budget on a workspace has too little, in percent.
+const BUDGET_FULL: u64 = 95;
+/// How many directories a large working tree has.
+const WATCHES_WANTED: u64 = 65_536;
+
+fn watches() -> DoctorFinding {
+    let costs = "directories beyond the limit are read again every few seconds instead; raise it with: sysctl fs.inotify.max_user_watches=524288";
+    let name = "inotify watches";
+    match facilities::inotify_limits() {
+        None => DoctorFinding::new(name, Health::Missing, "the kernel names no limits", costs),
+        Some((watches, instances)) => {
+            let detail = format!("{watches} directories, {instances} programs");
+            let health = if watches < WATCHES_WANTED {
+                Health::Missing
+            } else {
+                Health::Ok
+            };
+            DoctorFinding::new(name, health, detail, costs)
+        }
+    }
 }
 
 /// Whether the most important thing works: the store, even if nothing was saved in it yet.
@@ -133,17 +233,15 @@ impl StoreHealth<'_> {
     }
 }
 
-async fn reflinks(place: PathBuf) -> DoctorFinding {
+async fn reflinks(name: &'static str, place: PathBuf) -> DoctorFinding {
     let costs = "checkpoints and freezes copy bytes instead of sharing them: slower, and more disk; use xfs or btrfs";
     let shown = place.display().to_string();
     match bridge::blocking(move || facilities::examine(&place)).await {
-        Ok(found) => reflink_finding(&found, &shown, costs),
-        Err(error) => DoctorFinding::new(
-            "reflinks",
-            Health::Broken,
-            format!("{shown}: {error}"),
-            costs,
-        ),
+        Ok(found) => DoctorFinding {
+            name: name.to_owned(),
+            ..reflink_finding(&found, &shown, costs)
+        },
+        Err(error) => DoctorFinding::new(name, Health::Broken, format!("{shown}: {error}"), costs),
     }
 }
 

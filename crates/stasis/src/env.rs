@@ -6,6 +6,7 @@
 //! | `STASIS_KEY_FILE`, `STASIS_KEY_COMMAND` | a file with the tenant's key, a command that prints it |
 //! | `STASIS_BROWSER` | the browser that is asked for its version |
 //! | `STASIS_LOG` | which events are shown, as in `info` or `stasis_store=debug` |
+//! | `NO_COLOR`, `TERM` | whether colour is wanted, and whether the terminal has any |
 //! | `XDG_DATA_HOME`, `XDG_CONFIG_HOME`, `XDG_CACHE_HOME`, `XDG_STATE_HOME`, `HOME` | where our files lie |
 //! | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN` | keys to a bucket |
 //! | `AWS_PROFILE`, `AWS_SHARED_CREDENTIALS_FILE`, `AWS_CONFIG_FILE` | where else keys may be |
@@ -39,6 +40,8 @@ pub(crate) struct Environment {
     pub(crate) key_command: Option<String>,
     pub(crate) browser: Option<PathBuf>,
     pub(crate) log: Option<String>,
+    /// Whether a terminal may be shown colour: neither `NO_COLOR` nor a terminal without any.
+    pub(crate) allows_color: bool,
     pub(crate) config_file: Option<PathBuf>,
     pub(crate) data_directory: Option<PathBuf>,
     pub(crate) home: Option<PathBuf>,
@@ -73,6 +76,8 @@ impl Environment {
             key_command: text("STASIS_KEY_COMMAND"),
             browser: text("STASIS_BROWSER").map(PathBuf::from),
             log: text("STASIS_LOG"),
+            allows_color: text("NO_COLOR").is_none()
+                && text("TERM").is_some_and(|term| term != "dumb"),
             config_file: base_directory("XDG_CONFIG_HOME", ".config")
                 .map(|base| base.join("config.toml")),
             data_directory: base_directory("XDG_DATA_HOME", ".local/share"),

@@ -6,6 +6,7 @@ mod project;
 mod repository;
 mod workspace;
 
+use crate::cli::color;
 use crate::cli::output::{OutputLost, printable};
 use crate::cli::suggestion::completed;
 use serde_json::{Map, Value, json};
@@ -109,12 +110,13 @@ pub(crate) fn print(error: &anyhow::Error, as_json: bool) -> Exit {
         let _ = writeln!(std::io::stdout(), "{document:#}");
     } else {
         let mut talk = std::io::stderr().lock();
-        let _ = writeln!(talk, "error: {}", causes.join("\n  because: "));
+        let said = format!("error: {}", causes.join("\n  because: "));
+        let _ = writeln!(talk, "{}", color::talk(said));
         if let Some(lock) = holder(error) {
             let _ = writeln!(talk, "{}", holder_lines(lock));
         }
         if let Some(hint) = hint {
-            let _ = writeln!(talk, "hint: {hint}");
+            let _ = writeln!(talk, "{}", color::talk(format!("hint: {hint}")));
         }
     }
     exit

@@ -72,6 +72,15 @@ fn try_reflink(directory: &Path) -> Support {
     }
 }
 
+/// How many directories a user may watch with inotify, and how many programs may; none if the kernel does not say.
+pub fn inotify_limits() -> Option<(u64, u64)> {
+    let limit = |name: &str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/fs/inotify/{name}")).ok()?;
+        text.trim().parse().ok()
+    };
+    Some((limit("max_user_watches")?, limit("max_user_instances")?))
+}
+
 /// Whether the kernel opens files beneath a directory without ever leaving it.
 pub fn openat2() -> Support {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;

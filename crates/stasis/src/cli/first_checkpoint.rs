@@ -54,7 +54,7 @@ pub(super) async fn make_here(context: &CliContext) {
     }
 }
 
-fn is_no_workspace(error: &anyhow::Error) -> bool {
+pub(super) fn is_no_workspace(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<Error>();
     let Some(Error::Workspace(error)) = error else {
         return false;

@@ -36,7 +36,10 @@ pub(super) async fn run(
     if context.output.as_json {
         // One line, because the command's own output stands before it.
         let line = serde_json::to_string(&held)?;
-        let lines = Output { as_json: false };
+        let lines = Output {
+            as_json: false,
+            ..context.output
+        };
         lines.result(&(), |()| line)?;
     }
     Ok(ExitCode::from(hold_exit(context, &held)))
@@ -80,7 +83,7 @@ fn hold_exit(context: &CliContext, held: &HoldResult) -> u8 {
             LeaseLost::TakenAway { detail } => format!("it was taken away: {detail}"),
             LeaseLost::RanOut { detail } => format!("it ran out: {detail}"),
         };
-        context.output.say(&format!(
+        context.output.insist(&format!(
             "error: the lease of `{}` is lost, so the command was stopped\n  because: {how}",
             held.subject
         ));

@@ -225,7 +225,7 @@ impl ChangeArgs {
     /// Shows the change, and asks for leave to make it.
     fn may_write(self, context: &CliContext, change: &SettingsChange) -> anyhow::Result<bool> {
         let shown: Vec<String> = change.diff.lines().map(shown).collect();
-        context.output.say(&shown.join("\n"));
+        context.output.insist(&shown.join("\n"));
         if self.dry_run || self.yes {
             return Ok(!self.dry_run);
         }

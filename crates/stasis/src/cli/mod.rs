@@ -16,6 +16,8 @@ mod ask;
 pub(crate) mod byte_size;
 mod claim;
 mod clone;
+pub(crate) mod color;
+mod completions;
 mod copy;
 mod damage;
 mod demo;
@@ -24,11 +26,13 @@ mod doctor;
 mod duration;
 mod events;
 mod first_checkpoint;
+mod help;
 mod hold;
 mod hook;
 mod internal;
 mod key;
 mod lease;
+mod man;
 mod mcp;
 mod operation;
 pub(crate) mod output;
@@ -52,10 +56,12 @@ use crate::system::{SystemClock, SystemRng};
 use anyhow::Context as _;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
-use output::Output;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use color::ColorArg;
+use output::{Output, Verbosity};
 use stasis_engine::bridge;
 use stasis_engine::model::id::Label;
+use stasis_engine::model::time::Clock as _;
 use stasis_engine::open::{Engine, Open, StoreLocation};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -63,9 +69,19 @@ use std::sync::Arc;
 use suggestion::GivenOptions;
 use tracing_subscriber::EnvFilter;
 
+/// What this build is: `0.1.0 (0123456789ab 2026-11-17)`, without the commit where nobody knows it.
+const VERSION: &str = env!("STASIS_VERSION");
+const LONG_VERSION: &str = concat!(
+    env!("STASIS_VERSION"),
+    "\nfeatures: ",
+    env!("STASIS_FEATURES"),
+    "\ntarget: ",
+    env!("STASIS_TARGET")
+);
+
 /// Saves, restores, rewinds and forks what an AI agent's computer holds.
 #[derive(Debug, Parser)]
-#[command(name = "stasis", version, max_term_width = 100)]
+#[command(name = "stasis", version = VERSION, long_version = LONG_VERSION, max_term_width = 100)]
 struct Cli {
     /// The store: a directory (/path, ./path) or a URL (file:///path, memory:, s3://bucket/prefix?endpoint=URL&region=NAME)
     /// [default: $STASIS_STORE, then `store` in the configuration file, then a directory under $XDG_DATA_HOME]
@@ -74,6 +90,15 @@ struct Cli {
     /// Print results, and errors, as JSON on standard output
     #[arg(long, global = true)]
     json: bool,
+    /// Print errors and data only: no warnings, no progress
+    #[arg(long, short, global = true)]
+    quiet: bool,
+    /// Say on standard error what is being done
+    #[arg(long, short, global = true, conflicts_with = "quiet")]
+    verbose: bool,
+    /// When to use colour
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    color: ColorArg,
     /// Read this configuration file [default: $XDG_CONFIG_HOME/stasis/config.toml]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -102,8 +127,10 @@ enum CliCommand {
     #[command(hide = true, subcommand)]
     ProfileSnapshots(profile::ProfileSnapshotsCommand),
     /// Save a directory; what is in it is not touched
+    #[command(visible_alias = "backup")]
     Save(project::SaveArgs),
     /// Restore a directory to a snapshot (the current state is saved first)
+    #[command(visible_alias = "checkout")]
     Restore(project::RestoreArgs),
     /// Undo the last restore, rewind, revert or undo of a directory
     Undo(project::UndoArgs),
@@ -121,11 +148,16 @@ enum CliCommand {
     Find(project::FindArgs),
     /// Show what each snapshot takes of the store, and what would be free without it
     Du(project::DuArgs),
+    /// Check that all snapshots and checkpoints of a directory can be restored
+    ///
+    /// Exits with 9 when something is damaged, and says what helps.
+    Check(project::CheckArgs),
     /// Keep a snapshot whatever the policy says
     Pin(project::PinArgs),
     /// Forget a snapshot; the next gc frees its bytes
     Forget(project::ForgetArgs),
     /// Delete snapshots beyond the retention policy and reclaim space
+    #[command(visible_alias = "prune")]
     Gc(project::GcArgs),
     /// List everything that is saved in the store, where it lies on this machine, and this machine's workspaces
     ///
@@ -154,7 +186,7 @@ enum CliCommand {
     Protect(Box<protect::ProtectArgs>),
     /// Go back to before the last prompt of a coding agent: the whole workspace, with an undo
     Rewind(Box<workspace::RewindArgs>),
-    /// The same as `workspace`, as its contract spells it
+    /// The same as `log`; with a command the same as `workspace`, as its contract spells it
     #[command(hide = true)]
     Snapshots(Box<workspace::SnapshotsArgs>),
     /// Leases of profiles: acquire, renew, release, hold, and administer
@@ -190,6 +222,13 @@ enum CliCommand {
     Doctor,
     /// Run a demonstration on a temporary directory
     Demo(demo::DemoArgs),
+    /// Print completions for a shell
+    Completions(completions::CompletionsArgs),
+    /// Write man pages, one for each command
+    Man(man::ManArgs),
+    /// Options that every command takes
+    #[command(hide = true)]
+    Options,
     /// Print the reference of all commands as Markdown
     #[command(hide = true)]
     Reference,
@@ -238,6 +277,7 @@ impl CliContext {
     }
 
     async fn engine_at(&self, location: StoreLocation, create: bool) -> anyhow::Result<Engine> {
+        self.output.detail(&format!("store: {location}"));
         let open = self.open(location, create);
         let engine = Engine::open(open, system_clock(), system_rng()).await?;
         Ok(self.keys.give(engine))
@@ -290,7 +330,7 @@ fn system_rng() -> Arc<SystemRng> {
 
 /// Runs the command that the arguments name.
 pub(crate) fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parsed() {
         Ok(cli) => cli,
         // An agent takes our exit code for mistakes as a veto.
         Err(error) if error.use_stderr() && hook::is_asked_to_run(std::env::args_os()) => {
@@ -309,6 +349,15 @@ pub(crate) fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => report::print(&error, as_json).into(),
     }
+}
+
+/// What was typed.
+fn parsed() -> Result<Cli, clap::Error> {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let color = color::of_help(arguments.iter().map(AsRef::as_ref));
+    let mut program = help::program().color(color);
+    let mut matches = program.try_get_matches_from_mut(arguments)?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut program))
 }
 
 /// A command that exists only beneath others is pointed to: `stasis changes` is `stasis workspace changes`.
@@ -358,21 +407,47 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
     }
     given_options(&cli).remember();
     let environment = Environment::read();
+    color::decide(cli.color, &environment);
     let config = Config::read(cli.config.as_deref(), &environment)?;
     let filter = environment
         .log
         .clone()
         .or_else(|| config.log.clone())
-        .unwrap_or_else(|| "warn".to_owned());
+        .unwrap_or_else(|| log_filter(verbosity(&cli)).to_owned());
     start_log(cli.log_format, &filter)?;
+    let output = Output {
+        as_json: cli.json,
+        verbosity: verbosity(&cli),
+    };
     let context = CliContext {
         keys: cli.keys.or(&environment, &config),
         environment,
         config,
         store: cli.store,
-        output: Output { as_json: cli.json },
+        output,
     };
-    bridge::run(run(cli.command, context))?
+    let (clock, started) = (system_clock(), system_clock().uptime());
+    let ended = bridge::run(run(cli.command, context))?;
+    let took = clock.uptime().saturating_sub(started);
+    output.detail(&format!("took {} ms", took.as_millis()));
+    ended
+}
+
+fn verbosity(cli: &Cli) -> Verbosity {
+    match (cli.quiet, cli.verbose) {
+        (true, _) => Verbosity::Quiet,
+        (false, false) => Verbosity::Normal,
+        (false, true) => Verbosity::Verbose,
+    }
+}
+
+/// Which log events are shown when nobody says it.
+fn log_filter(verbosity: Verbosity) -> &'static str {
+    match verbosity {
+        Verbosity::Quiet => "error",
+        Verbosity::Normal => "warn",
+        Verbosity::Verbose => "info",
+    }
 }
 
 fn given_options(cli: &Cli) -> GivenOptions {
@@ -402,6 +477,7 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Cat(cat) => cat.run(&context).await?,
         CliCommand::Find(find) => Box::pin(find.run(&context)).await?,
         CliCommand::Du(du) => du.run(&context).await?,
+        CliCommand::Check(check) => Box::pin(check.run(&context)).await?,
         CliCommand::Pin(pin) => pin.run(&context).await?,
         CliCommand::Forget(forget) => forget.run(&context).await?,
         CliCommand::Gc(gc) => Box::pin(gc.run(&context)).await?,
@@ -426,6 +502,12 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Events(events) => events.run(&context).await?,
         CliCommand::Doctor => doctor::run(&context).await?,
         CliCommand::Demo(demo) => demo.run(&context).await?,
+        CliCommand::Completions(completions) => completions.run()?,
+        CliCommand::Man(man) => man.run(&context)?,
+        CliCommand::Options => {
+            help::print_options().map_err(output::OutputLost)?;
+            Exit::Done
+        }
         CliCommand::Reference => reference::run()?,
         CliCommand::Internal(internal) => return internal.run(),
     };

@@ -1,6 +1,6 @@
 //! Standard output is data, standard error is talk.
 
-use super::suggestion;
+use super::{color, suggestion};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 use stasis_engine::clone::LeftOut;
@@ -44,10 +44,22 @@ impl<T> Measured<T> {
     }
 }
 
+/// How much is said besides the result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verbosity {
+    /// Errors, and what a question is about.
+    Quiet,
+    /// Warnings, hints and progress too.
+    Normal,
+    /// What is done, too.
+    Verbose,
+}
+
 /// How results are written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     pub(crate) as_json: bool,
+    pub(crate) verbosity: Verbosity,
 }
 
 impl Output {
@@ -60,7 +72,7 @@ impl Output {
         let text = if self.as_json {
             serde_json::to_string_pretty(result)?
         } else {
-            suggestion::completed(&words(result))
+            color::result(suggestion::completed(&words(result)))
         };
         let mut stdout = std::io::stdout().lock();
         let ending = if text.is_empty() { "" } else { "\n" };
@@ -72,8 +84,22 @@ impl Output {
 
     /// Says something to the person who is watching; a program is not interested.
     pub(crate) fn say(self, text: &str) {
+        if self.verbosity != Verbosity::Quiet {
+            self.insist(text);
+        }
+    }
+
+    /// Says what must be heard with `--quiet` too: what failed, why nothing was done, what a question is about.
+    pub(crate) fn insist(self, text: &str) {
         if !self.as_json {
-            let _ = writeln!(std::io::stderr(), "{}", suggestion::completed(text));
+            write_talk(text);
+        }
+    }
+
+    /// Says what is being done, to whoever asked for that.
+    pub(crate) fn detail(self, text: &str) {
+        if self.verbosity == Verbosity::Verbose {
+            write_talk(text);
         }
     }
 
@@ -96,6 +122,11 @@ impl Output {
         }
         named.len() as u64
     }
+}
+
+fn write_talk(text: &str) {
+    let text = color::talk(suggestion::completed(text));
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// `1 file`, `2 files`.
@@ -125,7 +156,11 @@ pub(crate) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     table.column_iter_mut().for_each(|column| {
         column.set_padding((0, 2));
     });
-    table.trim_fmt()
+    let text = table.trim_fmt();
+    match text.split_once('\n') {
+        Some((head, rest)) => format!("{}\n{rest}", color::head(head)),
+        None => color::head(&text),
+    }
 }
 
 /// Text from elsewhere with everything escaped that could move a terminal's cursor.

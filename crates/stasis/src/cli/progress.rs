@@ -1,6 +1,6 @@
 //! How far long work has come: a bar where somebody watches, a line now and then where nobody does.
 
-use super::output::Output;
+use super::output::{Output, Verbosity};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use stasis_engine::progress::{Progress, Reached};
 use std::io::IsTerminal;
@@ -29,7 +29,8 @@ pub(crate) fn cancel_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
 
 /// Whether somebody watches a bar move.
 pub(crate) fn is_shown(output: Output) -> bool {
-    !output.as_json && std::io::stderr().is_terminal()
+    let is_wanted = !output.as_json && output.verbosity != Verbosity::Quiet;
+    is_wanted && std::io::stderr().is_terminal()
 }
 
 /// Shows how far `work` has come until it ends.

@@ -8,8 +8,8 @@ mod timeline;
 mod upkeep;
 
 pub(super) use everyday::{
-    CatArgs, DiffArgs, DuArgs, FindArgs, ForgetArgs, GcArgs, LogArgs, LsArgs, PinArgs, RestoreArgs,
-    SaveArgs, ShowArgs, UndoArgs,
+    CatArgs, CheckArgs, DiffArgs, DuArgs, FindArgs, ForgetArgs, GcArgs, LogArgs, LsArgs, PinArgs,
+    RestoreArgs, SaveArgs, ShowArgs, UndoArgs,
 };
 
 use super::CliContext;

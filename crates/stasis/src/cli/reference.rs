@@ -1,12 +1,12 @@
 //! `stasis reference`: what `docs/reference/cli.md` is made from.
 
-use super::Cli;
+use super::help;
 use crate::report::Exit;
-use clap::{Command, CommandFactory};
+use clap::Command;
 use std::io::Write;
 
 pub(super) fn run() -> anyhow::Result<Exit> {
-    let mut command = Cli::command().term_width(100);
+    let mut command = help::program().term_width(100);
     command.build();
     let mut sections = vec![
         "# Command reference".to_owned(),
@@ -27,7 +27,10 @@ fn describe(command: &mut Command, depth: usize, sections: &mut Vec<String>) {
     sections.push(format!("{} `{name}`", "#".repeat(depth.min(4))));
     sections.push(format!("```text\n{}\n```", help.join("\n").trim_end()));
     let inner = command.get_subcommands_mut();
-    for inner in inner.filter(|inner| !inner.is_hide_set() && inner.get_name() != "help") {
+    let is_described = |inner: &&mut Command| {
+        (!inner.is_hide_set() && inner.get_name() != "help") || inner.get_name() == help::OPTIONS
+    };
+    for inner in inner.filter(is_described) {
         describe(inner, depth + 1, sections);
     }
 }

@@ -6,6 +6,8 @@ mod save;
 mod show;
 mod upkeep;
 
+pub(super) use upkeep::{RepoCheckArgs, checked_text};
+
 use super::CliContext;
 use super::output::printable;
 use crate::report::Exit;

@@ -48,14 +48,14 @@ impl ListArgs {
             }
         }
         for error in &errors {
-            context.output.say(&error_text(error));
+            context.output.insist(&error_text(error));
         }
         let hints = DamageHints {
             store: None,
             has_marked: false,
         };
         for hint in hints.against(errors.iter().map(|error| Ailment::from(*error))) {
-            context.output.say(&hint);
+            context.output.insist(&hint);
         }
         // Damage is what must not be overlooked, whichever subject it is found in.
         let kinds = || errors.iter().map(|error| error.kind);
@@ -245,7 +245,7 @@ impl RepairArgs {
             has_marked: false,
         };
         if !self.confirm && !repair.documents.is_empty() {
-            context.output.say(&repair_text(&repair, &hints));
+            context.output.insist(&repair_text(&repair, &hints));
             context.output.warn(&repair.warnings);
             bail!("nothing was changed: say --confirm to make these documents anew");
         }

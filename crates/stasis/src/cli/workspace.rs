@@ -7,20 +7,20 @@ mod look;
 mod rewind;
 
 pub(super) use back::{restore, revert, undo, undo_number};
-pub(super) use checkpoint::directories_of;
+pub(super) use checkpoint::{checked_text, directories_of};
 pub(super) use keep::{warn_of_hooks, warn_unreadable};
 pub(super) use look::{checkpoint_text, event_text};
 pub(super) use rewind::RewindArgs;
 
-use super::output::{OutputLost, printable};
-use super::{Cli, CliContext};
+use super::CliContext;
+use super::output::printable;
+use super::project::LogArgs;
 use crate::report::Exit;
 use anyhow::Context as _;
-use clap::{Args, CommandFactory, Subcommand};
+use clap::{Args, Subcommand};
 use stasis_engine::kind::workspace::{self, RunMode};
 use stasis_engine::model::tree::EntryPath;
 use std::ffi::OsStr;
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -109,11 +109,13 @@ impl WorkspaceArgs {
     }
 }
 
-/// The contract's own spelling; without a command it says what there is.
+/// The contract's own spelling; without a command it is what other tools call `log`.
 #[derive(Debug, Args)]
 pub(super) struct SnapshotsArgs {
     #[command(flatten)]
     which: WorkspaceSelector,
+    #[command(flatten)]
+    log: LogArgs,
     #[command(subcommand)]
     command: Option<SnapshotsCommand>,
 }
@@ -139,7 +141,13 @@ enum SnapshotsCommand {
 impl SnapshotsArgs {
     pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let command = match self.command {
-            None => return usage(),
+            None => {
+                anyhow::ensure!(
+                    self.which.workspace.is_none(),
+                    "--workspace goes with a command: `stasis snapshots list --workspace DIR`; `stasis snapshots DIR` is `stasis log DIR`"
+                );
+                return self.log.run(context).await;
+            }
             Some(SnapshotsCommand::Create(create)) => WorkspaceCommand::Create(create),
             Some(SnapshotsCommand::List(list)) => WorkspaceCommand::List(list),
             Some(SnapshotsCommand::Changes(changes)) => WorkspaceCommand::Changes(changes),
@@ -151,15 +159,6 @@ impl SnapshotsArgs {
         let which = self.which;
         WorkspaceArgs { which, command }.run(context).await
     }
-}
-
-fn usage() -> anyhow::Result<Exit> {
-    let mut program = Cli::command();
-    program.build();
-    let snapshots = program.find_subcommand_mut("snapshots");
-    let help = snapshots.expect("it is a command of ours").render_help();
-    write!(std::io::stdout(), "{help}").map_err(OutputLost)?;
-    Ok(Exit::Done)
 }
 
 impl WorkspaceSelector {

@@ -515,6 +515,7 @@ fn a_command_that_lies_beneath_others_is_pointed_to() {
     let session = Session::new();
     let pointers = [
         ("compact", "`stasis workspace compact`"),
+        ("stats", "`stasis repo stats`"),
         ("history", "`stasis workspace history`"),
         ("upgrade", "`stasis project upgrade`"),
     ];

@@ -3,6 +3,7 @@
 use super::{KeptDatabase, Project, ServiceState};
 use crate::bridge;
 use crate::catalog::{ChunkFetcher, OpenedSnapshot};
+use crate::check::RepoChecked;
 use crate::error::{Error, OPEN_DIRECTORY};
 use crate::gc::{RepoCollected, RepoForgotten, RepoGc};
 use crate::kind::workspace::RunMode;
@@ -13,6 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::progress::Progress;
 use stasis_disk::tree::staging_view::{self, StagingView};
 use stasis_model::digest::TreeDigest;
 use stasis_model::failure::AtPath;
@@ -21,6 +23,7 @@ use stasis_model::id::{Label, ProjectId, SnapshotId};
 use stasis_model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::snapshot_ref::SnapshotRef;
+use std::sync::Arc;
 
 /// What a project is and does now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -211,6 +214,16 @@ impl Project {
             databases: report.databases.len() as u64,
             damaged: damaged.map(|one| one.path.to_string()).collect(),
         })
+    }
+
+    /// Whether everything of it that was saved can be restored; with `read_data` every chunk is read.
+    pub async fn check(
+        &self,
+        read_data: bool,
+        progress: Arc<Progress>,
+    ) -> Result<RepoChecked, Error> {
+        self.ensure_known().await?;
+        self.engine.dirs().check(read_data, progress).await
     }
 
     /// What of its documents must be made anew. Nothing is changed.

@@ -75,6 +75,16 @@ impl Agent {
         }
     }
 
+    /// What the agent itself is called on a command line.
+    pub(super) fn command(self) -> &'static str {
+        match self {
+            Self::ClaudeCode => "claude",
+            Self::Codex => "codex",
+            Self::Gemini => "gemini",
+            Self::OpenCode => "opencode",
+        }
+    }
+
     pub(super) fn means(self) -> Means {
         let prompt_and = |prompt, tool, matcher| {
             let event = |name, matcher| HookEvent { name, matcher };

@@ -128,13 +128,17 @@ fn end_of_words(text: &str) -> usize {
 
 /// Whether a shell that looks for our name finds this very file.
 fn is_found(running: &Path, search_path: &OsStr) -> bool {
-    let candidates = std::env::split_paths(search_path).map(|directory| directory.join(NAME));
-    let runs = |path: &PathBuf| {
-        path.is_absolute() && path.is_file() && rustix::fs::access(path, Access::EXEC_OK).is_ok()
-    };
-    let first = candidates.into_iter().find(runs);
+    let first = on_path(NAME, search_path);
     let real = |path: &Path| std::fs::canonicalize(path).ok();
     first.is_some_and(|first| real(&first).is_some_and(|first| Some(first) == real(running)))
+}
+
+/// What a shell finds under a name; nothing is started.
+pub(super) fn on_path(name: &str, search_path: &OsStr) -> Option<PathBuf> {
+    let mut candidates = std::env::split_paths(search_path).map(|directory| directory.join(name));
+    candidates.find(|path| {
+        path.is_absolute() && path.is_file() && rustix::fs::access(path, Access::EXEC_OK).is_ok()
+    })
 }
 
 #[cfg(test)]

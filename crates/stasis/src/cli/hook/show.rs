@@ -3,7 +3,7 @@
 use super::agent::{Agent, Means, Scope};
 use super::file::Target;
 use super::plugin;
-use super::program::Program;
+use super::program::{Program, on_path};
 use super::settings::State;
 use super::trust::Trust;
 use crate::cli::output::{table, word};
@@ -207,14 +207,16 @@ impl AgentRecord {
     }
 }
 
-/// What `doctor` says of every agent whose settings name our hook.
+/// What `doctor` says of every agent whose settings name our hook, or that is installed without it.
 pub(in crate::cli) async fn findings(context: &CliContext) -> Vec<DoctorFinding> {
     let Ok(project) = std::env::current_dir() else {
         return Vec::new();
     };
     let now = system_clock().now();
     let mut findings = Vec::new();
+    let search_path = &context.environment.search_path;
     for agent in Agent::ALL {
+        let before = findings.len();
         for scope in [Scope::User, Scope::Project] {
             let Ok(path) = agent.file(scope, &context.environment, &project) else {
                 continue;
@@ -230,6 +232,21 @@ pub(in crate::cli) async fn findings(context: &CliContext) -> Vec<DoctorFinding>
             let (health, detail) = found;
             findings.push(finding(agent, health, detail));
         }
+        if let (true, Some(program)) = (
+            findings.len() == before,
+            on_path(agent.command(), search_path),
+        ) {
+            let (program, name) = (program.display(), agent.name());
+            let detail = format!("{program} runs without it; try: stasis hook install {name}");
+            findings.push(finding(agent, Health::Missing, detail));
+        }
+    }
+    if findings.is_empty() {
+        let names = Agent::ALL.map(Agent::command).join(", ");
+        let costs = "hooks and `stasis rewind` have no agent to work with";
+        let detail = format!("none of {names} on the PATH");
+        let none = DoctorFinding::new("coding agents", Health::Missing, detail, costs);
+        findings.push(none);
     }
     findings
 }

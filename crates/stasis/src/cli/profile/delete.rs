@@ -48,7 +48,7 @@ impl ProfileDeleteArgs {
         }
         context
             .output
-            .say("nothing was changed: say --confirm to do it");
+            .insist("nothing was changed: say --confirm to do it");
         Ok(Exit::Failed)
     }
 }

@@ -53,7 +53,7 @@ impl ProfileRollbackArgs {
         }
         context
             .output
-            .say("nothing was changed: say --confirm to do it");
+            .insist("nothing was changed: say --confirm to do it");
         Ok(Exit::Failed)
     }
 }

@@ -75,7 +75,11 @@ impl ProfileRunArgs {
         if context.output.as_json {
             // One line, because the browser's own output stands before it.
             let line = serde_json::to_string(&ran)?;
-            Output { as_json: false }.result(&(), |()| line)?;
+            let lines = Output {
+                as_json: false,
+                ..context.output
+            };
+            lines.result(&(), |()| line)?;
         } else {
             context.output.say(&text(&ran));
         }

@@ -1,22 +1,26 @@
-//! The everyday verbs of a directory: `stasis save`, `restore`, `undo`, `log`, `show`, `diff`, `ls`, `cat`, `find`, `du`, `pin`, `forget`, `gc`
+//! The everyday verbs of a directory: `stasis save`, `restore`, `undo`, `log`, `show`, `diff`, `ls`, `cat`, `find`, `du`, `check`, `pin`, `forget`, `gc`
 
 use super::{ProjectSelector, is_absent, restore, save, show, timeline, upkeep};
 use crate::cli::byte_size::size;
+use crate::cli::damage::DamageHints;
 use crate::cli::directory::entry_path;
+use crate::cli::first_checkpoint::is_no_workspace;
 use crate::cli::output::{OutputLost, plural, printable, short, table};
 use crate::cli::progress::{cancel_on_signals, watched};
+use crate::cli::repo::{self, RepoCheckArgs};
 use crate::cli::{CliContext, system_clock, workspace};
 use crate::report::{Exit, or_read_enough};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 use stasis_engine::catalog::ListedEntry;
+use stasis_engine::check::RepoChecked;
 use stasis_engine::kind::directory::{
     DirDiff, DirPlace, DirSnapshot, Directory, FoundVersion, FoundVersions, LastChange,
     TimelineQuery,
 };
 use stasis_engine::kind::project::{Home, Project, ProjectRestore, SubjectUse, UndoRestore};
-use stasis_engine::kind::workspace::{RunMode, UndoChange};
+use stasis_engine::kind::workspace::{CheckedWorkspace, RunMode, UndoChange, Workspace};
 use stasis_engine::model::format::manifest::SaveReason;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::subject_ref::{self, DIR_PREFIX, SubjectRef};
@@ -530,6 +534,101 @@ fn used_text(used: &SubjectUse) -> String {
     );
     let (all, own) = (size(used.bytes_stored), size(used.bytes_own));
     format!("{table}\n{all} stored, {own} of them needed by no other directory")
+}
+
+/// `stasis check`
+#[derive(Debug, Args)]
+pub(in crate::cli) struct CheckArgs {
+    #[command(flatten)]
+    which: NoSnapshot,
+    /// The whole store, instead of one directory
+    #[arg(long, conflicts_with = "subject")]
+    all: bool,
+    #[command(flatten)]
+    how: RepoCheckArgs,
+}
+
+/// What a check of a directory found: of its snapshots in the store, and of its checkpoints here.
+#[derive(Serialize)]
+struct CheckedDirectory {
+    #[serde(flatten)]
+    snapshots: Option<RepoChecked>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workspace: Option<CheckedWorkspace>,
+}
+
+impl CheckArgs {
+    pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
+        if self.all {
+            return self.how.run(context, None).await;
+        }
+        let typed = self.which.read(context)?;
+        let checked = checked_snapshots(context, &typed, self.how.read_data).await;
+        let (dir, snapshots) = match checked {
+            Ok((dir, snapshots)) => (dir, Ok(snapshots)),
+            Err(error) => (typed.dir, Err(error)),
+        };
+        let workspace = match checked_workspace(context, &dir).await {
+            Err(error) if is_no_workspace(&error) => None,
+            checked => Some(checked?),
+        };
+        let snapshots = match snapshots {
+            // A workspace need not be saved: then there are only its checkpoints.
+            Err(error) if workspace.is_some() && is_absent(&error) => None,
+            snapshots => Some(snapshots?),
+        };
+        let checked = CheckedDirectory {
+            snapshots,
+            workspace,
+        };
+        context.output.result(&checked, CheckedDirectory::text)?;
+        Ok(if checked.is_whole() {
+            Exit::Done
+        } else {
+            Exit::Corrupt
+        })
+    }
+}
+
+/// Checks the snapshots of a directory in the store; says which directory that is.
+async fn checked_snapshots(
+    context: &CliContext,
+    typed: &TypedWords,
+    read_data: bool,
+) -> anyhow::Result<(PathBuf, RepoChecked)> {
+    let project = typed.look(context).await?;
+    let progress = Arc::default();
+    let check = project.check(read_data, Arc::clone(&progress));
+    let checked = watched(context.output, "checking", progress, check).await?;
+    Ok((project.home().dir.clone(), checked))
+}
+
+async fn checked_workspace(context: &CliContext, dir: &Path) -> anyhow::Result<CheckedWorkspace> {
+    let dir = std::path::absolute(dir)?;
+    let workspace = Workspace::find(&dir, &context.environment.host_env()?).await?;
+    Ok(workspace.check().await?)
+}
+
+impl CheckedDirectory {
+    fn is_whole(&self) -> bool {
+        let snapshots = self.snapshots.as_ref();
+        let workspace = self.workspace.as_ref();
+        snapshots.is_none_or(|checked| checked.damage.is_empty())
+            && workspace.is_none_or(|checked| checked.damaged.is_empty())
+    }
+
+    fn text(&self) -> String {
+        let snapshots = self.snapshots.as_ref().map(|checked| {
+            let hints = DamageHints {
+                store: None,
+                has_marked: checked.marked,
+            };
+            repo::checked_text(checked, &hints)
+        });
+        let workspace = self.workspace.as_ref().map(workspace::checked_text);
+        let both = snapshots.into_iter().chain(workspace);
+        both.collect::<Vec<_>>().join("\n")
+    }
 }
 
 /// `stasis pin`

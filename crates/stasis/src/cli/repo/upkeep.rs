@@ -14,14 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-pub(super) struct RepoCheckArgs {
+pub(in crate::cli) struct RepoCheckArgs {
     /// Read and verify every chunk, instead of only checking that it exists
     #[arg(long)]
-    read_data: bool,
+    pub(in crate::cli) read_data: bool,
 }
 
 impl RepoCheckArgs {
-    pub(super) async fn run(
+    pub(in crate::cli) async fn run(
         self,
         context: &CliContext,
         repo: Option<&str>,
@@ -46,7 +46,7 @@ impl RepoCheckArgs {
     }
 }
 
-fn checked_text(checked: &RepoChecked, hints: &DamageHints) -> String {
+pub(in crate::cli) fn checked_text(checked: &RepoChecked, hints: &DamageHints) -> String {
     let mut lines: Vec<String> = checked.damage.iter().map(damage::text).collect();
     for root in &checked.roots {
         if let Some(why) = &root.read_only {

@@ -152,7 +152,7 @@ pub(in crate::cli) async fn restore(
         if no_undo {
             let said =
                 "warning: --no-undo: what is replaced will be gone, and this cannot be undone";
-            context.output.say(said);
+            context.output.insist(said);
         }
         match agreed(context, &shown.plan, &restored_text(&shown))? {
             Answer::Yes(digest) => digest,
@@ -281,7 +281,7 @@ fn agreed(context: &CliContext, plan: &ChangePlan, words: &str) -> anyhow::Resul
     if plan.deletes == 0 && plan.git.is_none() {
         return Ok(Answer::Yes(None));
     }
-    context.output.say(words);
+    context.output.insist(words);
     Ok(if ask::is_yes("Continue?")? {
         Answer::Yes(Some(plan.digest.clone()))
     } else {

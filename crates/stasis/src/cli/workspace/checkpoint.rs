@@ -286,7 +286,7 @@ pub(super) async fn check(context: &CliContext, which: &WorkspaceSelector) -> an
     })
 }
 
-fn checked_text(checked: &CheckedWorkspace) -> String {
+pub(in crate::cli) fn checked_text(checked: &CheckedWorkspace) -> String {
     let all = plural(checked.checkpoints, "checkpoint");
     let mut lines = vec![if checked.damaged.is_empty() {
         format!("OK: {all}, all data verified")

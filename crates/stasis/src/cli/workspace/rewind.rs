@@ -153,7 +153,7 @@ impl RewindArgs {
             prompt: prompt.cloned(),
             restored: shown,
         };
-        context.output.say(&rewound_text(&shown, self.back()));
+        context.output.insist(&rewound_text(&shown, self.back()));
         let is_yes = ask::is_yes("Continue?")?;
         Ok(is_yes.then_some(RestoreWorkspace { confirm, ..command }))
     }
@@ -171,7 +171,7 @@ async fn pick(
     workspace.prompt_before(1).await?;
     let mut all = workspace.prompts().await?;
     all.truncate(OFFERED);
-    context.output.say(&prompts_table(&all));
+    context.output.insist(&prompts_table(&all));
     let answer = ask::answer("Go back to before which prompt? [number, or nothing]")?;
     if answer.is_empty() {
         return Ok(None);

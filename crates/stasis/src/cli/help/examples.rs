@@ -1,0 +1,1111 @@
+//! Examples for every command: what `--help` and the man pages show first. Tests parse all of them, and run most.
+
+/// A command as it is typed, and what it does.
+pub(in crate::cli) type Example = (&'static str, &'static str);
+
+/// The examples of a command, by its path without the program.
+pub(in crate::cli) fn of(path: &str) -> &'static [Example] {
+    let found = EXAMPLES.iter().find(|(command, _)| *command == path);
+    found.map_or(&[], |(_, examples)| examples)
+}
+
+pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
+    // Everyday
+    (
+        "save",
+        &[
+            ("stasis save", "the directory you are in"),
+            (
+                "stasis save ~/notes -m 'before the rewrite'",
+                "another one, with a message",
+            ),
+            ("stasis save --store ~/usb/store", "into another store"),
+            (
+                "stasis save --exclude node_modules",
+                "without what can be made again",
+            ),
+        ],
+    ),
+    (
+        "undo",
+        &[
+            ("stasis undo", "the last restore, rewind, revert or undo"),
+            ("stasis undo --dry-run", "what that would change"),
+            (
+                "stasis undo u-4",
+                "an earlier one, as `stasis log` lists it",
+            ),
+        ],
+    ),
+    (
+        "protect",
+        &[
+            ("stasis protect", "this directory, while agents work in it"),
+            (
+                "stasis protect --dry-run",
+                "what would be changed in settings",
+            ),
+            ("stasis protect --off", "end it; checkpoints stay"),
+        ],
+    ),
+    (
+        "restore",
+        &[
+            ("stasis restore --dry-run", "what would change"),
+            ("stasis restore", "this directory, to its latest snapshot"),
+            (
+                "stasis restore latest~1 --path src",
+                "only src, as it was one save earlier",
+            ),
+            ("stasis restore @-2h", "as it was two hours ago"),
+            (
+                "stasis restore ~/notes --to ~/copy",
+                "to a new directory, as a copy",
+            ),
+        ],
+    ),
+    (
+        "log",
+        &[
+            ("stasis log", "of the directory you are in"),
+            ("stasis log ~/notes", "of another one"),
+            (
+                "stasis log dir:notes --json",
+                "by its name in the store, for a script",
+            ),
+        ],
+    ),
+    (
+        "show",
+        &[
+            ("stasis show", "the latest snapshot"),
+            ("stasis show a27be8bc", "by its id, as log prints it"),
+            (
+                "stasis show ~/notes latest~1",
+                "of another directory, the one before",
+            ),
+        ],
+    ),
+    (
+        "diff",
+        &[
+            ("stasis diff", "what changed since the latest snapshot"),
+            ("stasis diff latest~1 latest", "between two snapshots"),
+            (
+                "stasis diff ~/notes @-2h",
+                "of another directory, in two hours",
+            ),
+        ],
+    ),
+    (
+        "ls",
+        &[
+            ("stasis ls", "the top of the latest snapshot"),
+            (
+                "stasis ls latest~1 --path src -r",
+                "src and all in it, one save earlier",
+            ),
+            ("stasis ls ~/notes a27be8bc", "of another directory"),
+        ],
+    ),
+    (
+        "cat",
+        &[
+            ("stasis cat plan.txt", "as it is in the latest snapshot"),
+            (
+                "stasis cat latest~1 src/main.rs",
+                "as it was one save earlier",
+            ),
+            (
+                "stasis cat ~/notes a27be8bc plan.txt",
+                "of another directory",
+            ),
+        ],
+    ),
+    (
+        "find",
+        &[
+            ("stasis find plan.txt", "every version of a file"),
+            (
+                "stasis find '*.rs' ~/notes",
+                "a pattern, in another directory's snapshots",
+            ),
+        ],
+    ),
+    (
+        "du",
+        &[
+            ("stasis du", "of the directory you are in"),
+            ("stasis du ~/notes --json", "of another one, for a script"),
+        ],
+    ),
+    (
+        "pin",
+        &[
+            ("stasis pin", "keep the latest snapshot"),
+            ("stasis pin a27be8bc", "keep one by its id"),
+            ("stasis pin a27be8bc --off", "let the policy decide again"),
+        ],
+    ),
+    (
+        "forget",
+        &[
+            ("stasis forget a27be8bc", "one snapshot, by its id"),
+            ("stasis forget ~/notes latest~3", "of another directory"),
+        ],
+    ),
+    (
+        "gc",
+        &[
+            ("stasis gc --dry-run", "what would be deleted, and why"),
+            (
+                "stasis gc --keep 20",
+                "keep the newest 20, and what is pinned",
+            ),
+        ],
+    ),
+    (
+        "list",
+        &[
+            ("stasis list", "everything in the store"),
+            ("stasis list --store ~/usb/store", "in another one"),
+            ("stasis list --json", "for a script"),
+        ],
+    ),
+    (
+        "check",
+        &[
+            ("stasis check", "the directory you are in"),
+            (
+                "stasis check ~/notes --read-data",
+                "another one, down to every byte",
+            ),
+            ("stasis check --all", "the whole store"),
+        ],
+    ),
+    // Kinds: browser profiles
+    (
+        "profile",
+        &[
+            (
+                "stasis profile run acme/alice -- chromium --user-data-dir={dir}",
+                "browse; saved when the browser is closed",
+            ),
+            ("stasis profile list acme/alice", "its snapshots"),
+            (
+                "stasis profile rollback acme/alice --sha 1a2b3c4d --confirm",
+                "go back to an older one",
+            ),
+        ],
+    ),
+    (
+        "profile run",
+        &[
+            (
+                "stasis profile run acme/alice -- chromium --user-data-dir={dir}",
+                "saved when the browser is closed",
+            ),
+            (
+                "stasis profile run acme/alice --every 10m -- chromium --user-data-dir={dir}",
+                "and every ten minutes while it runs",
+            ),
+        ],
+    ),
+    (
+        "profile save",
+        &[
+            (
+                "stasis profile save acme/alice --dir ~/.config/chromium",
+                "what a browser left there",
+            ),
+            (
+                "stasis profile save acme/alice --dir ~/p --exclude-caches",
+                "without its caches",
+            ),
+        ],
+    ),
+    (
+        "profile load",
+        &[
+            (
+                "stasis profile load acme/alice --dir ~/alice",
+                "the active snapshot, to a new directory",
+            ),
+            (
+                "stasis profile load acme/alice --dir ~/alice --chrome-major 131",
+                "for that browser version",
+            ),
+        ],
+    ),
+    (
+        "profile verify",
+        &[
+            ("stasis profile verify acme/alice", "the active snapshot"),
+            (
+                "stasis profile verify acme/alice --sha 1a2b3c4d",
+                "another one",
+            ),
+        ],
+    ),
+    (
+        "profile list",
+        &[
+            ("stasis profile list", "every profile"),
+            ("stasis profile list acme/alice", "the snapshots of one"),
+        ],
+    ),
+    (
+        "profile show",
+        &[
+            (
+                "stasis profile show acme/alice",
+                "its active snapshot, its lock",
+            ),
+            (
+                "stasis profile show acme/alice --sha 1a2b3c4d",
+                "another snapshot",
+            ),
+        ],
+    ),
+    (
+        "profile rollback",
+        &[
+            (
+                "stasis profile rollback acme/alice --sha 1a2b3c4d",
+                "what would be done",
+            ),
+            (
+                "stasis profile rollback acme/alice --sha 1a2b3c4d --confirm",
+                "do it",
+            ),
+        ],
+    ),
+    (
+        "profile pin",
+        &[(
+            "stasis profile pin acme/alice --sha 1a2b3c4d",
+            "keep it for good",
+        )],
+    ),
+    (
+        "profile unpin",
+        &[(
+            "stasis profile unpin acme/alice --sha 1a2b3c4d",
+            "let the policy decide again",
+        )],
+    ),
+    (
+        "profile delete",
+        &[(
+            "stasis profile delete acme/alice --sha 1a2b3c4d --confirm",
+            "gone with the next gc",
+        )],
+    ),
+    (
+        "profile gc",
+        &[
+            ("stasis profile gc", "every profile of the store"),
+            (
+                "stasis profile gc acme/alice --keep-newest 3",
+                "one, by another rule",
+            ),
+        ],
+    ),
+    (
+        "profile fork",
+        &[(
+            "stasis profile fork acme/alice acme/alice-test",
+            "a second identity, from the active snapshot",
+        )],
+    ),
+    (
+        "profile diff",
+        &[(
+            "stasis profile diff acme/alice 1a2b3c4d 5e6f7a8b",
+            "files, cookies and sites",
+        )],
+    ),
+    (
+        "profile discard",
+        &[(
+            "stasis profile discard ~/alice",
+            "drop what a run left unsaved there",
+        )],
+    ),
+    (
+        "profile rekey",
+        &[(
+            "stasis profile rekey acme/alice --key-file old.key --new-key-file new.key",
+            "one profile, to a new tenant key",
+        )],
+    ),
+    (
+        "profile force-unlock",
+        &[(
+            "stasis profile force-unlock acme/alice --reason 'host is gone' --confirm",
+            "take it from its holder",
+        )],
+    ),
+    (
+        "profile reap",
+        &[
+            ("stasis profile reap", "all whose holders are presumed dead"),
+            ("stasis profile reap acme/alice", "one"),
+        ],
+    ),
+    // Kinds: applications
+    (
+        "project",
+        &[
+            (
+                "stasis project init",
+                "look for databases, and write stasis.toml",
+            ),
+            ("stasis project save", "files and databases, consistent"),
+            (
+                "stasis project upgrade ./upgrade.sh",
+                "and back again if it fails",
+            ),
+        ],
+    ),
+    (
+        "project init",
+        &[
+            ("stasis project init --dry-run", "what would be written"),
+            (
+                "stasis project init --id shop",
+                "with a name of your choice",
+            ),
+        ],
+    ),
+    (
+        "project save",
+        &[
+            ("stasis project save", "the project you are in"),
+            (
+                "stasis project save ~/shop -m 'before 2.0'",
+                "another one, with a message",
+            ),
+        ],
+    ),
+    (
+        "project restore",
+        &[
+            (
+                "stasis project restore latest --dry-run",
+                "what would change",
+            ),
+            ("stasis project restore latest", "files and databases"),
+        ],
+    ),
+    (
+        "project start",
+        &[("stasis project start", "every program of stasis.toml")],
+    ),
+    (
+        "project stop",
+        &[("stasis project stop", "every program of stasis.toml")],
+    ),
+    (
+        "project status",
+        &[(
+            "stasis project status --project ~/shop",
+            "of another directory",
+        )],
+    ),
+    (
+        "project list",
+        &[("stasis project list", "of the project you are in")],
+    ),
+    (
+        "project show",
+        &[("stasis project show latest", "with the databases in it")],
+    ),
+    (
+        "project diff",
+        &[
+            (
+                "stasis project diff latest",
+                "since the latest snapshot, rows of tables too",
+            ),
+            ("stasis project diff latest~1 latest", "between two"),
+        ],
+    ),
+    (
+        "project label",
+        &[
+            ("stasis project label latest release=2.0", "set it"),
+            ("stasis project label latest release=", "remove it"),
+        ],
+    ),
+    (
+        "project pin",
+        &[
+            ("stasis project pin latest", "keep it for good"),
+            (
+                "stasis project pin latest --off",
+                "let the policy decide again",
+            ),
+        ],
+    ),
+    (
+        "project delete",
+        &[("stasis project delete latest~1", "gone with the next gc")],
+    ),
+    (
+        "project verify",
+        &[
+            (
+                "stasis project verify",
+                "the latest snapshot, its databases too",
+            ),
+            ("stasis project verify a27be8bc", "another one"),
+        ],
+    ),
+    (
+        "project gc",
+        &[(
+            "stasis project gc --keep 20 --dry-run",
+            "what would be deleted",
+        )],
+    ),
+    (
+        "project duplicate",
+        &[(
+            "stasis project duplicate ~/shop-test --id shop-test",
+            "a copy to try things in",
+        )],
+    ),
+    (
+        "project upgrade",
+        &[(
+            "stasis project upgrade ./upgrade.sh",
+            "rolled back if it, or a health check, fails",
+        )],
+    ),
+    (
+        "project autosave",
+        &[(
+            "stasis project autosave --debounce 60",
+            "a minute after the last change",
+        )],
+    ),
+    // Kinds: working trees
+    (
+        "workspace",
+        &[
+            (
+                "stasis workspace init .",
+                "from now on this directory has checkpoints",
+            ),
+            ("stasis workspace create before-refactoring", "make one"),
+            ("stasis workspace changes", "what differs from it"),
+            (
+                "stasis workspace restore before-refactoring",
+                "go back; leaves an undo",
+            ),
+        ],
+    ),
+    (
+        "workspace init",
+        &[
+            ("stasis workspace init .", "the directory you are in"),
+            (
+                "stasis workspace init ~/app --budget 5GB",
+                "another one, with a budget",
+            ),
+        ],
+    ),
+    (
+        "workspace watch",
+        &[
+            (
+                "stasis workspace watch",
+                "the workspace you are in, until Ctrl-C",
+            ),
+            ("stasis workspace watch ~/app", "another one"),
+        ],
+    ),
+    (
+        "workspace create",
+        &[
+            ("stasis workspace create", "numbered"),
+            ("stasis workspace create before-refactoring", "with a name"),
+        ],
+    ),
+    (
+        "workspace list",
+        &[
+            ("stasis workspace list", "the newest first"),
+            (
+                "stasis workspace list --include-changes",
+                "and what each changed",
+            ),
+        ],
+    ),
+    (
+        "workspace changes",
+        &[
+            (
+                "stasis workspace changes",
+                "against the newest checkpoint that has each file",
+            ),
+            (
+                "stasis workspace changes --since before-refactoring",
+                "against one",
+            ),
+        ],
+    ),
+    (
+        "workspace diff",
+        &[
+            (
+                "stasis workspace diff src/main.rs",
+                "with the newest checkpoint that differs",
+            ),
+            (
+                "stasis workspace diff src before-refactoring",
+                "a directory, with one",
+            ),
+        ],
+    ),
+    (
+        "workspace revert",
+        &[
+            (
+                "stasis workspace revert src/main.rs",
+                "the newest version that differs",
+            ),
+            (
+                "stasis workspace revert src before-refactoring --dry-run",
+                "what would be done",
+            ),
+        ],
+    ),
+    (
+        "workspace restore",
+        &[
+            (
+                "stasis workspace restore before-refactoring --dry-run",
+                "what would be done",
+            ),
+            (
+                "stasis workspace restore before-refactoring",
+                "the whole workspace",
+            ),
+        ],
+    ),
+    (
+        "workspace history",
+        &[(
+            "stasis workspace history src/main.rs",
+            "its versions in all checkpoints",
+        )],
+    ),
+    (
+        "workspace delete",
+        &[(
+            "stasis workspace delete before-refactoring",
+            "by its name, or as cp-N",
+        )],
+    ),
+    (
+        "workspace compact",
+        &[(
+            "stasis workspace compact cp-10 cp-11 --name week-1",
+            "two checkpoints into one",
+        )],
+    ),
+    (
+        "workspace fork",
+        &[(
+            "stasis workspace fork before-refactoring ~/try --n 3",
+            "~/try-1, ~/try-2 and ~/try-3",
+        )],
+    ),
+    (
+        "workspace materialize",
+        &[(
+            "stasis workspace materialize before-refactoring --to ~/then",
+            "a plain copy of it",
+        )],
+    ),
+    (
+        "workspace undo",
+        &[("stasis workspace undo", "the last revert, restore or undo")],
+    ),
+    (
+        "workspace check",
+        &[("stasis workspace check", "every checkpoint, whole")],
+    ),
+    (
+        "workspace status",
+        &[(
+            "stasis workspace status --workspace ~/app",
+            "of another directory",
+        )],
+    ),
+    // Agents
+    (
+        "rewind",
+        &[
+            ("stasis rewind --list", "the prompts one can go back to"),
+            ("stasis rewind --dry-run", "what would change"),
+            ("stasis rewind", "to before the last prompt"),
+            ("stasis rewind -n 3", "to before the last three"),
+        ],
+    ),
+    (
+        "hook",
+        &[
+            (
+                "stasis hook show",
+                "which agents are here, and whether it works",
+            ),
+            (
+                "stasis hook install claude-code",
+                "shows the change first, and asks",
+            ),
+            ("stasis hook test claude-code", "try it as the agent does"),
+        ],
+    ),
+    (
+        "hook install",
+        &[
+            (
+                "stasis hook install claude-code --dry-run",
+                "only the change",
+            ),
+            ("stasis hook install codex", "for all your projects"),
+            (
+                "stasis hook install gemini --scope project",
+                "for this one, its team too",
+            ),
+        ],
+    ),
+    (
+        "hook uninstall",
+        &[("stasis hook uninstall claude-code", "remove them again")],
+    ),
+    (
+        "hook show",
+        &[(
+            "stasis hook show",
+            "every agent, and what its hooks did last",
+        )],
+    ),
+    (
+        "hook test",
+        &[(
+            "stasis hook test claude-code",
+            "in the directory you are in",
+        )],
+    ),
+    (
+        "hook run",
+        &[(
+            "stasis hook run claude-code",
+            "what agents run; the event comes on standard input",
+        )],
+    ),
+    (
+        "mcp",
+        &[
+            (
+                "stasis mcp --workspace ~/app",
+                "serve one workspace, on standard input and output",
+            ),
+            ("stasis mcp install claude-code", "let an agent start it"),
+        ],
+    ),
+    (
+        "mcp install",
+        &[(
+            "stasis mcp install claude-code --dry-run",
+            "only the change",
+        )],
+    ),
+    (
+        "mcp uninstall",
+        &[("stasis mcp uninstall claude-code", "remove it again")],
+    ),
+    // Admin
+    (
+        "link",
+        &[
+            (
+                "stasis link ~/copy dir:notes",
+                "its saves join the snapshots of dir:notes",
+            ),
+            (
+                "stasis link ~/copy dir:notes --confirm",
+                "although another directory is dir:notes",
+            ),
+        ],
+    ),
+    (
+        "copy",
+        &[
+            (
+                "stasis copy ~/notes --to ~/usb/backup",
+                "one directory, all its snapshots",
+            ),
+            (
+                "stasis copy --all --to ~/usb/backup",
+                "everything; again, what is new",
+            ),
+            (
+                "stasis copy dir:notes --to s3://bucket/backups",
+                "to a bucket",
+            ),
+        ],
+    ),
+    (
+        "repair",
+        &[
+            ("stasis repair dir:notes", "what would be done"),
+            ("stasis repair dir:notes --confirm", "do it"),
+        ],
+    ),
+    (
+        "key",
+        &[
+            (
+                "stasis key init ~/stasis.key",
+                "a new key; keep a copy of it elsewhere",
+            ),
+            (
+                "stasis key rotate --key-file old.key --new-key-file new.key",
+                "change keys",
+            ),
+        ],
+    ),
+    (
+        "key init",
+        &[(
+            "stasis key init ~/stasis.key",
+            "then: stasis save --key-file ~/stasis.key",
+        )],
+    ),
+    (
+        "key rotate",
+        &[(
+            "stasis key rotate --key-file old.key --new-key-file new.key",
+            "everything of the tenant",
+        )],
+    ),
+    (
+        "events",
+        &[
+            ("stasis events", "forced, destructive and degraded acts"),
+            (
+                "stasis events --last 10 --json",
+                "the newest ten, for a script",
+            ),
+        ],
+    ),
+    (
+        "doctor",
+        &[
+            (
+                "stasis doctor",
+                "what works here, and what its absence costs",
+            ),
+            (
+                "stasis doctor --store s3://bucket/backups",
+                "with another store",
+            ),
+        ],
+    ),
+    (
+        "demo",
+        &[("stasis demo", "on files of its own; yours are not touched")],
+    ),
+    (
+        "completions",
+        &[
+            (
+                "stasis completions bash > ~/.local/share/bash-completion/completions/stasis",
+                "for bash-completion",
+            ),
+            (
+                "stasis completions zsh > ~/.zfunc/_stasis",
+                "with ~/.zfunc in $fpath, before compinit",
+            ),
+            (
+                "stasis completions fish > ~/.config/fish/completions/stasis.fish",
+                "fish reads it by itself",
+            ),
+        ],
+    ),
+    (
+        "man",
+        &[(
+            "stasis man ~/.local/share/man/man1",
+            "then: man stasis, man stasis-save",
+        )],
+    ),
+    // Plumbing
+    (
+        "lease",
+        &[
+            ("stasis lease show acme/alice@131", "who has it"),
+            (
+                "stasis lease hold acme/alice@131 -- ./job.sh",
+                "run a command as its owner",
+            ),
+        ],
+    ),
+    (
+        "lease acquire",
+        &[(
+            "stasis lease acquire acme/alice@131 --ttl 10m",
+            "prints the token",
+        )],
+    ),
+    (
+        "lease renew",
+        &[(
+            "stasis lease renew acme/alice@131 --token \"$TOKEN\"",
+            "before it expires",
+        )],
+    ),
+    (
+        "lease release",
+        &[(
+            "stasis lease release acme/alice@131 --token \"$TOKEN\"",
+            "give it back",
+        )],
+    ),
+    (
+        "lease show",
+        &[(
+            "stasis lease show acme/alice@131",
+            "its holder and when it expires",
+        )],
+    ),
+    (
+        "lease force-unlock",
+        &[(
+            "stasis lease force-unlock acme/alice@131 --reason 'host is gone' --confirm",
+            "take it from its holder",
+        )],
+    ),
+    (
+        "lease reap",
+        &[("stasis lease reap", "all whose holders are presumed dead")],
+    ),
+    (
+        "lease hold",
+        &[(
+            "stasis lease hold acme/alice@131 -- ./job.sh",
+            "stopped when the lease is lost",
+        )],
+    ),
+    (
+        "store",
+        &[(
+            "stasis store probe ~/usb/store",
+            "whether it can be trusted with several writers",
+        )],
+    ),
+    (
+        "store probe",
+        &[
+            ("stasis store probe ~/usb/store", "a directory"),
+            ("stasis store probe s3://bucket/backups", "a bucket"),
+        ],
+    ),
+    (
+        "operation",
+        &[(
+            "stasis operation show 0195b3e0-7c1a-4c55-9d5f-0d5a3c1e8b42",
+            "the id is in the message",
+        )],
+    ),
+    (
+        "operation show",
+        &[(
+            "stasis operation show 0195b3e0-7c1a-4c55-9d5f-0d5a3c1e8b42",
+            "applied, not applied, unknown",
+        )],
+    ),
+    (
+        "tenant",
+        &[("stasis tenant policy show acme", "all settings")],
+    ),
+    (
+        "tenant policy",
+        &[
+            ("stasis tenant policy show acme", "all settings"),
+            (
+                "stasis tenant policy set acme retention.enabled=true",
+                "change one",
+            ),
+        ],
+    ),
+    (
+        "tenant policy show",
+        &[("stasis tenant policy show acme", "all settings")],
+    ),
+    (
+        "tenant policy set",
+        &[(
+            "stasis tenant policy set acme lease_ttl_s=600 renew_s=120",
+            "all or none",
+        )],
+    ),
+    (
+        "repo",
+        &[
+            ("stasis repo --repo ~/usb/store save ~/notes", "a directory"),
+            ("stasis repo --repo ~/usb/store snapshots", "what is in it"),
+            (
+                "stasis repo --repo ~/usb/store check --read-data",
+                "whether all is whole",
+            ),
+        ],
+    ),
+    (
+        "repo init",
+        &[("stasis repo init --repo ~/usb/store", "an empty one")],
+    ),
+    (
+        "repo save",
+        &[("stasis repo save ~/notes --name notes", "under a name")],
+    ),
+    (
+        "repo restore",
+        &[(
+            "stasis repo restore latest ~/back --name notes",
+            "to a new directory",
+        )],
+    ),
+    (
+        "repo undo",
+        &[("stasis repo undo ~/back", "after restore --replace")],
+    ),
+    (
+        "repo snapshots",
+        &[("stasis repo snapshots --name notes", "of one name")],
+    ),
+    (
+        "repo ls",
+        &[("stasis repo ls latest src --name notes", "what is in src")],
+    ),
+    (
+        "repo cat",
+        &[("stasis repo cat latest plan.txt --name notes", "one file")],
+    ),
+    (
+        "repo diff",
+        &[(
+            "stasis repo diff latest~1 latest --name notes",
+            "between two snapshots",
+        )],
+    ),
+    (
+        "repo check",
+        &[
+            ("stasis repo check", "that everything is there"),
+            ("stasis repo check --read-data", "and undamaged"),
+        ],
+    ),
+    (
+        "repo gc",
+        &[(
+            "stasis repo gc --keep-last 20 --dry-run",
+            "what would be deleted, and why",
+        )],
+    ),
+    (
+        "repo forget",
+        &[("stasis repo forget a27be8bc", "one snapshot")],
+    ),
+    (
+        "repo retire",
+        &[("stasis repo retire notes --confirm", "everything of a name")],
+    ),
+    (
+        "repo pin",
+        &[(
+            "stasis repo pin 20261117T101500-0195b3e0",
+            "an id in full, as snapshots --json prints it",
+        )],
+    ),
+    (
+        "repo unpin",
+        &[(
+            "stasis repo unpin 20261117T101500-0195b3e0",
+            "let the policy decide again",
+        )],
+    ),
+    ("repo stats", &[("stasis repo stats", "of the whole store")]),
+    (
+        "archive",
+        &[
+            (
+                "stasis archive create ~/notes notes.tar.zst",
+                "one file, which any tar reads",
+            ),
+            (
+                "stasis archive extract notes.tar.zst ~/unpacked",
+                "back to a directory",
+            ),
+        ],
+    ),
+    (
+        "archive create",
+        &[
+            (
+                "stasis archive create ~/notes notes.tar.zst",
+                "a directory in one file",
+            ),
+            (
+                "stasis archive create ~/notes new.tar.zst --base notes.tar.zst",
+                "compress only what changed",
+            ),
+        ],
+    ),
+    (
+        "archive extract",
+        &[
+            (
+                "stasis archive extract notes.tar.zst ~/unpacked",
+                "everything",
+            ),
+            (
+                "stasis archive extract notes.tar.zst ~/part --path src",
+                "only src",
+            ),
+        ],
+    ),
+    (
+        "archive list",
+        &[("stasis archive list notes.tar.zst", "with sizes")],
+    ),
+    (
+        "archive cat",
+        &[("stasis archive cat notes.tar.zst plan.txt", "one file")],
+    ),
+    (
+        "archive verify",
+        &[(
+            "stasis archive verify notes.tar.zst",
+            "read and compare all of it",
+        )],
+    ),
+    (
+        "clone",
+        &[
+            (
+                "stasis clone ~/notes ~/notes-2",
+                "shares bytes where the filesystem can",
+            ),
+            (
+                "stasis clone ~/notes ~/notes-3 --exclude '*.log'",
+                "without logs",
+            ),
+        ],
+    ),
+];
