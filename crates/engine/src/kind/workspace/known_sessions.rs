@@ -28,6 +28,9 @@ pub(super) struct SessionIdentity {
     pub(super) workspace: PathBuf,
     /// What is cloned besides.
     pub(super) system: Option<PathBuf>,
+    /// The session of the workspace that it is a fork of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) fork_of: Option<PathBuf>,
     /// What the filesystem said the workspace is: it is known by that when it was moved.
     #[serde(flatten)]
     pub(super) identity: Option<DirIdentity>,

@@ -183,7 +183,7 @@ async fn pick(
     Ok(Some(chosen))
 }
 
-fn asked(question: &str) -> anyhow::Result<String> {
+pub(super) fn asked(question: &str) -> anyhow::Result<String> {
     let mut talk = std::io::stderr().lock();
     write!(talk, "{question}")?;
     talk.flush()?;
