@@ -475,7 +475,7 @@ fn a_command_that_lies_beneath_others_is_pointed_to() {
         ("check", "`stasis repo check`"),
         ("undo", "`stasis workspace undo`"),
         ("history", "`stasis workspace history`"),
-        ("fork", "`stasis workspace fork`"),
+        ("compact", "`stasis workspace compact`"),
     ];
 
     for (typed, pointer) in pointers {

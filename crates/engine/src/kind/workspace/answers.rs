@@ -604,6 +604,9 @@ pub struct WorkspaceRow {
     pub workspace: String,
     /// Whether it is there.
     pub is_there: bool,
+    /// The workspace that it is a fork of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fork_of: Option<String>,
     /// Where its checkpoints and events are kept.
     pub session: String,
     /// How many checkpoints it has.

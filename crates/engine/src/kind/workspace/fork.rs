@@ -1,6 +1,6 @@
 //! Making forks, listing them, and removing them.
 
-use super::answers::ChangesSummary;
+use super::answers::{ChangesSummary, SessionForm};
 use super::commands::{CreateCheckpoint, ForkPlace, ForkWorkspace, Maker, RemoveFork, RunMode};
 use super::fork_results::{ForkRow, ForkStatus, ForkedWorkspace, Forks, RemovedFork};
 use super::forks::{ForkFound, ForkRecord, NewFork};
@@ -129,6 +129,9 @@ impl Workspace {
         }
         let mut shown = self.prospective(&create)?;
         (shown.files_count, shown.bytes) = (made.files_count, made.bytes);
+        if made.form == SessionForm::Chunked {
+            shown.form = SlotForm::Chunked;
+        }
         Ok(shown)
     }
 
@@ -313,7 +316,7 @@ impl Workspace {
             let (contents, _) = self.fork_contents(record, path)?;
             row.directory = path.display().to_string();
             row.changes = Some(changed(&self.base_of(record)?, &contents));
-            row.is_workspace = contents == *live;
+            row.is_workspace = super::git::is_only_kept_up(&live.diff(&contents));
             row.own_bytes = self.own_bytes(record, path, &contents)?;
         }
         Ok(row)

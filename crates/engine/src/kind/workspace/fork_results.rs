@@ -91,7 +91,7 @@ pub struct ForkRow {
     pub made_by: String,
     /// What differs in it from that checkpoint; the Git repository counts as one entry.
     pub changes: Option<ChangesSummary>,
-    /// Whether it holds what the workspace holds.
+    /// Whether it holds what the workspace holds, but for the index of a Git repository, which is written anew by looking at it.
     pub is_workspace: bool,
     /// What it takes of the disk that it does not share with the checkpoint.
     pub own_bytes: u64,

@@ -152,6 +152,12 @@ fn tips_in(tree: &RootDir) -> Option<Vec<String>> {
     (tips.len() <= MOST_TIPS).then_some(tips)
 }
 
+/// Whether only such things of a repository differ that say nothing of anybody's work: `git status` writes its index anew.
+pub(super) fn is_only_kept_up(changed: &[(EntryPath, ChangeKind)]) -> bool {
+    let is_all_inside = changed.iter().all(|(path, _)| is_inside(path));
+    is_all_inside && moves(changed).iter().all(|name| *name == "index")
+}
+
 impl Workspace {
     /// Where the repository stood at a checkpoint, or stands again when something is undone.
     pub(super) fn head_of(&self, of: &SlotMetadata) -> GitHead {

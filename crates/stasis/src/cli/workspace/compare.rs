@@ -203,15 +203,18 @@ fn name(file: &FileStat) -> String {
 
 fn count(file: &FileStat) -> String {
     if file.is_binary {
-        let bytes = |bytes: Option<u64>| size(bytes.unwrap_or_default());
-        let (before, after) = (bytes(file.size_before), bytes(file.size_after));
-        return format!("binary {before} -> {after}");
+        return "bin".to_owned();
     }
     (file.added + file.removed).to_string()
 }
 
 /// As many signs as lines, or fewer in proportion; what differs has one at least.
 fn bar_of(file: &FileStat, most: u64) -> String {
+    if file.is_binary {
+        let bytes = |bytes: Option<u64>| size(bytes.unwrap_or_default());
+        let (before, after) = (bytes(file.size_before), bytes(file.size_after));
+        return format!("{before} -> {after}");
+    }
     let scaled = |lines: u64| {
         let signs = if most <= BAR {
             lines

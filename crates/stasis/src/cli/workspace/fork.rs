@@ -6,7 +6,7 @@ use super::back::{
 };
 use super::compare::ComparedArgs;
 use super::rewind::asked;
-use super::{DryRunArgs, WorkspaceSelector, counted, entry};
+use super::{DryRunArgs, WorkspaceSelector, entry};
 use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::{plural, printable, table};
@@ -198,7 +198,7 @@ fn changes_text(row: &ForkRow) -> String {
     match (row.status, row.changes) {
         (ForkStatus::Gone, _) => "gone".to_owned(),
         (ForkStatus::Replaced, _) => "not there".to_owned(),
-        _ if row.is_workspace => "the workspace".to_owned(),
+        (_, Some(changes)) if changes.total > 0 && row.is_workspace => "same as main".to_owned(),
         (_, Some(changes)) if changes.total > 0 => {
             let signs = [
                 (changes.created, '+'),
@@ -451,12 +451,12 @@ fn removed_text(result: &RemovedFork) -> String {
     let fork = &result.fork;
     let what = match result.status {
         ForkStatus::Ready => {
-            let counts = [
-                plural(result.files, "file"),
-                format!("{} of its own", size(result.own_bytes)),
-                plural(result.checkpoints, "checkpoint"),
-            ];
-            counts.join(", ")
+            let files = plural(result.files, "file");
+            let own = format!("{} of its own", size(result.own_bytes));
+            let kept = plural(result.checkpoints, "checkpoint");
+            let kept = (result.checkpoints > 0).then_some(kept);
+            let all: Vec<String> = [files, own].into_iter().chain(kept).collect();
+            all.join(", ")
         }
         _ => "its directory is gone already".to_owned(),
     };
@@ -466,17 +466,20 @@ fn removed_text(result: &RemovedFork) -> String {
     } else {
         format!("Removed {fork}: {what}")
     }];
-    let only = [
-        (result.only_here_count, "changed"),
-        (result.commits_only_here.unwrap_or_default(), "committed"),
-    ];
     if result.loses_work() {
         let verb = if result.dry_run { "is" } else { "was" };
-        let counts = match counted(&only) {
-            counts if counts.is_empty() => "which commits, is not known".to_owned(),
-            counts => counts,
+        let files = result.only_here_count;
+        let files = (files > 0).then(|| plural(files, "file"));
+        let commits = match result.commits_only_here {
+            Some(0) => None,
+            Some(count) => Some(plural(count, "commit")),
+            None => Some("perhaps commits".to_owned()),
         };
-        lines.push(format!("Work that {verb} nowhere else ({counts}):"));
+        let all: Vec<String> = files.into_iter().chain(commits).collect();
+        lines.push(format!(
+            "Work that {verb} nowhere else: {}",
+            all.join(" and ")
+        ));
         let shown = result.only_here.iter().take(SHOWN);
         lines.extend(shown.clone().map(|path| format!("  {}", printable(path))));
         let more = result.only_here_count.saturating_sub(shown.len() as u64);
