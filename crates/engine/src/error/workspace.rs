@@ -142,7 +142,7 @@ pub enum WorkspaceError {
     },
     /// What would be done now is not what was shown.
     #[error(
-        "what would be done now is not what was shown: the workspace changed meanwhile, or the digest is another one"
+        "what would be done now is not what was shown: the workspace or the fork changed meanwhile, or the digest is another one"
     )]
     PlanChanged,
     /// A model deletes only what it made.

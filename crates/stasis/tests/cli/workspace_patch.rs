@@ -141,7 +141,11 @@ fn git_makes_the_second_tree_of_the_first_and_back() {
     assert_eq!(known_to_git(&there), known);
     let to = tree.session.home().join("plain");
     tree.json(0, &["materialize", "one", "--to", to.to_str().unwrap()]);
-    assert_eq!(known_to_git(&back), known_to_git(&to));
+    let (mut back, mut first) = (known_to_git(&back), known_to_git(&to));
+    // `git apply -R` makes a file of a link that became one, of its own patches too.
+    let link = Path::new("becomes file");
+    assert!(back.remove(link).is_some() && first.remove(link).is_some());
+    assert_eq!(back, first);
     // As text it is the same, and a file that was only renamed is not carried.
     let plain = tree.run(&["diff", "one", "two", "--patch"]);
     assert_eq!(plain.out, text(&patch["patch"]));

@@ -714,6 +714,8 @@ pub struct WorkspaceStatus {
     pub set_aside_bytes: u64,
     /// When an automatic one was last found not to be needed.
     pub last_skipped: Option<String>,
+    /// How many forks of it are known.
+    pub forks: u64,
     /// What can be undone, the newest first.
     pub undo: Vec<UndoRow>,
     /// The number of the last file event.

@@ -5,7 +5,7 @@
 //!
 //! *Making:* 1. the base, and the record, as `making`   2. the directory, at once and whole   3. its session   4. the record, as `ready`
 //! with what the filesystem says the directory is. *Removing:* 1. the record, as `removing`   2. the directory gets another name
-//! 3. it goes, with everything in it   4. its session goes   5. base and record go.
+//! 3. it goes, with everything in it   4. its session goes in the same way   5. base and record go.
 //!
 //! *Always true:* a directory that is not the very one that a record is about is never changed or removed, whatever lies at its path. A
 //! fork that was interrupted between 1 and 4 is brought to its end if its directory is what the checkpoint was, and else forgotten.
@@ -134,14 +134,14 @@ impl ForkRecord {
             ForkFound::Replaced => Err(WorkspaceError::ForkReplaced { name, directory }.into()),
         }
     }
+}
 
-    /// The name that its directory has while it is removed, in the directory that it is in.
-    fn aside(&self) -> PathBuf {
-        let mut name = std::ffi::OsString::from(".");
-        name.push(self.directory.file_name().unwrap_or_default());
-        name.push(".stasis-removing");
-        self.directory.with_file_name(name)
-    }
+/// The name that a directory has while it is removed, in the directory that it is in.
+fn aside(directory: &Path) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(directory.file_name().unwrap_or_default());
+    name.push(".stasis-removing");
+    directory.with_file_name(name)
 }
 
 /// A fork that is about to be made.
@@ -404,7 +404,7 @@ impl Workspace {
         at.clone_into(&mut record.directory);
         record.state = ForkState::Removing;
         self.write_fork(&record)?;
-        let aside = record.aside();
+        let aside = aside(at);
         let moved = rustix::fs::renameat_with(CWD, at, CWD, &aside, RenameFlags::NOREPLACE);
         moved.map_err(std::io::Error::from).at("remove", at)?;
         if record.identity.is_none() || !record.is_at(&aside) {
@@ -421,7 +421,7 @@ impl Workspace {
 
     /// Removes what is left of a fork, if its removal was begun.
     fn finish_removing(&self, mut record: ForkRecord) -> Result<(), Error> {
-        let aside = record.aside();
+        let aside = aside(&record.directory);
         if record.identity.is_some() && record.is_at(&aside) {
             let removed = remove::tree_at(&aside);
             removed.map_err(std::io::Error::from).at("remove", &aside)?;
@@ -446,12 +446,15 @@ impl Workspace {
         };
         let paths = own.iter().map(|own| own.workspace.clone());
         let paths: Vec<PathBuf> = paths.chain([record.directory.clone()]).collect();
+        let aside = aside(session);
         if own.as_ref().is_some_and(is_of_fork) {
-            let removed = remove::tree_at(session);
-            removed
-                .map_err(std::io::Error::from)
-                .at("remove", session)?;
+            // Half of a session says nothing of whose it is.
+            let moved =
+                rustix::fs::renameat_with(CWD, session, CWD, &aside, RenameFlags::NOREPLACE);
+            moved.map_err(std::io::Error::from).at("remove", session)?;
         }
+        let removed = remove::tree_at(&aside);
+        removed.map_err(std::io::Error::from).at("remove", &aside)?;
         for path in paths {
             let usual = usual(&path, &self.session().host.state);
             let leads = read_bounded(&usual.join(ELSEWHERE), 4096);

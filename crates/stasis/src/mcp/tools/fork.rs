@@ -189,8 +189,14 @@ impl SnapshotTool for ForkDiffTool {
 
 fn compared(found: &ComparedTrees) -> PagedListing {
     let mut head = object(found);
-    for name in ["changes", "patch", "stat"] {
+    for name in ["patch", "stat"] {
         head.remove(name);
+    }
+    if found.patch.is_some() {
+        // Beside a patch only the first are listed.
+        shorten_beside(head.get_mut("changes"));
+    } else {
+        head.remove("changes");
     }
     shorten_beside(head.get_mut("not_in_patch"));
     shorten_beside(head.get_mut("not_compared"));

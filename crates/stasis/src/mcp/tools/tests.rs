@@ -145,5 +145,5 @@ fn a_schema_says_what_is_sent_of_a_type_and_no_more() {
 #[test]
 fn all_tools_together_are_short_enough_to_be_read_before_every_conversation() {
     let all = serde_json::to_string(&list()).unwrap();
-    assert!(all.len() < 34_000, "{}", all.len());
+    assert!(all.len() < 47_000, "{}", all.len());
 }
