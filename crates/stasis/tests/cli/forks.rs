@@ -329,6 +329,14 @@ fn a_command_and_a_directory_of_one_name_are_told_apart() {
     let session = &tree.session;
     let listed = session.json(0, &["fork", "list", "--workspace", &tree.dir()]);
     assert_eq!(listed["forks"], json!([]));
+    for words in [
+        ["fork", "--workspace", &tree.dir(), "list"].as_slice(),
+        &["fork", &tree.dir(), "list"],
+    ] {
+        assert_eq!(session.json(0, words)["forks"], json!([]), "{words:?}");
+    }
+    let mixed = session.run(&["fork", &tree.dir(), "--count", "2", "list"]);
+    assert_eq!(mixed.code, 2, "{}", mixed.err);
 
     let forked = session.json(0, &["fork", &tree.dir(), "--name", "x"]);
 
@@ -377,4 +385,28 @@ fn a_fork_of_a_fork_goes_first_and_is_looked_for_where_it_is() {
     tree.session
         .json(0, &["fork", "rm", "g", "--workspace", &fork]);
     tree.fork_json(0, &["rm", "f"]);
+}
+
+#[test]
+fn what_was_interrupted_costs_nobody_what_was_done_since() {
+    let tree = tree();
+    tree.fork_json(0, &["-n", "3"]);
+    let become_again = |name: &str, state: &str| {
+        let path = tree.kept().join(format!("fork.{name}.json"));
+        let record = fs::read_to_string(&path).unwrap();
+        assert!(record.contains("\"ready\""), "{record}");
+        fs::write(&path, record.replace("\"ready\"", state)).unwrap();
+    };
+    fs::write(tree.in_fork("fork-1", "since"), "1").unwrap();
+    become_again("fork-1", "\"removing\"");
+    become_again("fork-2", "\"making\"");
+    fs::write(tree.in_fork("fork-3", "since"), "1").unwrap();
+    become_again("fork-3", "\"making\"");
+
+    let names: Vec<String> = tree.rows().iter().map(|row| text(&row["name"])).collect();
+
+    // The first was not removed yet, the second was made, and nobody can tell that the third is what was to be made.
+    assert_eq!(names, ["fork-1", "fork-2"]);
+    assert!(tree.in_fork("fork-1", "since").exists());
+    assert!(tree.in_fork("fork-3", "since").exists());
 }

@@ -180,6 +180,11 @@ impl Workspace {
         Ok(all)
     }
 
+    /// How many forks are known, whether their records can be read or not.
+    pub(super) fn fork_count(&self) -> Result<u64, Error> {
+        Ok(self.names_with(RECORD_END)?.len() as u64)
+    }
+
     fn read_fork(&self, name: &ForkName) -> Result<Option<ForkRecord>, Error> {
         let path = self.record_path(name, RECORD_END);
         let Some(text) = text_of(&path)? else {

@@ -516,7 +516,7 @@ impl Workspace {
             set_aside_bytes: set_aside.iter().map(|one| one.bytes).sum(),
             last_skipped: skipped
                 .map(|skipped| format!("{}: {}", skipped.timestamp, skipped.because)),
-            forks: self.fork_records()?.len() as u64,
+            forks: self.fork_count()?,
             undo: self.undo_rows()?,
             last_event_id: session.db.last_event_id()?,
             finished_restore,

@@ -26,7 +26,6 @@ use std::path::{Path, PathBuf};
 const SHOWN: usize = 10;
 
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(in crate::cli) struct ForkArgs {
     #[command(flatten)]
     which: WorkspaceSelector,
@@ -50,7 +49,10 @@ enum ForkCommand {
 
 impl ForkArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let which = &self.which;
+        if self.command.is_some() {
+            self.make.check_unused()?;
+        }
+        let which = &self.which.or(self.make.dir.clone())?;
         match self.command {
             None => self.make.run(context, which).await,
             Some(ForkCommand::List) => list(context, which).await,
@@ -82,8 +84,22 @@ struct ForkMakeArgs {
 }
 
 impl ForkMakeArgs {
+    /// Refuses what only a new fork can have.
+    fn check_unused(&self) -> anyhow::Result<()> {
+        let is_any = self.from.is_some()
+            || self.name.is_some()
+            || self.to.is_some()
+            || self.count != 1
+            || self.dry.dry_run;
+        anyhow::ensure!(
+            !is_any,
+            "--from, --name, --to and --count are for a new fork; options of a command stand behind it"
+        );
+        Ok(())
+    }
+
     async fn run(self, context: &CliContext, which: &WorkspaceSelector) -> anyhow::Result<Exit> {
-        let workspace = which.or(self.dir)?.open(context).await?;
+        let workspace = which.open(context).await?;
         let command = ForkWorkspace {
             from: self.from,
             name: self.name,
