@@ -59,6 +59,7 @@ pub mod error;
 mod error_kind;
 pub mod events;
 pub mod gc;
+mod git_patch;
 pub mod handle;
 pub mod hold;
 pub mod hook_record;

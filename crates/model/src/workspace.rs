@@ -9,6 +9,7 @@
 
 mod agent;
 mod budget;
+mod fork;
 mod metadata;
 pub mod pace;
 mod reference;
@@ -21,6 +22,7 @@ pub use agent::{
     AgentCall, AgentEvent, AgentEventKind, EventText, LONGEST_EVENT_TEXT, MOST_EVENTS,
 };
 pub use budget::{Budget, OverBudget, eviction_order};
+pub use fork::{ForkName, ForkSide, LONGEST_FORK_NAME, fork_names};
 pub use metadata::{
     CheckpointOrigin, LARGEST_METADATA, MOST_DATABASES, OF_SYSTEM, Occupant, SlotDatabase,
     SlotForm, SlotMetadata, UndoNote,

@@ -60,7 +60,8 @@ shell commands too, and are independent of git.
 
 Before risky or sweeping changes call snapshots_create with a short name. To see what happened: snapshots_changes, then \
 snapshots_diff for a path. To repair: snapshots_revert for single paths, snapshots_restore for everything; snapshots_history helps \
-to choose a checkpoint. A checkpoint is named `cp-N` or by its name.
+to choose a checkpoint. A checkpoint is named `cp-N` or by its name. To try several ways: snapshots_fork, work in the directories, \
+snapshots_fork_diff, snapshots_fork_promote.
 
 Reverts and restores replace and delete files. Call them with dry_run=true first and look at the plan. If more than 20 files would \
 be deleted, the call is refused until you pass the plan's digest as `confirm`; if anything changed meanwhile, make a new dry run. \

@@ -11,7 +11,7 @@ use stasis_disk::watch::MonitorError;
 use stasis_model::failure::Failure;
 use stasis_model::invalid::Invalid;
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{CheckpointRef, NoSlot, Slot};
+use stasis_model::workspace::{CheckpointRef, ForkName, NoSlot, Slot};
 use std::path::PathBuf;
 
 /// Why something was not done to a workspace.
@@ -142,7 +142,7 @@ pub enum WorkspaceError {
     },
     /// What would be done now is not what was shown.
     #[error(
-        "what would be done now is not what was shown: the workspace changed meanwhile, or the digest is another one"
+        "what would be done now is not what was shown: the workspace or the fork changed meanwhile, or the digest is another one"
     )]
     PlanChanged,
     /// A model deletes only what it made.
@@ -192,6 +192,107 @@ pub enum WorkspaceError {
     /// The disk is full, or as good as full. Nothing was changed.
     #[error(transparent)]
     NoRoom(Box<NoRoom>),
+    /// No fork has that name.
+    #[error("there is no fork `{name}` of {}", .workspace.display())]
+    NoFork {
+        /// What was said.
+        name: ForkName,
+        /// Of which workspace.
+        workspace: PathBuf,
+        /// The workspace that this one is itself a fork of.
+        parent: Option<PathBuf>,
+    },
+    /// A fork has that name.
+    #[error("there is a fork `{0}` already")]
+    ForkTaken(ForkName),
+    /// Nothing is left of its directory.
+    #[error("the fork `{name}` is gone: it was at {}", .directory.display())]
+    ForkGone {
+        /// Which.
+        name: ForkName,
+        /// Where it was.
+        directory: PathBuf,
+    },
+    /// Another directory lies at its path.
+    #[error("{} is not the fork `{name}` any more: another directory lies there, and was left alone", .directory.display())]
+    ForkReplaced {
+        /// Which.
+        name: ForkName,
+        /// Where it was.
+        directory: PathBuf,
+    },
+    /// Work would be lost.
+    #[error("the fork `{name}` has work that is nowhere else: {}", work(*.files, *.commits, .paths))]
+    ForkHasWork {
+        /// Which.
+        name: ForkName,
+        /// How many files and links.
+        files: u64,
+        /// How many commits; nothing where nobody can tell.
+        commits: Option<u64>,
+        /// The first of the files.
+        paths: Vec<String>,
+    },
+    /// What changed in the workspace would be overwritten.
+    #[error(
+        "promoting `{name}` would overwrite what changed in the workspace since it was forked: {}",
+        named(*.count, .paths)
+    )]
+    OverwritesWork {
+        /// Which.
+        name: ForkName,
+        /// How many entries.
+        count: u64,
+        /// The first of them.
+        paths: Vec<String>,
+    },
+    /// Its forks go first.
+    #[error("the fork `{name}` has forks of its own: {}", .forks.join(", "))]
+    ForkHasForks {
+        /// Which.
+        name: ForkName,
+        /// Those.
+        forks: Vec<String>,
+    },
+    /// A watch runs in it.
+    #[error("the fork `{name}` is watched: {holder}")]
+    ForkWatched {
+        /// Which.
+        name: ForkName,
+        /// By whom.
+        holder: String,
+    },
+    /// A model removes only what it made.
+    #[error("the fork `{0}` was not made through this tool, so that only a person removes it")]
+    ForkNotYours(ForkName),
+    /// Agents have made as many as there may be.
+    #[error("agents have {} forks of this workspace, and there may be {max}", .forks.len())]
+    ForksFull {
+        /// How many there may be.
+        max: usize,
+        /// Those there are.
+        forks: Vec<String>,
+    },
+    /// Checkpoints and forks would hold too much.
+    #[error("checkpoints and forks would hold {needs} bytes together, and the budget is {budget}")]
+    ForksOverBudget {
+        /// How much that would be.
+        needs: u64,
+        /// How much it may be.
+        budget: u64,
+        /// The forks that there are, each with what it takes, the largest first.
+        forks: Vec<(String, u64)>,
+    },
+    /// There is nothing to read the contents of a fork's checkpoint from.
+    #[error(
+        "{checkpoint}, which the fork `{name}` was made from, is gone: what differs is known, the contents are not"
+    )]
+    ForkBaseGone {
+        /// Which.
+        name: ForkName,
+        /// The checkpoint.
+        checkpoint: String,
+    },
     /// A fork cannot be there.
     #[error("`{}` cannot be made: {why}", .directory.display())]
     BadFork {
@@ -216,6 +317,29 @@ pub struct LostWorkspace {
     pub named: Option<PathBuf>,
 }
 
+/// Entries that are lost: how many, and the first of them.
+fn named(count: u64, paths: &[String]) -> String {
+    let more = count.saturating_sub(paths.len() as u64);
+    let more = match more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}", paths.join(", "))
+}
+
+/// What is nowhere but in a fork.
+fn work(files: u64, commits: Option<u64>, paths: &[String]) -> String {
+    let files = (files > 0).then(|| named(files, paths));
+    let commits = match commits {
+        Some(0) => None,
+        Some(1) => Some("1 commit".to_owned()),
+        Some(count) => Some(format!("{count} commits")),
+        None => Some("which commits of it are only there is not known".to_owned()),
+    };
+    let all: Vec<String> = files.into_iter().chain(commits).collect();
+    all.join("; ")
+}
+
 /// How many commits would leave.
 fn leaving(commits: Option<u64>) -> String {
     match commits {
@@ -234,6 +358,7 @@ pub enum RoomUse {
     Revert,
     Restore,
     Undo,
+    Promotion,
 }
 
 impl std::fmt::Display for RoomUse {
@@ -243,6 +368,7 @@ impl std::fmt::Display for RoomUse {
             Self::Revert => "the revert",
             Self::Restore => "the restore",
             Self::Undo => "the undo",
+            Self::Promotion => "the promotion",
         })
     }
 }
@@ -304,12 +430,26 @@ impl WorkspaceError {
             | Self::NotInCheckpoint { .. }
             | Self::NothingDiffers(_)
             | Self::NothingToUndo
+            | Self::NoFork { .. }
+            | Self::ForkGone { .. }
+            | Self::ForkBaseGone { .. }
             | Self::NoUndo(_) => ErrorKind::NotFound,
-            Self::NoSlot(_) | Self::UndosFull { .. } | Self::NoRoom(_) => ErrorKind::Limit,
-            Self::Busy(_) | Self::Watched(_) | Self::Held { .. } => ErrorKind::Conflict,
+            Self::NoSlot(_)
+            | Self::UndosFull { .. }
+            | Self::ForksFull { .. }
+            | Self::ForksOverBudget { .. }
+            | Self::NoRoom(_) => ErrorKind::Limit,
+            Self::Busy(_) | Self::Watched(_) | Self::Held { .. } | Self::ForkWatched { .. } => {
+                ErrorKind::Conflict
+            }
             Self::NeedsConfirmation { .. }
             | Self::MovesGit { .. }
             | Self::NotYours(_)
+            | Self::ForkReplaced { .. }
+            | Self::ForkHasWork { .. }
+            | Self::OverwritesWork { .. }
+            | Self::ForkHasForks { .. }
+            | Self::ForkNotYours(_)
             | Self::Unreadable(_) => ErrorKind::Denied,
             Self::PlanChanged => ErrorKind::Retry,
             Self::Slots(error) => slots(error),

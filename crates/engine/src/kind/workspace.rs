@@ -11,8 +11,12 @@ mod answers;
 mod browse;
 mod check;
 mod commands;
+mod compare;
 mod create;
 mod diff;
+mod fork;
+mod fork_results;
+mod forks;
 mod git;
 mod keep;
 mod known_sessions;
@@ -20,6 +24,7 @@ mod leave;
 mod left_alone;
 mod paced;
 mod plan;
+mod promote;
 mod prompt_mark;
 mod restore;
 mod room_for;
@@ -33,15 +38,24 @@ pub use crate::restore::{LeftAloneEntry, LeftAloneReason};
 pub use answers::{
     AgentEventRow, ChangeOp, ChangePlan, ChangesSummary, CheckedCheckpoint, CheckedWorkspace,
     CheckpointRow, Checkpointed, Checkpoints, Compacted, DatabaseRow, DeletedCheckpoint, DiffKind,
-    DiffSide, EventCounts, ExcludedNow, ForgetReason, ForgottenUndo, ForkedWorkspace, GitChange,
-    GitCommit, GitPlan, PathChange, PathDiff, PathHistory, PathStatus, PathVersion, PromptRow,
-    RemovedWorkspace, RestoredWorkspace, RevertAction, RevertedPath, SessionForm, UndoRow,
-    UndoneChange, UnreadableSlot, VersionStatus, Watched, WorkspaceChanges, WorkspaceMade,
-    WorkspaceRow, WorkspaceStatus,
+    DiffSide, EventCounts, ExcludedNow, ForgetReason, ForgottenUndo, GitChange, GitCommit, GitPlan,
+    PathChange, PathDiff, PathHistory, PathStatus, PathVersion, PromptRow, RemovedWorkspace,
+    RestoredWorkspace, RevertAction, RevertedPath, SessionForm, UndoRow, UndoneChange,
+    UnreadableSlot, VersionStatus, Watched, WorkspaceChanges, WorkspaceMade, WorkspaceRow,
+    WorkspaceStatus,
 };
 pub use commands::{
-    CompactCheckpoints, CreateCheckpoint, ForkWorkspace, InitWorkspace, Maker, RestoreWorkspace,
-    RevertPath, RunMode, UndoChange,
+    CompactCheckpoints, CreateCheckpoint, ForkPlace, ForkWorkspace, InitWorkspace, Maker,
+    MaterializeCheckpoint, PromoteFork, RemoveFork, RestoreWorkspace, RevertPath, RunMode,
+    UndoChange,
+};
+pub use compare::{
+    CompareTrees, ComparedContent, ComparedTrees, DiffStat, FileStat, PatchGap, PatchGapReason,
+    TreeChange, TreeRef,
+};
+pub use fork_results::{
+    ForkRow, ForkStatus, ForkedWorkspace, Forks, MaterializedCheckpoint, OverwrittenEntry,
+    PromotedFork, RemovedFork,
 };
 pub(crate) use known_sessions::session_of;
 pub use paced::BeforeCall;
@@ -111,28 +125,36 @@ impl Workspace {
     /// The workspace that a directory is, or lies in.
     pub async fn find(directory: &Path, host: &HostEnv) -> Result<Self, Error> {
         let (directory, host) = (directory.to_owned(), host.clone());
-        bridge::blocking(move || {
-            let session = Session::find(&directory, &host)?;
-            let pool = session.pool(Eviction::Oldest)?;
-            let careful = pool.again(PoolSettings {
-                eviction: Eviction::Nothing,
-                ..pool.settings().clone()
-            })?;
-            let own = Self {
-                session: Arc::new(session),
-                pool: Arc::new(pool),
-                careful: Arc::new(careful),
-                clock: host.clock,
-                actor: Actor::Owner,
-            };
-            if let Err(error) = own.recover_if_free() {
-                // Whoever changes something is told; whoever looks may look.
-                let error = crate::error::error_chain(&error);
-                tracing::warn!(error, "could not bring to its end what was interrupted");
-            }
-            Ok(own)
-        })
-        .await
+        bridge::blocking(move || Self::find_now(&directory, &host)).await
+    }
+
+    fn find_now(directory: &Path, host: &HostEnv) -> Result<Self, Error> {
+        let session = Session::find(directory, host)?;
+        let pool = session.pool(Eviction::Oldest)?;
+        let careful = pool.again(PoolSettings {
+            eviction: Eviction::Nothing,
+            ..pool.settings().clone()
+        })?;
+        let own = Self {
+            session: Arc::new(session),
+            pool: Arc::new(pool),
+            careful: Arc::new(careful),
+            clock: host.clock.clone(),
+            actor: Actor::Owner,
+        };
+        // Whoever changes something is told; whoever looks may look.
+        if let Err(error) = own.recover_if_free() {
+            let error = crate::error::error_chain(&error);
+            tracing::warn!(error, "could not bring to its end what was interrupted");
+        }
+        if let Err(error) = own.recover_forks_if_free() {
+            let error = crate::error::error_chain(&error);
+            tracing::warn!(
+                error,
+                "could not bring a fork to its end that was interrupted"
+            );
+        }
+        Ok(own)
     }
 
     /// The same workspace for a model, which may not delete or push out what it did not make, and must have seen a plan before
@@ -301,6 +323,11 @@ impl Workspace {
             .await
     }
 
+    /// What differs between two whole trees: checkpoints, forks, the workspace.
+    pub async fn compare(&self, command: CompareTrees) -> Result<ComparedTrees, Error> {
+        self.blocking(move |own| own.compare_now(&command)).await
+    }
+
     /// Makes one entry what it was.
     #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display(), path = %command.path))]
     pub async fn revert(&self, command: RevertPath) -> Result<RevertedPath, Error> {
@@ -335,9 +362,37 @@ impl Workspace {
         self.blocking(move |own| own.compact_now(&command)).await
     }
 
-    /// Makes new directories from a checkpoint.
+    /// Makes forks: new directories from a checkpoint, each a workspace of its own, which this one knows.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display()))]
     pub async fn fork(&self, command: ForkWorkspace) -> Result<ForkedWorkspace, Error> {
         self.blocking(move |own| own.fork_now(&command)).await
+    }
+
+    /// The forks of this workspace, the oldest first.
+    pub async fn forks(&self) -> Result<Forks, Error> {
+        self.blocking(Self::forks_now).await
+    }
+
+    /// Makes the workspace what a fork of it is.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display(), fork = %command.fork))]
+    pub async fn promote(&self, command: PromoteFork) -> Result<PromotedFork, Error> {
+        self.blocking(move |own| own.promote_now(&command)).await
+    }
+
+    /// Removes a fork: its directory, its checkpoints, and what is known of it.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display(), fork = %command.fork))]
+    pub async fn remove_fork(&self, command: RemoveFork) -> Result<RemovedFork, Error> {
+        self.blocking(move |own| own.remove_fork_now(&command))
+            .await
+    }
+
+    /// Writes a checkpoint out as a plain directory; everything is read, and must be what it was.
+    pub async fn materialize(
+        &self,
+        command: MaterializeCheckpoint,
+    ) -> Result<MaterializedCheckpoint, Error> {
+        self.blocking(move |own| own.materialize_now(&command))
+            .await
     }
 
     /// Takes back the last revert, restore or undo.

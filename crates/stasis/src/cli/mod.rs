@@ -186,6 +186,8 @@ enum CliCommand {
     Protect(Box<protect::ProtectArgs>),
     /// Go back to before the last prompt of a coding agent: the whole workspace, with an undo
     Rewind(Box<workspace::RewindArgs>),
+    /// Fork a workspace: directories to try things in, to compare, and one of them to promote
+    Fork(Box<workspace::ForkArgs>),
     /// The same as `log`; with a command the same as `workspace`, as its contract spells it
     #[command(hide = true)]
     Snapshots(Box<workspace::SnapshotsArgs>),
@@ -489,6 +491,7 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Workspace(workspace) => Box::pin(workspace.run(&context)).await?,
         CliCommand::Protect(protect) => Box::pin(protect.run(&context)).await?,
         CliCommand::Rewind(rewind) => rewind.run(&context).await?,
+        CliCommand::Fork(fork) => Box::pin(fork.run(&context)).await?,
         CliCommand::Snapshots(snapshots) => Box::pin(snapshots.run(&context)).await?,
         CliCommand::Store(store) => store.run(&context).await?,
         CliCommand::Operation(operation) => operation.run(&context).await?,

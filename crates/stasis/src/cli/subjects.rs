@@ -86,7 +86,11 @@ fn list_text(list: &SubjectList) -> String {
 
 fn workspaces_text(rows: &[WorkspaceRow]) -> String {
     let row = |row: &WorkspaceRow| {
-        let mark = if row.is_there { "" } else { " (gone)" };
+        let mark = match (row.is_there, &row.fork_of) {
+            (false, _) => " (gone)",
+            (true, Some(_)) => " (fork)",
+            (true, None) => "",
+        };
         vec![
             format!("{}{mark}", row.workspace),
             row.checkpoints.to_string(),

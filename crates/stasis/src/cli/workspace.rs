@@ -2,12 +2,15 @@
 
 mod back;
 mod checkpoint;
+mod compare;
+mod fork;
 mod keep;
 mod look;
 mod rewind;
 
 pub(super) use back::{restore, revert, undo, undo_number};
-pub(super) use checkpoint::{checked_text, directories_of};
+pub(super) use checkpoint::{checked_text, materialize};
+pub(super) use fork::ForkArgs;
 pub(super) use keep::{warn_of_hooks, warn_unreadable};
 pub(super) use look::{checkpoint_text, event_text};
 pub(super) use rewind::RewindArgs;
@@ -60,7 +63,7 @@ enum WorkspaceCommand {
     List(look::WorkspaceListArgs),
     /// Show what differs from the checkpoints
     Changes(look::WorkspaceChangesArgs),
-    /// Show what differs in a file or directory
+    /// Show what differs in a file or directory, or in the whole tree
     Diff(look::WorkspaceDiffArgs),
     /// Restore a file or directory from a checkpoint; leaves an undo
     Revert(back::WorkspaceRevertArgs),
@@ -72,8 +75,8 @@ enum WorkspaceCommand {
     Delete(checkpoint::WorkspaceDeleteArgs),
     /// Merge several checkpoints into one: the newest state wins
     Compact(checkpoint::WorkspaceCompactArgs),
-    /// Make new directories from a checkpoint
-    Fork(checkpoint::WorkspaceForkArgs),
+    /// The same as `stasis fork --from CP --to DIR --count N`
+    Fork(fork::WorkspaceForkArgs),
     /// Write a checkpoint out as a plain directory
     Materialize(checkpoint::WorkspaceMaterializeArgs),
     /// Undo the last revert, restore or undo
@@ -93,13 +96,13 @@ impl WorkspaceArgs {
             WorkspaceCommand::Create(create) => return create.run(context, &which).await,
             WorkspaceCommand::List(list) => list.run(context, &which).await?,
             WorkspaceCommand::Changes(changes) => changes.run(context, &which).await?,
-            WorkspaceCommand::Diff(diff) => diff.run(context, &which).await?,
+            WorkspaceCommand::Diff(diff) => return diff.run(context, &which).await,
             WorkspaceCommand::Revert(revert) => revert.run(context, &which).await?,
             WorkspaceCommand::Restore(restore) => return restore.run(context, &which).await,
             WorkspaceCommand::History(history) => history.run(context, &which).await?,
             WorkspaceCommand::Delete(delete) => delete.run(context, &which).await?,
             WorkspaceCommand::Compact(compact) => compact.run(context, &which).await?,
-            WorkspaceCommand::Fork(fork) => fork.run(context, &which).await?,
+            WorkspaceCommand::Fork(fork) => return fork.run(context, &which).await,
             WorkspaceCommand::Materialize(materialize) => materialize.run(context, &which).await?,
             WorkspaceCommand::Undo(undo) => return undo.run(context, &which).await,
             WorkspaceCommand::Check => return checkpoint::check(context, &which).await,

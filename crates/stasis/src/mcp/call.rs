@@ -37,6 +37,8 @@ impl Served {
         shorten_beside(answer.get_mut("left_out"));
         shorten_beside(answer.get_mut("left_alone"));
         name_databases(&mut answer);
+        shorten_beside(answer.get_mut("overwrites"));
+        shorten_beside(answer.get_mut("only_here"));
         shorten_beside(answer.pointer_mut("/plan/sample"));
         lean(&mut answer, false);
         answer["workspace"] = Value::String(self.root());

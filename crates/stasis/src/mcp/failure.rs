@@ -52,15 +52,18 @@ pub(super) enum RefusalReason {
     Excluded,
     Failed,
     ForksNotAllowed,
+    ForksFull,
     NameTaken,
     NeedsConfirmation,
     NoCheckpoints,
     NoSuchCheckpoint,
     NoSuchEntry,
+    NoSuchFork,
     NoSuchUndo,
     NotYours,
     NothingDiffers,
     NothingToUndo,
+    OnlyCopy,
     OverBudget,
     PlanChanged,
     PoolFull,
@@ -215,7 +218,41 @@ fn advice(error: &WorkspaceError, kind: ErrorKind) -> (RefusalReason, Option<&'s
             RefusalReason::Excluded,
             "nothing was changed; revert smaller parts that it is not in, or ask the user to move it away",
         ),
-        WorkspaceError::BadFork { .. } => (RefusalReason::BadFork, "choose another name"),
+        WorkspaceError::BadFork { .. } | WorkspaceError::ForkTaken(_) => {
+            (RefusalReason::BadFork, "choose another name")
+        }
+        WorkspaceError::NoFork { .. } | WorkspaceError::ForkGone { .. } => (
+            RefusalReason::NoSuchFork,
+            "snapshots_fork_list shows the forks there are",
+        ),
+        WorkspaceError::ForksFull { max, forks } => {
+            let hint = "remove forks that you do not need with snapshots_fork_rm; details.forks names them";
+            let details = json!({ "max": max, "forks": forks });
+            return (RefusalReason::ForksFull, Some(hint), details);
+        }
+        WorkspaceError::ForksOverBudget {
+            needs,
+            budget,
+            forks,
+        } => {
+            let hint = "remove forks with snapshots_fork_rm, the largest first as details.forks has them, or ask the user for more room";
+            let details = json!({ "needs": needs, "budget": budget, "forks": forks });
+            return (RefusalReason::OverBudget, Some(hint), details);
+        }
+        WorkspaceError::OverwritesWork { count, paths, .. } => {
+            let hint = "call again with dry_run=true, show the user `overwrites`, then call with confirm set to plan.digest; or pass keep_own=true";
+            let details = json!({ "overwrites": count, "paths": paths });
+            return (RefusalReason::NeedsConfirmation, Some(hint), details);
+        }
+        WorkspaceError::ForkHasWork { files, commits, .. } => {
+            let hint = "promote it first, or call again with dry_run=true, show the user `only_here`, then call with confirm set to digest";
+            let details = json!({ "files": files, "commits": commits });
+            return (RefusalReason::OnlyCopy, Some(hint), details);
+        }
+        WorkspaceError::ForkNotYours(_) => (
+            RefusalReason::NotYours,
+            "leave it: only the user can remove it, with `stasis fork rm`",
+        ),
         WorkspaceError::PlanChanged => (
             RefusalReason::PlanChanged,
             "call again with dry_run=true and look at the new plan; nothing was changed",

@@ -4,6 +4,7 @@
 //! agent: what it does, when to use it, what undoes it. Hints are only hints: what an agent may not do is refused by the engine.
 
 mod change;
+mod fork;
 mod look;
 mod parameters;
 
@@ -30,7 +31,11 @@ static ALL: LazyLock<Vec<RegisteredTool>> = LazyLock::new(|| {
         registered::<change::DeleteTool>(),
         registered::<change::CompactTool>(),
         registered::<change::UndoTool>(),
-        registered::<change::ForkTool>(),
+        registered::<fork::ForkTool>(),
+        registered::<fork::ForkListTool>(),
+        registered::<fork::ForkDiffTool>(),
+        registered::<fork::ForkPromoteTool>(),
+        registered::<fork::ForkRmTool>(),
     ]
 });
 

@@ -1,5 +1,7 @@
 //! Hints for what goes wrong with workspaces, and what a program needs to know of it.
 
+mod forks;
+
 use crate::cli::byte_size::size;
 use serde_json::{Value, json};
 use stasis_engine::address::shell_word;
@@ -118,7 +120,7 @@ fn act_hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
         WorkspaceError::Monitor(_) => {
             "checkpoints are made without a watch too: `stasis workspace create`"
         }
-        _ => return None,
+        _ => return forks::hint(error),
     };
     Some(text.to_owned())
 }
@@ -228,7 +230,7 @@ pub(super) fn fields(error: &anyhow::Error) -> Vec<(&'static str, Value)> {
         | WorkspaceError::NotInCheckpoint { path, .. } => {
             vec![("path", json!(path.to_string()))]
         }
-        _ => Vec::new(),
+        error => forks::fields(error),
     }
 }
 

@@ -36,7 +36,7 @@ fn a_checkpoint_is_written_out_as_a_plain_directory() {
         let again = tree.run(&["materialize", "one", "--to", to]);
 
         assert_eq!(
-            (&dry["forked"], &made["forked"]),
+            (&dry["materialized"], &made["materialized"]),
             (&false.into(), &true.into())
         );
         assert_eq!(made["method"], if is_shared { "reflink" } else { "chunks" });

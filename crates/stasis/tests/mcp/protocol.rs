@@ -6,13 +6,17 @@ use rmcp::model::CallToolRequestParams;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-const TOOLS: [&str; 11] = [
+const TOOLS: [&str; 15] = [
     "snapshots_changes",
     "snapshots_compact",
     "snapshots_create",
     "snapshots_delete",
     "snapshots_diff",
     "snapshots_fork",
+    "snapshots_fork_diff",
+    "snapshots_fork_list",
+    "snapshots_fork_promote",
+    "snapshots_fork_rm",
     "snapshots_history",
     "snapshots_list",
     "snapshots_restore",
@@ -168,7 +172,8 @@ async fn a_parameter_that_is_missing_is_named() {
         ("restore", "checkpoint"),
         ("delete", "checkpoint"),
         ("compact", "checkpoints"),
-        ("fork", "checkpoint"),
+        ("fork_promote", "name"),
+        ("fork_diff", "a"),
     ];
 
     for (tool, named) in cases {

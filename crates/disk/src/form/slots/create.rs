@@ -264,6 +264,7 @@ impl Pool {
                 workspace: &home.join(WORKSPACE),
                 system: system.as_deref(),
                 stats: None,
+                is_own: false,
             };
             return whole.create_instead(&source, metadata, instead_of);
         }

@@ -40,6 +40,8 @@ pub struct CheckpointSource<'a> {
     pub system: Option<&'a Path>,
     /// The file in which the [`StatCache`](super::StatCache) of the workspace is: with it, a clone is listed while it is made.
     pub stats: Option<&'a Path>,
+    /// Whether it is the workspace of the session, so that what the session caches is of it.
+    pub is_own: bool,
 }
 
 impl<'a> CheckpointSource<'a> {
@@ -49,6 +51,15 @@ impl<'a> CheckpointSource<'a> {
             workspace,
             system: None,
             stats: None,
+            is_own: true,
+        }
+    }
+
+    /// A tree that is not the workspace of the session.
+    pub fn of_another(tree: &'a Path) -> Self {
+        Self {
+            is_own: false,
+            ..Self::of(tree)
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::clone::LeftOut;
 use crate::restore::LeftAloneEntry;
-use crate::result::{CopyMethod, EntryType};
+use crate::result::EntryType;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::display_as_serialized;
@@ -550,28 +550,6 @@ pub struct Compacted {
     pub dry_run: bool,
 }
 
-/// Directories that were made from a checkpoint.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-#[non_exhaustive]
-pub struct ForkedWorkspace {
-    /// Whether they were.
-    pub forked: bool,
-    /// From which checkpoint.
-    pub checkpoint: String,
-    /// The directories.
-    pub directories: Vec<String>,
-    /// How their bytes came.
-    pub method: CopyMethod,
-    /// How many regular files each has.
-    pub files: u64,
-    /// How long they are together.
-    pub bytes: u64,
-    /// Whether it was only shown what would be done.
-    pub dry_run: bool,
-    /// How long it took.
-    pub elapsed_ms: u64,
-}
-
 /// A revert, a restore or an undo that was taken back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]
@@ -580,7 +558,7 @@ pub struct UndoneChange {
     pub undone: bool,
     /// Which undo checkpoint was used: `u-4`.
     pub undo: String,
-    /// What was taken back: `revert`, `restore` or `undo`.
+    /// What was taken back: `revert`, `restore`, `undo` or `promotion`.
     pub act: String,
     /// Of which entry; nothing for the whole tree.
     pub path: Option<String>,
@@ -606,7 +584,7 @@ pub struct UndoneChange {
 pub struct UndoRow {
     /// `u-4`
     pub undo: String,
-    /// What it takes back: `revert`, `restore` or `undo`.
+    /// What it takes back: `revert`, `restore`, `undo` or `promotion`.
     pub act: String,
     /// Of which entry; nothing for the whole tree.
     pub path: Option<String>,
@@ -628,6 +606,9 @@ pub struct WorkspaceRow {
     pub workspace: String,
     /// Whether it is there.
     pub is_there: bool,
+    /// The workspace that it is a fork of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fork_of: Option<String>,
     /// Where its checkpoints and events are kept.
     pub session: String,
     /// How many checkpoints it has.
@@ -737,6 +718,8 @@ pub struct WorkspaceStatus {
     pub set_aside_bytes: u64,
     /// When an automatic one was last found not to be needed.
     pub last_skipped: Option<String>,
+    /// How many forks of it are known.
+    pub forks: u64,
     /// What can be undone, the newest first.
     pub undo: Vec<UndoRow>,
     /// The number of the last file event.

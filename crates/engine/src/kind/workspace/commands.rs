@@ -2,7 +2,7 @@
 
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{
-    AgentCall, AgentEventKind, CheckpointName, CheckpointOrigin, CheckpointRef,
+    AgentCall, AgentEventKind, CheckpointName, CheckpointOrigin, CheckpointRef, EventText, ForkName,
 };
 use std::path::PathBuf;
 
@@ -81,6 +81,22 @@ impl CreateCheckpoint {
         }
     }
 
+    /// One that a command of ours needs, which is named in it. It is kept as those before commands of agents are.
+    pub(super) fn for_command(text: &str, maker: Maker) -> Self {
+        let ours = EventText::first_line("stasis").expect("it is a line");
+        Self {
+            pool: CheckpointOrigin::Command,
+            call: Some(AgentCall {
+                kind: AgentEventKind::Command,
+                agent: ours,
+                session: None,
+                turn_id: None,
+                text: EventText::first_line(text),
+            }),
+            ..Self::automatic(maker)
+        }
+    }
+
     /// One before an agent does something.
     pub fn before(call: AgentCall) -> Self {
         Self {
@@ -137,17 +153,69 @@ pub struct CompactCheckpoints {
     pub run: RunMode,
 }
 
-/// A fork that is asked for.
+/// Forks that are asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ForkWorkspace {
-    /// From which checkpoint.
-    pub checkpoint: CheckpointRef,
-    /// The new directory; with several, `-1`, `-2`, … are put behind its name.
-    pub directory: PathBuf,
+    /// From which checkpoint; else from a new one, of the workspace as it is now.
+    pub from: Option<CheckpointRef>,
+    /// What it is called; with several, `-1`, `-2`, … are put behind it. Else `fork-1`, `fork-2`, …
+    pub name: Option<ForkName>,
+    /// Where it goes.
+    pub place: ForkPlace,
     /// How many.
     pub count: u32,
-    /// Whether everything is read and must be what it was; what is cloned must else only have its length.
-    pub is_proven: bool,
+    /// Whether it is done.
+    pub run: RunMode,
+}
+
+/// Where forks go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ForkPlace {
+    /// Beside the workspace, under its name with that of the fork behind it.
+    Beside,
+    /// To this path; with several, `-1`, `-2`, … are put behind it.
+    At(PathBuf),
+    /// Into this directory, under their own names.
+    In(PathBuf),
+}
+
+/// A promotion that is asked for: the workspace becomes what a fork is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PromoteFork {
+    /// Which fork.
+    pub fork: ForkName,
+    /// Entries that are left as they are, with everything in them.
+    pub except: Vec<EntryPath>,
+    /// Whether what changed in the workspace since the fork was made is left as it is.
+    pub keep_own: bool,
+    /// Whether whoever asks has agreed that such changes are overwritten, and that commits leave their branches.
+    pub agreed: bool,
+    /// The digest of the plan that was shown.
+    pub confirm: Option<String>,
+    /// Whether it is done.
+    pub run: RunMode,
+}
+
+/// A removal of a fork that is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RemoveFork {
+    /// Which fork.
+    pub fork: ForkName,
+    /// Whether work goes that is nowhere else.
+    pub discard: bool,
+    /// The digest of the plan that was shown: whoever gives it has seen what goes.
+    pub confirm: Option<String>,
+    /// Whether it is done.
+    pub run: RunMode,
+}
+
+/// A plain directory that is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MaterializeCheckpoint {
+    /// Of which checkpoint.
+    pub checkpoint: CheckpointRef,
+    /// The new directory.
+    pub directory: PathBuf,
     /// Whether it is done.
     pub run: RunMode,
 }

@@ -28,6 +28,7 @@ use stasis_model::workspace::{
     SlotMetadata,
 };
 use std::cell::Cell;
+use std::path::Path;
 use std::time::Duration;
 
 /// No more than so many are forgotten at once: whoever asked for a checkpoint waits for it.
@@ -35,22 +36,19 @@ const MOST_FORGOTTEN: usize = 32;
 
 impl Workspace {
     pub(super) fn create_now(&self, command: &CreateCheckpoint) -> Result<Checkpointed, Error> {
-        let started = self.clock().uptime();
         let _lock = self.lock("making a checkpoint")?;
+        self.create_locked(command)
+    }
+
+    /// The same, for somebody who has locked the session.
+    pub(super) fn create_locked(&self, command: &CreateCheckpoint) -> Result<Checkpointed, Error> {
+        let started = self.clock().uptime();
         if command.pool != CheckpointOrigin::Manual && command.name.is_some() {
             return Err(WorkspaceError::NamedAuto.into());
         }
         let occupants = self.pool().list()?;
         let now = self.clock().now();
-        let event = command.call.as_ref().map(|call| {
-            let is_kept = self.session().config.keep_event_text != Some(false);
-            let text = call.text.clone().filter(|_| is_kept);
-            let call = AgentCall {
-                text,
-                ..call.clone()
-            };
-            workspace::numbered(call, &occupants, now.millis())
-        });
+        let event = self.event_of(command, &occupants, now);
         // A list is compared when it is made, by one look at the tree.
         let is_compared = command.run == RunMode::Real
             && self.session().system.is_none()
@@ -92,6 +90,45 @@ impl Workspace {
             thinned,
             ..with_report(made, &created)
         })
+    }
+
+    /// What an agent is about to do, as it is kept with a checkpoint.
+    fn event_of(
+        &self,
+        command: &CreateCheckpoint,
+        occupants: &[Occupant],
+        now: Timestamp,
+    ) -> Option<AgentEvent> {
+        let call = command.call.as_ref()?;
+        let is_kept = self.session().config.keep_event_text != Some(false);
+        let text = call.text.clone().filter(|_| is_kept);
+        let call = AgentCall {
+            text,
+            ..call.clone()
+        };
+        Some(workspace::numbered(call, occupants, now.millis()))
+    }
+
+    /// What a checkpoint of another tree would be, before it is made: its slot, and what it is made for.
+    pub(super) fn prospective(&self, command: &CreateCheckpoint) -> Result<SlotMetadata, Error> {
+        let (occupants, now) = (self.pool().list()?, self.clock().now());
+        let mut metadata = self.next_slot(command, &occupants, now)?;
+        let event = self.event_of(command, &occupants, now);
+        metadata.agent_events.extend(event);
+        Ok(metadata)
+    }
+
+    /// Makes a checkpoint of a tree that is not the workspace, such as a fork of it; for somebody who has locked the session.
+    pub(super) fn create_of(
+        &self,
+        tree: &Path,
+        command: &CreateCheckpoint,
+    ) -> Result<SlotMetadata, Error> {
+        let metadata = self.prospective(command)?;
+        let source = CheckpointSource::of_another(tree);
+        let made = self.pool_now()?.create(&source, metadata);
+        let made = made.map_err(|error| self.no_room(error.into(), &RoomFor::Checkpoint))?;
+        self.with_hash(&made.metadata)
     }
 
     /// What is known of a checkpoint before it is made: its slot, and what it is called.
@@ -178,6 +215,7 @@ impl Workspace {
             workspace: self.directory(),
             system: self.session().system.as_deref(),
             stats: Some(&stats),
+            is_own: true,
         };
         let pool = self.pool_now()?;
         let same = Cell::new(None);

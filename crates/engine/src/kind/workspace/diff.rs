@@ -65,7 +65,7 @@ impl Workspace {
                 diff.kind = DiffKind::Symlink;
                 diff.unified = Some(unified(&target(was), &target(is), path, &of));
             }
-            Some(_) => self.compare(&mut diff, path, &of)?,
+            Some(_) => self.compare_text(&mut diff, path, &of)?,
             None => {}
         }
         if let Some(text) = diff.unified.as_mut().filter(|text| text.len() > LONGEST) {
@@ -112,7 +112,7 @@ impl Workspace {
     }
 
     /// Compares two files as text, if they are.
-    fn compare(
+    fn compare_text(
         &self,
         diff: &mut PathDiff,
         path: &EntryPath,

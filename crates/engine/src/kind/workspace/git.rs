@@ -7,7 +7,7 @@
 use super::Workspace;
 use super::answers::{GitChange, GitCommit, GitPlan};
 use stasis_disk::form::slots::{self, ManifestKind};
-use stasis_disk::fs::root_dir::RootDir;
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::restore::OpenBackup;
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::tree::EntryPath;
@@ -126,6 +126,40 @@ fn moves(changed: &[(EntryPath, ChangeKind)]) -> Vec<&'static str> {
         .collect()
 }
 
+/// Where a repository says what its branches and tags, and `HEAD`, are.
+fn tip_paths() -> [EntryPath; 3] {
+    let paths = [".git/HEAD", ".git/packed-refs", ".git/refs"];
+    paths.map(|text| EntryPath::parse(text.as_bytes()).expect("it is a path"))
+}
+
+/// What every branch and tag, and `HEAD`, are in a tree; nothing where not all of them can be read.
+fn tips_in(tree: &RootDir) -> Option<Vec<String>> {
+    let paths = tip_paths();
+    let loose = slots::portion(tree, &paths[2], &WalkSettings::default()).ok()?;
+    let loose = loose
+        .iter()
+        .filter(|one| one.what != ManifestKind::Directory);
+    let mut tips = Vec::new();
+    for path in loose.map(|one| &one.path).chain(&paths[..2]) {
+        let Some(bytes) = slots::read_file(tree, path, LARGEST).ok()? else {
+            continue;
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        let words = text.lines().filter_map(|line| line.split(' ').next());
+        let words = words.map(|word| word.trim_start_matches('^'));
+        tips.extend(words.filter_map(commit));
+    }
+    tips.sort();
+    tips.dedup();
+    (tips.len() <= MOST_TIPS).then_some(tips)
+}
+
+/// Whether only such things of a repository differ that say nothing of anybody's work: `git status` writes its index anew.
+pub(super) fn is_only_kept_up(changed: &[(EntryPath, ChangeKind)]) -> bool {
+    let is_all_inside = changed.iter().all(|(path, _)| is_inside(path));
+    is_all_inside && moves(changed).iter().all(|name| *name == "index")
+}
+
 impl Workspace {
     /// Where the repository stood at a checkpoint, or stands again when something is undone.
     pub(super) fn head_of(&self, of: &SlotMetadata) -> GitHead {
@@ -194,6 +228,56 @@ impl Workspace {
         Some(plan)
     }
 
+    /// The same, where the repository becomes that of a fork.
+    pub(super) fn git_plan_of_fork(
+        &self,
+        changed: &[(EntryPath, ChangeKind)],
+        fork: &Path,
+    ) -> Option<GitPlan> {
+        let entries = changed.iter().filter(|(path, _)| is_inside(path)).count() as u64;
+        if entries == 0 {
+            return None;
+        }
+        let is = self.root().ok().map(|root| GitHead::read(&[&root]))?;
+        let then = RootDir::open(fork, Mounts::Stay).ok()?;
+        let mut plan = GitPlan {
+            path: ".git".to_owned(),
+            branch: is.branch.clone(),
+            branch_then: GitHead::read(&[&then]).branch,
+            moves: moves(changed),
+            commits: Vec::new(),
+            commits_leaving: None,
+            entries,
+        };
+        if let Some(tips) = tips_in(&then) {
+            let mut range = vec!["--branches", "--tags", "--glob=refs/stash"];
+            range.extend(is.commit.is_some().then_some("HEAD"));
+            range.push("--not");
+            range.extend(tips.iter().map(String::as_str));
+            let objects = fork.join(".git/objects");
+            (plan.commits_leaving, plan.commits) = self.listed_commits(&range, Some(&objects));
+        }
+        Some(plan)
+    }
+
+    /// How many commits the repository of a fork has that no branch or tag of ours leads to; nothing where nobody can tell.
+    pub(super) fn commits_only_in(&self, fork: &Path) -> Option<u64> {
+        let root = RootDir::open(fork, Mounts::Stay).ok()?;
+        if root.directory(GIT).is_err() {
+            return Some(0);
+        }
+        let is = GitHead::read(&[&self.root().ok()?]);
+        let tips = tips_in(&root)?;
+        if tips.is_empty() {
+            return Some(0);
+        }
+        let mut range: Vec<&str> = tips.iter().map(String::as_str).collect();
+        range.extend(["--not", "--branches", "--tags", "--glob=refs/stash"]);
+        range.extend(is.commit.is_some().then_some("HEAD"));
+        let objects = fork.join(".git/objects");
+        self.listed_commits(&range, Some(&objects)).0
+    }
+
     /// What happened to the repository since a checkpoint.
     pub(super) fn git_change(&self, entries: u64, then: &GitHead) -> Option<GitChange> {
         let is = GitHead::read(&[&self.root().ok()?]);
@@ -214,8 +298,7 @@ impl Workspace {
     /// What every branch and tag, and `HEAD`, were at a checkpoint; nothing where not all of them can be told: what is not known to be
     /// reachable then would count as leaving.
     fn tips_of(&self, of: &SlotMetadata) -> Option<Vec<String>> {
-        let paths = [".git/HEAD", ".git/packed-refs", ".git/refs"];
-        let paths = paths.map(|text| EntryPath::parse(text.as_bytes()).expect("it is a path"));
+        let paths = tip_paths();
         let left_out = of.left_out.iter();
         let left_out = left_out.filter_map(|shown| shown.parse::<EntryPath>().ok());
         let is_ref = |one: &EntryPath| {
@@ -228,23 +311,7 @@ impl Workspace {
             return None;
         }
         let view = self.pool().view(of, &paths).ok()?;
-        let loose = slots::portion(view.tree(), &paths[2], &WalkSettings::default()).ok()?;
-        let loose = loose
-            .iter()
-            .filter(|one| one.what != ManifestKind::Directory);
-        let mut tips = Vec::new();
-        for path in loose.map(|one| &one.path).chain(&paths[..2]) {
-            let Some(bytes) = slots::read_file(view.tree(), path, LARGEST).ok()? else {
-                continue;
-            };
-            let text = String::from_utf8_lossy(&bytes);
-            let words = text.lines().filter_map(|line| line.split(' ').next());
-            let words = words.map(|word| word.trim_start_matches('^'));
-            tips.extend(words.filter_map(commit));
-        }
-        tips.sort();
-        tips.dedup();
-        (tips.len() <= MOST_TIPS).then_some(tips)
+        tips_in(view.tree())
     }
 
     /// How many commits lead to one and not to another, and the newest of them.

@@ -1,7 +1,8 @@
-//! Letting checkpoints go, making one of several, and making directories of one.
+//! Letting checkpoints go, making one of several, and writing one out.
 
-use super::answers::{Compacted, DeletedCheckpoint, ForkedWorkspace};
-use super::commands::{CompactCheckpoints, ForkWorkspace, RunMode};
+use super::answers::{Compacted, DeletedCheckpoint};
+use super::commands::{CompactCheckpoints, MaterializeCheckpoint, RunMode};
+use super::fork_results::MaterializedCheckpoint;
 use super::room_for::RoomFor;
 use super::{Actor, Workspace};
 use crate::error::{Error, WorkspaceError};
@@ -11,10 +12,7 @@ use stasis_disk::fs::free_space;
 use stasis_model::workspace::{
     self, CheckpointName, CheckpointOrigin, CheckpointRef, NoSlot, Occupant, SlotForm, SlotMetadata,
 };
-use std::path::{Path, PathBuf};
-
-/// More forks at once than this are a mistake.
-const MOST_FORKS: u32 = 1000;
+use std::path::Path;
 
 impl Workspace {
     /// Whether a checkpoint may be let go by whoever asks.
@@ -214,56 +212,44 @@ impl Workspace {
         }
     }
 
-    pub(super) fn fork_now(&self, command: &ForkWorkspace) -> Result<ForkedWorkspace, Error> {
+    pub(super) fn materialize_now(
+        &self,
+        command: &MaterializeCheckpoint,
+    ) -> Result<MaterializedCheckpoint, Error> {
         let started = self.clock().uptime();
-        let bad = |directory: &Path, why: &str| WorkspaceError::BadFork {
-            directory: directory.to_owned(),
-            why: why.to_owned(),
-        };
-        if command.count == 0 || command.count > MOST_FORKS {
-            let why = "there are from 1 to 1000 forks at once";
-            return Err(bad(&command.directory, why).into());
-        }
-        let targets = targets(&command.directory, command.count);
-        for target in &targets {
-            self.check_target(target).map_err(|why| bad(target, why))?;
-        }
+        let target = &command.directory;
+        self.check_target(target)?;
         let from = self.resolve(&command.checkpoint)?;
-        let mut forked = ForkedWorkspace {
-            forked: false,
+        let mut method = fork_method(&from);
+        if command.run == RunMode::Real {
+            let report = self.pool().materialize(&from, target)?;
+            if from.form != SlotForm::Chunked {
+                method = report.method.into();
+            }
+        }
+        Ok(MaterializedCheckpoint {
+            materialized: command.run == RunMode::Real,
             checkpoint: from.slot.to_string(),
-            directories: targets
-                .iter()
-                .map(|target| target.display().to_string())
-                .collect(),
-            method: if from.form == SlotForm::Chunked {
-                CopyMethod::Chunks
-            } else {
-                CopyMethod::Reflink
-            },
+            directory: target.display().to_string(),
+            method,
             files: from.files_count,
             bytes: from.bytes,
             dry_run: command.run == RunMode::Dry,
-            elapsed_ms: 0,
-        };
-        if command.run == RunMode::Real {
-            for target in &targets {
-                let report = if command.is_proven {
-                    self.pool().materialize(&from, target)?
-                } else {
-                    self.pool().fork(&from, target)?
-                };
-                if from.form != SlotForm::Chunked {
-                    forked.method = report.method.into();
-                }
-            }
-            forked.forked = true;
-        }
-        forked.elapsed_ms = self.elapsed(started);
-        Ok(forked)
+            elapsed_ms: self.elapsed(started),
+        })
     }
 
-    fn check_target(&self, target: &Path) -> Result<(), &'static str> {
+    /// Refuses a new directory that cannot be where somebody wants it.
+    pub(super) fn check_target(&self, target: &Path) -> Result<(), Error> {
+        let why = match self.fault_of_target(target) {
+            Ok(()) => return Ok(()),
+            Err(why) => why.to_owned(),
+        };
+        let directory = target.to_owned();
+        Err(WorkspaceError::BadFork { directory, why }.into())
+    }
+
+    fn fault_of_target(&self, target: &Path) -> Result<(), &'static str> {
         if target.symlink_metadata().is_ok() {
             return Err("something is there already");
         }
@@ -284,14 +270,11 @@ impl Workspace {
     }
 }
 
-fn targets(directory: &Path, count: u32) -> Vec<PathBuf> {
-    if count == 1 {
-        return vec![directory.to_owned()];
+/// How the bytes of a checkpoint come to a new directory.
+pub(super) fn fork_method(from: &SlotMetadata) -> CopyMethod {
+    if from.form == SlotForm::Chunked {
+        CopyMethod::Chunks
+    } else {
+        CopyMethod::Reflink
     }
-    let numbered = (1..=count).map(|number| {
-        let mut name = directory.as_os_str().to_owned();
-        name.push(format!("-{number}"));
-        PathBuf::from(name)
-    });
-    numbered.collect()
 }

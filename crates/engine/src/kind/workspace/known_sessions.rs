@@ -29,6 +29,9 @@ pub(super) struct SessionIdentity {
     pub(super) workspace: PathBuf,
     /// What is cloned besides.
     pub(super) system: Option<PathBuf>,
+    /// The session of the workspace that it is a fork of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) fork_of: Option<PathBuf>,
     /// What the filesystem said the workspace is: it is known by that when it was moved.
     #[serde(flatten)]
     pub(super) identity: Option<DirIdentity>,
@@ -275,8 +278,12 @@ impl KnownSession {
         let slots = std::fs::read_dir(self.path.join(slots::DIRECTORY));
         let slots = slots.into_iter().flatten().flatten();
         let checkpoints = slots.filter(|slot| slot.path().join(slots::METADATA).is_file());
+        let fork_of = self.own.fork_of.as_ref();
+        let mut others = all.iter();
+        let fork_of = fork_of.and_then(|of| others.find(|one| one.path == *of));
         WorkspaceRow {
             is_there: place.is_some(),
+            fork_of: fork_of.map(|one| one.own.workspace.display().to_string()),
             workspace: place.as_ref().unwrap_or(was).display().to_string(),
             session: self.path.display().to_string(),
             checkpoints: checkpoints.count() as u64,

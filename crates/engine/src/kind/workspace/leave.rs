@@ -101,7 +101,7 @@ impl Workspace {
         // Without this it is no session any more, whatever becomes of the rest.
         remove_durably(&session.join(IDENTITY))?;
         remove_all(&session)?;
-        let usual = usual(self.directory(), self.session().state());
+        let usual = usual(self.directory(), &self.session().host.state);
         if usual != session && usual.exists() {
             remove_all(&usual)?;
         }

@@ -43,6 +43,18 @@ impl Workspace {
         from: &'a SlotMetadata,
         asked: &[EntryPath],
     ) -> Result<WorkspacePlan<'a>, Error> {
+        let becomes = self.contents(from)?;
+        self.whole_change(ChangeVerb::Restore, from, becomes, asked)
+    }
+
+    /// A change of the whole tree to what `becomes` says, less what it leaves alone.
+    pub(super) fn whole_change<'a>(
+        &self,
+        verb: ChangeVerb,
+        from: &'a SlotMetadata,
+        becomes: Manifest,
+        asked: &[EntryPath],
+    ) -> Result<WorkspacePlan<'a>, Error> {
         let (is, report) = self.live()?;
         if report.unlisted() > 0
             && let Some(path) = report.unreadable().next()
@@ -50,7 +62,7 @@ impl Workspace {
             // So many may not be read that not all of them are known.
             return Err(WorkspaceError::Unreadable(path.clone()).into());
         }
-        let plan = WorkspacePlan::new(ChangeVerb::Restore, from, is, self.contents(from)?);
+        let plan = WorkspacePlan::new(verb, from, is, becomes);
         let root = self.root()?;
         let whole = asked.iter().map(|path| {
             let is_live = slots::fact(&root, path).is_some();

@@ -11,6 +11,7 @@ use stasis_model::digest::StoreDigest;
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::diff::ChangeKind;
 use stasis_model::workspace::SlotMetadata;
+use std::path::PathBuf;
 
 /// An agent deletes no more files than this without having seen which.
 const MOST_DELETED: u64 = 20;
@@ -30,6 +31,17 @@ pub(super) struct CheckpointChange<'a> {
     pub(super) becomes: Manifest,
     /// What is excluded from checkpoints by now, and left as it is for that.
     pub(super) excluded_now: Option<ExcludedNow>,
+    /// The fork that the tree becomes; none for what comes from a checkpoint alone.
+    pub(super) fork: Option<ForkPlan>,
+}
+
+/// What a plan has to stand for besides, if the tree becomes what a fork is.
+#[derive(Clone, Debug)]
+pub(super) struct ForkPlan {
+    /// Where the fork lies.
+    pub(super) directory: PathBuf,
+    /// The fork, and the work of the workspace itself that is overwritten, each entry as it is now.
+    pub(super) identity: Vec<String>,
 }
 
 /// What somebody does to the live tree.
@@ -38,6 +50,7 @@ pub(super) enum ChangeVerb {
     Revert,
     Restore,
     Undo,
+    Promote,
 }
 
 impl ChangeVerb {
@@ -47,6 +60,7 @@ impl ChangeVerb {
             Self::Revert => "revert",
             Self::Restore => "restore",
             Self::Undo => "undo",
+            Self::Promote => "promotion",
         }
     }
 }
@@ -65,6 +79,7 @@ impl<'a> WorkspacePlan<'a> {
             is,
             becomes,
             excluded_now: None,
+            fork: None,
         })
     }
 
@@ -108,10 +123,17 @@ impl Workspace {
     /// What a change does, and a digest that stands for it.
     pub(super) fn described(&self, plan: &WorkspacePlan<'_>) -> ChangePlan {
         let CheckpointChange {
-            from, is, becomes, ..
+            from,
+            is,
+            becomes,
+            fork,
+            ..
         } = &plan.source;
         let changes = is.diff(becomes);
-        let git = self.git_plan(&changes, from);
+        let git = match fork {
+            Some(fork) => self.git_plan_of_fork(&changes, &fork.directory),
+            None => self.git_plan(&changes, from),
+        };
         let (changes, _) = super::git::collapsed(changes);
         let count = |wanted: fn(&ChangeKind) -> bool| {
             changes.iter().filter(|(_, change)| wanted(change)).count() as u64
@@ -134,7 +156,11 @@ impl Workspace {
             after: becomes,
         };
         let shown = shown.map(|(path, change)| self.change(path, *change, both, from));
-        let identity = format!("{} {} {}", from.origin, from.slot, from.sequence);
+        let identity = match fork {
+            // Which slot it gets is not known before it has one.
+            Some(fork) => fork.identity.join("\n"),
+            None => format!("{} {} {}", from.origin, from.slot, from.sequence),
+        };
         let path = plan.path().map(ToString::to_string).unwrap_or_default();
         // What is in the live tree may change at any time, and is kept whatever it is: the digest stands for what the tree becomes,
         // and for what is deleted for it.

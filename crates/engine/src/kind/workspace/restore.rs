@@ -600,7 +600,7 @@ fn not_ours(error: &slots::SlotError) -> &[EntryPath] {
 }
 
 /// Whether a restore was begun and not ended.
-fn is_half_done(error: &Error) -> bool {
+pub(super) fn is_half_done(error: &Error) -> bool {
     use stasis_disk::tree::restore::RestoreError::HalfDone;
     let Error::Workspace(error) = error else {
         return false;

@@ -139,6 +139,7 @@ impl Workspace {
                     ChangeVerb::Revert => RoomUse::Revert,
                     ChangeVerb::Restore => RoomUse::Restore,
                     ChangeVerb::Undo => RoomUse::Undo,
+                    ChangeVerb::Promote => RoomUse::Promotion,
                 },
             },
             path: path.to_owned(),

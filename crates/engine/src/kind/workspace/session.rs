@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What a session is configured by.
-const CONFIG: &str = "config.toml";
+pub(super) const CONFIG: &str = "config.toml";
 pub(super) const DATABASE: &str = "session.db";
 /// More than this is no configuration.
 const LARGEST: u64 = 1 << 20;
@@ -90,8 +90,7 @@ pub(super) struct Session {
     pub(super) config: SessionConfig,
     pub(super) budget: Budget,
     pub(super) db: SessionDb,
-    /// The state directory of this host.
-    state: PathBuf,
+    pub(super) host: HostEnv,
 }
 
 impl Session {
@@ -110,7 +109,7 @@ impl Session {
             config,
             budget,
             db: session_db,
-            state: host.state.clone(),
+            host: host.clone(),
         })
     }
 
@@ -133,11 +132,6 @@ impl Session {
             lost: known.lost(&whole, host),
         }
         .into())
-    }
-
-    /// The state directory of this host.
-    pub(super) fn state(&self) -> &Path {
-        &self.state
     }
 
     pub(super) fn settings(&self) -> &Settings {
@@ -166,7 +160,7 @@ impl Session {
 
     /// The session directories and stores that lie in the workspace.
     fn own(&self) -> Vec<String> {
-        let places = own_places::within(&self.directory, &self.state);
+        let places = own_places::within(&self.directory, &self.host.state);
         places.iter().map(own_places::pattern).collect()
     }
 
@@ -342,6 +336,7 @@ pub(super) fn init(init: &InitWorkspace, host: &HostEnv) -> Result<WorkspaceMade
     let own = SessionIdentity {
         identity: DirIdentity::of(&directory),
         workspace: directory,
+        fork_of: before.as_ref().and_then(|before| before.fork_of.clone()),
         system: system.or_else(|| before?.system),
     };
     init_session(&session, &own, init.budget)?;

@@ -54,7 +54,7 @@ pub(super) fn size(listed: &ManifestEntry) -> Option<u64> {
     }
 }
 
-fn op(change: ChangeKind) -> ChangeOp {
+pub(super) fn op(change: ChangeKind) -> ChangeOp {
     match change {
         ChangeKind::Added => ChangeOp::Created,
         ChangeKind::Removed => ChangeOp::Deleted,
@@ -76,14 +76,17 @@ pub(super) fn differences(was: &Manifest, is: &Manifest) -> Vec<(EntryPath, Chan
 }
 
 /// Differences in numbers.
-pub(super) fn summary(changes: &[PathChange]) -> ChangesSummary {
-    let count = |op: ChangeOp| changes.iter().filter(|one| one.op == op).count() as u64;
-    ChangesSummary {
-        created: count(ChangeOp::Created),
-        edited: count(ChangeOp::Modified),
-        deleted: count(ChangeOp::Deleted),
-        total: changes.len() as u64,
+pub(super) fn summary(ops: impl Iterator<Item = ChangeOp>) -> ChangesSummary {
+    let mut summary = ChangesSummary::default();
+    for op in ops {
+        summary.total += 1;
+        match op {
+            ChangeOp::Created => summary.created += 1,
+            ChangeOp::Modified => summary.edited += 1,
+            ChangeOp::Deleted => summary.deleted += 1,
+        }
     }
+    summary
 }
 
 /// What became of a tree, in numbers; what is in `.git` is one difference.
@@ -322,7 +325,7 @@ impl Workspace {
                 .iter()
                 .map(|(path, change)| self.change(path, *change, both, one));
             let changes: Vec<PathChange> = changes.collect();
-            row.changes_summary = Some(summary(&changes));
+            row.changes_summary = Some(summary(changes.iter().map(|one| one.op)));
             row.changes = Some(changes);
             before = contents;
         }
@@ -373,7 +376,7 @@ impl Workspace {
         let changes: Vec<PathChange> = changes.into_iter().map(|(_, change)| change).collect();
         let left_out = crate::clone::LeftOut::of(&report).into_iter();
         Ok(WorkspaceChanges {
-            summary: summary(&changes),
+            summary: summary(changes.iter().map(|one| one.op)),
             changes,
             git,
             compared_with: checkpoints.iter().map(|one| one.slot.to_string()).collect(),
@@ -384,7 +387,7 @@ impl Workspace {
     }
 
     /// What is in a checkpoint and would be in one that is made now: what is excluded by now differs from nothing.
-    fn included(&self, contents: Manifest) -> Result<Manifest, Error> {
+    pub(super) fn included(&self, contents: Manifest) -> Result<Manifest, Error> {
         let Some(is_excluded) = self.session().excluded()? else {
             return Ok(contents);
         };
@@ -528,6 +531,7 @@ impl Workspace {
             set_aside_bytes: set_aside.iter().map(|one| one.bytes).sum(),
             last_skipped: skipped
                 .map(|skipped| format!("{}: {}", skipped.timestamp, skipped.because)),
+            forks: self.fork_count()?,
             undo: self.undo_rows()?,
             last_event_id: session.db.last_event_id()?,
             finished_restore,
@@ -536,7 +540,7 @@ impl Workspace {
     }
 
     /// Who watches, if anybody does.
-    fn watched_by(&self) -> Option<String> {
+    pub(super) fn watched_by(&self) -> Option<String> {
         LockFile::holder(&self.watch_lock())
     }
 

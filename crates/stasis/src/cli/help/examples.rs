@@ -49,6 +49,51 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "fork",
+        &[
+            ("stasis fork --count 3", "three copies to try things in"),
+            (
+                "stasis fork --from cp-0 --name try",
+                "from a checkpoint, with a name",
+            ),
+            ("stasis fork list", "what forks there are"),
+        ],
+    ),
+    (
+        "fork list",
+        &[("stasis fork list", "forks of this workspace")],
+    ),
+    (
+        "fork diff",
+        &[
+            (
+                "stasis fork diff fork-1",
+                "what it changed since it was made",
+            ),
+            (
+                "stasis fork diff fork-1 fork-2 --stat",
+                "how two of them differ",
+            ),
+        ],
+    ),
+    (
+        "fork promote",
+        &[
+            (
+                "stasis fork promote fork-2 --dry-run",
+                "what would change here",
+            ),
+            (
+                "stasis fork promote fork-2",
+                "its tree becomes this workspace; `stasis undo` takes that back",
+            ),
+        ],
+    ),
+    (
+        "fork rm",
+        &[("stasis fork rm fork-1", "one that is not needed any more")],
+    ),
+    (
         "restore",
         &[
             ("stasis restore --dry-run", "what would change"),

@@ -2,7 +2,7 @@ use super::first_screen::GROUPS;
 use super::*;
 
 /// Commands that the first screen has a line for, and that not every build has.
-const NOT_YET: [&str; 2] = ["fork", "mount"];
+const NOT_YET: [&str; 1] = ["mount"];
 
 fn visible(command: &Command) -> impl Iterator<Item = &Command> {
     let inner = command.get_subcommands();

@@ -11,7 +11,7 @@ use clap::Args;
 use stasis_engine::address::shell_word;
 use stasis_engine::kind::project::{KeptDatabase, Project, ProjectRestore, ProjectRestored};
 use stasis_engine::kind::workspace::{
-    ForkWorkspace, RestoreWorkspace, RevertPath, RunMode, Workspace,
+    MaterializeCheckpoint, RestoreWorkspace, RevertPath, RunMode, Workspace,
 };
 use stasis_engine::model::id::VolumeName;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
@@ -139,14 +139,12 @@ impl RestoreOptions {
         let entry = |path: &OsString| of.entry(path.as_encoded_bytes(), &here);
         match (&self.to, &*self.path) {
             (Some(to), []) => {
-                let command = ForkWorkspace {
+                let command = MaterializeCheckpoint {
                     checkpoint,
                     directory: to.clone(),
-                    count: 1,
-                    is_proven: true,
                     run,
                 };
-                workspace::directories_of(context, of, command).await?;
+                workspace::materialize(context, of, command).await?;
                 Ok(Exit::Done)
             }
             (Some(_), _) => bail!(

@@ -80,7 +80,7 @@ fn reverted_text(result: &RevertedPath) -> String {
         RevertAction::Restored => format!("{path}: {would}restored from {checkpoint}"),
     };
     if result.dry_run {
-        return with_paths(&what, &result.plan);
+        return with_paths(&what, &result.plan, BACK);
     }
     let what = format!("{what}; {} ms", result.elapsed_ms);
     let what = with_meanwhile(what, &result.changed_meanwhile);
@@ -203,7 +203,7 @@ pub(super) fn warn(context: &CliContext, result: &RestoredWorkspace) {
     }
 }
 
-fn warn_left_alone(context: &CliContext, all: &[LeftAloneEntry], from: &str) {
+pub(super) fn warn_left_alone(context: &CliContext, all: &[LeftAloneEntry], from: &str) {
     for one in all.iter().take(SHOWN) {
         let words = left_alone_text(one, from);
         context.output.say(&format!("warning: {words}"));
@@ -222,7 +222,7 @@ fn warn_left_alone(context: &CliContext, all: &[LeftAloneEntry], from: &str) {
 }
 
 /// A result with what can be undone no longer.
-fn with_forgotten(words: String, gone: &[ForgottenUndo]) -> String {
+pub(super) fn with_forgotten(words: String, gone: &[ForgottenUndo]) -> String {
     let line = |words: String, one: &ForgottenUndo| {
         let why = match one.why {
             ForgetReason::Old => "it was kept for 7 days",
@@ -255,7 +255,7 @@ fn left_alone_text(one: &LeftAloneEntry, checkpoint: &str) -> String {
     }
 }
 
-fn excluded_text(excluded: &ExcludedNow, checkpoint: &str) -> String {
+pub(super) fn excluded_text(excluded: &ExcludedNow, checkpoint: &str) -> String {
     let paths: Vec<String> = excluded.paths.iter().map(|path| printable(path)).collect();
     let (paths, entries) = (paths.join(", "), excluded.entries);
     let (noun, verb) = if entries == 1 {
@@ -305,8 +305,11 @@ pub(super) fn restored_text(result: &RestoredWorkspace) -> String {
         return format!("Nothing{else_} differs: {but}the workspace is {checkpoint}");
     }
     if result.dry_run {
-        let what = format!("Restoring {checkpoint} will {}", planned(&result.plan));
-        return with_paths(&what, &result.plan);
+        let what = format!(
+            "Restoring {checkpoint} will {}",
+            planned(&result.plan, BACK)
+        );
+        return with_paths(&what, &result.plan, BACK);
     }
     let less = if is_less(result) {
         ", but for what was left alone"
@@ -315,7 +318,7 @@ pub(super) fn restored_text(result: &RestoredWorkspace) -> String {
     };
     let what = format!(
         "Restored the workspace to {checkpoint}{less}: {} ({} ms)",
-        done(&result.plan),
+        done(&result.plan, BACK),
         result.elapsed_ms
     );
     let what = with_meanwhile(what, &result.changed_meanwhile);
@@ -419,11 +422,14 @@ fn undone_text(result: &UndoneChange) -> String {
         return format!("Nothing differs from what was there before the {act} of {of} ({undo})");
     }
     if result.dry_run {
-        let plan = planned(&result.plan);
+        let plan = planned(&result.plan, BACK);
         let what = format!("Undoing the {act} of {of} ({undo}) will {plan}");
-        return with_paths(&what, &result.plan);
+        return with_paths(&what, &result.plan, BACK);
     }
-    let what = format!("Undid the {act} of {of} ({undo}): {}", done(&result.plan));
+    let what = format!(
+        "Undid the {act} of {of} ({undo}): {}",
+        done(&result.plan, BACK)
+    );
     let what = with_meanwhile(what, &result.changed_meanwhile);
     with_undo(
         with_forgotten(what, &result.undo_forgotten),
@@ -435,20 +441,42 @@ pub(super) fn is_nothing(plan: &ChangePlan) -> bool {
     plan.creates + plan.replaces + plan.deletes == 0
 }
 
+/// The words for what comes to a workspace.
+#[derive(Clone, Copy)]
+pub(super) struct ComesAs {
+    will: &'static str,
+    did: &'static str,
+}
+
+/// It was there before.
+const BACK: ComesAs = ComesAs {
+    will: "bring back",
+    did: "brought back",
+};
+/// It comes from elsewhere.
+pub(super) const ADDED: ComesAs = ComesAs {
+    will: "add",
+    did: "added",
+};
+
 /// What a plan will do: `change 1 entry, bring back 2 and delete 3`.
-fn planned(plan: &ChangePlan) -> String {
-    listed(plan, |verb, count| format!("{} {count}", verb.0))
+pub(super) fn planned(plan: &ChangePlan, comes: ComesAs) -> String {
+    listed(plan, comes, |verb, count| format!("{} {count}", verb.0))
 }
 
 /// What was done by a plan: `1 entry changed, 2 brought back and 3 deleted`.
-fn done(plan: &ChangePlan) -> String {
-    listed(plan, |verb, count| format!("{count} {}", verb.1))
+pub(super) fn done(plan: &ChangePlan, comes: ComesAs) -> String {
+    listed(plan, comes, |verb, count| format!("{count} {}", verb.1))
 }
 
-fn listed(plan: &ChangePlan, phrase: impl Fn((&str, &str), String) -> String) -> String {
+fn listed(
+    plan: &ChangePlan,
+    comes: ComesAs,
+    phrase: impl Fn((&str, &str), String) -> String,
+) -> String {
     let all = [
         (plan.replaces, ("change", "changed")),
-        (plan.creates, ("bring back", "brought back")),
+        (plan.creates, (comes.will, comes.did)),
         (plan.deletes, ("delete", "deleted")),
     ];
     let all = all.into_iter().filter(|(count, _)| *count > 0);
@@ -468,7 +496,7 @@ fn listed(plan: &ChangePlan, phrase: impl Fn((&str, &str), String) -> String) ->
 }
 
 /// A result with what other processes wrote while it came about.
-fn with_meanwhile(words: String, changed: &[String]) -> String {
+pub(super) fn with_meanwhile(words: String, changed: &[String]) -> String {
     if changed.is_empty() {
         return words;
     }
@@ -483,7 +511,7 @@ fn with_meanwhile(words: String, changed: &[String]) -> String {
 }
 
 /// A result with the line that says how to take it back.
-fn with_undo(words: String, undo: Option<&str>) -> String {
+pub(super) fn with_undo(words: String, undo: Option<&str>) -> String {
     match undo {
         Some(undo) => format!("{words}\nUndo with: stasis undo {undo}"),
         None => words,
@@ -491,7 +519,7 @@ fn with_undo(words: String, undo: Option<&str>) -> String {
 }
 
 /// A plan with its first paths, those that go before the others.
-fn with_paths(what: &str, plan: &ChangePlan) -> String {
+pub(super) fn with_paths(what: &str, plan: &ChangePlan, comes: ComesAs) -> String {
     let mut sample: Vec<&PathChange> = plan.sample.iter().collect();
     sample.sort_by_key(|change| change.op != ChangeOp::Deleted);
     let shown = sample.iter().take(SHOWN);
@@ -499,7 +527,7 @@ fn with_paths(what: &str, plan: &ChangePlan) -> String {
     lines.extend(
         shown
             .filter(|change| change.path != ".git")
-            .map(|change| format!("  {:<10} {}", act(change), printable(&change.path))),
+            .map(|change| format!("  {:<10} {}", act(change, comes), printable(&change.path))),
     );
     let all = plan.creates + plan.replaces + plan.deletes;
     let listed = lines.len() as u64 - 1 + u64::from(plan.git.is_some());
@@ -514,7 +542,7 @@ fn with_paths(what: &str, plan: &ChangePlan) -> String {
 }
 
 /// What a plan does to a repository: one line, and the commits that leave.
-fn git_lines(git: &GitPlan) -> Vec<String> {
+pub(super) fn git_lines(git: &GitPlan) -> Vec<String> {
     let branch = git.branch.as_deref().unwrap_or("(no branch)");
     let moves = if git.moves.is_empty() {
         format!("{} entries", git.entries)
@@ -549,10 +577,10 @@ fn git_lines(git: &GitPlan) -> Vec<String> {
 }
 
 /// What a plan does to an entry.
-fn act(change: &PathChange) -> &'static str {
+fn act(change: &PathChange, comes: ComesAs) -> &'static str {
     match change.op {
         ChangeOp::Deleted => "delete",
-        ChangeOp::Created => "bring back",
+        ChangeOp::Created => comes.will,
         ChangeOp::Modified => "change",
     }
 }

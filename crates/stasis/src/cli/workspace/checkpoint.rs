@@ -1,4 +1,4 @@
-//! `stasis workspace create`, `delete`, `compact` and `fork`
+//! `stasis workspace create`, `delete`, `compact`, `materialize` and `check`
 
 use super::{DryRunArgs, WorkspaceSelector, checkpoint_label};
 use crate::cli::CliContext;
@@ -8,8 +8,8 @@ use crate::report::Exit;
 use clap::Args;
 use stasis_engine::clone::LeftOut;
 use stasis_engine::kind::workspace::{
-    self, CheckedWorkspace, Checkpointed, Compacted, DatabaseRow, DeletedCheckpoint,
-    ForkedWorkspace, Maker,
+    self, CheckedWorkspace, Checkpointed, Compacted, DatabaseRow, DeletedCheckpoint, Maker,
+    MaterializedCheckpoint,
 };
 use stasis_engine::model::format::manifest::StoredAs;
 use stasis_engine::model::workspace::{CheckpointName, CheckpointOrigin, CheckpointRef};
@@ -183,37 +183,6 @@ impl WorkspaceCompactArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct WorkspaceForkArgs {
-    /// cp-N, or its name
-    #[arg(value_name = "CP")]
-    checkpoint: CheckpointRef,
-    /// The new directory; nothing may be there yet
-    dir: PathBuf,
-    /// Make this many, called DIR-1, DIR-2, …
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    n: u32,
-    #[command(flatten)]
-    dry: DryRunArgs,
-}
-
-impl WorkspaceForkArgs {
-    pub(super) async fn run(
-        self,
-        context: &CliContext,
-        which: &WorkspaceSelector,
-    ) -> anyhow::Result<()> {
-        let command = workspace::ForkWorkspace {
-            checkpoint: self.checkpoint,
-            directory: self.dir,
-            count: self.n,
-            is_proven: false,
-            run: self.dry.how(),
-        };
-        make_directories(command, context, which).await
-    }
-}
-
-#[derive(Debug, Args)]
 pub(super) struct WorkspaceMaterializeArgs {
     /// cp-N, or its name
     #[arg(value_name = "CP")]
@@ -231,48 +200,37 @@ impl WorkspaceMaterializeArgs {
         context: &CliContext,
         which: &WorkspaceSelector,
     ) -> anyhow::Result<()> {
-        let command = workspace::ForkWorkspace {
+        let command = workspace::MaterializeCheckpoint {
             checkpoint: self.checkpoint,
             directory: self.to,
-            count: 1,
-            is_proven: true,
             run: self.dry.how(),
         };
-        make_directories(command, context, which).await
+        let workspace = which.open(context).await?;
+        materialize(context, &workspace, command).await
     }
 }
 
-/// Makes directories of a checkpoint, and says which.
-async fn make_directories(
-    command: workspace::ForkWorkspace,
+/// Writes a checkpoint of a workspace out as a plain directory.
+pub(in crate::cli) async fn materialize(
     context: &CliContext,
-    which: &WorkspaceSelector,
+    of: &workspace::Workspace,
+    command: workspace::MaterializeCheckpoint,
 ) -> anyhow::Result<()> {
-    let workspace = which.open(context).await?;
-    directories_of(context, &workspace, command).await
-}
-
-/// Makes directories of a checkpoint of a workspace, and says which.
-pub(in crate::cli) async fn directories_of(
-    context: &CliContext,
-    workspace: &workspace::Workspace,
-    command: workspace::ForkWorkspace,
-) -> anyhow::Result<()> {
-    let forked = workspace.fork(command).await?;
-    context.output.result(&forked, |forked: &ForkedWorkspace| {
-        let directories = forked.directories.iter().map(|path| printable(path));
-        let directories: Vec<String> = directories.collect();
-        let verb = if forked.dry_run { "would be" } else { "is" };
-        format!(
-            "{} {verb} {}: {} files, {}; by {}; {} ms",
-            directories.join(", "),
-            forked.checkpoint,
-            forked.files,
-            size(forked.bytes),
-            forked.method,
-            forked.elapsed_ms
-        )
-    })
+    let made = of.materialize(command).await?;
+    context
+        .output
+        .result(&made, |made: &MaterializedCheckpoint| {
+            let verb = if made.dry_run { "would be" } else { "is" };
+            format!(
+                "{} {verb} {}: {} files, {}; by {}; {} ms",
+                printable(&made.directory),
+                made.checkpoint,
+                made.files,
+                size(made.bytes),
+                made.method,
+                made.elapsed_ms
+            )
+        })
 }
 
 /// Reads every checkpoint, and names those that are damaged.

@@ -233,6 +233,12 @@ fn status_text(status: &WorkspaceStatus) -> String {
             printable(status.watched_by.as_deref().unwrap_or("nobody"))
         ),
     ];
+    if status.forks > 0 {
+        lines.push(format!(
+            "forks       {}; see: stasis fork list",
+            status.forks
+        ));
+    }
     if let Some(holder) = &status.hook_at_work {
         lines.push(format!("hook        {}", printable(holder)));
     }

@@ -1,15 +1,18 @@
 //! What only looks: `stasis workspace list`, `changes`, `diff` and `history`
 
 use super::checkpoint::database_text;
+use super::compare::ComparedArgs;
 use super::{WorkspaceSelector, checkpoint_label, counted, entry, keep};
 use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::{plural, printable, table};
+use crate::report::Exit;
 use clap::Args;
 use stasis_engine::kind::workspace::{
     self, AgentEventRow, CheckpointRow, Checkpoints, DiffSide, EventCounts, PathChange, PathDiff,
-    PathStatus, PathVersion,
+    PathStatus, PathVersion, TreeRef,
 };
+use stasis_engine::model::tree::EntryPath;
 use stasis_engine::model::workspace::AgentEventKind;
 use stasis_engine::model::workspace::CheckpointRef;
 use std::ffi::OsString;
@@ -264,11 +267,22 @@ fn changes_table(changes: &[PathChange]) -> String {
 
 #[derive(Debug, Args)]
 pub(super) struct WorkspaceDiffArgs {
-    /// A file, a symbolic link or a directory, from here or from the top of the workspace
-    path: OsString,
-    /// cp-N, or its name [default: the newest that holds it and differs]
+    /// A file, a link or a directory, and with it a checkpoint; or no path, but one or two checkpoints: then the whole tree is
+    /// compared, with what is there now if only one is named. A file that is called like a checkpoint is written ./cp-3 [default:
+    /// the newest checkpoint]
+    #[arg(value_name = "PATH|CP")]
+    first: Option<OsString>,
+    /// cp-N, or its name [default: of a path, the newest that holds it and differs]
     #[arg(value_name = "CP")]
-    checkpoint: Option<CheckpointRef>,
+    second: Option<CheckpointRef>,
+    #[command(flatten)]
+    content: ComparedArgs,
+}
+
+/// What the words of a diff mean.
+enum DiffWanted {
+    Entry(EntryPath, Option<CheckpointRef>),
+    Whole(TreeRef, TreeRef),
 }
 
 impl WorkspaceDiffArgs {
@@ -276,10 +290,22 @@ impl WorkspaceDiffArgs {
         self,
         context: &CliContext,
         which: &WorkspaceSelector,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Exit> {
         let workspace = which.open(context).await?;
-        let path = entry(&workspace, &self.path)?;
-        let diff = workspace.diff(path, self.checkpoint).await?;
+        let (path, checkpoint) = match self.wanted(&workspace).await? {
+            DiffWanted::Entry(path, checkpoint) => (path, checkpoint),
+            DiffWanted::Whole(before, after) => {
+                return self
+                    .content
+                    .compare(context, &workspace, before, after)
+                    .await;
+            }
+        };
+        anyhow::ensure!(
+            !self.content.is_any(),
+            "--patch and --stat are of the whole tree: leave out the path"
+        );
+        let diff = workspace.diff(path, checkpoint).await?;
         if diff.truncated {
             context
                 .output
@@ -294,7 +320,36 @@ impl WorkspaceDiffArgs {
         for words in mode_text(&diff).into_iter().chain(attribute_text(&diff)) {
             context.output.say(&words);
         }
-        context.output.result(&diff, diff_text)
+        context.output.result(&diff, diff_text)?;
+        Ok(Exit::Done)
+    }
+
+    /// What is meant: `cp-3` is a checkpoint, and so is the name of one that is no path here.
+    async fn wanted(&self, workspace: &workspace::Workspace) -> anyhow::Result<DiffWanted> {
+        let Some(first) = &self.first else {
+            return Ok(DiffWanted::Whole(
+                TreeRef::Checkpoint(None),
+                TreeRef::Workspace,
+            ));
+        };
+        let text = first.to_str().unwrap_or_default();
+        let checkpoint = match text.parse::<CheckpointRef>().ok() {
+            Some(slot @ CheckpointRef::Slot(_)) => Some(slot),
+            Some(name) if std::fs::symlink_metadata(first).is_err() => {
+                let all = workspace.list(false).await?;
+                let mut names = all.snapshots.iter().map(|row| row.name.as_deref());
+                names.any(|one| one == Some(text)).then_some(name)
+            }
+            _ => None,
+        };
+        let after = match &self.second {
+            Some(second) => TreeRef::Checkpoint(Some(second.clone())),
+            None => TreeRef::Workspace,
+        };
+        Ok(match checkpoint {
+            Some(before) => DiffWanted::Whole(TreeRef::Checkpoint(Some(before)), after),
+            None => DiffWanted::Entry(entry(workspace, first)?, self.second.clone()),
+        })
     }
 }
 
@@ -346,7 +401,7 @@ fn attribute_text(diff: &PathDiff) -> Option<String> {
 }
 
 /// Text of a file as a terminal may show it: nothing moves the cursor but tabs and ends of lines.
-fn still(text: &str) -> String {
+pub(super) fn still(text: &str) -> String {
     let escape = |c: char| match c {
         '\n' | '\t' => c.to_string(),
         c if c.is_control() => c.escape_default().to_string(),

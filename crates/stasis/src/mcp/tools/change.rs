@@ -10,16 +10,10 @@ use super::{CallAnswer, Effect, SnapshotTool};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use stasis_engine::kind::workspace::{
-    Checkpointed, CompactCheckpoints, Compacted, CreateCheckpoint, DeletedCheckpoint,
-    ForkWorkspace, ForkedWorkspace, Maker, RestoreWorkspace, RestoredWorkspace, RevertPath,
-    RevertedPath, UndoChange, UndoneChange,
+    Checkpointed, CompactCheckpoints, Compacted, CreateCheckpoint, DeletedCheckpoint, Maker,
+    RestoreWorkspace, RestoredWorkspace, RevertPath, RevertedPath, UndoChange, UndoneChange,
 };
 use stasis_engine::model::workspace::{CheckpointOrigin, CheckpointRef};
-
-/// The longest name of a fork.
-const LONGEST_FORK_NAME: usize = 64;
-/// The most forks that one call makes.
-const MOST_FORKS: u32 = 16;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -199,77 +193,5 @@ impl SnapshotTool for UndoTool {
             run: run(self.dry_run),
         };
         Ok(served.plain(&served.workspace.undo(command).await?))
-    }
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ForkTool {
-    /// What to fork: `cp-N` or its name
-    checkpoint: String,
-    /// Name of the new directory: letters, digits, `-`, `_`, `.`; no path
-    name: String,
-    /// How many directories
-    #[schemars(extend("minimum" = 1, "maximum" = MOST_FORKS, "default" = 1))]
-    n: Option<u32>,
-    dry_run: Option<DryRun>,
-}
-
-impl SnapshotTool for ForkTool {
-    const NAME: &'static str = "snapshots_fork";
-    const TITLE: &'static str = "Fork a checkpoint";
-    const EFFECT: Effect = Effect::Adds;
-    const DESCRIPTION: &'static str = "Makes new directories from a checkpoint, to try something without touching the workspace. They are made where the user \
-         allowed it; with n > 1, `-1`, `-2`, … are put behind the name. The answer has the paths.";
-    type Answer = ForkedWorkspace;
-
-    async fn call(self, served: &Served) -> CallAnswer {
-        let (checkpoint, count) = (checkpoint(&self.checkpoint)?, self.n.unwrap_or(1));
-        if !is_fork_name(&self.name) {
-            return Err(CallFailure::Params(format!(
-                "`name` must be a plain name of at most {LONGEST_FORK_NAME} letters, digits, `-`, `_` or `.`, beginning with a \
-                 letter or a digit: the operator chose the directory that forks go to"
-            )));
-        }
-        if !(1..=MOST_FORKS).contains(&count) {
-            return Err(CallFailure::Params(format!(
-                "`n` must be from 1 to {MOST_FORKS}"
-            )));
-        }
-        let forks = served.forks.as_ref().ok_or_else(CallFailure::no_forks)?;
-        let command = ForkWorkspace {
-            checkpoint,
-            directory: forks.join(&self.name),
-            count,
-            is_proven: false,
-            run: run(self.dry_run),
-        };
-        Ok(served.plain(&served.workspace.fork(command).await?))
-    }
-}
-
-/// One component that no shell and no tool takes for anything else.
-fn is_fork_name(name: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    name.len() <= LONGEST_FORK_NAME
-        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && name.chars().all(is_plain)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fork_gets_a_plain_name_or_none() {
-        for name in ["a", "try-2", "v1.2_x", "0"] {
-            assert!(is_fork_name(name), "{name}");
-        }
-        let long = "a".repeat(LONGEST_FORK_NAME + 1);
-        for name in [
-            "", ".", "..", ".git", "-rf", "a/b", "a\\b", "a b", "ä", "a\n", "a\0", &long,
-        ] {
-            assert!(!is_fork_name(name), "{name:?}");
-        }
     }
 }

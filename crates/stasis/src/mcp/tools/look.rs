@@ -220,7 +220,7 @@ fn row_text(row: &CheckpointRow, shown: usize) -> String {
     }
 }
 
-fn summary_text(summary: &ChangesSummary) -> String {
+pub(super) fn summary_text(summary: &ChangesSummary) -> String {
     let ChangesSummary {
         created,
         edited,

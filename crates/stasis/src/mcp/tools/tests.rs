@@ -58,7 +58,14 @@ fn every_tool_says_what_it_is_and_what_its_parameters_are() {
 #[test]
 fn hints_say_what_reads_and_what_destroys() {
     let hints = |name: &str| named(name).annotations.clone().unwrap();
-    for name in ["list", "changes", "diff", "history"] {
+    for name in [
+        "list",
+        "changes",
+        "diff",
+        "history",
+        "fork_list",
+        "fork_diff",
+    ] {
         let hints = hints(&format!("snapshots_{name}"));
         assert_eq!(
             (hints.read_only_hint, hints.destructive_hint),
@@ -66,7 +73,15 @@ fn hints_say_what_reads_and_what_destroys() {
             "{name}"
         );
     }
-    for name in ["revert", "restore", "delete", "compact", "undo"] {
+    for name in [
+        "revert",
+        "restore",
+        "delete",
+        "compact",
+        "undo",
+        "fork_promote",
+        "fork_rm",
+    ] {
         let hints = hints(&format!("snapshots_{name}"));
         assert_eq!(
             (hints.read_only_hint, hints.destructive_hint),
@@ -130,5 +145,5 @@ fn a_schema_says_what_is_sent_of_a_type_and_no_more() {
 #[test]
 fn all_tools_together_are_short_enough_to_be_read_before_every_conversation() {
     let all = serde_json::to_string(&list()).unwrap();
-    assert!(all.len() < 34_000, "{}", all.len());
+    assert!(all.len() < 47_000, "{}", all.len());
 }

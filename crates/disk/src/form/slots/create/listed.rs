@@ -391,7 +391,8 @@ impl Pool {
                 progress: &self.settings.progress,
                 parent,
                 known: &known,
-                cache: Some(self.session.join(cache)),
+                // That of the workspace must not become one of another tree.
+                cache: wanted.source.is_own.then(|| self.session.join(cache)),
                 spool: &self.session,
                 is_listed: document == WORKSPACE_DOCUMENT,
                 holds_versions: form == SlotForm::Versions,
