@@ -84,7 +84,9 @@ impl TypedWords {
         }
         let project = match ProjectSelector::of(&place.dir).look(context).await {
             // Whoever has only checkpoints, or nothing yet, needs no store.
-            Err(error) if context.is_usual_store() && is_absent(&error) => None,
+            Err(error) if place.dir.is_dir() && context.is_usual_store() && is_absent(&error) => {
+                None
+            }
             project => Some(project?),
         };
         Ok(Directory::new(project, place.workspace))
