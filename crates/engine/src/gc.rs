@@ -8,6 +8,7 @@ use crate::catalog::references::{self, Unread, ensure_form};
 use crate::catalog::{RepoSnapshotRow, ensure_writable, name_of};
 use crate::error::Error;
 use crate::handle::DirRepo;
+use crate::kind::workspace::RunMode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::format::manifest::{IndexRefusal, RepoDocument, SnapshotIndex};
@@ -151,6 +152,15 @@ impl DirRepo<'_> {
 
     /// Forgets snapshots of one subject, all of them or none.
     pub async fn forget(self, ids: &[SnapshotId]) -> Result<RepoForgotten, Error> {
+        self.forget_or_look(ids, RunMode::Real).await
+    }
+
+    /// The same, or only says whether it could.
+    pub(crate) async fn forget_or_look(
+        self,
+        ids: &[SnapshotId],
+        run: RunMode,
+    ) -> Result<RepoForgotten, Error> {
         self.store().ensure_trusted().await?;
         let repo = self.settings(&self.root()).await?;
         ensure_writable(&repo)?;
@@ -162,7 +172,7 @@ impl DirRepo<'_> {
             let checked = index.forget(&held.ids, self.lineages.now(), self.rng.op_id());
             checked.map_err(ChangeError::from)?;
         }
-        for held in &all {
+        for held in all.iter().filter(|_| run == RunMode::Real) {
             let dirs = held.engine.dirs();
             let (root, forget) = (dirs.root(), IndexOperation::Forget);
             dirs.forget_of(&root, &held.ids, forget).await?;

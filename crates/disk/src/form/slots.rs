@@ -492,7 +492,14 @@ impl Pool {
         let Some(mut file) = file.at("read a file of", self.home_of(of))? else {
             return Ok(None);
         };
-        Ok(Some(io::copy(&mut file, out)))
+        let mut written = 0;
+        let mut write = |piece: &[u8]| {
+            written += piece.len() as u64;
+            out.write_all(piece)
+        };
+        let copied = packed::copied(&mut file, &mut write);
+        let copied = copied.at("read a file of", self.home_of(of))?;
+        Ok(Some(copied.map(|()| written)))
     }
 
     /// What a checkpoint contains: as it was recorded, or as it is found by reading it.

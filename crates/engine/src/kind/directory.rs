@@ -87,6 +87,8 @@ pub enum LastChange {
     Workspace(UndoRow),
     /// A restore of a snapshot of the store.
     Restore(RestoreRecord),
+    /// A change of a workspace without an undo.
+    Final,
 }
 
 impl fmt::Display for DirSnapshot {
@@ -173,8 +175,17 @@ impl Candidate for &Moment {
 }
 
 impl Directory {
-    /// A directory with what was found of it: its project in a store that was opened, its checkpoints, or both.
+    /// A directory with what was found of it: its project in a store that was opened, its checkpoints, or both. Checkpoints of more, or
+    /// less, than what the project saves are another subject's.
     pub fn new(project: Option<Project>, workspace: Option<Workspace>) -> Self {
+        let is_same = |one: &Workspace| {
+            let live = project.as_ref().map(Project::live);
+            live.is_none_or(|live| {
+                live.canonicalize()
+                    .is_ok_and(|live| live == one.directory())
+            })
+        };
+        let workspace = workspace.filter(is_same);
         Self { project, workspace }
     }
 
@@ -367,14 +378,15 @@ impl Directory {
             Some(project) => project.last_restore().await?,
             None => None,
         };
-        Ok(match (undo, record) {
-            (Some(undo), Some(record)) if record.at_ms > undo.epoch_millis => {
-                Some(LastChange::Restore(record))
-            }
-            (Some(undo), _) => Some(LastChange::Workspace(undo)),
-            (None, Some(record)) => Some(LastChange::Restore(record)),
-            (None, None) => None,
-        })
+        let last_final = self.workspace.as_ref().and_then(Workspace::last_final);
+        let all = [
+            last_final.map(|at| (at, LastChange::Final)),
+            undo.map(|undo| (undo.epoch_millis, LastChange::Workspace(undo))),
+            record.map(|record| (record.at_ms, LastChange::Restore(record))),
+        ];
+        // Of two at the same time, one that can be taken back.
+        let last = all.into_iter().flatten().max_by_key(|(at, _)| *at);
+        Ok(last.map(|(_, change)| change))
     }
 }
 

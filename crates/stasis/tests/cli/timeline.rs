@@ -265,3 +265,185 @@ fn damage_in_a_checkpoint_is_no_content() {
 
     assert_eq!(read.code, 9, "{}", read.err);
 }
+
+#[test]
+fn an_undo_is_of_the_last_change_of_this_directory_or_refused() {
+    let work = Work::new();
+    let saved = work.save();
+    let one = work.checkpoint("one");
+    work.write("notes", "second");
+    work.data(&["restore", &saved[..8]]);
+
+    // What changes nothing leaves the way back.
+    work.data(&["restore", &saved[..8]]);
+    work.data(&["undo"]);
+    assert_eq!(work.read("notes").as_deref(), Some("second"));
+
+    // What was done last without a way back is not passed over.
+    work.data(&["restore", &saved[..8], "--no-safety"]);
+    let refused = work.run_in("", &["undo"]);
+    assert_eq!(refused.code, 3, "{}", refused.out);
+    assert_eq!(work.read("notes").as_deref(), Some("first"));
+    work.write("notes", "third");
+    work.data(&["restore", &saved[..8]]);
+    work.write("notes", "fourth");
+    work.data(&["restore", &one, "--no-safety", "--yes"]);
+    let refused = work.run_in("", &["undo"]);
+    assert_ne!(refused.code, 0, "{}", refused.out);
+    assert_eq!(work.read("notes").as_deref(), Some("first"));
+
+    // Another directory in its place was never restored.
+    work.write("notes", "fifth");
+    work.data(&["restore", &saved[..8]]);
+    let dir = work.dir.clone();
+    fs::rename(&dir, dir.with_extension("old")).unwrap();
+    fs::create_dir(&dir).unwrap();
+    work.write("mine", "new here");
+    let other = work.session.run(&["undo", dir.to_str().unwrap()]);
+    assert_ne!(other.code, 0, "{}{}", other.out, other.err);
+    assert_eq!(work.read("mine").as_deref(), Some("new here"));
+}
+
+#[test]
+fn an_undo_moves_latest_back_only_if_nobody_chose_another_since() {
+    let work = Work::new();
+    let first = work.save();
+    work.write("notes", "second");
+    let second = work.save();
+    let latest = || work.json(&["show", "latest"])["snapshot_id"].clone();
+
+    work.data(&["restore", &first[..8]]);
+    assert_eq!(latest(), *first);
+    work.data(&["undo"]);
+    assert_eq!(latest(), *second);
+    work.data(&["restore", &first[..8]]);
+    work.write("notes", "third");
+    let third = work.save();
+    work.data(&["undo"]);
+    assert_eq!(work.read("notes").as_deref(), Some("second"));
+    assert_eq!(latest(), *third, "somebody saved since");
+
+    work.data(&["restore", &first[..8]]);
+    work.data(&["undo", "--except", "src"]);
+    assert_eq!(latest(), *first, "not all of it was undone");
+}
+
+#[test]
+fn an_undo_removes_the_directories_that_a_part_needed() {
+    let work = Work::new();
+    fs::create_dir_all(work.dir.join("d/e")).unwrap();
+    work.write("d/e/a", "deep");
+    let saved = work.save();
+    fs::remove_dir_all(work.dir.join("d")).unwrap();
+
+    work.data(&["restore", &saved[..8], "--path", "d/e/a"]);
+    assert_eq!(work.read("d/e/a").as_deref(), Some("deep"));
+    work.data(&["undo"]);
+
+    assert!(!work.dir.join("d").exists());
+    assert_eq!(work.read("notes").as_deref(), Some("first"));
+}
+
+#[test]
+fn what_no_snapshot_has_is_named_and_not_said_to_be_undone() {
+    let work = Work::new();
+    work.write("secret", "old");
+    let saved = work.save();
+    work.data(&["save", "--exclude", "secret"]);
+    work.write("secret", "new");
+
+    work.data(&["restore", &saved[..8], "--path", "secret"]);
+    let undone = work.run_in("", &["undo"]);
+
+    assert_eq!(work.read("secret").as_deref(), Some("old"));
+    assert_eq!(undone.code, 3, "{}", undone.out);
+    assert!(undone.err.contains("secret"), "{}", undone.err);
+}
+
+#[test]
+fn deep_in_a_workspace_the_workspace_is_meant_and_entries_are_named_from_its_top() {
+    let work = Work::new();
+    work.write("src/x", "in src");
+    work.write("x", "at the top");
+    let one = work.checkpoint("one");
+
+    let saved = work.run_in("src", &["--json", "save"]);
+    let saved: Value = serde_json::from_str(&saved.out).unwrap();
+    let listed = work.data(&["ls", "latest"]);
+    work.write("x", "changed");
+    work.write("src/x", "changed");
+    let restored = work.run_in("src", &["restore", &one, "--path", "x"]);
+
+    assert!(listed.contains("notes"), "{listed}");
+    let log = work.json(&["log"]);
+    assert!(
+        log.to_string()
+            .contains(saved["snapshot_id"].as_str().unwrap())
+    );
+    assert_eq!(restored.code, 0, "{}", restored.err);
+    assert_eq!(work.read("x").as_deref(), Some("at the top"));
+    assert_eq!(work.read("src/x").as_deref(), Some("changed"));
+}
+
+#[test]
+fn a_repository_is_kept_from_wherever_it_is_asked_for() {
+    let work = Work::new();
+    let git = |arguments: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        git.args(["-c", "user.name=a", "-c", "user.email=a@b"]);
+        let done = git.args(arguments).current_dir(&work.dir).output().unwrap();
+        assert!(done.status.success(), "{arguments:?}: {done:?}");
+        String::from_utf8(done.stdout).unwrap()
+    };
+    git(&["init", "-q"]);
+    git(&["add", "notes"]);
+    git(&["commit", "-qm", "one"]);
+    let one = work.checkpoint("one");
+    git(&["commit", "-q", "--allow-empty", "-m", "two"]);
+    let head = git(&["rev-parse", "HEAD"]);
+    work.write("notes", "changed");
+
+    let restored = work.run_in("src", &["restore", &one, "--keep-git", "--yes"]);
+
+    assert_eq!(restored.code, 0, "{}", restored.err);
+    assert_eq!(work.read("notes").as_deref(), Some("first"));
+    assert_eq!(git(&["rev-parse", "HEAD"]), head);
+    let undone = work.run_in("src", &["undo", "--keep-git", "--yes"]);
+    assert_eq!(undone.code, 0, "{}", undone.err);
+    assert_eq!(git(&["rev-parse", "HEAD"]), head);
+}
+
+#[test]
+fn a_store_that_is_gone_is_missed_by_whoever_saved() {
+    let work = Work::new();
+    work.checkpoint("one");
+    work.save();
+    let store = work.session.home().join("data/stasis/store");
+    fs::rename(&store, store.with_extension("away")).unwrap();
+
+    let log = work.run_in("", &["log"]);
+    let restored = work.run_in("", &["restore"]);
+    let here = work.run_in("", &["ls", "one"]);
+
+    assert_eq!((log.code, restored.code), (3, 3), "{}", log.out);
+    assert!(log.err.contains("store"), "{}", log.err);
+    assert_eq!(here.code, 3, "a name may be in the store: {}", here.out);
+    assert_eq!(work.run_in("", &["ls", "cp-10"]).code, 0);
+}
+
+#[test]
+fn an_undo_needs_the_store_that_was_restored_from() {
+    let work = Work::new();
+    let second = work.session.home().join("second");
+    let second = second.to_str().unwrap();
+    work.data(&["--store", second, "save"]);
+    work.write("notes", "second");
+    work.data(&["--store", second, "restore"]);
+    work.data(&["save"]);
+
+    let refused = work.run_in("", &["undo"]);
+    assert_eq!(refused.code, 3, "{}", refused.out);
+    assert!(refused.err.contains(second), "{}", refused.err);
+    work.data(&["--store", second, "undo"]);
+    assert_eq!(work.read("notes").as_deref(), Some("second"));
+}

@@ -379,15 +379,17 @@ fn pieces(
 }
 
 /// Hands on everything that is read; the inner error is that of whoever takes it.
-fn copied(
+pub(super) fn copied(
     from: &mut dyn Read,
     take: &mut dyn FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<io::Result<()>> {
     let mut buffer = vec![0; PIECE];
     loop {
-        match from.read(&mut buffer)? {
-            0 => return Ok(Ok(())),
-            read => {
+        match from.read(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(0) => return Ok(Ok(())),
+            Ok(read) => {
                 if let Err(error) = take(&buffer[..read]) {
                     return Ok(Err(error));
                 }

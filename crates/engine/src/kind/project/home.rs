@@ -167,7 +167,7 @@ impl Home {
     }
 
     /// Whether a directory has a file of ours, or was saved from this host.
-    pub(crate) async fn is_subject(dir: &Path, state: Option<&Path>) -> Result<bool, Error> {
+    pub async fn is_subject(dir: &Path, state: Option<&Path>) -> Result<bool, Error> {
         let (dir, state) = (dir.to_owned(), state.map(Path::to_owned));
         bridge::blocking(move || {
             let whole = dir.canonicalize().unwrap_or_else(|_| dir.clone());

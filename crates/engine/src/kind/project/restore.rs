@@ -44,6 +44,20 @@ struct PathsBefore {
     new: Vec<String>,
     /// What the others take the place of.
     replaced: Vec<String>,
+    /// Of the new ones, the topmost directory that has to be made for each.
+    topmost: Vec<String>,
+}
+
+/// The topmost directory above an entry that is not there, or the entry itself.
+fn topmost_missing(live: &RootDir, path: &EntryPath) -> EntryPath {
+    let mut missing = path.clone();
+    while let Some((above, _)) = missing.split_last() {
+        if above.is_root() || live.directory(above.as_bytes()).is_ok() {
+            break;
+        }
+        missing = above;
+    }
+    missing
 }
 
 impl Project {
@@ -56,8 +70,7 @@ impl Project {
         self.ensure_not_renamed().await?;
         let _lock = self.exclusive("restore").await?;
         self.start_what_was_left().await?;
-        let restored = Box::pin(self.restore_locked(command)).await?;
-        self.record(&restored).await;
+        let restored = self.restore_recorded(command, None).await?;
         if self.home.declared.is_none() {
             // One that was gone is another directory now. The state is what it should be, whatever becomes of that.
             if let Err(error) = self.renew().await {
@@ -81,6 +94,7 @@ impl Project {
         result.seen.clone_from(&index.active);
         if !command.is_elsewhere() {
             let before = self.before_restore(&plan).await;
+            result.record_paths = [&*before.topmost, &*before.replaced].concat();
             (result.new_paths, result.undo_paths) = (before.new, before.replaced);
         }
         if command.dry_run {
@@ -138,7 +152,11 @@ impl Project {
                 // What cannot be looked at is not new.
                 match there.unwrap_or_else(|_| Some(path.clone())) {
                     Some(there) => before.replaced.push(there.to_string()),
-                    None => before.new.push(path.to_string()),
+                    None => {
+                        before.new.push(path.to_string());
+                        let made = live.as_ref().ok().map(|live| topmost_missing(live, path));
+                        before.topmost.extend(made.map(|made| made.to_string()));
+                    }
                 }
             }
             before.replaced.sort_unstable();
@@ -252,6 +270,9 @@ impl Project {
             except: plan.except.iter().map(ToString::to_string).collect(),
             has_servers: !plan.source.servers.is_empty(),
             seen: None,
+            moved_latest: false,
+            latest_move: None,
+            record_paths: Vec::new(),
             in_place: None,
             changes: Vec::new(),
             safety_snapshot_id: None,
@@ -282,7 +303,7 @@ impl Project {
     }
 
     /// The live directory.
-    fn live(&self) -> PathBuf {
+    pub(crate) fn live(&self) -> PathBuf {
         let current = self.home.declared.as_ref().map(Declared::current);
         current.unwrap_or_else(|| self.home.dir.clone())
     }

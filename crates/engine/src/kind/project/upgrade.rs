@@ -74,6 +74,7 @@ impl Project {
             ..ProjectSave::new(SaveReason::BeforeUpgrade)
         };
         let saved = self.save_locked(save).await?;
+        self.end_record("an upgrade was run since").await;
         let outcome = self.try_upgrade(&declared, &ran, command, cancel).await;
         let mut result = ProjectUpgraded {
             project: self.home.id.clone(),
@@ -91,6 +92,8 @@ impl Project {
                 ..ProjectRestore::new(saved.saved.snapshot_id.to_string())
             };
             let restored = Box::pin(self.restore_locked(back)).await?;
+            self.end_record("an upgrade was run since, and rolled back")
+                .await;
             self.start_those(&declared, &ran).await?;
             result.rolled_back = true;
             result.because = Some(because);

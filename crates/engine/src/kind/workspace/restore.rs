@@ -124,6 +124,7 @@ impl Workspace {
             let mut done = self.carry_out_keeping(&plan, !command.no_undo)?.whole()?;
             if command.no_undo {
                 self.drop_undo(&mut done);
+                self.note_final();
             }
             (result.undo, result.changed_meanwhile) = (done.undo, done.changed_meanwhile);
             result.undo_forgotten = done.forgotten;
@@ -267,6 +268,7 @@ impl Workspace {
             let mut done = self.carry_out_keeping(&plan, !command.no_undo)?;
             if command.no_undo {
                 self.drop_undo(&mut done);
+                self.note_final();
             }
             result.left_alone.extend(done.refused());
             (result.undo, result.changed_meanwhile) = (done.undo, done.changed_meanwhile);

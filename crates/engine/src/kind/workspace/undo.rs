@@ -13,6 +13,7 @@ use super::{Actor, Workspace};
 use crate::error::{Error, WorkspaceError};
 use crate::restore::{LeftAloneEntry, LeftAloneReason};
 use stasis_disk::form::slots::{Manifest, ManifestEntry, ManifestKind, SlotError};
+use stasis_disk::fs::atomic_write::atomic_write;
 use stasis_disk::tree::restore::{self, OpenBackup, Returned};
 use stasis_model::invalid::Invalid;
 use stasis_model::time::Timestamp;
@@ -30,6 +31,9 @@ const UNDOS: usize = 10;
 const MOST_UNDOS: usize = 200;
 /// Where the number of the last undo checkpoint is kept.
 const LAST_UNDO: &str = "last_undo";
+
+/// When something was changed last that cannot be taken back, in the session directory.
+const FINAL: &str = "last_final";
 
 impl Workspace {
     pub(super) fn undo_now(&self, command: &UndoChange) -> Result<UndoneChange, Error> {
@@ -251,6 +255,21 @@ impl Workspace {
     }
 
     /// Lets go of everything that could be undone; says how many.
+    /// Notes that something was changed that cannot be taken back: what was done before it is not the last change any more.
+    pub(super) fn note_final(&self) {
+        let now = self.clock().now().millis().to_string();
+        let written = atomic_write(&self.session().path.join(FINAL), now.as_bytes());
+        if let Err(error) = written {
+            tracing::warn!(%error, "could not note that a change cannot be taken back");
+        }
+    }
+
+    /// When something was changed last that cannot be taken back, in milliseconds since 1970.
+    pub(crate) fn last_final(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(self.session().path.join(FINAL)).ok()?;
+        text.parse().ok()
+    }
+
     pub(super) fn forget_undos_now(&self) -> Result<u64, Error> {
         let (_lock, something_waits) = self.lock_to_free("forgetting what could be undone")?;
         let mut undos = self.pool().undos()?;
@@ -262,6 +281,9 @@ impl Workspace {
         for one in &undos {
             let deleted = self.pool().delete_undo(one.slot().index());
             deleted?;
+        }
+        if !undos.is_empty() {
+            self.note_final();
         }
         self.keep_reserve();
         Ok(undos.len() as u64)

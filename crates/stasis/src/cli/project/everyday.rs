@@ -8,7 +8,7 @@ use crate::cli::first_checkpoint::is_no_workspace;
 use crate::cli::output::{OutputLost, plural, printable, short, table};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::repo::{self, RepoCheckArgs};
-use crate::cli::{CliContext, system_clock, workspace};
+use crate::cli::{CliContext, ask, system_clock, workspace};
 use crate::report::{Exit, or_read_enough};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
@@ -19,12 +19,15 @@ use stasis_engine::kind::directory::{
     DirDiff, DirPlace, DirSnapshot, Directory, FoundVersion, FoundVersions, LastChange,
     TimelineQuery,
 };
-use stasis_engine::kind::project::{Home, Project, ProjectRestore, SubjectUse, UndoRestore};
+use stasis_engine::kind::project::{
+    Home, Project, ProjectRestore, RestoreRecord, SubjectUse, UndoRestore,
+};
 use stasis_engine::kind::workspace::{CheckedWorkspace, RunMode, UndoChange, Workspace};
 use stasis_engine::model::format::manifest::SaveReason;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::subject_ref::{self, DIR_PREFIX, SubjectRef};
 use stasis_engine::model::time::Clock as _;
+use stasis_engine::model::tree::EntryPath;
 use stasis_engine::model::workspace::{CheckpointRef, Slot};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -63,6 +66,14 @@ impl TypedWords {
         ProjectSelector::of(&self.dir).look(context).await
     }
 
+    /// The directory that is meant: where nobody named one, the nearest that is a workspace or was saved.
+    async fn place(&self, context: &CliContext) -> anyhow::Result<PathBuf> {
+        if self.dir != Path::new(".") {
+            return Ok(self.dir.clone());
+        }
+        Ok(place(context, None).await?.dir)
+    }
+
     /// The directory with its snapshots and its checkpoints. Where only checkpoints are named, no store is needed.
     async fn directory(&self, context: &CliContext) -> anyhow::Result<Directory> {
         let is_here = |one: &SnapshotRef| matches!(one, SnapshotRef::Checkpoint(_));
@@ -84,7 +95,11 @@ impl TypedWords {
         }
         let project = match ProjectSelector::of(&place.dir).look(context).await {
             // Whoever has only checkpoints, or nothing yet, needs no store.
-            Err(error) if place.dir.is_dir() && context.is_usual_store() && is_absent(&error) => {
+            Err(error)
+                if context.is_usual_store()
+                    && is_absent(&error)
+                    && !is_saved(context, &place.dir).await? =>
+            {
                 None
             }
             project => Some(project?),
@@ -99,6 +114,12 @@ impl TypedWords {
             .cloned()
             .unwrap_or(SnapshotRef::Latest)
     }
+}
+
+/// Whether a directory was saved before, so that a store that is not there is missed; also one that is not there itself.
+async fn is_saved(context: &CliContext, dir: &Path) -> anyhow::Result<bool> {
+    let state = context.environment.local_dirs.state.as_deref();
+    Ok(!dir.is_dir() || Home::is_subject(dir, state).await?)
 }
 
 /// Where a directory lies, and whether it has checkpoints.
@@ -152,7 +173,7 @@ pub(in crate::cli) struct SaveArgs {
 
 impl SaveArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let dir = self.which.read(context)?.dir;
+        let dir = self.which.read(context)?.place(context).await?;
         let project = ProjectSelector::of(&dir).open(context).await?;
         self.how.save(context, &project, SaveReason::Manual).await
     }
@@ -182,6 +203,7 @@ impl RestoreArgs {
         } else {
             self.how
         };
+        // Of a checkpoint too, entries are named from the top of what was saved.
         if let DirSnapshot::Checkpoint(slot) = located(&directory, &typed.snapshot()).await? {
             let (of, checkpoint) = (directory.workspace()?, CheckpointRef::Slot(slot));
             return how
@@ -248,7 +270,10 @@ pub(in crate::cli) struct UndoArgs {
     /// Leave this entry as it is, with everything in it; may be given more than once
     #[arg(long, value_name = "PATH")]
     except: Vec<OsString>,
-    /// Do not ask before anything is deleted
+    /// Leave .git as it is: branch, commits and index
+    #[arg(long)]
+    keep_git: bool,
+    /// Do not ask before anything is changed
     #[arg(long, short)]
     yes: bool,
     /// Only show what would be done
@@ -268,32 +293,36 @@ impl UndoArgs {
             words.len() <= 1,
             "name one directory, and after it at most one undo, as in `u-4`"
         );
-        let directory = TypedWords::read(context, words, 0)?
-            .directory(context)
-            .await?;
+        let mut typed = TypedWords::read(context, words, 0)?;
+        if undo.is_some() {
+            // What a workspace takes back needs no store.
+            typed.snapshots.push(SnapshotRef::Checkpoint(0));
+        }
+        let directory = typed.directory(context).await?;
         let number = undo.and_then(|word| word.to_str()?.strip_prefix("u-")?.parse().ok());
         let last = match number {
             Some(_) => None,
             None => directory.last_change().await?,
         };
         match (number, last) {
-            (None, Some(LastChange::Restore(_))) => {
-                self.undo_restore(context, directory.project()?).await
+            (None, Some(LastChange::Final)) => Err(anyhow::anyhow!(
+                "what was done last to the workspace was done without an undo; `stasis log` lists what there is"
+            )),
+            (None, Some(LastChange::Restore(record))) => {
+                self.undo_restore(context, directory.project()?, Some(&record))
+                    .await
             }
             (None, None) if directory.workspace().is_err() => {
                 // It says that there is none, and what helps.
-                self.undo_restore(context, directory.project()?).await
+                self.undo_restore(context, directory.project()?, None).await
             }
             (number, _) => {
                 let workspace = directory.workspace()?;
-                let here =
-                    std::env::current_dir().context("the current directory cannot be found")?;
-                let except = self.except.iter();
-                let except =
-                    except.map(|path| Ok(workspace.entry(path.as_encoded_bytes(), &here)?));
+                let mut except = entries(&self.except)?;
+                except.extend(self.keep_git.then(|| workspace.git_directory()));
                 let command = UndoChange {
                     which: number,
-                    except: except.collect::<anyhow::Result<_>>()?,
+                    except,
                     agreed: self.yes,
                     confirm: None,
                     run: if self.dry_run {
@@ -307,19 +336,45 @@ impl UndoArgs {
         }
     }
 
-    async fn undo_restore(self, context: &CliContext, project: &Project) -> anyhow::Result<Exit> {
+    /// Takes back a restore from the store; where somebody is there to answer, it is shown first and asked for.
+    async fn undo_restore(
+        self,
+        context: &CliContext,
+        project: &Project,
+        record: Option<&RestoreRecord>,
+    ) -> anyhow::Result<Exit> {
         let progress = Arc::default();
-        let except = self.except.iter().map(|path| entry_path(Some(path)));
+        let mut except = entries(&self.except)?;
+        if self.keep_git {
+            except.push(entry_path(Some(&".git".into()))?);
+        }
         let command = UndoRestore {
             dry_run: self.dry_run,
-            except: except.collect::<anyhow::Result<_>>()?,
+            except,
             cancel: cancel_on_signals()?,
             progress: Arc::clone(&progress),
         };
-        let work = Box::pin(project.undo_restore(command));
+        if !self.yes && !self.dry_run && ask::is_interactive(context) {
+            let look = UndoRestore {
+                dry_run: true,
+                ..command.clone()
+            };
+            let shown = Box::pin(project.undo_restore(record, look)).await?;
+            context.output.insist(&restore::would(&shown));
+            if !shown.changes.is_empty() && !ask::is_yes("Continue?")? {
+                context.output.say("nothing was changed");
+                return Ok(Exit::Cancelled);
+            }
+        }
+        let work = Box::pin(project.undo_restore(record, command));
         let undone = watched(context.output, "undoing", progress, work).await?;
         restore::say_undone(context, project, &undone)
     }
+}
+
+/// Entries as people type them, from the top of what was saved.
+fn entries(typed: &[OsString]) -> anyhow::Result<Vec<EntryPath>> {
+    typed.iter().map(|path| entry_path(Some(path))).collect()
 }
 
 /// `stasis show`
@@ -513,7 +568,8 @@ pub(in crate::cli) struct DuArgs {
 
 impl DuArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let project = self.which.read(context)?.look(context).await?;
+        let dir = self.which.read(context)?.place(context).await?;
+        let project = ProjectSelector::of(&dir).look(context).await?;
         let used = project.du().await?;
         context.output.result(&used, used_text)?;
         Ok(Exit::Done)
@@ -688,8 +744,9 @@ impl ForgetArgs {
         let (mut stored, mut here): (Vec<_>, Vec<Slot>) = (Vec::new(), Vec::new());
         for snapshot in &typed.snapshots {
             match located(&directory, snapshot).await? {
-                DirSnapshot::Stored(id) => stored.push(id),
-                DirSnapshot::Checkpoint(slot) => here.push(slot),
+                DirSnapshot::Stored(id) if !stored.contains(&id) => stored.push(id),
+                DirSnapshot::Checkpoint(slot) if !here.contains(&slot) => here.push(slot),
+                _ => {}
             }
         }
         let run = if self.dry_run {
@@ -720,8 +777,8 @@ fn forgotten_text(result: &Forgotten) -> String {
     if result.dry_run {
         return format!("would forget {names}");
     }
-    let is_stored = |name: &String| SnapshotRef::from(&**name).is_spelt_out();
-    let rest = if result.forgotten.iter().all(is_stored) {
+    let is_here = |name: &String| SnapshotRef::from(&**name).is_spelt_out();
+    let rest = if result.forgotten.iter().all(is_here) {
         ""
     } else {
         "; `stasis gc` frees the bytes in the store"
@@ -740,7 +797,7 @@ pub(in crate::cli) struct GcArgs {
 
 impl GcArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let dir = self.which.read(context)?.dir;
+        let dir = self.which.read(context)?.place(context).await?;
         self.how.run(context, &ProjectSelector::of(&dir)).await?;
         Ok(Exit::Done)
     }

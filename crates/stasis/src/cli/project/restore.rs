@@ -6,7 +6,7 @@ use crate::cli::output::{plural, printable, short};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::{CliContext, workspace};
 use crate::report::Exit;
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{bail, ensure};
 use clap::Args;
 use stasis_engine::address::shell_word;
 use stasis_engine::kind::project::{KeptDatabase, Project, ProjectRestore, ProjectRestored};
@@ -135,8 +135,8 @@ impl RestoreOptions {
         } else {
             RunMode::Real
         };
-        let here = std::env::current_dir().context("the current directory cannot be found")?;
-        let entry = |path: &OsString| of.entry(path.as_encoded_bytes(), &here);
+        // As of a snapshot in the store: from the top of what was saved.
+        let entry = |path: &OsString| entry_path(Some(path));
         match (&self.to, &*self.path) {
             (Some(to), []) => {
                 let command = MaterializeCheckpoint {
@@ -314,7 +314,7 @@ pub(super) fn databases_kept(all: &[KeptDatabase]) -> String {
     all.iter().map(line).collect()
 }
 
-fn would(restored: &ProjectRestored) -> String {
+pub(super) fn would(restored: &ProjectRestored) -> String {
     let changes = &restored.changes;
     if changes.is_empty() {
         return format!(

@@ -1,5 +1,6 @@
 //! What is asked of a restore, and what it answers.
 
+use super::record::LatestMove;
 use crate::diff::TreeDifference;
 use crate::restore::InPlaceChanges;
 use crate::result::ServiceHookRun;
@@ -149,6 +150,15 @@ pub struct ProjectRestored {
     /// What `latest` meant when the restore began.
     #[serde(skip)]
     pub(super) seen: Option<SnapshotId>,
+    /// Whether it means what was restored since.
+    #[serde(skip)]
+    pub(super) moved_latest: bool,
+    /// What an undo made of it.
+    #[serde(skip)]
+    pub(super) latest_move: Option<LatestMove>,
+    /// The entries that whoever takes it back restores or removes, if not all.
+    #[serde(skip)]
+    pub(super) record_paths: Vec<String>,
     /// What was done to the files of the live directory; none when it was made anew, or nothing was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_place: Option<InPlaceChanges>,

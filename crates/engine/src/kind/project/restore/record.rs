@@ -1,18 +1,19 @@
-//! What the last restore did to the live directory of a project, so that one word takes it back.
+//! What was done last to the live directory of a project by a restore, so that one word takes it back, or says that it cannot.
 //!
-//! *Always true:* the record is of the last restore that changed the directory. It is removed before one touches anything and written when it is
-//! over, so that what was interrupted is never taken for what was before it.
+//! *Always true:* the record is of the last act that changed the directory, on this host, and says which directory and which store that
+//! were. It says "interrupted" before the first file is touched; what changed nothing leaves the record of before.
 
 use super::{ProjectRestore, ProjectRestored};
 use crate::bridge;
-use crate::error::{Error, ErrorKind};
+use crate::dir_identity::DirIdentity;
+use crate::error::{Error, ErrorKind, PlaceError, error_chain};
 use crate::kind::project::Project;
 use serde::{Deserialize, Serialize};
 use stasis_disk::fs::atomic_write::{atomic_write, remove_durably};
+use stasis_disk::progress::Progress;
 use stasis_model::failure::{AtPath, Failure};
 use stasis_model::id::SnapshotId;
 use stasis_model::snapshot_ref::SnapshotRef;
-use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,26 +21,46 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 const FILE: &str = "last_restore.json";
+const VERSION: u32 = 1;
+/// What the record says until a restore is over.
+const INTERRUPTED: &str = "it was interrupted";
 
-/// The last restore that changed a directory.
+/// The last act that changed a directory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RestoreRecord {
     version: u32,
     /// When it was over, in milliseconds since 1970.
     pub at_ms: u64,
-    /// What the directory became.
-    pub snapshot_id: SnapshotId,
-    /// What it was before.
-    pub safety_snapshot_id: SnapshotId,
-    /// The entries that were asked for, as paths are displayed; none if that were all.
-    #[serde(default)]
-    pub paths: Vec<String>,
-    /// Those that were left as they are.
-    #[serde(default)]
-    pub except: Vec<String>,
-    /// What `latest` meant before, if that changed.
-    latest_before: Option<SnapshotId>,
+    /// Which directory.
+    dir: PathBuf,
+    identity: Option<DirIdentity>,
+    /// From which store.
+    store: String,
+    way_back: WayBack,
+}
+
+/// How it is taken back.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum WayBack {
+    /// By a restore of what was there before.
+    Restore {
+        safety_snapshot_id: SnapshotId,
+        /// The entries that were asked for, as paths are displayed; none if that were all.
+        paths: Vec<String>,
+        except: Vec<String>,
+        latest: Option<LatestMove>,
+    },
+    /// Not at all.
+    Nothing { because: String },
+}
+
+/// What `latest` meant before and after.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct LatestMove {
+    from: Option<SnapshotId>,
+    to: Option<SnapshotId>,
 }
 
 /// What is undone, and how.
@@ -52,39 +73,45 @@ pub struct UndoRestore {
     /// Set by anybody at any time to give up.
     pub cancel: Arc<AtomicBool>,
     /// How far it has come.
-    pub progress: Arc<stasis_disk::progress::Progress>,
+    pub progress: Arc<Progress>,
 }
 
-impl RestoreRecord {
-    const VERSION: u32 = 1;
-
-    fn of(restored: &ProjectRestored, at: Timestamp) -> Option<Self> {
-        let safety = restored.safety_snapshot_id.clone()?;
-        let asked = [&*restored.new_paths, &*restored.undo_paths].concat();
-        Some(Self {
-            version: Self::VERSION,
-            at_ms: at.millis(),
-            snapshot_id: restored.snapshot_id.clone(),
-            safety_snapshot_id: safety,
-            paths: if restored.paths.is_empty() {
-                Vec::new()
-            } else {
-                asked
-            },
-            except: restored.except.clone(),
-            latest_before: restored.seen.clone(),
-        })
-    }
-
-    fn read(path: &Path) -> Result<Option<Self>, Failure> {
-        let bytes = match std::fs::read(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            bytes => bytes.at("read", path)?,
+impl WayBack {
+    fn of(restored: &ProjectRestored) -> Self {
+        let nothing = |because: String| Self::Nothing { because };
+        if let Some(aside) = restored.set_aside.first() {
+            let (path, kept_at) = (&aside.path, &aside.kept_at);
+            return nothing(format!(
+                "what it replaced was in no snapshot: `{path}` is kept at `{kept_at}`"
+            ));
+        }
+        if let Some((path, why)) = restored.not_saved.first() {
+            return nothing(format!("`{path}` could not be saved before it: {why}"));
+        }
+        let Some(safety) = restored.safety_snapshot_id.clone() else {
+            return nothing("what was there before was not saved".to_owned());
         };
-        let record = serde_json::from_slice::<Self>(&bytes).ok();
-        // What cannot be read says nothing: the safety snapshots are in the log all the same.
-        Ok(record.filter(|record| record.version == Self::VERSION))
+        let moved = restored.moved_latest.then(|| LatestMove {
+            from: restored.seen.clone(),
+            to: Some(restored.snapshot_id.clone()),
+        });
+        Self::Restore {
+            safety_snapshot_id: safety,
+            paths: restored.record_paths.clone(),
+            except: restored.except.clone(),
+            latest: restored.latest_move.clone().or(moved),
+        }
     }
+}
+
+fn read(path: &Path) -> Result<Option<RestoreRecord>, Failure> {
+    let bytes = match std::fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        bytes => bytes.at("read", path)?,
+    };
+    let record = serde_json::from_slice::<RestoreRecord>(&bytes).ok();
+    // What cannot be read says nothing: the safety snapshots are in the log all the same.
+    Ok(record.filter(|record| record.version == VERSION))
 }
 
 impl Project {
@@ -92,80 +119,217 @@ impl Project {
         Some(self.own_place()?.join(FILE))
     }
 
-    /// The last restore that changed the directory, if it can be taken back.
+    /// The last act that changed the directory, as far as it was a restore; none if another directory lies there by now.
     pub(crate) async fn last_restore(&self) -> Result<Option<RestoreRecord>, Error> {
         let Some(path) = self.record_file() else {
             return Ok(None);
         };
-        Ok(bridge::blocking(move || RestoreRecord::read(&path)).await?)
+        let live = self.live();
+        let found = bridge::blocking(move || {
+            let (found, identity) = (read(&path)?, DirIdentity::of(&live));
+            Ok::<_, Failure>(found.filter(|found| match (&found.identity, &identity) {
+                (Some(was), Some(is)) => was.is_alike(is),
+                (None, None) => found.dir == live,
+                _ => false,
+            }))
+        });
+        Ok(found.await?)
     }
 
-    /// The directory is about to change: what was recorded of another restore is over.
-    pub(super) async fn remove_record(&self) -> Result<(), Error> {
+    /// The directory is about to change: until that is over, nothing takes it back.
+    pub(super) async fn begin_record(&self) -> Result<(), Error> {
+        self.write_record(WayBack::Nothing {
+            because: INTERRUPTED.to_owned(),
+        })
+        .await
+    }
+
+    /// The directory was changed by something that only a snapshot takes back.
+    pub(in crate::kind::project) async fn end_record(&self, because: &str) {
+        let because = because.to_owned();
+        let written = self.write_record(WayBack::Nothing { because }).await;
+        noted(written);
+    }
+
+    async fn write_record(&self, way_back: WayBack) -> Result<(), Error> {
         let Some(path) = self.record_file() else {
             return Ok(());
         };
-        let removed = bridge::blocking(move || {
-            if path.exists() {
-                remove_durably(&path)
-            } else {
-                Ok(())
-            }
+        let (live, at) = (self.live(), self.engine.clock.now());
+        let store = self.engine.location.to_string();
+        let written = bridge::blocking(move || {
+            let record = RestoreRecord {
+                version: VERSION,
+                at_ms: at.millis(),
+                identity: DirIdentity::of(&live),
+                dir: live,
+                store,
+                way_back,
+            };
+            let bytes = serde_json::to_vec_pretty(&record).expect("plain fields are always JSON");
+            atomic_write(&path, &bytes)
         });
-        Ok(removed.await?)
+        Ok(written.await?)
     }
 
-    /// Writes down what a restore did. The state is what it should be, whatever becomes of that.
-    pub(super) async fn record(&self, restored: &ProjectRestored) {
-        let now = self.engine.clock.now();
-        let record = RestoreRecord::of(restored, now).filter(|_| !restored.undone);
-        let (Some(path), Some(record)) = (self.record_file(), record) else {
-            return;
+    /// Does a restore, and writes down how it is taken back.
+    pub(super) async fn restore_recorded(
+        &self,
+        command: ProjectRestore,
+        latest: Option<LatestMove>,
+    ) -> Result<ProjectRestored, Error> {
+        let path = self.record_file();
+        let before = match &path {
+            Some(path) => {
+                let path = path.clone();
+                bridge::blocking(move || read(&path)).await?
+            }
+            None => None,
         };
-        let bytes = serde_json::to_vec_pretty(&record).expect("plain fields are always JSON");
-        let written = bridge::blocking(move || atomic_write(&path, &bytes)).await;
-        if let Err(error) = written {
-            let error = crate::error::error_chain(&error);
-            tracing::warn!(error, "could not note how the restore is taken back");
+        let is_whole_undo = command.except.is_empty();
+        let restored = Box::pin(self.restore_locked(command)).await;
+        let mut restored = match restored {
+            // The next command brings it to its end.
+            Err(error @ Error::Restore(PlaceError::HalfDone { .. })) => return Err(error),
+            Err(error) => {
+                noted(self.put_back(before).await);
+                return Err(error);
+            }
+            Ok(restored) if restored.is_unchanged() => {
+                noted(self.put_back(before).await);
+                return Ok(restored);
+            }
+            Ok(restored) => restored,
+        };
+        let in_place = restored.in_place.as_ref();
+        let is_partial = in_place.is_some_and(|changes| changes.is_partial);
+        if let Some(moved) = latest.filter(|_| is_whole_undo && !is_partial) {
+            // Only if nobody chose another one since.
+            if restored.seen == moved.to {
+                let seen = restored.seen.clone();
+                self.adopt(moved.from.as_ref(), seen.as_ref(), &mut restored)
+                    .await;
+                restored.latest_move = Some(LatestMove {
+                    from: moved.to,
+                    to: moved.from,
+                });
+            }
         }
+        if !restored.undone {
+            noted(self.write_record(WayBack::of(&restored)).await);
+        }
+        Ok(restored)
     }
 
-    /// Takes back the last restore that changed the directory: what was there before it is there again, and `latest` means what it
-    /// meant. That can be taken back too.
-    pub async fn undo_restore(&self, command: UndoRestore) -> Result<ProjectRestored, Error> {
-        let record = self.last_restore().await?.ok_or_else(|| {
-            let said = "no restore is known that could be taken back";
+    /// Makes the record what it was, because nothing was changed.
+    async fn put_back(&self, before: Option<RestoreRecord>) -> Result<(), Error> {
+        let Some(path) = self.record_file() else {
+            return Ok(());
+        };
+        let written = bridge::blocking(move || match before {
+            Some(before) => {
+                let bytes = serde_json::to_vec_pretty(&before);
+                atomic_write(&path, &bytes.expect("plain fields are always JSON"))
+            }
+            None if path.exists() => remove_durably(&path),
+            None => Ok(()),
+        });
+        Ok(written.await?)
+    }
+
+    /// Takes back the restore that changed the directory last: what was there before it is there again, and `latest` means what it
+    /// meant, unless somebody chose another one since. That can be taken back too.
+    pub async fn undo_restore(
+        &self,
+        record: Option<&RestoreRecord>,
+        command: UndoRestore,
+    ) -> Result<ProjectRestored, Error> {
+        let is_dry = command.dry_run;
+        let mut lock = None;
+        if !is_dry {
+            self.ensure_not_renamed().await?;
+            lock = self.exclusive("undo").await?;
+            self.start_what_was_left().await?;
+        }
+        let found = self.last_restore().await?;
+        if record.is_some() && record != found.as_ref() {
+            let said = "the directory was restored by another process just now";
+            let failure = Failure::of(ErrorKind::Retry, said);
+            return Err(failure.with_hint("nothing was changed; look again").into());
+        }
+        let record = found.ok_or_else(|| {
+            let said = "no restore of this directory is known that could be taken back";
             let failure = Failure::of(ErrorKind::NotFound, said);
             failure.with_hint("`stasis log` lists what was saved before restores; `stasis restore SNAPSHOT` brings it back")
         })?;
-        let paths = |all: &[String]| {
+        let (restore, latest) = self.way_back(record, command)?;
+        let restored = if is_dry {
+            Box::pin(self.restore_locked(restore)).await
+        } else {
+            self.restore_recorded(restore, latest).await
+        };
+        drop(lock);
+        restored
+    }
+
+    /// The restore that takes back what a record is of.
+    fn way_back(
+        &self,
+        record: RestoreRecord,
+        command: UndoRestore,
+    ) -> Result<(ProjectRestore, Option<LatestMove>), Error> {
+        let here = self.engine.location.to_string();
+        if record.store != here {
+            let store = &record.store;
+            let said = format!("the last restore was from another store, `{store}`");
+            let failure = Failure::of(ErrorKind::NotFound, said);
+            let hint = format!("say `stasis undo --store {store}`");
+            return Err(failure.with_hint(hint).into());
+        }
+        let (safety, paths, except, latest) = match record.way_back {
+            WayBack::Restore {
+                safety_snapshot_id,
+                paths,
+                except,
+                latest,
+            } => (safety_snapshot_id, paths, except, latest),
+            WayBack::Nothing { because } => {
+                let said = format!("what was done last to it cannot be taken back: {because}");
+                let failure = Failure::of(ErrorKind::NotFound, said);
+                let hint =
+                    "`stasis log` lists what there is; `stasis restore SNAPSHOT` brings it back";
+                return Err(failure.with_hint(hint).into());
+            }
+        };
+        let parsed = |all: &[String]| {
             let all = all.iter().map(|path| path.parse::<EntryPath>());
-            all.collect::<Result<Vec<_>, _>>()
+            let all = all.collect::<Result<Vec<_>, _>>();
+            all.map_err(|error| {
+                let said = format!("the record of the last restore cannot be read: {error}");
+                Failure::of(ErrorKind::Corrupt, said)
+            })
         };
-        let bad = |error| {
-            Failure::of(
-                ErrorKind::Corrupt,
-                format!("the record of the last restore: {error}"),
-            )
-        };
-        let mut except = paths(&record.except).map_err(bad)?;
-        except.extend(command.except);
+        let mut all_except = parsed(&except)?;
+        let is_whole = all_except.is_empty() && paths.is_empty();
+        all_except.extend(command.except);
         let restore = ProjectRestore {
-            paths: paths(&record.paths).map_err(bad)?,
-            except,
+            paths: parsed(&paths)?,
+            except: all_except,
             dry_run: command.dry_run,
             takes_back: true,
             becomes_latest: false,
             cancel: command.cancel,
             progress: command.progress,
-            ..ProjectRestore::new(SnapshotRef::Text(record.safety_snapshot_id.to_string()))
+            ..ProjectRestore::new(SnapshotRef::Text(safety.to_string()))
         };
-        let mut restored = self.restore(restore).await?;
-        if !command.dry_run && record.paths.is_empty() && record.except.is_empty() {
-            let seen = restored.seen.clone();
-            self.adopt(record.latest_before.as_ref(), seen.as_ref(), &mut restored)
-                .await;
-        }
-        Ok(restored)
+        Ok((restore, latest.filter(|_| is_whole)))
+    }
+}
+
+/// The state is what it should be, whatever becomes of what is written down.
+fn noted(written: Result<(), Error>) {
+    if let Err(error) = written {
+        let error = error_chain(&error);
+        tracing::warn!(error, "could not note how the restore is taken back");
     }
 }

@@ -103,7 +103,7 @@ impl RestoreKind for StateRestore<'_> {
     async fn swap(&mut self, staged: StagedState, (): &()) -> Result<Vec<SwappedDatabase>, Error> {
         let StagedState { files, servers } = staged;
         let project = self.project;
-        if let Err(error) = project.remove_record().await {
+        if let Err(error) = project.begin_record().await {
             databases::discard(servers).await;
             return Err(error);
         }
@@ -145,6 +145,7 @@ impl RestoreKind for StateRestore<'_> {
         if self.plan.is_all() && !is_partial && self.command.becomes_latest {
             let (chosen, seen) = (Some(&self.plan.source.snapshot), result.seen.clone());
             project.adopt(chosen, seen.as_ref(), result).await;
+            result.moved_latest = true;
         }
         let Some(declared) = &project.home.declared else {
             return Ok(());
