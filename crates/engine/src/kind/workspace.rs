@@ -8,6 +8,7 @@
 //! an interrupted restore began is brought to its end before anything else happens to the tree.
 
 mod answers;
+mod browse;
 mod check;
 mod commands;
 mod create;

@@ -2,12 +2,12 @@
 
 use super::{Project, ProjectSnapshot, snapshots};
 use crate::bridge;
+use crate::catalog::reader::SnapshotReader;
 use crate::catalog::{ListedEntry, SnapshotSelector, references};
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::result::EntryType;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_disk::form::chunked::list::ListReader;
 use stasis_disk::tree::restore::KeepIf;
 use stasis_disk::tree::walk;
 use stasis_model::failure::Failure;
@@ -201,11 +201,11 @@ impl Project {
     ) -> Result<Vec<ListedEntry>, Error> {
         let (dirs, root) = (self.engine.dirs(), self.engine.dirs().root());
         let opened = dirs.open_snapshot(&root, index, &row.id).await?;
-        let source = opened.fetcher(&root);
+        let source = Arc::new(opened.fetcher(&root));
+        let reader = SnapshotReader::new(opened.list, source);
         bridge::blocking(move || {
-            let mut reader = ListReader::new(&source, &opened.list)?;
             let mut entries = Vec::new();
-            while let Some(row) = reader.next_row()? {
+            reader.rows(|row| {
                 let path = &row.entry.path;
                 let is_directory = EntryType::from(&row.entry.kind) == EntryType::Directory;
                 let above = path.split_last().map(|(above, _)| above);
@@ -213,7 +213,7 @@ impl Project {
                 if !path.is_root() && fits(path, is_directory) && !is_in_one {
                     entries.push(ListedEntry::from(&row));
                 }
-            }
+            })?;
             Ok(entries)
         })
         .await
