@@ -177,7 +177,7 @@ async fn directory(context: &CliContext, dir: &Path, tenant: &TenantId) -> anyho
     let mut chosen = Chosen::new(what, Some(label), project.location());
     chosen
         .outside
-        .extend(place.map(|place| (place, "the directory itself")));
+        .extend(place.map(|place| (place, "the directory whose snapshots are shown")));
     Ok(chosen)
 }
 

@@ -202,7 +202,6 @@ impl Filesystem for Asked {
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_NO_OPEN_SUPPORT,
         ];
         for one in wanted {

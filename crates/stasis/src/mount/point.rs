@@ -10,7 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What the kernel calls our filesystems, after `fuse.`.
+/// What the table of mounts has as the source of ours.
 pub(super) const NAME: &str = "stasis";
 /// Mounts for whoever is not root, and unmounts.
 const HELPER: &str = "fusermount3";
@@ -28,7 +28,26 @@ pub(crate) struct MountPoint {
 struct MountRow {
     point: PathBuf,
     kind: String,
+    source: String,
     options: String,
+}
+
+impl MountRow {
+    /// Whether `stasis mount` has mounted it: root names only the source, fusermount3 the type as well.
+    fn is_ours(&self) -> bool {
+        let kinds = ["fuse".to_owned(), format!("fuse.{NAME}")];
+        kinds.contains(&self.kind) && self.source == NAME
+    }
+
+    /// Whether whoever runs this may unmount it.
+    fn is_of_this_user(&self) -> bool {
+        let user = rustix::process::geteuid();
+        let owner = self.options.split(',').find_map(|option| {
+            let owner = option.strip_prefix("user_id=")?;
+            owner.parse::<u32>().ok()
+        });
+        user.is_root() || owner == Some(user.as_raw())
+    }
 }
 
 fn refused(said: String, hint: impl Into<std::borrow::Cow<'static, str>>) -> Error {
@@ -44,11 +63,8 @@ impl MountPoint {
         outside: &[(PathBuf, &'static str)],
     ) -> Result<Self, Error> {
         let path = whole(typed).map_err(|error| {
-            let said = format!("{}: no such directory", typed.display());
             let hint = format!("make it: mkdir -p {}", typed.display());
-            Failure::of(ErrorKind::NotFound, said)
-                .because(error)
-                .with_hint(hint)
+            Failure::from_io(error, "mount on", typed.display()).with_hint(hint)
         })?;
         let shown = path.display().to_string();
         for (place, what) in outside {
@@ -61,7 +77,7 @@ impl MountPoint {
             }
         }
         let mounted = mounted_on(&path);
-        let ours = mounted.filter(|row| row.kind == format!("fuse.{NAME}"));
+        let ours = mounted.filter(MountRow::is_ours);
         let mut was_dead = false;
         if let Some(row) = ours {
             if !is_dead(&path) {
@@ -69,16 +85,13 @@ impl MountPoint {
                 let hint = format!("end that one first: {HELPER} -u {shown}");
                 return Err(refused(said, hint));
             }
-            if !is_of_this_user(&row) {
+            if !row.is_of_this_user() {
                 let said = format!("{shown} has a dead mount of another user");
                 return Err(refused(said, format!("as root: umount {shown}")));
             }
             detach(&path).map_err(|error| {
-                let said = format!("could not clear the dead mount on {shown}");
                 let hint = format!("try: {HELPER} -u -z {shown}");
-                Failure::of(ErrorKind::Invalid, said)
-                    .because(error)
-                    .with_hint(hint)
+                Failure::from_io(error, "clear the dead mount on", &shown).with_hint(hint)
             })?;
             was_dead = true;
         }
@@ -90,8 +103,7 @@ impl MountPoint {
                 "what is in it could not be seen while something is mounted on it; use an empty directory",
             )),
             Err(error) => {
-                let said = format!("{shown} cannot be used as a mount point");
-                let failure = Failure::of(ErrorKind::Invalid, said).because(error);
+                let failure = Failure::from_io(error, "mount on", &shown);
                 Err(failure.with_hint("use an empty directory of yours").into())
             }
         }
@@ -129,15 +141,6 @@ fn is_dead(path: &Path) -> bool {
     matches!(code, Some(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
-fn is_of_this_user(row: &MountRow) -> bool {
-    let user = rustix::process::geteuid();
-    let owner = row.options.split(',').find_map(|option| {
-        let owner = option.strip_prefix("user_id=")?;
-        owner.parse::<u32>().ok()
-    });
-    user.is_root() || owner == Some(user.as_raw())
-}
-
 fn detach(path: &Path) -> io::Result<()> {
     match unmount(path, UnmountFlags::DETACH) {
         Err(Errno::PERM) => {}
@@ -168,12 +171,12 @@ fn mount_row(line: &[u8]) -> Option<MountRow> {
     let point = unescaped(words.nth(4)?);
     let mut rest = words.skip_while(|word| *word != b"-").skip(1);
     let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
-    let kind = text(rest.next()?);
-    let options = text(rest.nth(1)?);
+    let (kind, source) = (text(rest.next()?), text(rest.next()?));
     Some(MountRow {
         point: PathBuf::from(OsString::from_vec(point)),
         kind,
-        options,
+        source,
+        options: text(rest.next()?),
     })
 }
 
@@ -211,7 +214,7 @@ pub(super) fn explained(error: io::Error) -> Error {
         let hint = "whoever is not root needs fusermount3 (Debian's package fuse3) and a directory of its own; in a container, the device /dev/fuse and the right to mount";
         (ErrorKind::Denied, hint)
     };
-    let failure = Failure::of(kind, "the kernel did not take the mount");
+    let failure = Failure::new(kind, "use", "/dev/fuse");
     failure.because(error).with_hint(hint).into()
 }
 
@@ -226,7 +229,17 @@ mod tests {
         let row = mount_row(line).unwrap();
 
         assert_eq!(row.point, Path::new("/tmp/a b"));
-        assert_eq!(row.kind, "fuse.stasis");
+        assert!(row.is_ours());
+        let by_root = MountRow {
+            kind: "fuse".to_owned(),
+            ..row.clone()
+        };
+        assert!(by_root.is_ours());
+        let another = MountRow {
+            source: "sshfs".to_owned(),
+            ..by_root
+        };
+        assert!(!another.is_ours());
         assert_eq!(row.options, "ro,user_id=1000,group_id=1000");
         assert_eq!(mount_row(b""), None);
         assert_eq!(mount_row(b"1 2 3 4"), None);
@@ -245,7 +258,7 @@ mod tests {
         assert_eq!(MountPoint::prepare(&empty, &outside).unwrap().path(), empty);
         assert!(refused(&top).contains("is not empty"));
         assert!(refused(&top.join("store/in")).contains("lies in the store"));
-        assert!(refused(&top.join("none")).contains("no such directory"));
+        assert!(refused(&top.join("none")).contains("could not mount on"));
         // A link is what it leads to.
         std::os::unix::fs::symlink(top.join("store/in"), top.join("link")).unwrap();
         assert!(refused(&top.join("link")).contains("lies in the store"));

@@ -28,6 +28,7 @@ mod hook_late;
 mod hook_trial;
 mod lease;
 mod live_databases;
+mod mount;
 mod profile;
 mod profile_chromium;
 mod profile_crash;
