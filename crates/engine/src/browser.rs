@@ -446,3 +446,6 @@ impl OpenSnapshot {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -135,10 +135,10 @@ fn whole(typed: &Path) -> io::Result<PathBuf> {
     }
 }
 
+/// Whether nobody answers any more. The kernel may still know what the directory is, but not how full its filesystem is.
 fn is_dead(path: &Path) -> bool {
-    let seen = path.metadata();
-    let code = seen.err().and_then(|error| Errno::from_io_error(&error));
-    matches!(code, Some(Errno::NOTCONN | Errno::CONNABORTED))
+    let asked = rustix::fs::statfs(path);
+    matches!(asked, Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 fn detach(path: &Path) -> io::Result<()> {
