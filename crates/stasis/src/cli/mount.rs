@@ -91,7 +91,15 @@ impl MountArgs {
             ..BrowserSettings::default()
         });
         let output = context.output;
-        let warn = move |text: &str| output.say(&format!("warning: {}", printable(text)));
+        let warn = move |text: &str| {
+            let text = printable(text);
+            // No result has them: whoever asked for JSON finds them in the log.
+            if output.as_json {
+                tracing::warn!("{text}");
+            } else {
+                output.say(&format!("warning: {text}"));
+            }
+        };
         let tree = MountedTree::new(browser, chosen.what, system_clock(), Box::new(warn));
         let access = if self.allow_other {
             Access::Everybody
