@@ -53,7 +53,7 @@ pub struct BrowserSettings {
 impl Default for BrowserSettings {
     fn default() -> Self {
         Self {
-            cache_bytes: 64 << 20,
+            cache_bytes: 32 << 20,
             tree_bytes: 32 << 20,
         }
     }

@@ -33,7 +33,7 @@ pub(super) struct MountArgs {
     #[arg(long, value_name = "TENANT")]
     tenant: Option<TenantId>,
     /// How much unpacked content is kept in memory
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = byte_size::positive)]
+    #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = byte_size::positive)]
     cache: u64,
     /// Let other users look too, as the modes of the files allow
     #[arg(long)]
