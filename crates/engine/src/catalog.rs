@@ -2,6 +2,7 @@
 
 pub(crate) mod pool;
 pub(crate) mod port;
+pub(crate) mod reader;
 pub(crate) mod references;
 mod show;
 
@@ -295,6 +296,19 @@ impl DirRepo<'_> {
         match memory.index_went_back(repo, &index).await {
             Some(back) => Err(back.index_error(&self.newer_snapshots(root, &index).await?)),
             None => Ok(index),
+        }
+    }
+
+    /// The index of the subject that this engine is about, for somebody who only looks; empty before the first save.
+    pub(crate) async fn index_to_look(self) -> Result<SnapshotIndex, Error> {
+        let root = self.root();
+        match root.repo().await? {
+            Some(repo) => {
+                repo.check_readable().map_err(Error::UnfitRepo)?;
+                self.believed_index(&root, &repo).await
+            }
+            // Nothing was saved here yet, or what says how is lost.
+            None => self.index(&root).await,
         }
     }
 

@@ -47,6 +47,7 @@
 pub mod address;
 pub mod archive;
 pub mod bridge;
+pub mod browser;
 pub mod catalog;
 pub mod check;
 pub mod clone;

@@ -11,6 +11,7 @@ use stasis_disk::check::{DatabaseKind, Recovered, Verdict};
 use stasis_disk::tree::clone::Method;
 use stasis_disk::tree::walk::WalkSkip;
 use stasis_model::display_as_serialized;
+use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryKind;
 
 /// What an entry of a tree is.
@@ -193,3 +194,20 @@ display_as_serialized!(
     DatabaseVerdict,
     DatabaseRecovery,
 );
+
+/// A snapshot that can be opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BrowsedSnapshot {
+    /// Names it, and no other of the subject, ever.
+    pub id: String,
+    /// What it is called besides; only checkpoints have such a name, which another one has later.
+    pub name: Option<String>,
+    /// When it was made.
+    pub at: Timestamp,
+    /// The values of its labels.
+    pub labels: Vec<String>,
+    /// Whether it is kept whatever a policy says.
+    pub pinned: bool,
+    /// Whether it is what `latest` means.
+    pub latest: bool,
+}

@@ -269,7 +269,7 @@ impl Engine {
     }
 
     /// The directories that are subjects of the store.
-    async fn directories(
+    pub(crate) async fn directories(
         &self,
         tenant: Option<&TenantId>,
     ) -> Result<Vec<(ChunkRoot, TenantId, ProjectId)>, Error> {

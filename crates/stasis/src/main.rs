@@ -7,6 +7,7 @@ mod cli;
 mod config;
 mod env;
 mod mcp;
+mod mount;
 mod report;
 mod system;
 

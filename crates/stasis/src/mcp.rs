@@ -90,7 +90,7 @@ impl Stop {
     }
 
     /// Waits until then.
-    async fn asked(&mut self) {
+    pub(crate) async fn asked(&mut self) {
         if self.0.wait_for(|stop| *stop).await.is_err() {
             // Nobody can tell us any more.
             std::future::pending::<()>().await;

@@ -42,7 +42,7 @@ const DRAWING: [(&str, &str); 7] = [
     ),
     (
         "stasis",
-        "stasis-engine anyhow clap clap_complete clap_mangen comfy-table indicatif rmcp rustix schemars serde serde_json similar tokio toml tracing \
+        "stasis-engine anyhow clap clap_complete clap_mangen comfy-table fuser indicatif rmcp rustix schemars serde serde_json similar tokio toml tracing \
          tracing-subscriber",
     ),
     // Measures the binary from outside, beside its peers: it leans on nothing of ours.

@@ -36,6 +36,7 @@ mod measure;
 mod packed;
 mod place;
 mod portion;
+mod reader;
 mod references;
 mod restore;
 mod staged;
@@ -54,6 +55,7 @@ pub use manifest::{
 pub use measure::{HeldBound, SlotUsage, Usage};
 pub use packed::contents_of_list;
 pub use portion::{excluded_in, fact, portion, read_file};
+pub use reader::CheckpointReader;
 pub use restore::{SameContent, WorkspaceRestore, WorkspaceRestored, restore_in_place};
 pub use staged::CheckpointSource;
 use versions::Versions;

@@ -4,7 +4,8 @@ use crate::differential::{extract, settings};
 use crate::seed::Seed;
 use crate::tree::{Taste, assert_restored, grow};
 use stasis_disk::form::archive::{
-    Archive, ArchiveError, AssembleTarget, CreateSettings, ReadSettings, assemble, create, nameless,
+    Archive, ArchiveError, AssembleTarget, CreateSettings, ReadSettings, TarStretch, assemble,
+    create, nameless,
 };
 use stasis_disk::tree::walk::WalkSkip;
 use stasis_model::digest::ArchiveDigest;
@@ -425,4 +426,46 @@ fn an_archive_is_brought_here_without_what_an_older_one_has() {
     assert!(some < more && more < all, "{some} {more} {all}");
     let names = names(home.path());
     assert_eq!(names, ["decayed", "new", "old", "tree"], "nothing else");
+}
+
+#[test]
+fn any_range_of_a_file_is_read_from_the_frames_that_it_lies_in() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    forest(&at("tree"), &mut Seed::new(8));
+    std::fs::write(at("tree/nothing"), "").unwrap();
+    let sparse = File::create(at("tree/sparse")).unwrap();
+    sparse.set_len(5_000_000).unwrap();
+    sparse.write_all_at(b"island", 2_500_000).unwrap();
+    let _ = create(&at("tree"), &at("archive"), &settings(2)).unwrap();
+    let archive = Archive::open(&at("archive")).unwrap();
+    let settings = ReadSettings::default();
+
+    for name in ["d00/f00", "d12/large", "d19/f29", "nothing", "sparse"] {
+        let stretches = archive.stretches(&path(name), &settings).unwrap();
+        let mut bytes = Vec::new();
+        for stretch in &stretches {
+            match *stretch {
+                TarStretch::Hole(length) => {
+                    bytes.resize(bytes.len() + usize::try_from(length).unwrap(), 0);
+                }
+                TarStretch::Stored {
+                    frame,
+                    offset,
+                    length,
+                } => {
+                    let (from, until) = (offset as usize, (offset + length) as usize);
+                    bytes.extend_from_slice(&archive.frame(frame).unwrap()[from..until]);
+                }
+            }
+        }
+        let is_same = bytes == std::fs::read(at("tree").join(name)).unwrap();
+        assert!(is_same, "{name}: {stretches:?}");
+    }
+    let large = archive.stretches(&path("d12/large"), &settings).unwrap();
+    assert!(large.len() > 1, "it lies in several frames");
+    let absent = archive.stretches(&path("d05/zzz"), &settings).unwrap_err();
+    assert!(matches!(absent, ArchiveError::NoSuchEntry { .. }));
+    let directory = archive.stretches(&path("d05"), &settings).unwrap_err();
+    assert!(matches!(directory, ArchiveError::NotAFile(_)));
 }

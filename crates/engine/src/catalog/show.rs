@@ -1,6 +1,7 @@
 //! What is in a repository, for whoever wants to look.
 
 use super::port::ChunkFetcher;
+use super::reader::SnapshotReader;
 use super::references::{self, References};
 use super::{FoundSnapshot, OpenedSnapshot, SnapshotSelector, name_of};
 use crate::bridge;
@@ -9,14 +10,13 @@ use crate::handle::DirRepo;
 use crate::result::EntryType;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_disk::form::chunked::list::ListReader;
-use stasis_disk::form::chunked::read_ahead::{ReadAheadError, write_content};
 use stasis_model::digest::FileDigest;
 use stasis_model::format::manifest::Indexed;
 use stasis_model::id::{SnapshotId, SubjectName};
 use stasis_model::tree::list::ListRow;
 use stasis_model::tree::{EntryKind, EntryPath};
 use std::io::{self, Write};
+use std::sync::Arc;
 
 /// One snapshot in a listing.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -142,6 +142,16 @@ impl DirRepo<'_> {
         Ok(rows)
     }
 
+    /// The snapshot that is meant, to be looked into.
+    async fn read_wanted(
+        self,
+        wanted: &SnapshotSelector,
+    ) -> Result<(SnapshotId, SnapshotReader), Error> {
+        let (opened, source) = self.open_wanted(wanted).await?;
+        let id = opened.manifest.snapshot_id.clone();
+        Ok((id, SnapshotReader::new(opened.list, Arc::new(source))))
+    }
+
     pub(crate) async fn open_wanted(
         self,
         wanted: &SnapshotSelector,
@@ -158,16 +168,15 @@ impl DirRepo<'_> {
         wanted: &SnapshotSelector,
         path: &EntryPath,
     ) -> Result<Vec<ListedEntry>, Error> {
-        let (opened, source) = self.open_wanted(wanted).await?;
-        let (path, snapshot) = (path.clone(), opened.manifest.snapshot_id.clone());
+        let (snapshot, reader) = self.read_wanted(wanted).await?;
+        let path = path.clone();
         bridge::blocking(move || {
-            let mut reader = ListReader::new(&source, &opened.list)?;
             let mut entries = Vec::new();
-            while let Some(row) = reader.next_row()? {
+            reader.rows(|row| {
                 if row.entry.path.is_within(&path) {
                     entries.push(ListedEntry::from(&row));
                 }
-            }
+            })?;
             if entries.is_empty() && !path.is_root() {
                 return Err(no_entry("entry", &path, &snapshot));
             }
@@ -184,30 +193,11 @@ impl DirRepo<'_> {
         out: impl Write + Send + 'static,
     ) -> Result<io::Result<u64>, Error> {
         let workers = self.restore_workers();
-        let (opened, source) = self.open_wanted(wanted).await?;
-        let (path, snapshot) = (path.clone(), opened.manifest.snapshot_id.clone());
-        bridge::blocking(move || {
-            let mut wanted = path.clone();
-            let mut reader = ListReader::new(&source, &opened.list)?;
-            while let Some(row) = reader.next_row()? {
-                if row.entry.path != wanted {
-                    continue;
-                }
-                if let EntryKind::HardLink { to } = &row.entry.kind {
-                    wanted = to.clone();
-                    reader = ListReader::new(&source, &opened.list)?;
-                    continue;
-                }
-                return match row.content {
-                    Some(content) => match write_content(&source, &content.extents, workers, out) {
-                        Ok(written) => Ok(Ok(written)),
-                        Err(ReadAheadError::Out(error)) => Ok(Err(error)),
-                        Err(ReadAheadError::Chunk(error)) => Err(error.into()),
-                    },
-                    None => Err(no_entry("file", &path, &snapshot)),
-                };
-            }
-            Err(no_entry("file", &path, &snapshot))
+        let (snapshot, reader) = self.read_wanted(wanted).await?;
+        let path = path.clone();
+        bridge::blocking(move || match reader.content(&path)? {
+            Some(content) => reader.write(&content, workers, out),
+            None => Err(no_entry("file", &path, &snapshot)),
         })
         .await
     }

@@ -1,5 +1,6 @@
 //! Browser identities that move between hosts: the directory that one lives in, its snapshots, and what operators do.
 
+mod browse;
 mod capture;
 mod checked;
 mod contents;

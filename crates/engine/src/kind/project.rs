@@ -209,15 +209,7 @@ impl Project {
     /// The index of its snapshots; empty before the first save.
     async fn index(&self) -> Result<SnapshotIndex, Error> {
         self.ensure_known().await?;
-        let (dirs, root) = (self.engine.dirs(), self.engine.dirs().root());
-        let index = match root.repo().await? {
-            Some(repo) => {
-                repo.check_readable().map_err(Error::UnfitRepo)?;
-                dirs.believed_index(&root, &repo).await?
-            }
-            // Nothing was saved here yet, or what says how is lost.
-            None => dirs.index(&root).await?,
-        };
+        let index = self.engine.dirs().index_to_look().await?;
         if let Some(at) = index.deleted_at_ms {
             let said = format!("`dir:{}` was deleted at {at}", self.home.id);
             let failure = Failure::of(ErrorKind::NotFound, said);

@@ -34,6 +34,7 @@ mod key;
 mod lease;
 mod man;
 mod mcp;
+mod mount;
 mod operation;
 pub(crate) mod output;
 mod profile;
@@ -152,6 +153,11 @@ enum CliCommand {
     ///
     /// Exits with 9 when something is damaged, and says what helps.
     Check(project::CheckArgs),
+    /// Show snapshots as a read-only filesystem, until interrupted
+    ///
+    /// A subject has latest, by-time, by-id, by-name, pinned and, if it is a workspace, checkpoints. Nothing is written, and content is read
+    /// when it is asked for. Whoever is not root needs fusermount3 (Debian's package fuse3).
+    Mount(mount::MountArgs),
     /// Keep a snapshot whatever the policy says
     Pin(project::PinArgs),
     /// Forget a snapshot; the next gc frees its bytes
@@ -480,6 +486,7 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Find(find) => Box::pin(find.run(&context)).await?,
         CliCommand::Du(du) => du.run(&context).await?,
         CliCommand::Check(check) => Box::pin(check.run(&context)).await?,
+        CliCommand::Mount(mount) => Box::pin(mount.run(&context)).await?,
         CliCommand::Pin(pin) => pin.run(&context).await?,
         CliCommand::Forget(forget) => forget.run(&context).await?,
         CliCommand::Gc(gc) => Box::pin(gc.run(&context)).await?,

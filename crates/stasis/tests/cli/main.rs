@@ -35,6 +35,7 @@ mod hook_trial;
 mod lease;
 mod live_databases;
 mod man;
+mod mount;
 mod profile;
 mod profile_chromium;
 mod profile_crash;

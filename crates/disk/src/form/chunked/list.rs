@@ -366,18 +366,28 @@ impl<'s> ListReader<'s> {
     }
 
     fn read(&mut self, place: &SectionPlace) -> Result<(), ChunkError> {
-        let name = place.slice.chunk.name;
-        let plain = self.unpacked.get(self.source, &name)?;
-        let bytes = cut_out(&plain, &place.slice)?;
-        let rows = &mut self.rows;
-        let read = read_section(bytes, self.last.as_ref(), |row| {
-            rows.push_back(row);
-            Ok::<(), Invalid>(())
-        });
-        read.map_err(|source| ChunkError::List { name, source })?;
+        let plain = self.unpacked.get(self.source, &place.slice.chunk.name)?;
+        self.rows = section_rows(&plain, place, self.last.as_ref())?.into();
         if let Some(last) = self.rows.back() {
             self.last = Some(last.entry.path.clone());
         }
         Ok(())
     }
+}
+
+/// The entries of one section, out of the plaintext of the chunk that it lies in; all of them come after `after`.
+pub fn section_rows(
+    plain: &[u8],
+    place: &SectionPlace,
+    after: Option<&EntryPath>,
+) -> Result<Vec<ListRow>, ChunkError> {
+    let name = place.slice.chunk.name;
+    let bytes = cut_out(plain, &place.slice)?;
+    let mut rows = Vec::new();
+    let read = read_section(bytes, after, |row| {
+        rows.push(row);
+        Ok::<(), Invalid>(())
+    });
+    read.map_err(|source| ChunkError::List { name, source })?;
+    Ok(rows)
 }

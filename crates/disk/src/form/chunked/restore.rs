@@ -13,8 +13,7 @@ mod linked;
 mod reading;
 mod rows;
 
-pub(super) use reading::each_row;
-pub use reading::{ListedTree, fetch_stored, read_list};
+pub use reading::{ListedTree, each_row, fetch_stored, read_list};
 
 use super::list::ListReader;
 use super::{ChunkError, ChunkSource};

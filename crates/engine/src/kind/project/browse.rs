@@ -2,11 +2,11 @@
 
 use super::{Project, ProjectSnapshot, snapshots};
 use crate::bridge;
+use crate::catalog::reader::SnapshotReader;
 use crate::catalog::{ListedEntry, SnapshotSelector, references};
 use crate::error::Error;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_disk::form::chunked::list::ListReader;
 use stasis_model::format::manifest::SnapshotIndex;
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::ChunkName;
@@ -14,6 +14,7 @@ use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_model::tree::EntryPath;
 use std::collections::HashMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 /// What one snapshot takes of the store.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -98,15 +99,15 @@ impl Project {
         is_wanted: impl Fn(&ListedEntry, &EntryPath) -> bool + Send + 'static,
     ) -> Result<Vec<ListedEntry>, Error> {
         let (opened, source) = self.opened(id).await?;
+        let reader = SnapshotReader::new(opened.list, Arc::new(source));
         bridge::blocking(move || {
-            let mut reader = ListReader::new(&source, &opened.list)?;
             let mut entries = Vec::new();
-            while let Some(row) = reader.next_row()? {
+            reader.rows(|row| {
                 let entry = ListedEntry::from(&row);
                 if is_wanted(&entry, &row.entry.path) {
                     entries.push(entry);
                 }
-            }
+            })?;
             Ok(entries)
         })
         .await

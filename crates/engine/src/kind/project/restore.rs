@@ -150,13 +150,12 @@ impl Project {
                     _ => Ok(Some(path.clone())),
                 };
                 // What cannot be looked at is not new.
-                match there.unwrap_or_else(|_| Some(path.clone())) {
-                    Some(there) => before.replaced.push(there.to_string()),
-                    None => {
-                        before.new.push(path.to_string());
-                        let made = live.as_ref().ok().map(|live| topmost_missing(live, path));
-                        before.topmost.extend(made.map(|made| made.to_string()));
-                    }
+                if let Some(there) = there.unwrap_or_else(|_| Some(path.clone())) {
+                    before.replaced.push(there.to_string());
+                } else {
+                    before.new.push(path.to_string());
+                    let made = live.as_ref().ok().map(|live| topmost_missing(live, path));
+                    before.topmost.extend(made.map(|made| made.to_string()));
                 }
             }
             before.replaced.sort_unstable();

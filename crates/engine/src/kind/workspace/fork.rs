@@ -333,7 +333,7 @@ impl Workspace {
             return Err(WorkspaceError::ForkNotYours(record.name).into());
         }
         let found = record.find();
-        let mut result = self.removal(&record, &found)?;
+        let mut result = self.fork_removal(&record, &found)?;
         result.dry_run = !is_real;
         if !is_real {
             return Ok(result);
@@ -369,7 +369,7 @@ impl Workspace {
     }
 
     /// What goes with a fork.
-    fn removal(&self, record: &ForkRecord, found: &ForkFound) -> Result<RemovedFork, Error> {
+    fn fork_removal(&self, record: &ForkRecord, found: &ForkFound) -> Result<RemovedFork, Error> {
         let mut result = RemovedFork {
             removed: false,
             fork: record.name.to_string(),

@@ -124,7 +124,6 @@ impl Workspace {
             let mut done = self.carry_out_keeping(&plan, !command.no_undo)?.whole()?;
             if command.no_undo {
                 self.drop_undo(&mut done);
-                self.note_final();
             }
             (result.undo, result.changed_meanwhile) = (done.undo, done.changed_meanwhile);
             result.undo_forgotten = done.forgotten;
@@ -268,7 +267,6 @@ impl Workspace {
             let mut done = self.carry_out_keeping(&plan, !command.no_undo)?;
             if command.no_undo {
                 self.drop_undo(&mut done);
-                self.note_final();
             }
             result.left_alone.extend(done.refused());
             (result.undo, result.changed_meanwhile) = (done.undo, done.changed_meanwhile);
@@ -307,7 +305,10 @@ impl Workspace {
             return;
         };
         match self.pool().delete_undo(slot) {
-            Ok(()) => done.undo = None,
+            Ok(()) => {
+                done.undo = None;
+                self.note_final();
+            }
             Err(error) => {
                 let error = error_chain(&error);
                 tracing::warn!(error, "what was replaced could not be removed");

@@ -94,6 +94,16 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         &[("stasis fork rm fork-1", "one that is not needed any more")],
     ),
     (
+        "mount",
+        &[
+            (
+                "stasis mount ~/snapshots",
+                "all snapshots of this directory, to look around in",
+            ),
+            ("stasis mount --help", "what is where in it"),
+        ],
+    ),
+    (
         "restore",
         &[
             ("stasis restore --dry-run", "what would change"),

@@ -57,7 +57,7 @@ pub fn fetch_stored(source: &dyn ChunkSource, chunk: &StoredChunk) -> Result<Vec
 }
 
 /// Shows every entry of a list in the order of paths; says what the tree is. Refused is what could not be written anywhere.
-pub(in crate::form::chunked) fn each_row(
+pub fn each_row(
     source: &dyn ChunkSource,
     list: &FileList,
     mut show: impl FnMut(ListRow) -> Result<(), ChunkError>,
