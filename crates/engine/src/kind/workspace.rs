@@ -509,20 +509,31 @@ impl Workspace {
         self.session.path.join("session.lock")
     }
 
-    /// Makes the workspace ours alone, when whoever is at it is done, and brings to its end what a dead one began.
+    /// Makes the workspace ours alone, when whoever is at it is done, and brings to its end what a dead one began. One whose session was
+    /// removed meanwhile is no workspace, and nothing of it is made anew.
     fn lock(&self, doing: &'static str) -> Result<LockFile, Error> {
         let words = format!(
             "{doing} by process {} since {}",
             std::process::id(),
             self.clock.now()
         );
-        let until = self.clock.uptime() + LOCK_TIMEOUT;
-        let is_over = || self.clock.uptime() >= until;
-        let attempt = LockFile::take_within(&self.lock_path(), &words, AGAIN, is_over);
-        let taken = match attempt.map_err(WorkspaceError::Lock)? {
-            LockAttempt::Taken(lock) => lock,
-            LockAttempt::Held(holder) => return Err(WorkspaceError::Busy(holder).into()),
+        let (path, until) = (self.lock_path(), self.clock.uptime() + LOCK_TIMEOUT);
+        let taken = loop {
+            // Before each attempt, because that makes the directory of a lock which has none.
+            self.check_session()?;
+            let attempt = LockFile::take(&path, &words);
+            match attempt.map_err(WorkspaceError::Lock)? {
+                LockAttempt::Taken(lock) => break lock,
+                LockAttempt::Held(holder) if self.clock.uptime() >= until => {
+                    return Err(WorkspaceError::Busy(holder).into());
+                }
+                LockAttempt::Held(_) => std::thread::sleep(AGAIN),
+            }
         };
+        if let Err(gone) = self.check_session() {
+            self.unmake_session(&path);
+            return Err(gone.into());
+        }
         self.pool.reserve().lend(|| self.recover())?;
         Ok(taken)
     }

@@ -7,22 +7,26 @@ use super::{CliContext, ask, first_checkpoint};
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
+use rustix::fs::{self as unix, Mode, OFlags};
 use serde::Serialize;
+use stasis_engine::address::shell_word;
+use stasis_engine::error::{Error, ErrorKind};
 use stasis_engine::kind::workspace::{
-    Checkpointed, HostEnv, InitWorkspace, RemovedWorkspace, RunMode, Workspace, WorkspaceMade,
+    Checkpointed, HostEnv, InitWorkspace, RemovedWorkspace, RunMode, Workspace, WorkspaceError,
+    WorkspaceMade,
 };
+use stasis_engine::model::failure::Failure;
 use stasis_engine::subjects::hooked_workspaces;
+use std::fs::File;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// How long a watch has to begin: it looks at every directory first.
 const WATCH_BEGINS: Duration = Duration::from_secs(20);
 /// How often it is looked at meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
-/// What the watch says, in the session directory.
-const WATCH_LOG: &str = "watch.log";
 
 #[derive(Debug, Args)]
 #[expect(
@@ -61,6 +65,8 @@ struct Protected {
     hooks: Vec<AgentHooks>,
     /// Who watches.
     watched_by: Option<String>,
+    /// Why nobody does, though somebody should.
+    watch_problem: Option<String>,
     dry_run: bool,
 }
 
@@ -133,8 +139,10 @@ impl ProtectArgs {
             first: None,
             hooks: Vec::new(),
             watched_by: None,
+            watch_problem: None,
             dry_run: self.asked.dry_run,
         };
+        check_not_within(host, dir).await?;
         if !self.asked.dry_run {
             let init = InitWorkspace {
                 directory: dir.to_owned(),
@@ -156,10 +164,14 @@ impl ProtectArgs {
             result.hooks = hooks.collect();
         }
         if !self.no_watch && !self.asked.dry_run {
-            result.watched_by = Some(watch(host, dir).await?);
+            match watch(host, dir).await {
+                Ok(watched_by) => result.watched_by = Some(watched_by),
+                Err(error) => result.watch_problem = Some(format!("{error:#}")),
+            }
         }
         context.output.result(&result, protected_text)?;
-        let is_missing = result.hooks.iter().any(AgentHooks::is_missing);
+        let is_missing =
+            result.watch_problem.is_some() || result.hooks.iter().any(AgentHooks::is_missing);
         Ok(if is_missing && !self.asked.dry_run {
             Exit::Incomplete
         } else {
@@ -169,6 +181,9 @@ impl ProtectArgs {
 
     async fn end(self, context: &CliContext, host: &HostEnv, dir: &Path) -> anyhow::Result<Exit> {
         let workspace = Workspace::find(dir, host).await?;
+        if workspace.directory() != dir {
+            return Err(only_within(&workspace, dir).into());
+        }
         let is_other = |path: &String| Path::new(path) != workspace.directory();
         let others = hooked_workspaces(&host.state).await;
         let others: Vec<String> = others.into_iter().filter(is_other).collect();
@@ -194,27 +209,7 @@ impl ProtectArgs {
             workspace.set_hooks(false).await?;
         }
         if self.delete_checkpoints {
-            let shown = workspace.status().await?;
-            let question = format!(
-                "Delete all checkpoints of {} ({} held)? This cannot be undone.",
-                printable(&result.dir),
-                size(shown.held_bytes)
-            );
-            let is_meant = self.asked.dry_run
-                || self.asked.yes
-                || ask::is_interactive(context) && ask::is_yes(&question)?;
-            let run = if self.asked.dry_run {
-                RunMode::Dry
-            } else {
-                RunMode::Real
-            };
-            if is_meant {
-                result.removed = Some(workspace.remove(run).await?);
-            } else {
-                context
-                    .output
-                    .say("the checkpoints were not deleted: say --yes to delete them");
-            }
+            result.removed = self.delete(context, &workspace).await?;
         }
         context.output.result(&result, unprotected_text)?;
         let is_missing = result.hooks.iter().any(AgentHooks::is_missing);
@@ -225,20 +220,86 @@ impl ProtectArgs {
             Exit::Done
         })
     }
+
+    /// Deletes everything that is kept of a workspace, if that is meant.
+    async fn delete(
+        &self,
+        context: &CliContext,
+        workspace: &Workspace,
+    ) -> anyhow::Result<Option<RemovedWorkspace>> {
+        if self.asked.dry_run {
+            return Ok(Some(workspace.remove(RunMode::Dry).await?));
+        }
+        let shown = workspace.status().await?;
+        let question = format!(
+            "Delete all checkpoints of {} ({} held)? This cannot be undone.",
+            printable(&shown.workspace),
+            size(shown.held_bytes)
+        );
+        if self.asked.yes || ask::is_interactive(context) && ask::is_yes(&question)? {
+            return Ok(Some(workspace.remove(RunMode::Real).await?));
+        }
+        context
+            .output
+            .say("the checkpoints were not deleted: say --yes to delete them");
+        Ok(None)
+    }
+}
+
+/// Refuses a directory in a workspace that is none itself: two would make checkpoints of the same files.
+async fn check_not_within(host: &HostEnv, dir: &Path) -> anyhow::Result<()> {
+    let around = match Workspace::find(dir, host).await {
+        Err(Error::Workspace(error)) if matches!(*error, WorkspaceError::NotAWorkspace { .. }) => {
+            return Ok(());
+        }
+        found => found?,
+    };
+    if around.directory() == dir {
+        return Ok(());
+    }
+    let words = format!(
+        "`{}` is in the workspace `{}`, whose checkpoints hold it",
+        dir.display(),
+        around.directory().display()
+    );
+    let hint = format!(
+        "`stasis protect {}` protects all of it; `stasis workspace init {}` makes the directory a workspace of its own all the same",
+        word(around.directory()),
+        word(dir)
+    );
+    let failure = Failure::of(ErrorKind::Invalid, words).with_hint(hint);
+    Err(Error::from(failure).into())
+}
+
+/// A directory that is no workspace, but lies in one, which is not meant.
+fn only_within(around: &Workspace, dir: &Path) -> Error {
+    let words = format!(
+        "`{}` is not a workspace: it is in the workspace `{}`, of which nothing was changed",
+        dir.display(),
+        around.directory().display()
+    );
+    let hint = format!(
+        "`stasis protect --off {}` ends the protection of that one",
+        word(around.directory())
+    );
+    Failure::of(ErrorKind::NotFound, words)
+        .with_hint(hint)
+        .into()
+}
+
+/// A path as it is typed.
+fn word(path: &Path) -> String {
+    shell_word(&path.display().to_string()).into_owned()
 }
 
 /// Starts the watch of a workspace, unless somebody watches it already; says who does.
 async fn watch(host: &HostEnv, dir: &Path) -> anyhow::Result<String> {
     let workspace = Workspace::find(dir, host).await?;
-    let status = workspace.status().await?;
-    if let Some(watched_by) = status.watched_by {
+    if let Some(watched_by) = workspace.status().await?.watched_by {
         return Ok(watched_by);
     }
-    let log = Path::new(&status.session).join(WATCH_LOG);
-    let said = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(&log)
+    let log = workspace.watch_log();
+    let said = new_log(&log)
         .with_context(|| format!("could not make `{}` for what the watch says", log.display()))?;
     let program = std::env::current_exe().context("could not find the program to watch with")?;
     let mut watch = Command::new(program);
@@ -252,22 +313,48 @@ async fn watch(host: &HostEnv, dir: &Path) -> anyhow::Result<String> {
         // What the terminal interrupts is not meant for it.
         .process_group(0);
     let mut watch = watch.spawn().context("could not start the watch")?;
+    let begun = begun(&workspace, &mut watch).await;
+    if !matches!(begun, Ok(Some(_))) {
+        // One that begins later would be one that nobody was told of. It may have ended by itself.
+        let _ = watch.kill();
+        let _ = watch.wait();
+    }
+    if let Some(watched_by) = begun? {
+        return Ok(watched_by);
+    }
+    let said = std::fs::read_to_string(&log).unwrap_or_default();
+    let said = said.lines().last().unwrap_or("it said nothing").to_owned();
+    anyhow::bail!("the watch did not begin: {said}; `stasis workspace watch` says more")
+}
+
+/// An empty file that only its owner reads. A link that somebody put there is not followed.
+fn new_log(path: &Path) -> std::io::Result<File> {
+    let flags = OFlags::WRONLY
+        | OFlags::CREATE
+        | OFlags::APPEND
+        | OFlags::TRUNC
+        | OFlags::NOFOLLOW
+        | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let file = File::from(unix::open(path, flags, mode)?);
+    // One that was there may be readable for others.
+    unix::fchmod(&file, mode)?;
+    Ok(file)
+}
+
+/// Who watches, as soon as somebody does; nobody if the watch ends before, or takes too long.
+async fn begun(workspace: &Workspace, watch: &mut Child) -> anyhow::Result<Option<String>> {
     let tries = WATCH_BEGINS.as_millis() / LOOK.as_millis();
     for _ in 0..tries {
         if let Some(watched_by) = workspace.status().await?.watched_by {
-            return Ok(watched_by);
+            return Ok(Some(watched_by));
         }
         if watch.try_wait().is_ok_and(|ended| ended.is_some()) {
             break;
         }
         tokio::time::sleep(LOOK).await;
     }
-    let said = std::fs::read_to_string(&log).unwrap_or_default();
-    let said = said.lines().last().unwrap_or("it said nothing").to_owned();
-    anyhow::bail!(
-        "the watch did not begin: {}; `stasis workspace watch` says more",
-        printable(&said)
-    )
+    Ok(None)
 }
 
 fn protected_text(result: &Protected) -> String {
@@ -294,6 +381,10 @@ fn protected_text(result: &Protected) -> String {
         lines.push(format!(
             "  a checkpoint every 5 minutes while something changes ({watched_by}; after a restart of the machine, `stasis protect` again)"
         ));
+    }
+    if let Some(problem) = &result.watch_problem {
+        let problem = printable(problem);
+        lines.push(format!("  no checkpoint every 5 minutes: {problem}"));
     }
     if !result.dry_run {
         lines.push(
@@ -325,11 +416,26 @@ fn unprotected_text(result: &Unprotected) -> String {
         lines.push(format!("  the watch ended ({})", printable(watch)));
     }
     lines.push(match &result.removed {
-        Some(removed) => format!(
-            "  {} deleted with everything kept of the directory; the directory itself was not touched",
-            plural(removed.checkpoints, "checkpoint")
-        ),
+        Some(removed) => removed_text(removed),
         None => "  its checkpoints stay: `stasis log` lists them, `stasis protect --off --delete-checkpoints` deletes them".to_owned(),
     });
     lines.join("\n")
+}
+
+fn removed_text(removed: &RemovedWorkspace) -> String {
+    let checkpoints = plural(removed.checkpoints, "checkpoint");
+    let (would_be, was) = if removed.dry_run {
+        (" would be", "would not be")
+    } else {
+        ("", "was not")
+    };
+    let text = format!(
+        "  {checkpoints}{would_be} deleted with everything kept of the directory; the directory itself {was} touched"
+    );
+    if removed.left.is_empty() {
+        return text;
+    }
+    let left: Vec<String> = removed.left.iter().map(|one| printable(one)).collect();
+    let left = left.join(", ");
+    format!("{text}\n  not deleted, because it is not ours alone: {left}")
 }

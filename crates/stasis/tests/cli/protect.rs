@@ -1,9 +1,11 @@
 //! `stasis protect`: in one step, and away again.
 
 use crate::session::{Said, Session, said};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// A project of somebody who has Claude Code.
@@ -40,6 +42,34 @@ impl Shop {
 
     fn status(&self) -> Value {
         self.json(0, &["workspace", "status"])
+    }
+
+    /// How many checkpoints there are.
+    fn count(&self) -> usize {
+        self.json(0, &["log"])["items"].as_array().unwrap().len()
+    }
+
+    /// What an agent does before a prompt.
+    fn prompt(&self) -> Said {
+        let mut command = self.session.command(&["hook", "run", "claude-code"]);
+        command.env("HOME", self.session.home());
+        let mut child = command
+            .current_dir(&self.dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let event = json!({
+            "hook_event_name": "UserPromptSubmit",
+            "prompt": "make it better",
+            "session_id": "s1",
+            "cwd": self.dir,
+        });
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(event.to_string().as_bytes()).unwrap();
+        drop(stdin);
+        said(child.wait_with_output().unwrap())
     }
 }
 
@@ -127,12 +157,11 @@ fn hooks_stay_for_another_directory_and_the_watch_makes_checkpoints() {
         std::thread::sleep(Duration::from_millis(100));
     }
     let off = shop.json(0, &["protect", "--off", "--yes"]);
-    let count = || shop.json(0, &["log"])["items"].as_array().unwrap().len();
-    let before = count();
+    let before = shop.count();
     fs::write(shop.dir.join("new"), "not hooked any more").unwrap();
-    let hook = shop.run(&["hook", "run", "claude-code"]);
+    let hook = shop.prompt();
 
-    assert_eq!((hook.code, count()), (0, before), "{}", hook.err);
+    assert_eq!((hook.code, shop.count()), (0, before), "{}", hook.err);
     assert_eq!(off["hooks_stay_for"][0].as_str(), Some(other), "{off}");
     assert!(shop.settings().unwrap().contains("hook run"));
     let last = shop.json(0, &["protect", other, "--off", "--yes"]);
@@ -142,4 +171,114 @@ fn hooks_stay_for_another_directory_and_the_watch_makes_checkpoints() {
         "{last}"
     );
     assert_eq!(shop.settings(), None);
+}
+
+#[test]
+fn hooks_make_checkpoints_again_when_it_is_protected_again() {
+    let shop = Shop::new();
+    shop.json(0, &["protect", "--yes", "--no-watch"]);
+    shop.json(0, &["protect", "--off", "--yes"]);
+    fs::write(shop.dir.join("new"), "nobody minds").unwrap();
+    let before = shop.count();
+    assert_eq!(shop.prompt().code, 0);
+    assert_eq!(shop.count(), before);
+
+    let again = shop.json(0, &["protect", "--yes", "--no-watch"]);
+    fs::write(shop.dir.join("new"), "somebody minds").unwrap();
+    let before = shop.count();
+    let hook = shop.prompt();
+
+    assert!(again["workspace"]["existed"].as_bool().unwrap(), "{again}");
+    assert!(shop.settings().unwrap().contains("hook run"));
+    assert_eq!(hook.code, 0, "{}", hook.err);
+    assert!(shop.count() > before, "{}", hook.err);
+}
+
+#[test]
+fn what_is_not_ours_in_a_session_directory_survives() {
+    let shop = Shop::new();
+    let (kept, dir) = (shop.session.home().join("kept"), shop.dir.to_str().unwrap());
+    fs::create_dir_all(kept.join("mine")).unwrap();
+    fs::write(kept.join("mine/deep"), "mine too").unwrap();
+    fs::write(kept.join("notes.txt"), "mine").unwrap();
+    let init = ["workspace", "init", dir, "--session-dir"];
+    let init = shop.run(&[&init[..], &[kept.to_str().unwrap()]].concat());
+    assert_eq!(init.code, 0, "{}", init.err);
+    shop.json(0, &["protect", "--yes"]);
+    let off = ["protect", "--off", "--delete-checkpoints", "--yes"];
+
+    let looked = shop.json(0, &[&off[..], &["--dry-run"]].concat());
+    assert!(kept.join("auto_snapshots/0").exists(), "only shown");
+    let gone = shop.json(0, &off);
+
+    let whole = kept.canonicalize().unwrap();
+    let left = ["config.toml", "mine", "notes.txt"].map(|name| whole.join(name));
+    assert_eq!(gone["removed"]["left"], json!(left), "{gone}");
+    assert_eq!(looked["removed"]["left"], json!(left), "{looked}");
+    assert_eq!(fs::read_dir(&kept).unwrap().count(), left.len());
+    assert_eq!(fs::read(kept.join("mine/deep")).unwrap(), b"mine too");
+    assert_eq!(fs::read(kept.join("notes.txt")).unwrap(), b"mine");
+    assert_eq!(shop.run(&["workspace", "status"]).code, 3);
+    let leads = fs::read_dir(shop.session.home().join("state/stasis/workspaces"));
+    assert_eq!(leads.unwrap().count(), 0, "nothing leads to it");
+
+    // It can be a session directory again.
+    let again = ["workspace", "init", dir, "--session-dir"];
+    let again = shop.run(&[&again[..], &[kept.to_str().unwrap()]].concat());
+    assert_eq!(again.code, 0, "{}", again.err);
+    assert_eq!(shop.count(), 1);
+}
+
+#[test]
+fn a_directory_in_a_workspace_is_not_taken_for_the_workspace() {
+    let shop = Shop::new();
+    shop.json(0, &["protect", "--yes", "--no-watch"]);
+    let before = shop.count();
+    let whole = shop.dir.canonicalize().unwrap();
+    let whole = whole.to_str().unwrap();
+
+    let off = ["protect", "src", "--off", "--delete-checkpoints", "--yes"];
+    let refused = shop.run(&off);
+    assert_eq!(refused.code, 3, "{}{}", refused.out, refused.err);
+    let command = format!("stasis protect --off {whole}");
+    assert!(refused.err.contains(&command), "{}", refused.err);
+    assert_eq!(shop.count(), before, "nothing was deleted");
+    assert!(shop.settings().unwrap().contains("hook run"));
+
+    let inner = shop.run(&["protect", "src", "--yes", "--no-watch"]);
+    assert_eq!(inner.code, 2, "{}{}", inner.out, inner.err);
+    assert!(inner.err.contains(whole), "{}", inner.err);
+    // One that somebody made a workspace all the same is one.
+    let init = shop.run(&["workspace", "init", "src"]);
+    assert_eq!(init.code, 0, "{}", init.err);
+    shop.json(0, &["protect", "src", "--yes", "--no-watch"]);
+    let off = shop.json(0, &off);
+    assert_eq!(off["removed"]["workspace"], json!(format!("{whole}/src")));
+    assert_eq!(shop.count(), before);
+}
+
+#[test]
+fn a_watch_that_somebody_started_by_hand_ends_too() {
+    let shop = Shop::new();
+    shop.json(0, &["protect", "--yes", "--no-watch"]);
+    let session = PathBuf::from(shop.status()["session"].as_str().unwrap());
+    // Left by one that was killed: no watch heeds it.
+    fs::write(session.join("watch.stop"), "").unwrap();
+    let mut command = shop.session.command(&["workspace", "watch"]);
+    let command = command.current_dir(&shop.dir).stdout(Stdio::null());
+    let mut watch = command.stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    while shop.status()["watched_by"] == Value::Null || session.join("watch.stop").exists() {
+        assert!(began.elapsed() < Duration::from_secs(30), "no watch began");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let watched = shop.status()["watched_by"].clone();
+
+    let off = shop.json(0, &["protect", "--off", "--yes"]);
+
+    assert_eq!(off["watch_ended"], watched, "{off}");
+    let ended = watch.wait().unwrap();
+    assert!(ended.success(), "it ended by itself: {ended}");
+    assert!(!session.join("watch.stop").exists());
+    assert_eq!(shop.status()["watched_by"], Value::Null);
 }

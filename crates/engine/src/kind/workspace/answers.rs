@@ -742,6 +742,9 @@ pub struct RemovedWorkspace {
     pub checkpoints: u64,
     /// What they held at most.
     pub bytes: u64,
+    /// What is in the session directory and stays, because it is not ours: files of others, and `config.toml` where the user chose the
+    /// directory.
+    pub left: Vec<String>,
     /// Whether it was only shown what would be done.
     pub dry_run: bool,
 }

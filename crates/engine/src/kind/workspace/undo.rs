@@ -33,7 +33,7 @@ const MOST_UNDOS: usize = 200;
 const LAST_UNDO: &str = "last_undo";
 
 /// When something was changed last that cannot be taken back, in the session directory.
-const FINAL: &str = "last_final";
+pub(super) const FINAL: &str = "last_final";
 
 impl Workspace {
     pub(super) fn undo_now(&self, command: &UndoChange) -> Result<UndoneChange, Error> {

@@ -9,14 +9,22 @@ use super::answers::Watched;
 use super::commands::Maker;
 use crate::error::{Error, WorkspaceError};
 use stasis_disk::form::slots::fact;
+use stasis_disk::fs::atomic_write::remove_durably;
 use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_disk::fs::root_dir::RootDir;
 use stasis_disk::session_db::WATCH_STATE;
 use stasis_disk::watch::{EventBatch, Monitor, MonitorError};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
+/// Who watches, in a session directory.
+pub(super) const WATCH_LOCK: &str = "watch.lock";
+/// What a watch in the background says.
+pub(super) const WATCH_LOG: &str = "watch.log";
+/// What asks a watch to end, whoever it is of.
+pub(super) const WATCH_STOP: &str = "watch.stop";
 /// How often somebody who wants to stop is heard.
 const TICK: Duration = Duration::from_millis(200);
 /// How often somebody who wants to watch looks whether another one still does.
@@ -26,8 +34,18 @@ const KEEP: Duration = Duration::from_mins(1);
 
 impl Workspace {
     /// The file that says who watches.
-    pub(super) fn watch_lock(&self) -> std::path::PathBuf {
-        self.session().path.join("watch.lock")
+    pub(super) fn watch_lock(&self) -> PathBuf {
+        self.session().path.join(WATCH_LOCK)
+    }
+
+    /// The file that asks whoever watches to end.
+    pub(super) fn watch_stop(&self) -> PathBuf {
+        self.session().path.join(WATCH_STOP)
+    }
+
+    /// The file for what a watch says that nobody sees.
+    pub fn watch_log(&self) -> PathBuf {
+        self.session().path.join(WATCH_LOG)
     }
 
     pub(super) fn watch_now(
@@ -41,6 +59,8 @@ impl Workspace {
             self.clock().now()
         );
         let _only = self.only_watch(&words)?;
+        // It was meant for another one; whoever means this one asks again.
+        remove_durably(&self.watch_stop())?;
         self.recover_if_free()?;
         let mut monitor = self.monitor()?;
         let coverage = monitor.coverage();
@@ -76,17 +96,25 @@ impl Workspace {
     }
 
     /// Makes this the only watch; somebody who only looks is gone in a moment.
-    fn only_watch(&self, words: &str) -> Result<LockFile, WorkspaceError> {
+    pub(super) fn only_watch(&self, words: &str) -> Result<LockFile, WorkspaceError> {
+        self.check_session()?;
         let mut tries = 0;
         let is_over = || {
             tries += 1;
             tries > TRIES
         };
-        let attempt = LockFile::take_within(&self.watch_lock(), words, TICK, is_over);
-        match attempt.map_err(WorkspaceError::Lock)? {
-            LockAttempt::Taken(lock) => Ok(lock),
-            LockAttempt::Held(holder) => Err(WorkspaceError::Watched(holder)),
+        let path = self.watch_lock();
+        let attempt = LockFile::take_within(&path, words, TICK, is_over);
+        let lock = match attempt.map_err(WorkspaceError::Lock)? {
+            LockAttempt::Taken(lock) => lock,
+            LockAttempt::Held(holder) => return Err(WorkspaceError::Watched(holder)),
+        };
+        // Whoever held it may have removed the session.
+        if let Err(gone) = self.check_session() {
+            self.unmake_session(&path);
+            return Err(gone);
         }
+        Ok(lock)
     }
 
     /// Goes on where the last watch stopped, or begins anew.
@@ -154,7 +182,8 @@ impl Listening<'_> {
         stop: &AtomicBool,
     ) -> Result<(), Error> {
         let clock = self.workspace.shared_clock();
-        while !stop.load(Ordering::Relaxed) {
+        let asked_to_end = self.workspace.watch_stop();
+        while !stop.load(Ordering::Relaxed) && !asked_to_end.exists() {
             let now = clock.uptime();
             if now >= self.due {
                 self.flush(monitor, Write::Events)?;
