@@ -100,7 +100,7 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
                 "stasis mount ~/snapshots",
                 "all snapshots of this directory, to look around in",
             ),
-            ("stasis mount --help", "what is where in it"),
+            ("stasis mount --all ~/everything", "everything in the store"),
         ],
     ),
     (

@@ -192,11 +192,11 @@ impl Project {
             // The next command brings it to its end.
             Err(error @ Error::Restore(PlaceError::HalfDone { .. })) => return Err(error),
             Err(error) => {
-                noted(self.put_back(before).await);
+                noted(self.keep_record(before).await);
                 return Err(error);
             }
             Ok(restored) if restored.is_unchanged() => {
-                noted(self.put_back(before).await);
+                noted(self.keep_record(before).await);
                 return Ok(restored);
             }
             Ok(restored) => restored,
@@ -222,7 +222,7 @@ impl Project {
     }
 
     /// Makes the record what it was, because nothing was changed.
-    async fn put_back(&self, before: Option<RestoreRecord>) -> Result<(), Error> {
+    async fn keep_record(&self, before: Option<RestoreRecord>) -> Result<(), Error> {
         let Some(path) = self.record_file() else {
             return Ok(());
         };
