@@ -233,6 +233,19 @@ pub enum WorkspaceError {
         /// The first of the files.
         paths: Vec<String>,
     },
+    /// What nobody looked into would be lost.
+    #[error(
+        "the fork `{name}` has what may be nowhere else: {checkpoints} checkpoints of its own, excluded from checkpoints: {}",
+        if .excluded.is_empty() { "nothing".to_owned() } else { .excluded.join(", ") }
+    )]
+    ForkHasMore {
+        /// Which.
+        name: ForkName,
+        /// How many checkpoints were made of it.
+        checkpoints: u64,
+        /// What is in it and in no checkpoint; the first of those.
+        excluded: Vec<String>,
+    },
     /// What changed in the workspace would be overwritten.
     #[error(
         "promoting `{name}` would overwrite what changed in the workspace since it was forked: {}",
@@ -447,6 +460,7 @@ impl WorkspaceError {
             | Self::NotYours(_)
             | Self::ForkReplaced { .. }
             | Self::ForkHasWork { .. }
+            | Self::ForkHasMore { .. }
             | Self::OverwritesWork { .. }
             | Self::ForkHasForks { .. }
             | Self::ForkNotYours(_)

@@ -11,12 +11,15 @@ mod timeline;
 pub use find::{FoundVersion, FoundVersions, UnreadableSnapshot};
 pub use timeline::{Timeline, TimelineEntry, TimelineItem, TimelineQuery};
 
+use crate::address::shell_word;
 use crate::bridge;
 use crate::catalog::ListedEntry;
 use crate::diff::TreeDifference;
 use crate::error::{Error, ErrorKind, WorkspaceError};
 use crate::kind::project::{Home, Project, RestoreRecord};
-use crate::kind::workspace::{CheckpointRow, HostEnv, UndoRow, Workspace};
+use crate::kind::workspace::{
+    CheckpointRow, HostEnv, UndoRow, Workspace, WorkspaceRow, workspaces,
+};
 use crate::system::typed_at;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -32,6 +35,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+/// How many checkpoints are named to somebody who asked for none.
+const NAMED: usize = 5;
 
 /// A directory, with what it has: snapshots in a store, checkpoints on this host, or both.
 #[derive(Clone, Debug)]
@@ -113,6 +119,7 @@ impl DirPlace {
         let here = named.unwrap_or(Path::new("."));
         if !here.is_dir() {
             // One that is gone is known by what was saved of it.
+            ensure_no_lost_workspace(here, host).await?;
             let (dir, workspace) = (here.to_owned(), None);
             return Ok(Self { dir, workspace });
         }
@@ -151,6 +158,36 @@ impl DirPlace {
         let workspace = None;
         Ok(Self { dir, workspace })
     }
+}
+
+/// Says of a directory that is gone, and of which there are only checkpoints, how those come back.
+async fn ensure_no_lost_workspace(gone: &Path, host: &HostEnv) -> Result<(), Error> {
+    if Home::is_subject(gone, Some(&host.state)).await? {
+        return Ok(());
+    }
+    let (path, state) = (std::path::absolute(gone), host.state.clone());
+    let Ok(path) = path else {
+        return Ok(());
+    };
+    let rows = bridge::blocking(move || workspaces(&state)).await;
+    let is_lost = |row: &WorkspaceRow| !row.is_there && Path::new(&row.workspace) == path;
+    let Some(lost) = rows
+        .into_iter()
+        .find(|row| is_lost(row) && row.checkpoints > 0)
+    else {
+        return Ok(());
+    };
+    let dir = shell_word(&lost.workspace);
+    let said = format!(
+        "`{}` is gone; its checkpoints are kept ({})",
+        lost.workspace, lost.checkpoints
+    );
+    let hint = format!(
+        "make it again and restore one: `mkdir {dir}`, then `stasis log {dir}` and `stasis restore {dir} cp-N --yes`"
+    );
+    Err(Failure::of(ErrorKind::NotFound, said)
+        .with_hint(hint)
+        .into())
 }
 
 async fn whole(dir: &Path) -> PathBuf {
@@ -231,8 +268,38 @@ impl Directory {
                 }
                 found => found,
             },
-            _ => self.stored(wanted).await,
+            _ => match self.stored(wanted).await {
+                Err(error) if self.is_only_here(&error) => Err(self.only_checkpoints().await?),
+                found => found,
+            },
         }
+    }
+
+    /// Says to somebody who wants what was saved last that there are only checkpoints, and which.
+    async fn only_checkpoints(&self) -> Result<Error, Error> {
+        let rows = self.workspace()?.list(false).await?.snapshots;
+        let newest = rows.iter().take(NAMED).map(|row| {
+            let name = row.name.as_ref().map(|name| format!(" \"{name}\""));
+            let (checkpoint, age) = (&row.checkpoint, &row.age);
+            format!("{checkpoint}{} ({age})", name.unwrap_or_default())
+        });
+        let newest: Vec<String> = newest.collect();
+        let Some(first) = rows.first() else {
+            let said = "nothing of it was saved yet, and it has no checkpoints";
+            let failure = Failure::of(ErrorKind::NotFound, said);
+            return Ok(failure.with_hint("`stasis save` saves it").into());
+        };
+        let said = format!(
+            "nothing of it was saved in the store, so that there is no `latest`; it has checkpoints: {}",
+            newest.join(", ")
+        );
+        let hint = format!(
+            "`stasis restore {}` restores the newest of them; `stasis log` lists all",
+            first.checkpoint
+        );
+        Ok(Failure::of(ErrorKind::NotFound, said)
+            .with_hint(hint)
+            .into())
     }
 
     async fn stored(&self, wanted: &SnapshotRef) -> Result<DirSnapshot, Error> {

@@ -249,6 +249,15 @@ fn advice(error: &WorkspaceError, kind: ErrorKind) -> (RefusalReason, Option<&'s
             let details = json!({ "files": files, "commits": commits });
             return (RefusalReason::OnlyCopy, Some(hint), details);
         }
+        WorkspaceError::ForkHasMore {
+            checkpoints,
+            excluded,
+            ..
+        } => {
+            let hint = "call again with dry_run=true, show the user `checkpoints` and `excluded`, then call with confirm set to digest";
+            let details = json!({ "checkpoints": checkpoints, "excluded": excluded });
+            return (RefusalReason::OnlyCopy, Some(hint), details);
+        }
         WorkspaceError::ForkNotYours(_) => (
             RefusalReason::NotYours,
             "leave it: only the user can remove it, with `stasis fork rm`",

@@ -384,7 +384,9 @@ fn a_fork_of_a_fork_goes_first_and_is_looked_for_where_it_is() {
     assert!(nowhere.err.contains(&tree.dir()), "{}", nowhere.err);
     tree.session
         .json(0, &["fork", "rm", "g", "--workspace", &fork]);
-    tree.fork_json(0, &["rm", "f"]);
+    // The checkpoint that `g` was made of is one of its own.
+    assert_eq!(tree.fork(&["rm", "f"]).code, 8);
+    tree.fork_json(0, &["rm", "f", "--discard"]);
 }
 
 #[test]
@@ -409,4 +411,93 @@ fn what_was_interrupted_costs_nobody_what_was_done_since() {
     assert_eq!(names, ["fork-1", "fork-2"]);
     assert!(tree.in_fork("fork-1", "since").exists());
     assert!(tree.in_fork("fork-3", "since").exists());
+}
+
+#[test]
+fn checkpoints_of_a_fork_and_what_is_excluded_are_not_removed_by_the_way() {
+    let tree = tree();
+    tree.fork_json(0, &["--name", "kept"]);
+    let fork = tree.in_fork("kept", "");
+    fs::write(fork.join("precious"), "only in a checkpoint").unwrap();
+    let at = fork.to_str().unwrap();
+    tree.session
+        .json(0, &["workspace", "create", "mine", "--workspace", at]);
+    fs::remove_file(fork.join("precious")).unwrap();
+
+    let refused = tree.fork(&["rm", "kept"]);
+    assert_eq!(refused.code, 8, "{}{}", refused.out, refused.err);
+    assert!(refused.err.contains("1 checkpoints"), "{}", refused.err);
+    assert!(fork.exists());
+
+    // One that was moved away is forgotten, and goes on by itself.
+    let far = tree.session.home().join("far");
+    fs::create_dir(&far).unwrap();
+    fs::rename(&fork, far.join("x")).unwrap();
+    tree.fork_json(0, &["rm", "kept"]);
+    let moved = far.join("x");
+    let moved = moved.to_str().unwrap();
+    let listed = tree
+        .session
+        .json(0, &["workspace", "list", "--workspace", moved]);
+    assert_eq!(listed["snapshots"].as_array().unwrap().len(), 1, "{listed}");
+}
+
+#[test]
+fn a_fork_takes_over_no_checkpoints_of_a_workspace_that_lay_there() {
+    let tree = tree();
+    let other = tree.in_fork("g", "");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("file"), "mine").unwrap();
+    let at = other.to_str().unwrap();
+    tree.session
+        .json(0, &["workspace", "init", at, "--no-checkpoint"]);
+    tree.session
+        .json(0, &["workspace", "create", "keepme", "--workspace", at]);
+    let far = tree.session.home().join("far");
+    fs::create_dir(&far).unwrap();
+    fs::rename(&other, far.join("g")).unwrap();
+
+    let forked = tree.fork(&["--name", "g"]);
+    if forked.code == 0 {
+        let removed = tree.fork(&["rm", "g"]);
+        assert_eq!(removed.code, 0, "{}", removed.err);
+    }
+
+    let moved = far.join("g");
+    let moved = moved.to_str().unwrap();
+    let listed = tree
+        .session
+        .json(0, &["workspace", "list", "--workspace", moved]);
+    assert_eq!(listed["snapshots"][0]["name"], "keepme", "{listed}");
+}
+
+#[test]
+fn settings_of_the_repository_are_work_of_the_workspace() {
+    let tree = tree();
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        git.args(["-c", "user.name=a", "-c", "user.email=a@b"]);
+        let done = git
+            .args(arguments)
+            .current_dir(tree.at(""))
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{done:?}");
+    };
+    git(&["init", "-q"]);
+    git(&["add", "a"]);
+    git(&["commit", "-qm", "one"]);
+    tree.fork_json(0, &["--name", "p"]);
+    fs::write(tree.in_fork("p", "b"), "better").unwrap();
+    git(&["config", "remote.o.url", "http://x"]);
+
+    let refused = tree.fork(&["promote", "p"]);
+    let kept = tree.fork(&["promote", "p", "--keep-mine"]);
+
+    assert_eq!(refused.code, 8, "{}{}", refused.out, refused.err);
+    assert!(refused.err.contains(".git/config"), "{}", refused.err);
+    assert_eq!(kept.code, 0, "{}{}", kept.out, kept.err);
+    assert_eq!(fs::read_to_string(tree.at("b")).unwrap(), "better");
+    let config = fs::read_to_string(tree.at(".git/config")).unwrap();
+    assert!(config.contains("http://x"), "{config}");
 }

@@ -447,3 +447,23 @@ fn an_undo_needs_the_store_that_was_restored_from() {
     work.data(&["--store", second, "undo"]);
     assert_eq!(work.read("notes").as_deref(), Some("second"));
 }
+
+#[test]
+fn whoever_has_only_checkpoints_is_told_which_and_how_a_lost_directory_comes_back() {
+    let work = Work::new();
+    let one = work.checkpoint("one");
+
+    let restored = work.run_in("", &["restore"]);
+    assert_eq!(restored.code, 3, "{}", restored.out);
+    let told = format!("stasis restore {one}");
+    assert!(restored.err.contains(&told), "{}", restored.err);
+
+    fs::remove_dir_all(&work.dir).unwrap();
+    let dir = work.dir.to_str().unwrap();
+    let gone = work.session.run(&["restore", dir, &one]);
+    assert_eq!(gone.code, 3, "{}", gone.out);
+    assert!(gone.err.contains("mkdir"), "{}", gone.err);
+    fs::create_dir(dir).unwrap();
+    work.session.data(0, &["restore", dir, &one, "--yes"]);
+    assert_eq!(work.read("src/main.rs").as_deref(), Some("one"));
+}

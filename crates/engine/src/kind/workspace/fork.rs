@@ -342,15 +342,7 @@ impl Workspace {
             Some(digest) if *digest != result.digest => {
                 return Err(WorkspaceError::PlanChanged.into());
             }
-            None if result.loses_work() && !command.discard => {
-                return Err(WorkspaceError::ForkHasWork {
-                    name: record.name,
-                    files: result.only_here_count,
-                    commits: result.commits_only_here,
-                    paths: result.only_here.into_iter().take(3).collect(),
-                }
-                .into());
-            }
+            None if !command.discard => result.ensure_nothing_lost(&record.name)?,
             _ => {}
         }
         match found {
@@ -360,7 +352,10 @@ impl Workspace {
             }
             // What lies at its path is somebody else's.
             ForkFound::Gone | ForkFound::Replaced => {
-                self.forget_session(&record)?;
+                // It may lie elsewhere by now, or on a disk that is not there: then its checkpoints are all that is left of it here.
+                if result.checkpoints == 0 || command.discard {
+                    self.forget_session(&record)?;
+                }
                 self.forget_fork(&record.name)?;
             }
         }
@@ -401,7 +396,17 @@ impl Workspace {
             result.excluded = self.excluded_of(path)?;
             hash = contents.hash().to_string();
         }
-        let digest = format!("remove {} {:?} {hash}", record.name, record.identity);
+        let lost = (
+            &result.only_here,
+            result.only_here_count,
+            result.commits_only_here,
+            &result.excluded,
+            result.checkpoints,
+        );
+        let digest = format!(
+            "remove {} {:?} {hash} {lost:?}",
+            record.name, record.identity
+        );
         result.digest = StoreDigest::of(digest.as_bytes()).to_string();
         Ok(result)
     }
@@ -430,7 +435,7 @@ impl Workspace {
         // What is in the repository is told by its commits.
         let paths = paths
             .map(|(path, _)| path)
-            .filter(|path| !super::git::is_inside(path));
+            .filter(|path| !super::git::is_in_commits(path));
         Ok(paths.filter(is_lost).collect())
     }
 
@@ -457,6 +462,15 @@ impl Workspace {
             return Ok(None);
         }
         let name = record.name.clone();
+        let known = super::workspaces(&self.session().host.state).into_iter();
+        let within = known.filter(|one| {
+            let other = Path::new(&one.workspace);
+            one.is_there && other != path && other.starts_with(path)
+        });
+        let forks: Vec<String> = within.map(|one| one.workspace).collect();
+        if !forks.is_empty() {
+            return Err(WorkspaceError::ForkHasForks { name, forks }.into());
+        }
         let inner = fork.fork_records()?;
         if !inner.is_empty() {
             let forks = inner.iter().map(|one| one.name.to_string()).collect();

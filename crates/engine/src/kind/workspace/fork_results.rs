@@ -1,11 +1,13 @@
 //! What the verbs about forks answer.
 
 use super::answers::{ChangeOp, ChangePlan, ChangesSummary, ExcludedNow, ForgottenUndo};
+use crate::error::WorkspaceError;
 use crate::restore::LeftAloneEntry;
 use crate::result::CopyMethod;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::display_as_serialized;
+use stasis_model::workspace::ForkName;
 
 /// Forks that were made, or would be.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -202,6 +204,33 @@ pub struct RemovedFork {
 impl RemovedFork {
     /// Whether work goes that is nowhere else, as far as anybody can tell.
     pub fn loses_work(&self) -> bool {
-        self.only_here_count > 0 || self.commits_only_here != Some(0)
+        self.only_here_count > 0 || self.commits_only_here != Some(0) || self.loses_more()
+    }
+
+    /// Whether something goes that nobody looked into: its own checkpoints, and what is excluded from them. Of one that is not there
+    /// nothing goes.
+    fn loses_more(&self) -> bool {
+        self.status == ForkStatus::Ready && (self.checkpoints > 0 || !self.excluded.is_empty())
+    }
+
+    /// Refuses if work goes that is nowhere else.
+    pub(super) fn ensure_nothing_lost(&self, name: &ForkName) -> Result<(), WorkspaceError> {
+        let name = name.clone();
+        if self.only_here_count > 0 || self.commits_only_here != Some(0) {
+            return Err(WorkspaceError::ForkHasWork {
+                name,
+                files: self.only_here_count,
+                commits: self.commits_only_here,
+                paths: self.only_here.iter().take(3).cloned().collect(),
+            });
+        }
+        if self.loses_more() {
+            return Err(WorkspaceError::ForkHasMore {
+                name,
+                checkpoints: self.checkpoints,
+                excluded: self.excluded.clone(),
+            });
+        }
+        Ok(())
     }
 }

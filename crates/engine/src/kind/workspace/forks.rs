@@ -13,7 +13,7 @@
 
 use super::Workspace;
 use super::commands::InitWorkspace;
-use super::known_sessions::{SessionIdentity, usual};
+use super::known_sessions::{KnownSessions, SessionIdentity, usual};
 use super::session::{self, CONFIG, text_of};
 use crate::dir_identity::DirIdentity;
 use crate::error::{Error, OPEN_DIRECTORY, WorkspaceError, error_chain};
@@ -299,10 +299,16 @@ impl Workspace {
 
     fn recover_forks(&self) -> Result<(), Error> {
         for record in self.fork_records()? {
-            match record.state {
-                ForkState::Ready => {}
-                ForkState::Making => self.finish_making(record)?,
-                ForkState::Removing => self.finish_removing(record)?,
+            let name = record.name.clone();
+            let finished = match record.state {
+                ForkState::Ready => Ok(()),
+                ForkState::Making => self.finish_making(record),
+                ForkState::Removing => self.finish_removing(record),
+            };
+            // One that cannot be brought to its end does not hinder the others.
+            if let Err(error) = finished {
+                let error = error_chain(&error);
+                tracing::warn!(error, fork = %name, "could not bring to its end what was begun with a fork");
             }
         }
         let known = self.names_with(RECORD_END)?;
@@ -344,9 +350,13 @@ impl Workspace {
     /// Makes a fork known as a workspace of its own, under the settings of this one; says where its session is.
     fn init_fork(&self, directory: &Path) -> Result<PathBuf, Error> {
         let host = &self.session().host;
+        // A session that only knew another directory under this path is that one's, with its checkpoints.
+        let known = KnownSessions::new(&host.state).of(directory)?;
+        let is_own = known.is_some_and(|one| one.own.is_of(directory));
+        let fresh = || session::free_place(&usual(directory, &host.state));
         let init = InitWorkspace {
             directory: directory.to_owned(),
-            session: None,
+            session: (!is_own).then(fresh),
             system: None,
             budget: None,
         };
@@ -356,6 +366,8 @@ impl Workspace {
             let own = text_of(&self.session().path.join(CONFIG))?;
             atomic_write(&session.join(CONFIG), own.unwrap_or_default().as_bytes())?;
         }
+        // One that was killed here may have left what it was about to write.
+        clear_unwritten(&session);
         let mut own = SessionIdentity::read(&session.join(IDENTITY))?;
         own.fork_of = Some(self.session().path.clone());
         own.write(&session)?;
@@ -476,5 +488,19 @@ impl Workspace {
     pub(super) fn fork_age(&self, record: &ForkRecord) -> (String, String) {
         let made = Timestamp::from_millis(record.made_ms);
         (made.to_string(), made.age(self.clock().now()))
+    }
+}
+
+/// Removes what a process that does not live any more was about to write into a session.
+fn clear_unwritten(session: &Path) {
+    for entry in std::fs::read_dir(session).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let rest = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(".stasis-tmp-"));
+        let pid = rest.and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            let _ = remove::file_at(&entry.path());
+        }
     }
 }

@@ -36,6 +36,26 @@ pub(super) fn is_inside(path: &EntryPath) -> bool {
     names.next() == Some(GIT) && names.next().is_some()
 }
 
+/// What in a repository is told by the commits that its branches lead to, or by nobody who misses it.
+const IN_COMMITS: [&[u8]; 9] = [
+    b"objects",
+    b"logs",
+    b"refs",
+    b"packed-refs",
+    b"HEAD",
+    b"ORIG_HEAD",
+    b"FETCH_HEAD",
+    b"COMMIT_EDITMSG",
+    b"index",
+];
+
+/// Whether an entry is in the repository, and is no setting or hook of its user's.
+pub(super) fn is_in_commits(path: &EntryPath) -> bool {
+    let mut names = path.components();
+    let is_git = names.next() == Some(GIT);
+    is_git && names.next().is_some_and(|name| IN_COMMITS.contains(&name))
+}
+
 /// Makes one difference of all that are in the repository; says how many those were.
 pub(super) fn collapsed(
     found: Vec<(EntryPath, ChangeKind)>,
@@ -275,7 +295,12 @@ impl Workspace {
         range.extend(["--not", "--branches", "--tags", "--glob=refs/stash"]);
         range.extend(is.commit.is_some().then_some("HEAD"));
         let objects = fork.join(".git/objects");
-        self.listed_commits(&range, Some(&objects)).0
+        // Where an object is not found, nobody can tell.
+        let count = self.git(
+            &[&["rev-list", "--count"], &*range].concat(),
+            Some(&objects),
+        )?;
+        count.trim().parse().ok()
     }
 
     /// What happened to the repository since a checkpoint.

@@ -217,7 +217,11 @@ impl Workspace {
 
     /// Whether nothing but the session is in its directory.
     fn is_all_ours(&self) -> bool {
-        self.is_in_own_place() && !leads_to_another(&self.session().path)
+        let session = &self.session().path;
+        // The workspace may lie in it.
+        self.is_in_own_place()
+            && !leads_to_another(session)
+            && !self.directory().starts_with(session)
     }
 
     /// Removes what leads to the session, from the usual places of all paths that its workspace had.

@@ -212,7 +212,7 @@ fn overwritten(base: &Manifest, plan: &WorkspacePlan<'_>) -> Vec<(EntryPath, Ove
             .cloned()
     };
     let changed = base.diff(is).into_iter();
-    let changed = changed.filter(|(path, _)| !super::git::is_inside(path));
+    let changed = changed.filter(|(path, _)| !super::git::is_in_commits(path));
     let found = changed.filter_map(|(path, change)| {
         let (was, now, then) = (what(base, &path), what(is, &path), what(becomes, &path));
         // A directory that only has another mode, or that came or went, is no work of its own.

@@ -362,7 +362,7 @@ pub(super) fn may_be_workspace(directory: &Path, host: &HostEnv) -> Result<(), &
 }
 
 /// Where a new session goes: the usual place of its workspace, or beside that if one that was moved away from there is in it.
-fn free_place(usual: &Path) -> PathBuf {
+pub(super) fn free_place(usual: &Path) -> PathBuf {
     let numbered = (2..).map(|number: u32| {
         let mut name = usual.as_os_str().to_owned();
         name.push(format!("-{number}"));

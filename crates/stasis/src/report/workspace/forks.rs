@@ -25,7 +25,7 @@ pub(super) fn hint(error: &WorkspaceError) -> Option<String> {
                 "`stasis fork rm {name}` forgets it, and leaves what lies there alone"
             ));
         }
-        WorkspaceError::ForkHasWork { name, .. } => {
+        WorkspaceError::ForkHasWork { name, .. } | WorkspaceError::ForkHasMore { name, .. } => {
             return Some(format!(
                 "nothing was removed; `stasis fork promote {name}` keeps it, `stasis fork rm {name} --discard` lets it go"
             ));
