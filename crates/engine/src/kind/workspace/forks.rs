@@ -13,7 +13,7 @@
 
 use super::Workspace;
 use super::commands::InitWorkspace;
-use super::known_sessions::{KnownSessions, SessionIdentity, usual};
+use super::known_sessions::{SessionIdentity, usual};
 use super::session::{self, CONFIG, text_of};
 use crate::dir_identity::DirIdentity;
 use crate::error::{Error, OPEN_DIRECTORY, WorkspaceError, error_chain};
@@ -350,17 +350,14 @@ impl Workspace {
     /// Makes a fork known as a workspace of its own, under the settings of this one; says where its session is.
     fn init_fork(&self, directory: &Path) -> Result<PathBuf, Error> {
         let host = &self.session().host;
-        // A session that only knew another directory under this path is that one's, with its checkpoints.
-        let known = KnownSessions::new(&host.state).of(directory)?;
-        let is_own = known.is_some_and(|one| one.own.is_of(directory));
-        let fresh = || session::free_place(&usual(directory, &host.state));
         let init = InitWorkspace {
             directory: directory.to_owned(),
-            session: (!is_own).then(fresh),
+            session: None,
             system: None,
             budget: None,
         };
-        let made = session::init(&init, host)?;
+        // A session that only knew another directory under this path is that one's, with its checkpoints.
+        let made = session::init_new(&init, host)?;
         let session = PathBuf::from(&made.session);
         if !made.existed {
             let own = text_of(&self.session().path.join(CONFIG))?;

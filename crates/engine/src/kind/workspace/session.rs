@@ -286,8 +286,25 @@ fn is_home(directory: &Path, host: &HostEnv) -> bool {
     home.is_some_and(|home| home.canonicalize().is_ok_and(|home| home == directory))
 }
 
-/// Makes a directory known as a workspace.
+/// Makes a directory known as a workspace; where one lay at its path whose session is known, that goes on.
 pub(super) fn init(init: &InitWorkspace, host: &HostEnv) -> Result<WorkspaceMade, Error> {
+    let is_meant = |found: &KnownSession, directory: &Path| {
+        // One that was moved may be given any session, its own as well.
+        found.own.workspace == directory || init.session.is_none()
+    };
+    init_unless(init, host, is_meant)
+}
+
+/// Makes a new directory known as a workspace: what lay at its path before was another one.
+pub(super) fn init_new(init: &InitWorkspace, host: &HostEnv) -> Result<WorkspaceMade, Error> {
+    init_unless(init, host, |found, directory| found.own.is_of(directory))
+}
+
+fn init_unless(
+    init: &InitWorkspace,
+    host: &HostEnv,
+    is_meant: impl Fn(&KnownSession, &Path) -> bool,
+) -> Result<WorkspaceMade, Error> {
     let asked = &init.directory;
     let directory = asked.canonicalize().at(OPEN_DIRECTORY, asked)?;
     if !directory.is_dir() {
@@ -303,10 +320,7 @@ pub(super) fn init(init: &InitWorkspace, host: &HostEnv) -> Result<WorkspaceMade
     }
     let known = KnownSessions::new(&host.state);
     let found = known.of(&directory)?;
-    // One that was moved may be given any session, its own as well.
-    let is_meant =
-        |found: &KnownSession| found.own.workspace == directory || init.session.is_none();
-    if let Some(found) = found.filter(is_meant) {
+    if let Some(found) = found.filter(|found| is_meant(found, &directory)) {
         let is_other = |wanted: &PathBuf| resolved(wanted) != resolved(&found.path);
         if init.session.as_ref().is_some_and(is_other) {
             return refused(
@@ -362,7 +376,7 @@ pub(super) fn may_be_workspace(directory: &Path, host: &HostEnv) -> Result<(), &
 }
 
 /// Where a new session goes: the usual place of its workspace, or beside that if one that was moved away from there is in it.
-pub(super) fn free_place(usual: &Path) -> PathBuf {
+fn free_place(usual: &Path) -> PathBuf {
     let numbered = (2..).map(|number: u32| {
         let mut name = usual.as_os_str().to_owned();
         name.push(format!("-{number}"));
