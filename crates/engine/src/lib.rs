@@ -59,6 +59,7 @@ pub mod doctor;
 pub mod error;
 mod error_kind;
 pub mod events;
+pub mod find;
 pub mod gc;
 mod git_patch;
 pub mod handle;

@@ -221,6 +221,11 @@ pub enum Warning {
         /// Which.
         snapshot: String,
     },
+    /// What a restore changed is not known any more, so that an undo cannot leave the rest alone.
+    #[error(
+        "the snapshot that had been restored is gone, so that everything becomes what it was before; what was changed since is in the safety snapshot"
+    )]
+    UndoneAsAWhole,
     /// The subject was a copy of one in another store, and has a snapshot of its own from now on.
     #[error(
         "`{subject}` in `{store}` was a copy, and goes its own way from now on: a later copy no longer brings it up to date"

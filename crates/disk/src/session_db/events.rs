@@ -66,6 +66,8 @@ impl EventRow {
 pub struct GapRow {
     /// When it was reported, as users read it: ISO 8601.
     pub timestamp: String,
+    /// The same in milliseconds since 1970, to the second.
+    pub at_ms: u64,
     /// Why, in the words of [`GapReason`](crate::watch::GapReason).
     pub why: String,
     /// How many events were found only later.
@@ -127,11 +129,13 @@ pub(super) fn insert_gap(
 }
 
 pub(super) fn select_gaps(connection: &Connection, limit: usize) -> rusqlite::Result<Vec<GapRow>> {
-    let sql = "SELECT timestamp, why, missed, last_fs_event_id FROM stasis_gaps ORDER BY id DESC";
+    let sql = "SELECT timestamp, why, missed, last_fs_event_id, CAST(strftime('%s', timestamp) AS INTEGER)
+        FROM stasis_gaps ORDER BY id DESC";
     let mut gaps = connection.prepare(sql)?;
     let gaps = gaps.query_map([], |row| {
         Ok(GapRow {
             timestamp: row.get(0)?,
+            at_ms: row.get::<_, i64>(4)?.cast_unsigned() * 1000,
             why: row.get(1)?,
             missed: row.get::<_, i64>(2)?.cast_unsigned(),
             last_event_id: row.get(3)?,

@@ -367,6 +367,7 @@ fn events_gap_and_beliefs_are_written_together_or_not_at_all() {
     );
     let gap = GapRow {
         timestamp: NOON.to_string(),
+        at_ms: NOON.millis() / 1000 * 1000,
         why: "overflow".to_owned(),
         missed: 3,
         last_event_id: 2,

@@ -14,7 +14,7 @@ use stasis_model::digest::FileDigest;
 use stasis_model::format::manifest::Indexed;
 use stasis_model::id::{SnapshotId, SubjectName};
 use stasis_model::tree::list::ListRow;
-use stasis_model::tree::{EntryKind, EntryPath};
+use stasis_model::tree::{Entry, EntryKind, EntryPath};
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -72,23 +72,33 @@ pub struct ListedEntry {
 
 impl From<&ListRow> for ListedEntry {
     fn from(row: &ListRow) -> Self {
-        let (size, target) = match &row.entry.kind {
+        Self {
+            blake3: row.content.as_ref().map(|content| content.digest),
+            ..Self::from(&row.entry)
+        }
+    }
+}
+
+impl From<&Entry> for ListedEntry {
+    /// Without what is in it, which only the list of a snapshot says.
+    fn from(entry: &Entry) -> Self {
+        let (size, target) = match &entry.kind {
             EntryKind::File { size } => (Some(*size), None),
             EntryKind::Symlink { target } => (None, Some(text(target))),
             EntryKind::HardLink { to } => (None, Some(to.to_string())),
             _ => (None, None),
         };
-        let metadata = &row.entry.metadata;
+        let metadata = &entry.metadata;
         Self {
-            path: row.entry.path.to_string(),
-            kind: (&row.entry.kind).into(),
+            path: entry.path.to_string(),
+            kind: (&entry.kind).into(),
             mode: metadata.mode,
             uid: Some(metadata.uid),
             gid: Some(metadata.gid),
             size,
             mtime: Some((metadata.modified.seconds, metadata.modified.nanos)),
             target,
-            blake3: row.content.as_ref().map(|content| content.digest),
+            blake3: None,
         }
     }
 }

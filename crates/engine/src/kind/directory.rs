@@ -8,7 +8,6 @@
 mod find;
 mod timeline;
 
-pub use find::{FoundVersion, FoundVersions, UnreadableSnapshot};
 pub use timeline::{Timeline, TimelineEntry, TimelineItem, TimelineQuery};
 
 use crate::address::shell_word;
@@ -24,7 +23,7 @@ use crate::system::typed_at;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::slots::{Manifest, contents_of_list};
-use stasis_model::failure::Failure;
+use stasis_model::failure::{AtPath as _, Failure};
 use stasis_model::format::manifest::Indexed;
 use stasis_model::id::SnapshotId;
 use stasis_model::snapshot_ref::{Candidate, SnapshotRef};
@@ -44,6 +43,8 @@ const NAMED: usize = 5;
 pub struct Directory {
     project: Option<Project>,
     workspace: Option<Workspace>,
+    /// How many checkpoints are kept of it, if it is gone.
+    lost: u64,
 }
 
 /// Where a directory lies, and what is known of it before a store is opened.
@@ -53,6 +54,8 @@ pub struct DirPlace {
     pub dir: PathBuf,
     /// Its checkpoints, if it is a workspace.
     pub workspace: Option<Workspace>,
+    /// How many checkpoints are kept of it, if it is gone.
+    pub lost: u64,
 }
 
 /// A snapshot of a directory, wherever it is.
@@ -119,9 +122,17 @@ impl DirPlace {
         let here = named.unwrap_or(Path::new("."));
         if !here.is_dir() {
             // One that is gone is known by what was saved of it.
-            ensure_no_lost_workspace(here, host).await?;
-            let (dir, workspace) = (here.to_owned(), None);
-            return Ok(Self { dir, workspace });
+            let lost = lost_workspace(here, host).await;
+            if let Some(lost) = &lost
+                && !Home::is_subject(here, Some(&host.state)).await?
+            {
+                return Err(only_lost(lost));
+            }
+            return Ok(Self {
+                dir: here.to_owned(),
+                workspace: None,
+                lost: lost.map_or(0, |lost| lost.checkpoints),
+            });
         }
         let workspace = match Workspace::find(here, host).await {
             Ok(workspace) => Some(workspace),
@@ -138,56 +149,71 @@ impl DirPlace {
         };
         let whole = whole(&dir).await;
         let Some(workspace) = workspace else {
-            let workspace = None;
-            return Ok(Self { dir, workspace });
+            return Ok(Self::with(dir, None));
         };
         let around = workspace.directory().to_owned();
         if whole == around {
-            let workspace = Some(workspace);
-            return Ok(Self { dir, workspace });
+            return Ok(Self::with(dir, Some(workspace)));
         }
         // Nobody named a directory, and the one that we are in is nothing of its own: the workspace around it is meant.
         let is_nearer = around.starts_with(&whole);
         let is_own = Home::is_subject(&dir, Some(&host.state)).await?;
         if named.is_none() && (is_nearer || !is_own) {
-            return Ok(Self {
-                dir: around,
-                workspace: Some(workspace),
-            });
+            return Ok(Self::with(around, Some(workspace)));
         }
-        let workspace = None;
-        Ok(Self { dir, workspace })
+        Ok(Self::with(dir, None))
+    }
+
+    /// A directory that is there.
+    pub fn with(dir: PathBuf, workspace: Option<Workspace>) -> Self {
+        Self {
+            dir,
+            workspace,
+            lost: 0,
+        }
+    }
+
+    /// Makes a directory again that is gone and of which there are checkpoints, empty; says whether it did.
+    pub async fn make_again(gone: &Path, host: &HostEnv) -> Result<bool, Error> {
+        if gone.symlink_metadata().is_ok() || lost_workspace(gone, host).await.is_none() {
+            return Ok(false);
+        }
+        let gone = gone.to_owned();
+        bridge::blocking(move || std::fs::create_dir(&gone).at("make the directory", &gone))
+            .await?;
+        Ok(true)
+    }
+
+    /// Takes that back, if nothing was put into it.
+    pub async fn unmake(dir: &Path) {
+        let dir = dir.to_owned();
+        // Whatever is in it by now stays.
+        let _ = bridge::blocking(move || std::fs::remove_dir(dir)).await;
     }
 }
 
-/// Says of a directory that is gone, and of which there are only checkpoints, how those come back.
-async fn ensure_no_lost_workspace(gone: &Path, host: &HostEnv) -> Result<(), Error> {
-    if Home::is_subject(gone, Some(&host.state)).await? {
-        return Ok(());
-    }
-    let (path, state) = (std::path::absolute(gone), host.state.clone());
-    let Ok(path) = path else {
-        return Ok(());
-    };
+/// The workspace that lay where nothing is any more, if checkpoints of it are kept.
+async fn lost_workspace(gone: &Path, host: &HostEnv) -> Option<WorkspaceRow> {
+    let (path, state) = (std::path::absolute(gone).ok()?, host.state.clone());
     let rows = bridge::blocking(move || workspaces(&state)).await;
     let is_lost = |row: &WorkspaceRow| !row.is_there && Path::new(&row.workspace) == path;
-    let Some(lost) = rows
-        .into_iter()
-        .find(|row| is_lost(row) && row.checkpoints > 0)
-    else {
-        return Ok(());
-    };
+    let mut lost = rows.into_iter().filter(is_lost);
+    lost.find(|row| row.checkpoints > 0)
+}
+
+/// Says of a directory that is gone, and of which there are only checkpoints, how those come back.
+fn only_lost(lost: &WorkspaceRow) -> Error {
     let dir = shell_word(&lost.workspace);
     let said = format!(
         "`{}` is gone; its checkpoints are kept ({})",
         lost.workspace, lost.checkpoints
     );
     let hint = format!(
-        "make it again and restore one: `mkdir {dir}`, then `stasis log {dir}` and `stasis restore {dir} cp-N --yes`"
+        "`stasis restore {dir} cp-N --yes` makes it again; `mkdir {dir}`, and `stasis log {dir}` lists which there are"
     );
-    Err(Failure::of(ErrorKind::NotFound, said)
+    Failure::of(ErrorKind::NotFound, said)
         .with_hint(hint)
-        .into())
+        .into()
 }
 
 async fn whole(dir: &Path) -> PathBuf {
@@ -223,7 +249,17 @@ impl Directory {
             })
         };
         let workspace = workspace.filter(is_same);
-        Self { project, workspace }
+        Self {
+            project,
+            workspace,
+            lost: 0,
+        }
+    }
+
+    /// The same of one that is gone, and of which so many checkpoints are kept.
+    #[must_use]
+    pub fn with_lost(self, lost: u64) -> Self {
+        Self { lost, ..self }
     }
 
     /// Its checkpoints.

@@ -2,6 +2,7 @@
 
 mod browse;
 mod capture;
+mod check;
 mod checked;
 mod contents;
 mod damage;
@@ -15,6 +16,7 @@ mod inventory;
 mod keys;
 mod list;
 mod load;
+mod locate;
 mod pin;
 mod record;
 mod rollback;
@@ -26,12 +28,14 @@ mod subject;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod undo;
 mod unsaved;
 mod upgrade;
 mod verify;
 
 pub use crate::error::ProfileError;
 pub use capture::{BrowserState, Capture, ProfileSaved, SaveOutcome};
+pub use check::{CheckedProfile, ProfileCheck, ProfileDamage};
 pub use contents::UpgradeReport;
 pub use delete::{DeleteSnapshot, Deleted};
 pub use diff::{Changes, CookieName, DiffSnapshots, Differing, OneSided, ProfileDiff, Wanted};
@@ -39,6 +43,7 @@ pub use fork::{ForkProfile, Forked};
 pub use inventory::{LockWord, SnapshotRow, SnapshotStatus};
 pub use list::{DamagedManifest, Orphan, ProfileList, ProfileRow, SnapshotList};
 pub use load::{FallbackReason, LoadOutcome, OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish};
+pub use locate::LocatedProfile;
 pub use pin::{Pinned, Pinning};
 pub use record::Record;
 pub use rollback::{RollbackProfile, RolledBack};

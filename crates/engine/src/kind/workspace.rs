@@ -38,11 +38,11 @@ pub use crate::restore::{LeftAloneEntry, LeftAloneReason};
 pub use answers::{
     AgentEventRow, ChangeOp, ChangePlan, ChangesSummary, CheckedCheckpoint, CheckedWorkspace,
     CheckpointRow, Checkpointed, Checkpoints, Compacted, DatabaseRow, DeletedCheckpoint, DiffKind,
-    DiffSide, EventCounts, ExcludedNow, ForgetReason, ForgottenUndo, GitChange, GitCommit, GitPlan,
-    PathChange, PathDiff, PathHistory, PathStatus, PathVersion, PromptRow, RemovedWorkspace,
-    RestoredWorkspace, RevertAction, RevertedPath, SessionForm, UndoRow, UndoneChange,
-    UnreadableSlot, VersionStatus, Watched, WorkspaceChanges, WorkspaceMade, WorkspaceRow,
-    WorkspaceStatus,
+    DiffSide, EventCounts, ExcludedNow, ForgetReason, ForgottenUndo, ForkMark, GapMark, GitChange,
+    GitCommit, GitPlan, PathChange, PathDiff, PathHistory, PathStatus, PathVersion, PromptRow,
+    RemovedWorkspace, RestoredWorkspace, RevertAction, RevertedPath, SessionForm, UndoRow,
+    UndoneChange, UnreadableSlot, VersionStatus, Watched, WorkspaceChanges, WorkspaceMade,
+    WorkspaceRow, WorkspaceStatus,
 };
 pub use commands::{
     CompactCheckpoints, CreateCheckpoint, ForkPlace, ForkWorkspace, InitWorkspace, Maker,

@@ -75,6 +75,9 @@ pub struct UndoNote {
     pub made: Vec<String>,
     /// Where the new state came from: `cp-3`, or `u-4`.
     pub from: String,
+    /// The number of the first one, if one undo took several changes back and left this after that: they are taken back together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<u32>,
     /// Whether it is not recorded yet that it was done.
     #[serde(default)]
     pub pending: bool,

@@ -96,7 +96,7 @@ pub(super) fn stayed(changes: &InPlaceChanges, way_back: &str) -> String {
 }
 
 /// A line about some entries, if there are any.
-fn named(what: &str, paths: &[String]) -> String {
+pub(super) fn named(what: &str, paths: &[String]) -> String {
     if paths.is_empty() {
         return String::new();
     }

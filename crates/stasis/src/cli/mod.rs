@@ -25,6 +25,7 @@ mod directory;
 mod doctor;
 mod duration;
 mod events;
+mod everyday;
 mod first_checkpoint;
 mod help;
 mod hold;
@@ -129,42 +130,42 @@ enum CliCommand {
     ProfileSnapshots(profile::ProfileSnapshotsCommand),
     /// Save a directory; what is in it is not touched
     #[command(visible_alias = "backup")]
-    Save(project::SaveArgs),
+    Save(everyday::SaveArgs),
     /// Restore a directory to a snapshot (the current state is saved first)
     #[command(visible_alias = "checkout")]
-    Restore(project::RestoreArgs),
+    Restore(everyday::RestoreArgs),
     /// Undo the last restore, rewind, revert or undo of a directory
-    Undo(project::UndoArgs),
+    Undo(everyday::UndoArgs),
     /// Show what happened to a directory: snapshots in the store, checkpoints here, and what can be undone
-    Log(project::LogArgs),
+    Log(everyday::LogArgs),
     /// Show what differs between two snapshots of a directory, or between one and what is there now
-    Diff(project::DiffArgs),
+    Diff(everyday::DiffArgs),
     /// Show all metadata of a snapshot
-    Show(project::ShowArgs),
+    Show(everyday::ShowArgs),
     /// List what is in a snapshot
-    Ls(project::LsArgs),
+    Ls(everyday::LsArgs),
     /// Write the content of one file of a snapshot to standard output
-    Cat(project::CatArgs),
+    Cat(everyday::CatArgs),
     /// Find a name or a pattern in all snapshots of a directory
-    Find(project::FindArgs),
+    Find(everyday::FindArgs),
     /// Show what each snapshot takes of the store, and what would be free without it
-    Du(project::DuArgs),
+    Du(everyday::DuArgs),
     /// Check that all snapshots and checkpoints of a directory can be restored
     ///
     /// Exits with 9 when something is damaged, and says what helps.
-    Check(project::CheckArgs),
+    Check(everyday::CheckArgs),
     /// Show snapshots as a read-only filesystem, until interrupted
     ///
     /// A subject has latest, by-time, by-id, by-name, pinned and, if it is a workspace, checkpoints. Nothing is written, and content is read
     /// when it is asked for. Whoever is not root needs fusermount3 (Debian's package fuse3).
     Mount(mount::MountArgs),
     /// Keep a snapshot whatever the policy says
-    Pin(project::PinArgs),
+    Pin(everyday::PinArgs),
     /// Forget a snapshot; the next gc frees its bytes
-    Forget(project::ForgetArgs),
+    Forget(everyday::ForgetArgs),
     /// Delete snapshots beyond the retention policy and reclaim space
     #[command(visible_alias = "prune")]
-    Gc(project::GcArgs),
+    Gc(everyday::GcArgs),
     /// List everything that is saved in the store, where it lies on this machine, and this machine's workspaces
     ///
     /// Exits with 9 when the documents of a subject are damaged: it is listed all the same, and what is wrong is said after the table.

@@ -3,6 +3,7 @@
 mod delete;
 mod diff;
 mod discard;
+pub(super) mod everyday;
 mod fork;
 mod gc;
 mod keys;

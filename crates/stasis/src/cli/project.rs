@@ -1,16 +1,10 @@
-//! `stasis project`, and the everyday verbs of a directory
+//! `stasis project`
 
-mod everyday;
-mod restore;
-mod save;
-mod show;
-mod timeline;
-mod upkeep;
-
-pub(super) use everyday::{
-    CatArgs, CheckArgs, DiffArgs, DuArgs, FindArgs, ForgetArgs, GcArgs, LogArgs, LsArgs, PinArgs,
-    RestoreArgs, SaveArgs, ShowArgs, UndoArgs,
-};
+pub(super) mod restore;
+pub(super) mod save;
+pub(super) mod show;
+pub(super) mod timeline;
+pub(super) mod upkeep;
 
 use super::CliContext;
 use super::profile::spawn;
@@ -188,7 +182,7 @@ pub(super) async fn named_of(
 }
 
 impl ProjectSelector {
-    fn of(dir: &Path) -> Self {
+    pub(super) fn of(dir: &Path) -> Self {
         Self {
             project: dir.to_owned(),
             tenant: "default".parse().expect("it is a name"),
@@ -202,12 +196,12 @@ impl ProjectSelector {
     }
 
     /// The project, with a store that is made if it is not there yet.
-    async fn open(&self, context: &CliContext) -> anyhow::Result<project::Project> {
+    pub(super) async fn open(&self, context: &CliContext) -> anyhow::Result<project::Project> {
         self.opened(context, true).await
     }
 
     /// The project, with a store that must be there.
-    async fn look(&self, context: &CliContext) -> anyhow::Result<project::Project> {
+    pub(super) async fn look(&self, context: &CliContext) -> anyhow::Result<project::Project> {
         self.opened(context, false).await
     }
 

@@ -16,8 +16,8 @@ pub(super) use look::{checkpoint_text, event_text};
 pub(super) use rewind::RewindArgs;
 
 use super::CliContext;
+use super::everyday::LogArgs;
 use super::output::printable;
-use super::project::LogArgs;
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};

@@ -39,6 +39,7 @@ mod mount;
 mod profile;
 mod profile_chromium;
 mod profile_crash;
+mod profile_everyday;
 mod profile_hosts;
 mod profile_metrics;
 mod profile_operators;

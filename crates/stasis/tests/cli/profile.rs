@@ -10,7 +10,7 @@ use std::process::Command;
 const ALICE: &str = "acme/alice";
 
 /// A directory that looks like a profile of Chrome 131.
-fn profile(session: &Session, name: &str) -> PathBuf {
+pub(crate) fn profile(session: &Session, name: &str) -> PathBuf {
     let dir = session.home().join(name);
     fs::create_dir_all(dir.join("Default/Local Storage/leveldb")).unwrap();
     fs::write(dir.join("Last Version"), "131.0.6778.85").unwrap();
@@ -31,7 +31,7 @@ fn write_preferences(dir: &Path, exit_type: &str) {
 }
 
 /// Changes the cookies as their owner would.
-fn sqlite(dir: &Path, statements: &str) {
+pub(crate) fn sqlite(dir: &Path, statements: &str) {
     let script = "import sqlite3,sys; d=sqlite3.connect(sys.argv[1]); d.executescript(sys.argv[2]); d.close()";
     let done = Command::new("python3")
         .args(["-c", script])
@@ -41,7 +41,7 @@ fn sqlite(dir: &Path, statements: &str) {
     assert!(done.unwrap().success());
 }
 
-fn cookies(dir: &Path) -> String {
+pub(crate) fn cookies(dir: &Path) -> String {
     let script = "import sqlite3,sys; d=sqlite3.connect(sys.argv[1]); \
                   print(','.join(r[0] for r in d.execute('select name from cookies order by 1')))";
     let said = Command::new("python3")

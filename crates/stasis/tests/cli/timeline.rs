@@ -212,6 +212,86 @@ fn the_undo_of_a_part_touches_that_part_alone() {
 }
 
 #[test]
+fn an_undo_takes_back_what_the_restore_changed_and_leaves_what_was_changed_since() {
+    let work = Work::new();
+    for name in ["kept", "gone", "src/old.rs"] {
+        work.write(name, "one");
+    }
+    let first = work.save();
+    fs::remove_file(work.dir.join("src/old.rs")).unwrap();
+    work.write("notes", "second");
+    work.write("src/new.rs", "two");
+    work.save();
+
+    let restored = work.data(&["restore", &first[..8]]);
+    assert!(restored.contains("Undo with: stasis undo "), "{restored}");
+    work.write("notes", "edited where the restore had been");
+    work.write("kept", "edited since");
+    work.write("src/since.rs", "made since");
+    fs::remove_file(work.dir.join("gone")).unwrap();
+    let plan = work.data(&["undo", "--dry-run"]);
+    let undone = work.json(&["undo"]);
+
+    let since = ["gone", "kept", "src/since.rs"];
+    assert!(!plan.contains("would replace kept"), "{plan}");
+    assert!(plan.contains("left as they are: gone, kept"), "{plan}");
+    assert_eq!(undone["changed_since"], serde_json::json!(since));
+    let state = |names: &[&str]| names.iter().map(|name| work.read(name)).collect::<Vec<_>>();
+    let words = |all: [Option<&str>; 3]| all.map(|one| one.map(str::to_owned)).to_vec();
+    let stayed = words([None, Some("edited since"), Some("made since")]);
+    let restored_ones = ["notes", "src/new.rs", "src/old.rs"];
+    assert_eq!(state(&since), stayed);
+    let before = words([Some("second"), Some("two"), None]);
+    assert_eq!(state(&restored_ones), before);
+    // And the undo of that, with something new in the meantime.
+    work.write("later", "after the undo");
+    work.data(&["undo"]);
+    assert_eq!(state(&since), stayed);
+    let again = words([Some("edited where the restore had been"), None, Some("one")]);
+    assert_eq!(state(&restored_ones), again);
+    assert_eq!(work.read("later").as_deref(), Some("after the undo"));
+    assert_eq!(work.data(&["cat", "latest", "notes"]), "first");
+}
+
+#[test]
+fn a_directory_that_a_restore_made_stays_for_what_was_put_into_it_since() {
+    let work = Work::new();
+    fs::create_dir(work.dir.join("made")).unwrap();
+    work.write("made/by-restore", "one");
+    work.save();
+    fs::remove_dir_all(work.dir.join("made")).unwrap();
+    work.data(&["restore"]);
+    work.write("made/since", "mine");
+
+    work.data(&["undo"]);
+
+    assert_eq!(work.read("made/by-restore"), None);
+    assert_eq!(work.read("made/since").as_deref(), Some("mine"));
+}
+
+#[test]
+fn an_undo_that_cannot_know_what_the_restore_changed_says_so() {
+    let work = Work::new();
+    let first = work.save();
+    work.write("notes", "second");
+    work.save();
+    work.data(&["restore", &first[..8]]);
+    work.write("src/main.rs", "edited since");
+    // `latest` is what was restored, and cannot be forgotten before another one is.
+    work.save();
+    work.data(&["forget", &first[..8]]);
+
+    let undone = work.run_in("", &["undo"]);
+
+    assert_eq!(undone.code, 0, "{}", undone.err);
+    assert!(undone.err.contains("everything becomes"), "{}", undone.err);
+    assert_eq!(work.read("notes").as_deref(), Some("second"));
+    assert_eq!(work.read("src/main.rs").as_deref(), Some("one"));
+    work.data(&["undo"]);
+    assert_eq!(work.read("src/main.rs").as_deref(), Some("edited since"));
+}
+
+#[test]
 fn several_are_forgotten_at_once_or_none() {
     let work = Work::new();
     let first = work.save();
@@ -460,10 +540,27 @@ fn whoever_has_only_checkpoints_is_told_which_and_how_a_lost_directory_comes_bac
 
     fs::remove_dir_all(&work.dir).unwrap();
     let dir = work.dir.to_str().unwrap();
-    let gone = work.session.run(&["restore", dir, &one]);
+    let gone = work.session.run(&["log", dir]);
     assert_eq!(gone.code, 3, "{}", gone.out);
-    assert!(gone.err.contains("mkdir"), "{}", gone.err);
-    fs::create_dir(dir).unwrap();
-    work.session.data(0, &["restore", dir, &one, "--yes"]);
+    assert!(gone.err.contains("makes it again"), "{}", gone.err);
+    let unknown = work.session.run(&["restore", dir, "cp-99"]);
+    assert_eq!(unknown.code, 3, "{}", unknown.out);
+    work.session.run(&["restore", dir, &one, "--dry-run"]);
+    assert!(
+        !work.dir.exists(),
+        "what failed, or was shown, leaves nothing"
+    );
+    work.session.data(0, &["restore", dir, &one]);
     assert_eq!(work.read("src/main.rs").as_deref(), Some("one"));
+
+    // One that was saved too has both.
+    work.save();
+    work.write("notes", "second");
+    let two = work.checkpoint("two");
+    fs::remove_dir_all(&work.dir).unwrap();
+    let log = work.session.run(&["log", dir]);
+    assert_eq!(log.code, 0, "{}", log.err);
+    assert!(log.err.contains("2 checkpoints"), "{}", log.err);
+    work.session.data(0, &["restore", dir, &two]);
+    assert_eq!(work.read("notes").as_deref(), Some("second"));
 }

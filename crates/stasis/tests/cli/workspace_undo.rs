@@ -311,6 +311,34 @@ fn an_undo_that_was_used_is_gone_and_only_its_redo_is_there() {
 }
 
 #[test]
+fn an_undo_of_several_changes_is_one_change() {
+    let tree = Tree::new(&[("a", "one"), ("b", "one")]);
+    tree.checkpoint("one");
+    for (name, version) in [("a", "two"), ("b", "three"), ("a", "four")] {
+        tree.write(name, version);
+        tree.json(0, &["restore", "one"]);
+    }
+    assert_eq!(undos(&tree), ["u-3", "u-2", "u-1"]);
+
+    tree.json(0, &["undo", "u-1"]);
+    assert_eq!(
+        (tree.read("a"), tree.read("b")),
+        ("two".into(), "three".into())
+    );
+    tree.json(0, &["undo"]);
+
+    assert_eq!(
+        (tree.read("a"), tree.read("b")),
+        ("one".into(), "one".into())
+    );
+    tree.json(0, &["undo"]);
+    assert_eq!(
+        (tree.read("a"), tree.read("b")),
+        ("two".into(), "three".into())
+    );
+}
+
+#[test]
 fn directories_that_a_revert_made_go_with_its_undo_unless_something_else_is_in_them() {
     let tree = Tree::new(&[("one/deep/a", "x"), ("two/deep/a", "x"), ("b", "x")]);
     tree.checkpoint("good");

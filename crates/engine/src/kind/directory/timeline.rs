@@ -1,9 +1,12 @@
 //! What happened to a directory, in one line of time: snapshots in the store, checkpoints here, and what can be taken back.
 
 use super::{DirSnapshot, Directory, SnapshotPlace};
+use crate::bridge;
 use crate::error::Error;
 use crate::kind::project::ProjectSnapshot;
-use crate::kind::workspace::{ChangesSummary, CheckpointRow, UndoRow, UnreadableSlot, summed};
+use crate::kind::workspace::{
+    ChangesSummary, CheckpointRow, ForkMark, GapMark, UndoRow, UnreadableSlot, Workspace, summed,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::slots::Manifest;
@@ -29,6 +32,9 @@ pub struct Timeline {
     pub items: Vec<TimelineItem>,
     /// How many older ones there are.
     pub older: u64,
+    /// How many checkpoints are kept of it that are not listed, because the directory is gone.
+    #[serde(skip_serializing_if = "is_none")]
+    pub lost_checkpoints: u64,
     /// Checkpoints that cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableSlot>,
@@ -37,11 +43,16 @@ pub struct Timeline {
     pub hook_warning: Option<String>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
 /// One item of a timeline.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct TimelineItem {
-    /// What it is called: an id, `cp-3`, or `u-4`.
+    /// What it is called: an id, `cp-3`, or `u-4`; of a fork what it was made from, of a gap nothing.
     pub snapshot: String,
     /// Where it is.
     pub place: SnapshotPlace,
@@ -66,6 +77,10 @@ pub enum TimelineEntry {
     Checkpoint(Box<CheckpointRow>),
     /// What was there before a revert, a restore or an undo.
     Undo(Box<UndoRow>),
+    /// A fork that was made.
+    Fork(Box<ForkMark>),
+    /// Changes that were not seen as they happened.
+    Gap(Box<GapMark>),
 }
 
 impl TimelineItem {
@@ -74,7 +89,7 @@ impl TimelineItem {
         match &self.entry {
             TimelineEntry::Snapshot(row) => Some(DirSnapshot::Stored(row.snapshot_id.clone())),
             TimelineEntry::Checkpoint(row) => Some(DirSnapshot::Checkpoint(Slot::new(row.slot))),
-            TimelineEntry::Undo(_) => None,
+            _ => None,
         }
     }
 
@@ -83,7 +98,7 @@ impl TimelineItem {
         match &self.entry {
             TimelineEntry::Snapshot(row) => row.entries,
             TimelineEntry::Checkpoint(row) => row.files_count,
-            TimelineEntry::Undo(_) => 0,
+            _ => 0,
         }
     }
 }
@@ -124,6 +139,30 @@ impl From<UndoRow> for TimelineItem {
     }
 }
 
+impl From<ForkMark> for TimelineItem {
+    fn from(mark: ForkMark) -> Self {
+        Self {
+            snapshot: mark.from.clone(),
+            place: SnapshotPlace::Here,
+            at_ms: mark.made_ms,
+            entry: TimelineEntry::Fork(Box::new(mark)),
+            changed: None,
+        }
+    }
+}
+
+impl From<GapMark> for TimelineItem {
+    fn from(mark: GapMark) -> Self {
+        Self {
+            snapshot: String::new(),
+            place: SnapshotPlace::Here,
+            at_ms: mark.seen_ms,
+            entry: TimelineEntry::Gap(Box::new(mark)),
+            changed: None,
+        }
+    }
+}
+
 impl Directory {
     /// What happened to it, the newest first.
     pub async fn timeline(&self, query: TimelineQuery) -> Result<Timeline, Error> {
@@ -140,6 +179,7 @@ impl Directory {
             items.extend(listed.snapshots.into_iter().map(TimelineItem::from));
             let undos = workspace.undo_list().await?.into_iter();
             items.extend(undos.map(TimelineItem::from));
+            items.extend(marks(workspace, query.most).await?);
             (unreadable, hook_warning) = (listed.unreadable, listed.hook_warning);
         }
         // Of two at the same time, the one that was listed later is the newer one.
@@ -152,6 +192,7 @@ impl Directory {
         Ok(Timeline {
             items,
             older: older as u64,
+            lost_checkpoints: self.lost,
             unreadable,
             hook_warning,
         })
@@ -191,4 +232,18 @@ impl Directory {
         }
         Ok(())
     }
+}
+
+/// What happened to a workspace that is neither a checkpoint nor an undo.
+async fn marks(workspace: &Workspace, most: usize) -> Result<Vec<TimelineItem>, Error> {
+    let workspace = workspace.clone();
+    bridge::blocking(move || {
+        let mut all: Vec<TimelineItem> = Vec::new();
+        all.extend(workspace.fork_marks()?.into_iter().map(TimelineItem::from));
+        // What was found afterwards in a gap with nothing in it, nobody missed.
+        let gaps = workspace.gap_marks(most)?.into_iter();
+        all.extend(gaps.filter(|gap| gap.missed > 0).map(TimelineItem::from));
+        Ok(all)
+    })
+    .await
 }

@@ -2,16 +2,22 @@
 
 use super::fetch::{another, opened_view};
 use super::inventory::Damage as _;
+use super::locate::LocatedProfile;
 use super::subject::ShaPrefix;
 use crate::archive::remote::Remote;
 use crate::bridge;
-use crate::error::{Error, ProfileError};
+use crate::catalog::ListedEntry;
+use crate::error::{Error, ErrorKind, ProfileError};
+use crate::find::{FoundVersions, NamePattern, VersionFinder};
 use crate::handle::Profiles;
 use crate::result::BrowsedSnapshot;
-use stasis_disk::form::archive::Archive;
-use stasis_model::id::{Lineage, TenantId};
+use stasis_disk::form::archive::{Archive, ArchiveError, ReadSettings};
+use stasis_model::failure::Failure;
+use stasis_model::id::{Lineage, ProfileRef, TenantId};
+use stasis_model::tree::EntryPath;
 use stasis_store::documents::profiles;
 use stasis_store::layout::Key;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -80,4 +86,103 @@ impl Profiles<'_> {
         })
         .await
     }
+
+    /// The entries of a snapshot in `path`, in order.
+    pub async fn ls(
+        self,
+        of: &LocatedProfile,
+        path: &EntryPath,
+    ) -> Result<Vec<ListedEntry>, Error> {
+        let within = path.clone();
+        let is_in = move |_: &ListedEntry, one: &EntryPath| one.is_within(&within);
+        let found = self.entries_that(of, is_in).await?;
+        if found.is_empty() && !path.is_root() {
+            return Err(no_entry(of, path));
+        }
+        Ok(found)
+    }
+
+    /// The entries of a snapshot that somebody wants, in order.
+    async fn entries_that(
+        self,
+        of: &LocatedProfile,
+        is_wanted: impl Fn(&ListedEntry, &EntryPath) -> bool + Send + 'static,
+    ) -> Result<Vec<ListedEntry>, Error> {
+        let archive = self
+            .archive_in_store(&of.lineage, &of.archive.to_string())
+            .await?;
+        bridge::blocking(move || {
+            let mut found = Vec::new();
+            archive.list(&ReadSettings::default(), |entry| {
+                let listed = ListedEntry::from(entry);
+                if is_wanted(&listed, &entry.path) {
+                    found.push(listed);
+                }
+                Ok::<_, ArchiveError>(())
+            })?;
+            Ok(found)
+        })
+        .await
+    }
+
+    /// Writes the content of one file of a snapshot; the inner error is that of `out`.
+    pub async fn cat(
+        self,
+        of: &LocatedProfile,
+        path: &EntryPath,
+        mut out: impl Write + Send + 'static,
+    ) -> Result<io::Result<u64>, Error> {
+        let archive = self
+            .archive_in_store(&of.lineage, &of.archive.to_string())
+            .await?;
+        let (wanted, of) = (path.clone(), of.clone());
+        bridge::blocking(move || {
+            let written = archive.cat(&wanted, &mut out, &ReadSettings::default());
+            match written {
+                Ok(length) => Ok(out.flush().map(|()| length)),
+                Err(ArchiveError::Sink { source, .. }) => Ok(Err(source)),
+                Err(ArchiveError::NoSuchEntry { .. }) => Err(no_entry(&of, &wanted)),
+                Err(error) => Err(error.into()),
+            }
+        })
+        .await
+    }
+
+    /// Every version of the entries that a name or a pattern fits, in all snapshots of a profile.
+    pub async fn find_all(
+        self,
+        subject: &ProfileRef,
+        pattern: &str,
+    ) -> Result<FoundVersions, Error> {
+        let pattern = NamePattern::parse(pattern)?;
+        let mut finder = VersionFinder::default();
+        for lineage in self.lineages_of(subject).await? {
+            let inventory = self.inventory(&lineage).await?;
+            let stored = inventory.stored.snapshots.iter();
+            let is_there = |archive| !inventory.is_tombstoned(archive);
+            let mut all: Vec<_> = stored
+                .map(|one| (one.manifest.captured_at_ms, one.active.archive))
+                .filter(|(_, archive)| is_there(*archive))
+                .collect();
+            all.sort_unstable();
+            for (at, archive) in all {
+                let lineage = lineage.clone();
+                let of = LocatedProfile { lineage, archive };
+                let pattern = pattern.clone();
+                let fits = move |entry: &ListedEntry, path: &EntryPath| pattern.fits(entry, path);
+                let entries = self.entries_that(&of, fits).await;
+                finder.add(archive.to_string(), at, entries)?;
+            }
+        }
+        Ok(finder.finish())
+    }
+}
+
+fn no_entry(of: &LocatedProfile, path: &EntryPath) -> Error {
+    let (sha, subject) = (of.archive.prefix(), &of.lineage);
+    let said = format!("snapshot `{sha}` of `{subject}` has no entry `{path}`");
+    let hint = format!("`stasis ls profile:{subject} {sha}` lists what it has");
+    Failure::of(ErrorKind::NotFound, said)
+        .with_hint(hint)
+        .into()
 }

@@ -54,6 +54,13 @@ pub struct SnapshotRow {
     pub manifest: ProfileManifest,
 }
 
+impl SnapshotRow {
+    /// Whether it was deleted, and goes with the next gc.
+    pub fn is_tombstoned(&self) -> bool {
+        self.marks.contains(&SnapshotStatus::Tombstoned)
+    }
+}
+
 /// Who owns a lineage, in one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -35,6 +35,12 @@ impl FromStr for ShaPrefix {
     }
 }
 
+impl From<ArchiveDigest> for ShaPrefix {
+    fn from(digest: ArchiveDigest) -> Self {
+        Self(digest.to_string())
+    }
+}
+
 impl fmt::Display for ShaPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -182,7 +188,7 @@ impl Inventory {
     pub(super) fn active_whole(&self) -> Result<&StoredSnapshot, Error> {
         let active = self.active();
         let active = active.ok_or_else(|| ProfileError::NoActive(self.subject()))?;
-        self.choose_whole(&ShaPrefix(active.to_string()))
+        self.choose_whole(&ShaPrefix::from(active))
     }
 
     /// The one whose digest begins so, which must be whole and not be deleted.

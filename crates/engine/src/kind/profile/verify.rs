@@ -9,6 +9,7 @@ use super::subject::ShaPrefix;
 use crate::check::Spawn;
 use crate::error::{Error, ProfileError};
 use crate::handle::Profiles;
+use crate::open::Engine;
 use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -120,7 +121,10 @@ impl Profiles<'_> {
             cancel: verify.cancel.clone(),
         };
         let active = Some(chosen.active.clone());
-        let loaded: ProfileLoaded = self.load_exactly(&load, active).await?;
+        // What this host keeps of an archive says nothing of what the store has.
+        let uncached = self.without_cache();
+        let from_store = uncached.as_ref().map_or(self, Engine::profiles);
+        let loaded: ProfileLoaded = from_store.load_exactly(&load, active).await?;
         self.record_check(&lineage, chosen.active.archive, true)
             .await;
         let cookies = if verify.browser.is_empty() {

@@ -15,6 +15,7 @@ mod command;
 mod databases;
 mod plan;
 mod record;
+mod since;
 mod state;
 
 pub use command::{KeptDatabase, ProjectRestore, ProjectRestored, SetAsideEntry};
@@ -266,7 +267,9 @@ impl Project {
             new_paths: Vec::new(),
             undo_paths: Vec::new(),
             copy_of: None,
-            except: plan.except.iter().map(ToString::to_string).collect(),
+            except: command.except.iter().map(ToString::to_string).collect(),
+            changed_since: command.untouched.iter().map(ToString::to_string).collect(),
+            can_be_undone: false,
             has_servers: !plan.source.servers.is_empty(),
             seen: None,
             moved_latest: false,

@@ -864,3 +864,33 @@ display_as_serialized!(
     VersionStatus,
     SessionForm,
 );
+
+/// A fork in the timeline of a workspace.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct ForkMark {
+    /// What it is called.
+    pub name: String,
+    /// Where it was made, or was seen last.
+    pub directory: String,
+    /// The checkpoint that it was made from: `cp-100`.
+    pub from: String,
+    /// Whether it is there.
+    pub is_there: bool,
+    /// When it was made.
+    #[serde(skip)]
+    pub(crate) made_ms: u64,
+}
+
+/// A time in which changes of a workspace were not seen as they happened.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct GapMark {
+    /// Why: `overflow`, `watch_limit`, `unreadable`, `failed`, or `resumed` where nobody watched.
+    pub why: String,
+    /// How many changes were found only afterwards.
+    pub missed: u64,
+    /// When it was over.
+    #[serde(skip)]
+    pub(crate) seen_ms: u64,
+}

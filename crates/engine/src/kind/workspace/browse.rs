@@ -1,7 +1,8 @@
 //! Looking into checkpoints: what is in one, and one file of it.
 
 use super::Workspace;
-use super::answers::CheckpointRow;
+use super::answers::{CheckpointRow, ForkMark, GapMark};
+use super::forks::{ForkFound, ForkRecord};
 use super::show::{kind, size};
 use crate::catalog::ListedEntry;
 use crate::error::{Error, WorkspaceError};
@@ -9,6 +10,7 @@ use crate::result::BrowsedSnapshot;
 use stasis_disk::form::slots::{
     CheckpointReader, Manifest, ManifestEntry, ManifestKind, SlotError,
 };
+use stasis_disk::session_db::GapRow;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use stasis_model::workspace::{CheckpointRef, SlotMetadata};
@@ -41,6 +43,30 @@ fn id_of(one: &SlotMetadata) -> String {
 }
 
 impl Workspace {
+    /// The forks that were made of it and are known, the oldest first: without a look at what is in them.
+    pub(crate) fn fork_marks(&self) -> Result<Vec<ForkMark>, Error> {
+        let all = self.fork_records()?.into_iter();
+        let mark = |one: ForkRecord| ForkMark {
+            name: one.name.to_string(),
+            directory: one.directory.display().to_string(),
+            from: one.checkpoint(),
+            is_there: matches!(one.find(), ForkFound::At(_)),
+            made_ms: one.made_ms,
+        };
+        Ok(all.map(mark).collect())
+    }
+
+    /// The last times that what happened to it was not seen as it happened, the newest first.
+    pub(crate) fn gap_marks(&self, most: usize) -> Result<Vec<GapMark>, Error> {
+        let all = self.session().db.gaps(most)?.into_iter();
+        let mark = |one: GapRow| GapMark {
+            why: one.why,
+            missed: one.missed,
+            seen_ms: one.at_ms,
+        };
+        Ok(all.map(mark).collect())
+    }
+
     /// Its checkpoints that are lists; one that is the snapshot of a subvolume is a directory already, and is not among them.
     pub(crate) fn browsed_checkpoints(&self) -> Result<Vec<BrowsedSnapshot>, Error> {
         let all = self.newest_first()?.into_iter();

@@ -33,6 +33,8 @@ pub(super) struct CheckpointChange<'a> {
     pub(super) excluded_now: Option<ExcludedNow>,
     /// The fork that the tree becomes; none for what comes from a checkpoint alone.
     pub(super) fork: Option<ForkPlan>,
+    /// The number of the first undo checkpoint of the act that this is a later part of.
+    pub(super) since: Option<u32>,
 }
 
 /// What a plan has to stand for besides, if the tree becomes what a fork is.
@@ -80,6 +82,7 @@ impl<'a> WorkspacePlan<'a> {
             becomes,
             excluded_now: None,
             fork: None,
+            since: None,
         })
     }
 

@@ -100,7 +100,9 @@ impl Workspace {
                 continue;
             }
             if !is_same || has_left_out {
-                let done = self.take_back(one, plan, state)?;
+                let first = result.redo.as_deref();
+                let since = first.and_then(|first| first.strip_prefix("u-")?.parse().ok());
+                let done = self.take_back(one, plan, state, since)?;
                 result.left_alone.extend(done.refused());
                 // Taking back the first of these takes back all of them.
                 result.redo = result.redo.take().or(done.undo);
@@ -158,7 +160,8 @@ impl Workspace {
     fn chosen_undos(&self, which: Option<u32>) -> Result<Vec<SlotMetadata>, Error> {
         let undos = self.undos_newest_first()?;
         let Some(number) = which else {
-            return Ok(undos.into_iter().take(1).collect());
+            let last = last_act(&undos);
+            return Ok(undos.into_iter().take(last).collect());
         };
         let at = undos.iter().position(|one| one.slot.index() == number);
         let at = at.ok_or(WorkspaceError::NoUndo(number))?;
@@ -231,13 +234,16 @@ impl Workspace {
         from: &SlotMetadata,
         whole: &WorkspacePlan<'_>,
         state: &[Manifest],
+        since: Option<u32>,
     ) -> Result<ChangeDone, Error> {
         let (is, becomes) = (state[0].clone(), state[1].clone());
-        self.carry_out(&WorkspacePlan {
+        let mut plan = WorkspacePlan {
             only: whole.only.clone(),
             except: whole.except.clone(),
             ..WorkspacePlan::new(whole.source.verb, from, is, becomes)
-        })
+        };
+        plan.source.since = since;
+        self.carry_out(&plan)
     }
 
     /// Whether there is room for another undo checkpoint: those of models go only when a person lets them.
@@ -254,7 +260,6 @@ impl Workspace {
         Ok(())
     }
 
-    /// Lets go of everything that could be undone; says how many.
     /// Notes that something was changed that cannot be taken back: what was done before it is not the last change any more.
     pub(super) fn note_final(&self) {
         let now = self.clock().now().millis().to_string();
@@ -270,6 +275,7 @@ impl Workspace {
         text.parse().ok()
     }
 
+    /// Lets go of everything that could be undone; says how many.
     pub(super) fn forget_undos_now(&self) -> Result<u64, Error> {
         let (_lock, something_waits) = self.lock_to_free("forgetting what could be undone")?;
         let mut undos = self.pool().undos()?;
@@ -312,6 +318,7 @@ impl Workspace {
             path: plan.path().map(ToString::to_string),
             made: Vec::new(),
             from: called(plan.source.from),
+            since: plan.source.since,
             pending: true,
         });
         let made = self.pool().begin_undo(metadata);
@@ -369,6 +376,16 @@ impl Workspace {
         let held = self.pool().usage()?.held;
         Ok(held > self.session().budget.bytes())
     }
+}
+
+/// How many of these undo checkpoints, the newest first, the last act left.
+fn last_act(undos: &[SlotMetadata]) -> usize {
+    let since = |one: &SlotMetadata| one.undo.as_ref().and_then(|note| note.since);
+    let Some(first) = undos.first().and_then(since) else {
+        return 1;
+    };
+    let is_of_it = |one: &&SlotMetadata| one.slot.index() == first || since(one) == Some(first);
+    undos.iter().take_while(is_of_it).count()
 }
 
 /// Whether an entry is another one, or lies in it.

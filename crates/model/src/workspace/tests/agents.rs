@@ -365,6 +365,7 @@ fn commands_and_the_timers_go_before_prompts_and_the_last_prompt_and_what_is_res
         path: None,
         made: Vec::new(),
         from: "cp-100".to_owned(),
+        since: None,
         pending: true,
     });
     let order = |new: &SlotMetadata| -> Vec<u32> {

@@ -154,3 +154,49 @@ fn the_options_of_every_command_are_in_one_place() {
         assert!(help.contains(&format!("--{long}")), "{help}");
     }
 }
+
+/// The commands of ours in a line that a guide shows.
+fn commands_in(line: &str) -> Vec<&str> {
+    let line = line.split(" # ").next().unwrap_or(line);
+    let parts = line
+        .split("&&")
+        .flat_map(|part| part.split(['|', ';', '(', ')', '`']));
+    let parts = parts.filter_map(|part| {
+        let part = part.trim();
+        let part = part.strip_prefix("timeout 20 ").unwrap_or(part);
+        part.starts_with("stasis ").then_some(part)
+    });
+    let before_redirection =
+        |part: &'_ str| part.find(" 2>").into_iter().chain(part.find(" > ")).min();
+    parts
+        .map(|part| part[..before_redirection(part).unwrap_or(part.len())].trim_end_matches(" &"))
+        .collect()
+}
+
+#[test]
+fn what_the_documentation_types_is_understood() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let guides = std::fs::read_dir(root.join("docs/guides")).unwrap();
+    let guides = guides.map(|guide| guide.unwrap().path());
+    let more = ["README.md", "deploy/README.md"].map(|name| root.join(name));
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for path in guides.chain(more) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for line in text.lines().filter_map(|line| line.strip_prefix("$ ")) {
+            for command in commands_in(line) {
+                let mut words = words(command);
+                words.retain(|word| !word.is_empty());
+                seen += 1;
+                let parsed = program().try_get_matches_from(&words);
+                // Help and versions are shown, which is no mistake.
+                if let Err(error) = parsed.map_err(|error| error.use_stderr().then_some(error))
+                    && let Some(error) = error
+                {
+                    wrong.push(format!("{}: {command}\n{error}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(seen > 100, "{seen} commands were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

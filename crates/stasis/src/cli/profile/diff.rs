@@ -41,17 +41,21 @@ impl ProfileDiffArgs {
         };
         let diff = engine.profiles().diff(&cmd).await?;
         context.output.warn(&diff.warnings);
-        for unread in &diff.unread {
-            context
-                .output
-                .say(&format!("warning: not looked into: {}", printable(unread)));
-        }
-        context.output.result(&diff, text)?;
+        say_unread(context, &diff);
+        context.output.result(&diff, diff_text)?;
         Ok(Exit::Done)
     }
 }
 
-fn text(diff: &ProfileDiff) -> String {
+/// Names what could not be looked into.
+pub(super) fn say_unread(context: &CliContext, diff: &ProfileDiff) {
+    for unread in &diff.unread {
+        let text = format!("warning: not looked into: {}", printable(unread));
+        context.output.say(&text);
+    }
+}
+
+pub(super) fn diff_text(diff: &ProfileDiff) -> String {
     let mut lines = Vec::new();
     let cookie = |one: &CookieName| format!("{} {}", one.site, one.name);
     section(&mut lines, "cookie", &diff.cookies, cookie);

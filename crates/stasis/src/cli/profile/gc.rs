@@ -54,13 +54,13 @@ impl ProfileGcArgs {
             let text = format!("warning: {doubt}; --trust-clock judges all the same");
             context.output.say(&text);
         }
-        context.output.result(&collected, text)?;
+        context.output.result(&collected, collected_text)?;
         let failed = collected.lineages.iter().any(|one| one.failure.is_some());
         Ok(if failed { Exit::Corrupt } else { Exit::Done })
     }
 }
 
-fn text(collected: &Collected) -> String {
+pub(super) fn collected_text(collected: &Collected) -> String {
     let (fate, verb) = if collected.dry_run {
         ("would go", "would remove")
     } else {

@@ -36,7 +36,7 @@ impl ProfileListArgs {
         if let Some(subject) = self.subject {
             let list = engine.profiles().snapshots(&subject).await?;
             context.output.warn(&list.warnings);
-            context.output.result(&list, snapshots)?;
+            context.output.result(&list, list_text)?;
             return Ok(exit(list.is_damaged()));
         }
         let list = engine.profiles().list(self.tenant.as_ref()).await?;
@@ -99,7 +99,7 @@ fn local(copies: &LocalCopies) -> String {
     format!("{}\n{hint}", table(&head, rows))
 }
 
-fn exit(is_damaged: bool) -> Exit {
+pub(super) fn exit(is_damaged: bool) -> Exit {
     if is_damaged {
         Exit::Corrupt
     } else {
@@ -142,7 +142,12 @@ fn profiles(list: &ProfileList) -> String {
     table(&head, rows)
 }
 
-fn snapshots(list: &SnapshotList) -> String {
+fn list_text(list: &SnapshotList) -> String {
+    snapshots(&list.snapshots, list)
+}
+
+/// Some snapshots, and everything else that a list of them says.
+pub(super) fn snapshots(rows: &[SnapshotRow], list: &SnapshotList) -> String {
     let row = |row: &SnapshotRow| {
         let manifest = &row.manifest;
         vec![
@@ -156,7 +161,7 @@ fn snapshots(list: &SnapshotList) -> String {
         ]
     };
     let head = ["SHA256", "CAPTURED", "SIZE", "MODE", "CHROME", "MARKS", ""];
-    let mut lines = vec![table(&head, list.snapshots.iter().map(row).collect())];
+    let mut lines = vec![table(&head, rows.iter().map(row).collect())];
     for orphan in &list.orphans {
         let (key, size) = (printable(&orphan.key), size(orphan.size_bytes));
         lines.push(format!(

@@ -3,7 +3,7 @@
 use crate::cli::CliContext;
 use crate::report::Exit;
 use clap::Args;
-use stasis_engine::kind::profile::{Pinning, ShaPrefix};
+use stasis_engine::kind::profile::{Pinned, Pinning, ShaPrefix};
 use stasis_engine::model::id::ProfileRef;
 
 #[derive(Debug, Args)]
@@ -21,14 +21,16 @@ impl ProfilePinArgs {
         let lineage = engine.profiles().one_lineage(&self.subject).await?;
         let done = engine.profiles().pin(&lineage, &self.sha, pinning).await?;
         context.output.warn(&done.warnings);
-        context.output.result(&done, |done| {
-            let words = if done.pinned {
-                "is pinned"
-            } else {
-                "is not pinned"
-            };
-            format!("{}: {} {words}", done.subject, done.sha256.prefix())
-        })?;
+        context.output.result(&done, pinned_text)?;
         Ok(Exit::Done)
     }
+}
+
+pub(super) fn pinned_text(done: &Pinned) -> String {
+    let words = if done.pinned {
+        "is pinned"
+    } else {
+        "is not pinned"
+    };
+    format!("{}: {} {words}", done.subject, done.sha256.prefix())
 }

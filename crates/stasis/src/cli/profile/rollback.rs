@@ -47,7 +47,7 @@ impl ProfileRollbackArgs {
             metrics.add(context, MetricsFile::forced).await?;
         }
         context.output.warn(&done.warnings);
-        context.output.result(&done, text)?;
+        context.output.result(&done, rolled_back_text)?;
         if done.applied || done.is_active_already() {
             return Ok(Exit::Done);
         }
@@ -58,7 +58,7 @@ impl ProfileRollbackArgs {
     }
 }
 
-fn text(done: &RolledBack) -> String {
+pub(super) fn rolled_back_text(done: &RolledBack) -> String {
     let to = done.to_sha256.prefix();
     if done.is_active_already() {
         return format!("{}: {to} is active already", done.subject);

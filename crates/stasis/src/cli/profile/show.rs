@@ -1,6 +1,6 @@
 //! `stasis profile show`
 
-use super::list::marks;
+use super::list::{exit, marks};
 use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::{printable, word};
@@ -28,21 +28,21 @@ impl ProfileShowArgs {
             .show(&self.subject, self.sha.as_ref())
             .await?;
         context.output.warn(&shown.warnings);
-        context.output.result(&shown, text)?;
-        let hurt = |one: &ShownLineage| {
-            let snapshot = one.snapshot.as_ref();
-            !one.damage.is_empty() || snapshot.is_some_and(|row| row.damage.is_some())
-        };
-        let is_damaged = shown.lineages.iter().any(hurt);
-        Ok(if is_damaged {
-            Exit::Corrupt
-        } else {
-            Exit::Done
-        })
+        context.output.result(&shown, shown_text)?;
+        Ok(exit(is_damaged(&shown)))
     }
 }
 
-fn text(shown: &ShownProfile) -> String {
+/// Whether anything that is shown cannot be what was written.
+pub(super) fn is_damaged(shown: &ShownProfile) -> bool {
+    let hurt = |one: &ShownLineage| {
+        let snapshot = one.snapshot.as_ref();
+        !one.damage.is_empty() || snapshot.is_some_and(|row| row.damage.is_some())
+    };
+    shown.lineages.iter().any(hurt)
+}
+
+pub(super) fn shown_text(shown: &ShownProfile) -> String {
     let each = shown.lineages.iter().map(lineage);
     each.collect::<Vec<_>>().join("\n\n")
 }

@@ -1,7 +1,7 @@
 //! `stasis project restore`
 
 use super::ProjectSelector;
-use crate::cli::directory::{SHOWN, entry_path, stayed};
+use crate::cli::directory::{SHOWN, entry_path, named, stayed};
 use crate::cli::output::{plural, printable, short};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::{CliContext, workspace};
@@ -22,11 +22,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// What an undo leaves as it is.
+const SINCE: &str = "changed since, and left as they are";
+
 /// How to get back what saves leave out by now.
 const BY_PATH: &str = " (--path brings one back)";
 
 #[derive(Debug, Args)]
-pub(super) struct ProjectRestoreArgs {
+pub(in crate::cli) struct ProjectRestoreArgs {
     /// `latest`, an id or the beginning of one, or a label
     snapshot: SnapshotRef,
     /// Only this volume; may be given more than once
@@ -60,7 +63,7 @@ pub(in crate::cli) struct RestoreOptions {
 }
 
 impl ProjectRestoreArgs {
-    pub(super) async fn run(
+    pub(in crate::cli) async fn run(
         self,
         context: &CliContext,
         which: &ProjectSelector,
@@ -76,7 +79,7 @@ impl ProjectRestoreArgs {
 }
 
 impl RestoreOptions {
-    pub(super) async fn restore(
+    pub(in crate::cli) async fn restore(
         self,
         context: &CliContext,
         project: &Project,
@@ -115,15 +118,37 @@ impl RestoreOptions {
     }
 }
 
+/// What can be said of a restore that is not of a directory.
+pub(in crate::cli) struct RestoreElsewhere {
+    pub(in crate::cli) to: Option<PathBuf>,
+    pub(in crate::cli) dry_run: bool,
+}
+
 impl RestoreOptions {
+    /// Whether the directory itself is changed.
+    pub(in crate::cli) fn is_in_place(&self) -> bool {
+        self.to.is_none() && !self.dry_run
+    }
+
+    /// The same for a profile, which comes back as a whole.
+    pub(in crate::cli) fn of_profile(self, keep_git: bool) -> anyhow::Result<RestoreElsewhere> {
+        let is_whole = self.path.is_empty() && self.except.is_empty();
+        ensure!(
+            is_whole && !self.no_safety && !keep_git,
+            "a profile comes back as a whole: leave out --path, --except, --no-safety and --keep-git"
+        );
+        let (to, dry_run) = (self.to, self.dry_run);
+        Ok(RestoreElsewhere { to, dry_run })
+    }
+
     /// The same with an entry left as it is.
-    pub(super) fn but_for(mut self, entry: &str) -> Self {
+    pub(in crate::cli) fn but_for(mut self, entry: &str) -> Self {
         self.except.push(entry.into());
         self
     }
 
     /// Restores a checkpoint of this machine: all of it, one entry, or to another directory.
-    pub(super) async fn restore_checkpoint(
+    pub(in crate::cli) async fn restore_checkpoint(
         self,
         context: &CliContext,
         of: &Workspace,
@@ -186,7 +211,7 @@ impl RestoreOptions {
 }
 
 /// Says what an undo did.
-pub(super) fn say_undone(
+pub(in crate::cli) fn say_undone(
     context: &CliContext,
     project: &Project,
     undone: &ProjectRestored,
@@ -236,6 +261,7 @@ fn restored_text(restored: &ProjectRestored, directory: &str) -> String {
     });
     let mut words = format!("{what}{}{checked} ({took})", changed.unwrap_or_default());
     words += &way_back(restored, directory);
+    words += &named(SINCE, &restored.changed_since);
     if let Some(subject) = &restored.copy_of {
         let target = printable(&shell_word(&restored.target));
         words += "\nIt is a copy. Go on with it here with: stasis link ";
@@ -256,34 +282,19 @@ fn restored_text(restored: &ProjectRestored, directory: &str) -> String {
     words + &databases_kept(&restored.databases_kept)
 }
 
-/// The commands that take back what was restored, and nothing else.
+/// What takes back that which was restored, and nothing else.
 fn way_back(restored: &ProjectRestored, directory: &str) -> String {
     let Some(safety) = &restored.safety_snapshot_id else {
         return String::new();
     };
-    let flags = |flag: &str, all: &[&String]| {
-        let one = |path: &&String| format!(" {flag} {}", printable(&shell_word(path)));
-        all.iter().map(one).collect::<String>()
-    };
-    // What no snapshot has is named by itself, with where it is.
-    let is_aside = |path: &&String| restored.set_aside.iter().any(|one| one.path == **path);
-    let is_saved = |path: &&String| !is_aside(path);
-    let paths: Vec<&String> = restored.undo_paths.iter().filter(is_saved).collect();
-    let mut lines = String::new();
-    if restored.paths.is_empty() || !paths.is_empty() {
-        lines += "\nUndo with: stasis restore ";
-        lines += &[&printable(&shell_word(directory)), " ", &*short(safety)].concat();
-        lines += &flags("--path", &paths);
-        lines += &flags("--except", &restored.except.iter().collect::<Vec<_>>());
+    let (directory, safety) = (printable(&shell_word(directory)), short(safety));
+    if restored.can_be_undone {
+        return format!("\nUndo with: stasis undo {directory}\nwhat was there before is {safety}");
     }
-    let new = restored.new_paths.iter().map(|path| {
-        let whole = format!("{}/{path}", restored.target);
-        let whole = shell_word(&whole);
-        let (path, whole) = (printable(path), printable(&whole));
-        format!("\n{path} was not there before. Undo with: rm -r {whole}")
-    });
-    lines.extend(new);
-    lines
+    // What no snapshot has is named after this, with where it is.
+    format!(
+        "\nwhat was there before is {safety}, as far as it could be saved: stasis restore {directory} {safety}"
+    )
 }
 
 /// What was left as it is because somebody asked for that.
@@ -300,7 +311,7 @@ fn but_for(restored: &ProjectRestored) -> String {
 }
 
 /// Databases on servers that restores left, a line for each.
-pub(super) fn databases_kept(all: &[KeptDatabase]) -> String {
+pub(in crate::cli) fn databases_kept(all: &[KeptDatabase]) -> String {
     let line = |one: &KeptDatabase| {
         let (volume, database) = (&one.volume, printable(&one.database));
         if one.removed {
@@ -314,13 +325,11 @@ pub(super) fn databases_kept(all: &[KeptDatabase]) -> String {
     all.iter().map(line).collect()
 }
 
-pub(super) fn would(restored: &ProjectRestored) -> String {
+pub(in crate::cli) fn would(restored: &ProjectRestored) -> String {
     let changes = &restored.changes;
     if changes.is_empty() {
-        return format!(
-            "Nothing would change: it is {}",
-            short(&restored.snapshot_id)
-        );
+        let (id, since) = (short(&restored.snapshot_id), &restored.changed_since);
+        return format!("Nothing would change: it is {id}") + &named(SINCE, since);
     }
     let line = |path: &str, change: ChangeKind| {
         // What was added since the snapshot would be gone, and so on.
@@ -341,5 +350,5 @@ pub(super) fn would(restored: &ProjectRestored) -> String {
     if more > 0 {
         lines.push(format!("and {more} more; --json lists all"));
     }
-    lines.join("\n")
+    lines.join("\n") + &named(SINCE, &restored.changed_since)
 }

@@ -16,10 +16,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The label that `-m` gives.
-pub(super) const MESSAGE: &str = "message";
+pub(in crate::cli) const MESSAGE: &str = "message";
 
 #[derive(Debug, Args)]
-pub(super) struct ProjectSaveArgs {
+pub(in crate::cli) struct ProjectSaveArgs {
     /// The project's directory, instead of --project
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -86,7 +86,7 @@ impl From<SaveReasonArg> for SaveReason {
 }
 
 impl ProjectSaveArgs {
-    pub(super) async fn run(
+    pub(in crate::cli) async fn run(
         self,
         context: &CliContext,
         which: &ProjectSelector,
@@ -106,7 +106,7 @@ impl ProjectSaveArgs {
 }
 
 impl SaveOptions {
-    pub(super) async fn save(
+    pub(in crate::cli) async fn save(
         self,
         context: &CliContext,
         project: &Project,
@@ -154,7 +154,7 @@ fn name_lost(context: &CliContext, saved: &RepoSaved) {
     }
 }
 
-pub(super) fn report(context: &CliContext, saved: &ProjectSaved) -> anyhow::Result<()> {
+pub(in crate::cli) fn report(context: &CliContext, saved: &ProjectSaved) -> anyhow::Result<()> {
     context.output.warn(&saved.warnings);
     let named = context.output.left_out(&saved.saved.left_out_entries);
     let more = saved.saved.left_out_entries.len() as u64 - named;

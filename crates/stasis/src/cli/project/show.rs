@@ -14,7 +14,7 @@ use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::time::{Clock as _, Timestamp};
 use stasis_engine::model::tree::diff::ChangeKind;
 
-pub(super) async fn list(context: &CliContext, project: &Project) -> anyhow::Result<()> {
+pub(in crate::cli) async fn list(context: &CliContext, project: &Project) -> anyhow::Result<()> {
     let rows = project.list().await?;
     let now = system_clock().now();
     context.output.result(&rows, |rows| list_text(rows, now))
@@ -55,7 +55,7 @@ struct SnapshotDetails {
     metadata: SnapshotManifest,
 }
 
-pub(super) async fn show(
+pub(in crate::cli) async fn show(
     context: &CliContext,
     project: &Project,
     snapshot: &SnapshotRef,
@@ -98,7 +98,7 @@ pub(super) async fn show(
         })
 }
 
-pub(super) async fn status(context: &CliContext, project: &Project) -> anyhow::Result<()> {
+pub(in crate::cli) async fn status(context: &CliContext, project: &Project) -> anyhow::Result<()> {
     let status = project.status().await?;
     context.output.result(&status, |status: &ProjectStatus| {
         let mut lines = vec![
@@ -118,7 +118,10 @@ pub(super) async fn status(context: &CliContext, project: &Project) -> anyhow::R
     })
 }
 
-pub(super) fn services(context: &CliContext, states: &[ServiceState]) -> anyhow::Result<()> {
+pub(in crate::cli) fn services(
+    context: &CliContext,
+    states: &[ServiceState],
+) -> anyhow::Result<()> {
     context.output.result(&states, |states| {
         let lines: Vec<String> = states.iter().map(service_line).collect();
         lines.join("\n")
@@ -135,7 +138,7 @@ fn service_line(state: &ServiceState) -> String {
 }
 
 /// A line for each entry that differs.
-pub(super) fn differences(entries: &[TreeDifference]) -> Vec<String> {
+pub(in crate::cli) fn differences(entries: &[TreeDifference]) -> Vec<String> {
     let line = |entry: &TreeDifference| {
         let change = match entry.change {
             ChangeKind::Content => "changed".to_owned(),
@@ -146,7 +149,7 @@ pub(super) fn differences(entries: &[TreeDifference]) -> Vec<String> {
     entries.iter().map(line).collect()
 }
 
-pub(super) async fn diff(
+pub(in crate::cli) async fn diff(
     context: &CliContext,
     project: &Project,
     before: &SnapshotRef,

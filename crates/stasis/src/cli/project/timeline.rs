@@ -6,12 +6,12 @@ use crate::cli::output::{plural, printable, short, table};
 use crate::cli::workspace::event_text;
 use stasis_engine::kind::directory::{SnapshotPlace, Timeline, TimelineEntry, TimelineItem};
 use stasis_engine::kind::project::ProjectSnapshot;
-use stasis_engine::kind::workspace::{ChangesSummary, CheckpointRow, UndoRow};
+use stasis_engine::kind::workspace::{ChangesSummary, CheckpointRow, ForkMark, GapMark, UndoRow};
 use stasis_engine::model::format::manifest::SaveReason;
 use stasis_engine::model::time::Timestamp;
 use stasis_engine::model::workspace::CheckpointOrigin;
 
-pub(super) fn text(timeline: &Timeline, now: Timestamp) -> String {
+pub(in crate::cli) fn text(timeline: &Timeline, now: Timestamp) -> String {
     if timeline.items.is_empty() {
         return "nothing is saved of it yet: `stasis save` saves it".to_owned();
     }
@@ -71,6 +71,8 @@ fn what(item: &TimelineItem) -> String {
         TimelineEntry::Snapshot(row) => snapshot(row),
         TimelineEntry::Checkpoint(row) => checkpoint(row),
         TimelineEntry::Undo(row) => undo(row),
+        TimelineEntry::Fork(mark) => fork(mark),
+        TimelineEntry::Gap(mark) => gap(mark),
         _ => String::new(),
     }
 }
@@ -104,6 +106,20 @@ fn checkpoint(row: &CheckpointRow) -> String {
     let all = [Some(why), row.name.clone(), whole].into_iter().flatten();
     let all: Vec<String> = all.filter(|one| !one.is_empty()).collect();
     all.join(", ")
+}
+
+fn fork(mark: &ForkMark) -> String {
+    let (name, directory) = (printable(&mark.name), printable(&mark.directory));
+    let gone = if mark.is_there { "" } else { ", gone" };
+    format!("forked as {name}: {directory}{gone}")
+}
+
+fn gap(mark: &GapMark) -> String {
+    let missed = plural(mark.missed, "change");
+    match &*mark.why {
+        "resumed" => format!("nobody watched: {missed} found afterwards"),
+        why => format!("the watch missed {missed} ({why})"),
+    }
 }
 
 fn undo(row: &UndoRow) -> String {

@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 #[derive(Debug, Args)]
-pub(super) struct ProjectInitArgs {
+pub(in crate::cli) struct ProjectInitArgs {
     /// What the project is called [default: the name that its history has in the store]
     #[arg(long)]
     id: Option<ProjectId>,
@@ -47,7 +47,7 @@ impl From<LayoutArg> for Layout {
 }
 
 impl ProjectInitArgs {
-    pub(super) async fn run(
+    pub(in crate::cli) async fn run(
         self,
         context: &CliContext,
         which: &ProjectSelector,
@@ -93,17 +93,17 @@ async fn ensure_no_history(context: &CliContext, which: &ProjectSelector) -> any
 }
 
 #[derive(Debug, Args)]
-pub(super) struct ProjectGcArgs {
+pub(in crate::cli) struct ProjectGcArgs {
     /// Keep this many of the newest [default: `max_snapshots` of the project's file, else 100]
     #[arg(long, value_name = "N")]
-    keep: Option<u64>,
+    pub(in crate::cli) keep: Option<u64>,
     /// Only show what would be deleted
     #[arg(long)]
-    dry_run: bool,
+    pub(in crate::cli) dry_run: bool,
 }
 
 impl ProjectGcArgs {
-    pub(super) async fn run(
+    pub(in crate::cli) async fn run(
         self,
         context: &CliContext,
         which: &ProjectSelector,
@@ -130,7 +130,7 @@ impl ProjectGcArgs {
     }
 }
 
-pub(super) async fn pin(
+pub(in crate::cli) async fn pin(
     context: &CliContext,
     project: &Project,
     snapshot: &SnapshotRef,
@@ -143,7 +143,7 @@ pub(super) async fn pin(
         .result(&row, |row| format!("{} {words}", row.snapshot_id))
 }
 
-pub(super) async fn label(
+pub(in crate::cli) async fn label(
     context: &CliContext,
     project: &Project,
     snapshot: &SnapshotRef,
@@ -162,7 +162,7 @@ pub(super) async fn label(
     })
 }
 
-pub(super) async fn delete(
+pub(in crate::cli) async fn delete(
     context: &CliContext,
     project: &Project,
     snapshot: &SnapshotRef,
@@ -174,7 +174,7 @@ pub(super) async fn delete(
     })
 }
 
-pub(super) async fn verify(
+pub(in crate::cli) async fn verify(
     context: &CliContext,
     project: &Project,
     snapshot: &SnapshotRef,
@@ -207,7 +207,7 @@ pub(super) async fn verify(
     })
 }
 
-pub(super) async fn duplicate(
+pub(in crate::cli) async fn duplicate(
     context: &CliContext,
     project: &Project,
     snapshot: &SnapshotRef,
@@ -224,7 +224,7 @@ pub(super) async fn duplicate(
     })
 }
 
-pub(super) async fn upgrade(
+pub(in crate::cli) async fn upgrade(
     context: &CliContext,
     project: &Project,
     command: &[OsString],
@@ -252,14 +252,14 @@ pub(super) async fn upgrade(
 }
 
 #[derive(Debug, Args)]
-pub(super) struct AutosaveArgs {
+pub(in crate::cli) struct AutosaveArgs {
     /// Save this many seconds after the last change [default: `debounce_s` of the project's file, else 30]
     #[arg(long, value_name = "SECONDS")]
     debounce: Option<u64>,
 }
 
 impl AutosaveArgs {
-    pub(super) async fn run(
+    pub(in crate::cli) async fn run(
         self,
         context: &CliContext,
         which: &ProjectSelector,

@@ -321,6 +321,7 @@ fn what_came_out_is_kept_for_whoever_wants_it_back_and_counts() {
         path: Some("deep/file".to_owned()),
         made: Vec::new(),
         from: "cp-0".to_owned(),
+        since: None,
         pending: true,
     };
     let at = Timestamp::from_millis(1000);

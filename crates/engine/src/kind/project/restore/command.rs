@@ -32,6 +32,8 @@ pub struct ProjectRestore {
     pub paths: Vec<EntryPath>,
     /// Entries that are left as they are, with everything in them; a database with its journals.
     pub except: Vec<EntryPath>,
+    /// The same for what nobody named: entries that a restore which is taken back did not touch.
+    pub untouched: Vec<EntryPath>,
     /// To another directory, which must not be there; nothing else is touched.
     pub to: Option<PathBuf>,
     /// Only say what would change.
@@ -58,6 +60,7 @@ impl ProjectRestore {
             volumes: Vec::new(),
             paths: Vec::new(),
             except: Vec::new(),
+            untouched: Vec::new(),
             to: None,
             dry_run: false,
             auto_undo: false,
@@ -144,6 +147,12 @@ pub struct ProjectRestored {
     /// Entries that were left as they are because that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<String>,
+    /// Entries that were changed since the restore which was taken back, and not by it: they stay as they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changed_since: Vec<String>,
+    /// Whether `undo` takes it back.
+    #[serde(skip)]
+    pub can_be_undone: bool,
     /// Whether databases in servers were exchanged.
     #[serde(skip)]
     pub(super) has_servers: bool,

@@ -100,7 +100,7 @@ impl Project {
         };
         Ok(RestorePlan {
             only,
-            except: command.except.clone(),
+            except: [&*command.except, &*command.untouched].concat(),
             ..RestorePlan::whole(source)
         })
     }

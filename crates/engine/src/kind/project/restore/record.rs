@@ -3,16 +3,19 @@
 //! *Always true:* the record is of the last act that changed the directory, on this host, and says which directory and which store that
 //! were. It says "interrupted" before the first file is touched; what changed nothing leaves the record of before.
 
-use super::{ProjectRestore, ProjectRestored};
+use super::{ProjectRestore, ProjectRestored, since};
 use crate::bridge;
 use crate::dir_identity::DirIdentity;
 use crate::error::{Error, ErrorKind, PlaceError, error_chain};
 use crate::kind::project::Project;
+use crate::warning::Warning;
 use serde::{Deserialize, Serialize};
 use stasis_disk::fs::atomic_write::{atomic_write, remove_durably};
 use stasis_disk::progress::Progress;
+use stasis_disk::tree::restore::is_part_of;
 use stasis_model::failure::{AtPath, Failure};
 use stasis_model::id::SnapshotId;
+use stasis_model::invalid::Invalid;
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_model::tree::EntryPath;
 use std::io;
@@ -50,6 +53,12 @@ enum WayBack {
         /// The entries that were asked for, as paths are displayed; none if that were all.
         paths: Vec<String>,
         except: Vec<String>,
+        /// What was restored, so that it is known what that changed; older records do not say it.
+        #[serde(default)]
+        snapshot_id: Option<SnapshotId>,
+        /// What of that was left as it was, though nobody asked for it.
+        #[serde(default)]
+        untouched: Vec<String>,
         latest: Option<LatestMove>,
     },
     /// Not at all.
@@ -99,6 +108,8 @@ impl WayBack {
             safety_snapshot_id: safety,
             paths: restored.record_paths.clone(),
             except: restored.except.clone(),
+            snapshot_id: Some(restored.snapshot_id.clone()),
+            untouched: restored.changed_since.clone(),
             latest: restored.latest_move.clone().or(moved),
         }
     }
@@ -216,7 +227,11 @@ impl Project {
             }
         }
         if !restored.undone {
-            noted(self.write_record(WayBack::of(&restored)).await);
+            let way_back = WayBack::of(&restored);
+            let is_one = matches!(way_back, WayBack::Restore { .. });
+            let written = self.write_record(way_back).await;
+            restored.can_be_undone = is_one && path.is_some() && written.is_ok();
+            noted(written);
         }
         Ok(restored)
     }
@@ -237,8 +252,8 @@ impl Project {
         Ok(written.await?)
     }
 
-    /// Takes back the restore that changed the directory last: what was there before it is there again, and `latest` means what it
-    /// meant, unless somebody chose another one since. That can be taken back too.
+    /// Takes back the restore that changed the directory last: what it changed is as it was before, what was changed since and not by it
+    /// stays, and `latest` means what it meant, unless somebody chose another one since. That can be taken back too.
     pub async fn undo_restore(
         &self,
         record: Option<&RestoreRecord>,
@@ -262,22 +277,46 @@ impl Project {
             let failure = Failure::of(ErrorKind::NotFound, said);
             failure.with_hint("`stasis log` lists what was saved before restores; `stasis restore SNAPSHOT` brings it back")
         })?;
-        let (restore, latest) = self.way_back(record, command)?;
+        let mut way = self.way_back(record, command)?;
+        let warning = self.leave_untouched(&mut way).await?;
         let restored = if is_dry {
-            Box::pin(self.restore_locked(restore)).await
+            Box::pin(self.restore_locked(way.restore)).await
         } else {
-            self.restore_recorded(restore, latest).await
+            self.restore_recorded(way.restore, way.latest).await
         };
         drop(lock);
-        restored
+        let mut restored = restored?;
+        restored.warnings.extend(warning);
+        Ok(restored)
+    }
+
+    /// Has an undo leave alone what was changed since, but not by the restore. A project with a file is one state with its databases, and
+    /// goes back as a whole.
+    async fn leave_untouched(&self, way: &mut UndoWay) -> Result<Option<Warning>, Error> {
+        if self.home.declared.is_some() || !self.live().is_dir() {
+            return Ok(None);
+        }
+        let index = self.index().await?;
+        let safety = self.find(&index, &way.restore.wanted).await?;
+        let is_kept = |id: &&SnapshotId| index.snapshots.iter().any(|one| one.id == **id);
+        let Some(restored) = way.restored.as_ref().filter(is_kept) else {
+            return Ok(Some(Warning::UndoneAsAWhole));
+        };
+        let (old, new) = (self.wanted(&safety), self.wanted(restored));
+        let changed = self.engine.dirs().diff(&old, &new).await?.into_iter();
+        let changed = changed.map(|one| Ok((one.path.parse::<EntryPath>()?, one.change)));
+        let mut changed = changed
+            .collect::<Result<Vec<_>, Invalid>>()
+            .map_err(|error| unreadable(&error))?;
+        changed.retain(|(path, _)| !way.was_left(path));
+        let plan = self.plan_restore(&way.restore, &index, &safety).await?;
+        let differing = self.would_change(&plan).await?;
+        way.restore.untouched = since::untouched(&differing, &changed);
+        Ok(None)
     }
 
     /// The restore that takes back what a record is of.
-    fn way_back(
-        &self,
-        record: RestoreRecord,
-        command: UndoRestore,
-    ) -> Result<(ProjectRestore, Option<LatestMove>), Error> {
+    fn way_back(&self, record: RestoreRecord, command: UndoRestore) -> Result<UndoWay, Error> {
         let here = self.engine.location.to_string();
         if record.store != here {
             let store = &record.store;
@@ -286,31 +325,20 @@ impl Project {
             let hint = format!("say `stasis undo --store {store}`");
             return Err(failure.with_hint(hint).into());
         }
-        let (safety, paths, except, latest) = match record.way_back {
-            WayBack::Restore {
-                safety_snapshot_id,
-                paths,
-                except,
-                latest,
-            } => (safety_snapshot_id, paths, except, latest),
-            WayBack::Nothing { because } => {
-                let said = format!("what was done last to it cannot be taken back: {because}");
-                let failure = Failure::of(ErrorKind::NotFound, said);
-                let hint =
-                    "`stasis log` lists what there is; `stasis restore SNAPSHOT` brings it back";
-                return Err(failure.with_hint(hint).into());
-            }
-        };
-        let parsed = |all: &[String]| {
-            let all = all.iter().map(|path| path.parse::<EntryPath>());
-            let all = all.collect::<Result<Vec<_>, _>>();
-            all.map_err(|error| {
-                let said = format!("the record of the last restore cannot be read: {error}");
-                Failure::of(ErrorKind::Corrupt, said)
-            })
+        let WayBack::Restore {
+            safety_snapshot_id: safety,
+            paths,
+            except,
+            snapshot_id,
+            untouched,
+            latest,
+        } = record.way_back
+        else {
+            return Err(no_way_back(&record.way_back));
         };
         let mut all_except = parsed(&except)?;
         let is_whole = all_except.is_empty() && paths.is_empty();
+        let left = [&*all_except, &*parsed(&untouched)?].concat();
         all_except.extend(command.except);
         let restore = ProjectRestore {
             paths: parsed(&paths)?,
@@ -322,8 +350,51 @@ impl Project {
             progress: command.progress,
             ..ProjectRestore::new(SnapshotRef::Text(safety.to_string()))
         };
-        Ok((restore, latest.filter(|_| is_whole)))
+        Ok(UndoWay {
+            restore,
+            restored: snapshot_id,
+            left,
+            latest: latest.filter(|_| is_whole),
+        })
     }
+}
+
+/// How a restore is taken back.
+struct UndoWay {
+    restore: ProjectRestore,
+    /// What had been restored.
+    restored: Option<SnapshotId>,
+    /// What of that was left as it was.
+    left: Vec<EntryPath>,
+    latest: Option<LatestMove>,
+}
+
+impl UndoWay {
+    fn was_left(&self, path: &EntryPath) -> bool {
+        self.left.iter().any(|one| is_part_of(path, one))
+    }
+}
+
+fn parsed(all: &[String]) -> Result<Vec<EntryPath>, Failure> {
+    let all = all.iter().map(|path| path.parse::<EntryPath>());
+    let all = all.collect::<Result<Vec<_>, _>>();
+    all.map_err(|error| unreadable(&error))
+}
+
+fn unreadable(error: &Invalid) -> Failure {
+    let said = format!("the record of the last restore cannot be read: {error}");
+    Failure::of(ErrorKind::Corrupt, said)
+}
+
+fn no_way_back(way_back: &WayBack) -> Error {
+    let because = match way_back {
+        WayBack::Nothing { because } => because,
+        WayBack::Restore { .. } => INTERRUPTED,
+    };
+    let said = format!("what was done last to it cannot be taken back: {because}");
+    let failure = Failure::of(ErrorKind::NotFound, said);
+    let hint = "`stasis log` lists what there is; `stasis restore SNAPSHOT` brings it back";
+    failure.with_hint(hint).into()
 }
 
 /// The state is what it should be, whatever becomes of what is written down.

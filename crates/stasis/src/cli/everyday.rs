@@ -1,0 +1,13 @@
+//! The everyday verbs, for every subject: `stasis save`, `restore`, `undo`, `log`, `show`, `diff`, `ls`, `cat`, `find`, `du`, `check`,
+//! `pin`, `forget`, `gc`
+//!
+//! A directory is worked on here; what the same verbs do to a profile is in [`super::profile::everyday`].
+
+mod back;
+mod look;
+mod upkeep;
+mod words;
+
+pub(super) use back::{RestoreArgs, SaveArgs, UndoArgs};
+pub(super) use look::{CatArgs, DiffArgs, DuArgs, FindArgs, LogArgs, LsArgs, ShowArgs};
+pub(super) use upkeep::{CheckArgs, ForgetArgs, GcArgs, PinArgs};

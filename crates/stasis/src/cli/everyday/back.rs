@@ -1,0 +1,232 @@
+//! `stasis save`, `stasis restore` and `stasis undo`
+
+use super::words::{NoSnapshot, OneSnapshot, TypedWords, located};
+use crate::cli::directory::entry_path;
+use crate::cli::profile::everyday as profile;
+use crate::cli::progress::{cancel_on_signals, watched};
+use crate::cli::project::{ProjectSelector, restore, save};
+use crate::cli::{CliContext, ask, workspace};
+use crate::report::Exit;
+use anyhow::ensure;
+use clap::Args;
+use stasis_engine::kind::directory::{DirPlace, DirSnapshot, LastChange};
+use stasis_engine::kind::project::{Project, ProjectRestore, RestoreRecord, UndoRestore};
+use stasis_engine::kind::workspace::{RunMode, UndoChange};
+use stasis_engine::model::format::manifest::SaveReason;
+use stasis_engine::model::snapshot_ref::SnapshotRef;
+use stasis_engine::model::tree::EntryPath;
+use stasis_engine::model::workspace::CheckpointRef;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// `stasis save`
+#[derive(Debug, Args)]
+pub(in crate::cli) struct SaveArgs {
+    #[command(flatten)]
+    which: NoSnapshot,
+    #[command(flatten)]
+    how: save::SaveOptions,
+}
+
+impl SaveArgs {
+    pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
+        let typed = self.which.read(context)?;
+        if let Some(profile) = typed.profile() {
+            return Err(profile::not_saved_so(profile));
+        }
+        let dir = typed.place(context).await?;
+        let project = ProjectSelector::of(&dir).open(context).await?;
+        self.how.save(context, &project, SaveReason::Manual).await
+    }
+}
+
+/// `stasis restore`
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RestoreArgs {
+    #[command(flatten)]
+    which: OneSnapshot,
+    #[command(flatten)]
+    how: restore::RestoreOptions,
+    /// Leave .git as it is: branch, commits and index
+    #[arg(long, conflicts_with = "to")]
+    keep_git: bool,
+    /// Do not ask before a checkpoint is restored and anything is deleted
+    #[arg(long, short)]
+    yes: bool,
+}
+
+impl RestoreArgs {
+    pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
+        let typed = self.which.read(context)?;
+        if let Some(profile) = typed.profile() {
+            let chosen = typed.snapshots.first();
+            let how = self.how.of_profile(self.keep_git)?;
+            return profile::restore(context, profile, chosen, how, self.yes).await;
+        }
+        let made = self.makes_again(context, &typed).await?;
+        let restored = self.restore(context, &typed).await;
+        if let (Some(made), Err(_)) = (made, &restored) {
+            DirPlace::unmake(&made).await;
+        }
+        restored
+    }
+
+    /// A directory that is gone is made again for a checkpoint of it.
+    async fn makes_again(
+        &self,
+        context: &CliContext,
+        typed: &TypedWords,
+    ) -> anyhow::Result<Option<PathBuf>> {
+        let is_checkpoint = matches!(typed.snapshot(), SnapshotRef::Checkpoint(_));
+        let Ok(host) = context.environment.host_env() else {
+            return Ok(None);
+        };
+        let dir = typed.dir()?;
+        let is_made =
+            is_checkpoint && self.how.is_in_place() && DirPlace::make_again(&dir, &host).await?;
+        Ok(is_made.then_some(dir))
+    }
+
+    async fn restore(self, context: &CliContext, typed: &TypedWords) -> anyhow::Result<Exit> {
+        let directory = typed.directory(context).await?;
+        let how = if self.keep_git {
+            self.how.but_for(".git")
+        } else {
+            self.how
+        };
+        // Of a checkpoint too, entries are named from the top of what was saved.
+        if let DirSnapshot::Checkpoint(slot) = located(&directory, &typed.snapshot()).await? {
+            let (of, checkpoint) = (directory.workspace()?, CheckpointRef::Slot(slot));
+            return how
+                .restore_checkpoint(context, of, checkpoint, self.yes)
+                .await;
+        }
+        let command = ProjectRestore::new(typed.snapshot());
+        how.restore(context, directory.project()?, command).await
+    }
+}
+
+/// `stasis undo`
+#[derive(Debug, Args)]
+pub(in crate::cli) struct UndoArgs {
+    /// The directory [default: the one you are in]; and what is undone, as `stasis log` lists it: u-4 [default: the last restore,
+    /// rewind, revert or undo]
+    #[arg(value_name = "SUBJECT|u-N", num_args = 0..=2)]
+    words: Vec<OsString>,
+    /// Leave this entry as it is, with everything in it; may be given more than once
+    #[arg(long, value_name = "PATH")]
+    except: Vec<OsString>,
+    /// Leave .git as it is: branch, commits and index
+    #[arg(long)]
+    keep_git: bool,
+    /// Do not ask before anything is changed
+    #[arg(long, short)]
+    yes: bool,
+    /// Only show what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl UndoArgs {
+    pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
+        let is_undo = |word: &&OsString| {
+            let number = word.to_str().map(workspace::undo_number);
+            number.is_some_and(|number| number.is_ok())
+        };
+        let undo = self.words.last().filter(is_undo);
+        let words = &self.words[..self.words.len() - usize::from(undo.is_some())];
+        ensure!(
+            words.len() <= 1,
+            "name one directory, and after it at most one undo, as in `u-4`"
+        );
+        let mut typed = TypedWords::read(context, words, 0)?;
+        if let Some(profile) = typed.profile() {
+            ensure!(
+                undo.is_none() && self.except.is_empty() && !self.keep_git,
+                "of a profile, the last restore is undone as a whole: leave out u-N, --except and --keep-git"
+            );
+            return profile::undo(context, profile, self.dry_run, self.yes).await;
+        }
+        if undo.is_some() {
+            // What a workspace takes back needs no store.
+            typed.snapshots.push(SnapshotRef::Checkpoint(0));
+        }
+        let directory = typed.directory(context).await?;
+        let number = undo.and_then(|word| word.to_str()?.strip_prefix("u-")?.parse().ok());
+        let last = match number {
+            Some(_) => None,
+            None => directory.last_change().await?,
+        };
+        match (number, last) {
+            (None, Some(LastChange::Final)) => Err(anyhow::anyhow!(
+                "what was done last to the workspace was done without an undo; `stasis log` lists what there is"
+            )),
+            (None, Some(LastChange::Restore(record))) => {
+                self.undo_restore(context, directory.project()?, Some(&record))
+                    .await
+            }
+            (None, None) if directory.workspace().is_err() => {
+                // It says that there is none, and what helps.
+                self.undo_restore(context, directory.project()?, None).await
+            }
+            (number, _) => {
+                let workspace = directory.workspace()?;
+                let mut except = entries(&self.except)?;
+                except.extend(self.keep_git.then(|| workspace.git_directory()));
+                let command = UndoChange {
+                    which: number,
+                    except,
+                    agreed: self.yes,
+                    confirm: None,
+                    run: if self.dry_run {
+                        RunMode::Dry
+                    } else {
+                        RunMode::Real
+                    },
+                };
+                workspace::undo(context, workspace, command).await
+            }
+        }
+    }
+
+    /// Takes back a restore from the store; where somebody is there to answer, it is shown first and asked for.
+    async fn undo_restore(
+        self,
+        context: &CliContext,
+        project: &Project,
+        record: Option<&RestoreRecord>,
+    ) -> anyhow::Result<Exit> {
+        let progress = Arc::default();
+        let mut except = entries(&self.except)?;
+        if self.keep_git {
+            except.push(entry_path(Some(&".git".into()))?);
+        }
+        let command = UndoRestore {
+            dry_run: self.dry_run,
+            except,
+            cancel: cancel_on_signals()?,
+            progress: Arc::clone(&progress),
+        };
+        if !self.yes && !self.dry_run && ask::is_interactive(context) {
+            let look = UndoRestore {
+                dry_run: true,
+                ..command.clone()
+            };
+            let shown = Box::pin(project.undo_restore(record, look)).await?;
+            context.output.insist(&restore::would(&shown));
+            if !shown.changes.is_empty() && !ask::is_yes("Continue?")? {
+                context.output.say("nothing was changed");
+                return Ok(Exit::Cancelled);
+            }
+        }
+        let work = Box::pin(project.undo_restore(record, command));
+        let undone = watched(context.output, "undoing", progress, work).await?;
+        restore::say_undone(context, project, &undone)
+    }
+}
+
+/// Entries as people type them, from the top of what was saved.
+fn entries(typed: &[OsString]) -> anyhow::Result<Vec<EntryPath>> {
+    typed.iter().map(|path| entry_path(Some(path))).collect()
+}

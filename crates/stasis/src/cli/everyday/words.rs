@@ -1,0 +1,161 @@
+//! What stands after an everyday verb: a subject, and snapshots of it.
+
+use crate::cli::CliContext;
+use crate::cli::project::{ProjectSelector, is_absent};
+use anyhow::bail;
+use clap::Args;
+use stasis_engine::kind::directory::{DirPlace, DirSnapshot, Directory};
+use stasis_engine::kind::project::{Home, Project};
+use stasis_engine::model::id::ProfileRef;
+use stasis_engine::model::snapshot_ref::SnapshotRef;
+use stasis_engine::model::subject_ref::{self, DIR_PREFIX, SubjectRef};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// A subject and snapshots of it, as they were typed.
+pub(super) struct TypedWords {
+    subject: SubjectRef,
+    pub(super) snapshots: Vec<SnapshotRef>,
+}
+
+impl TypedWords {
+    /// Understands what was typed where a subject and at most so many snapshots are meant.
+    pub(super) fn read(
+        context: &CliContext,
+        words: &[OsString],
+        most_snapshots: usize,
+    ) -> anyhow::Result<Self> {
+        let state = context.environment.local_dirs.state.as_deref();
+        let is_dir = |path: &Path| Home::is_named(path, state);
+        let read = subject_ref::read(words, most_snapshots, is_dir)?;
+        Ok(Self {
+            subject: read.subject,
+            snapshots: read.snapshots,
+        })
+    }
+
+    /// The profile that is meant, if it is one.
+    pub(super) fn profile(&self) -> Option<&ProfileRef> {
+        match &self.subject {
+            SubjectRef::Profile(profile) => Some(profile),
+            _ => None,
+        }
+    }
+
+    /// The directory that is meant, as it was typed.
+    pub(super) fn dir(&self) -> anyhow::Result<PathBuf> {
+        Ok(match &self.subject {
+            SubjectRef::Here => PathBuf::from("."),
+            SubjectRef::Path(path) => path.clone(),
+            SubjectRef::Dir(name) => PathBuf::from(name),
+            _ => bail!("this verb is for directories"),
+        })
+    }
+
+    pub(super) async fn look(&self, context: &CliContext) -> anyhow::Result<Project> {
+        ProjectSelector::of(&self.dir()?).look(context).await
+    }
+
+    /// The directory that is meant: where nobody named one, the nearest that is a workspace or was saved.
+    pub(super) async fn place(&self, context: &CliContext) -> anyhow::Result<PathBuf> {
+        let dir = self.dir()?;
+        if dir != Path::new(".") {
+            return Ok(dir);
+        }
+        Ok(place(context, None).await?.dir)
+    }
+
+    /// The directory with its snapshots and its checkpoints. Where only checkpoints are named, no store is needed.
+    pub(super) async fn directory(&self, context: &CliContext) -> anyhow::Result<Directory> {
+        let typed = self.dir()?;
+        let is_here = |one: &SnapshotRef| matches!(one, SnapshotRef::Checkpoint(_));
+        let needs_store = self.snapshots.is_empty() || !self.snapshots.iter().all(is_here);
+        if typed
+            .to_str()
+            .is_some_and(|dir| dir.starts_with(DIR_PREFIX))
+        {
+            let project = self.look(context).await?;
+            let dir = project.home().dir.clone();
+            let place = place(context, Some(&dir)).await?;
+            return Ok(Directory::new(Some(project), place.workspace));
+        }
+        let named = Some(&*typed).filter(|dir| *dir != Path::new("."));
+        let place = place(context, named).await?;
+        if !needs_store {
+            return Ok(Directory::new(None, place.workspace));
+        }
+        let project = match ProjectSelector::of(&place.dir).look(context).await {
+            // Whoever has only checkpoints, or nothing yet, needs no store.
+            Err(error)
+                if context.is_usual_store()
+                    && is_absent(&error)
+                    && !is_saved(context, &place.dir).await? =>
+            {
+                None
+            }
+            project => Some(project?),
+        };
+        Ok(Directory::new(project, place.workspace).with_lost(place.lost))
+    }
+
+    /// The one snapshot that is meant.
+    pub(super) fn snapshot(&self) -> SnapshotRef {
+        self.snapshots
+            .first()
+            .cloned()
+            .unwrap_or(SnapshotRef::Latest)
+    }
+}
+
+/// Whether a directory was saved before, so that a store that is not there is missed; also one that is not there itself.
+async fn is_saved(context: &CliContext, dir: &Path) -> anyhow::Result<bool> {
+    let state = context.environment.local_dirs.state.as_deref();
+    Ok(!dir.is_dir() || Home::is_subject(dir, state).await?)
+}
+
+/// Where a directory lies, and whether it has checkpoints.
+async fn place(context: &CliContext, named: Option<&Path>) -> anyhow::Result<DirPlace> {
+    // Without a place for what this host knows, it knows no workspaces.
+    let Ok(host) = context.environment.host_env() else {
+        let dir = named.unwrap_or(Path::new(".")).to_owned();
+        return Ok(DirPlace::with(dir, None));
+    };
+    Ok(DirPlace::find(named, &host).await?)
+}
+
+/// A subject, and a snapshot of it.
+#[derive(Debug, Args)]
+pub(super) struct OneSnapshot {
+    /// A directory [default: the one you are in], `dir:NAME` or `profile:NAME` as `stasis list` shows them; and the snapshot: `latest`, `latest~2`, a
+    /// checkpoint (cp-3), a time (@10:30, @-2h, @2026-11-15), an id or the beginning of one, or a label [default: latest]
+    #[arg(value_name = "SUBJECT|SNAPSHOT", num_args = 0..=2)]
+    words: Vec<OsString>,
+}
+
+/// A subject.
+#[derive(Debug, Args)]
+pub(super) struct NoSnapshot {
+    /// A directory, `dir:NAME` or `profile:NAME` as `stasis list` shows them [default: the directory you are in]
+    #[arg(value_name = "SUBJECT")]
+    subject: Option<OsString>,
+}
+
+impl OneSnapshot {
+    pub(super) fn read(&self, context: &CliContext) -> anyhow::Result<TypedWords> {
+        TypedWords::read(context, &self.words, 1)
+    }
+}
+
+impl NoSnapshot {
+    pub(super) fn read(&self, context: &CliContext) -> anyhow::Result<TypedWords> {
+        TypedWords::read(context, self.subject.as_slice(), 0)
+    }
+}
+
+/// The snapshot that is meant.
+pub(super) async fn located(
+    directory: &Directory,
+    wanted: &SnapshotRef,
+) -> anyhow::Result<DirSnapshot> {
+    Ok(directory.locate(wanted).await?)
+}
