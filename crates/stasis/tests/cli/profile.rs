@@ -7,10 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const ALICE: &str = "acme/alice";
+pub(crate) const ALICE: &str = "acme/alice";
 
 /// A directory that looks like a profile of Chrome 131.
-fn profile(session: &Session, name: &str) -> PathBuf {
+pub(crate) fn profile(session: &Session, name: &str) -> PathBuf {
     let dir = session.home().join(name);
     fs::create_dir_all(dir.join("Default/Local Storage/leveldb")).unwrap();
     fs::write(dir.join("Last Version"), "131.0.6778.85").unwrap();
@@ -31,7 +31,7 @@ fn write_preferences(dir: &Path, exit_type: &str) {
 }
 
 /// Changes the cookies as their owner would.
-fn sqlite(dir: &Path, statements: &str) {
+pub(crate) fn sqlite(dir: &Path, statements: &str) {
     let script = "import sqlite3,sys; d=sqlite3.connect(sys.argv[1]); d.executescript(sys.argv[2]); d.close()";
     let done = Command::new("python3")
         .args(["-c", script])
@@ -52,17 +52,17 @@ fn cookies(dir: &Path) -> String {
     String::from_utf8(said.stdout).unwrap().trim().to_owned()
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn save(session: &Session, code: i32, dir: &Path, more: &[&str]) -> Value {
+pub(crate) fn save(session: &Session, code: i32, dir: &Path, more: &[&str]) -> Value {
     let mut words = vec!["profile", "save", ALICE, "--dir", text(dir)];
     words.extend(more);
     session.json(code, &words)
 }
 
-fn load(session: &Session, code: i32, dir: &Path, more: &[&str]) -> Value {
+pub(crate) fn load(session: &Session, code: i32, dir: &Path, more: &[&str]) -> Value {
     let mut words = vec!["profile", "load", ALICE, "--dir", text(dir)];
     if !more.contains(&"--chrome-major") {
         words.extend(["--chrome-major", "131"]);
@@ -531,8 +531,8 @@ fn profile_too_large_rejects_on_the_writer_side_and_names_what_is_large() {
         ],
     );
 
-    let refused = save(&session, 11, &dir, &[]);
-    let without = save(&session, 0, &dir, &["--exclude-caches"]);
+    let refused = save(&session, 11, &dir, &["--include-caches"]);
+    let without = save(&session, 0, &dir, &[]);
 
     let message = refused["error"]["message"].as_str().unwrap();
     assert!(message.contains("Default/Cache"), "{message}");
@@ -540,7 +540,7 @@ fn profile_too_large_rejects_on_the_writer_side_and_names_what_is_large() {
         refused["error"]["hint"]
             .as_str()
             .unwrap()
-            .contains("--exclude-caches")
+            .contains("--include-caches")
     );
     assert_eq!(without["outcome"], "captured");
     session.data(
