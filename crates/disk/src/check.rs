@@ -20,10 +20,12 @@ mod message;
 mod pool;
 mod scratch;
 pub mod sqlite;
+mod storage_state;
 
 pub(crate) use find::is_sqlite;
 pub use identity::{ProfileIdentity, identity};
 pub use message::Messages;
+pub use storage_state::{Readable, cookie_facts, storage_state};
 
 use crate::form::archive::ArchiveError;
 use crate::fs::remove;

@@ -9,7 +9,7 @@
 
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Leases;
-use crate::lease::Acquire;
+use crate::lease::{Acquire, LeaseWait};
 use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -31,6 +31,8 @@ pub const STOP_TIMEOUT: Duration = Duration::from_secs(8);
 pub struct HoldLease {
     /// The lease to ask for.
     pub acquire: Acquire,
+    /// How long to wait for another holder; not at all when not given.
+    pub wait: Option<LeaseWait>,
     /// How often it is renewed; the tenant's policy when not given, but at least three times per lease.
     pub renew_every: Option<Duration>,
     /// The command, program first.
@@ -99,7 +101,7 @@ impl Leases<'_> {
         let subject = hold.acquire.lineage.clone();
         let renew_every = self.pace(&mut hold).await?;
         let acquired = tokio::select! {
-            acquired = self.acquire(hold.acquire.clone()) => acquired?,
+            acquired = self.acquire_within(hold.acquire.clone(), hold.wait.as_ref()) => acquired?,
             Some(_) = hold.signals.recv() => return Err(Error::interrupted(&subject)),
         };
         let (lease, mut warnings) = (acquired.lease, acquired.warnings);

@@ -1,5 +1,9 @@
 //! Owning a lineage, for people and shell scripts: acquire, renew, release, show, force-unlock.
 
+mod wait;
+
+pub use wait::LeaseWait;
+
 use crate::error::Error;
 use crate::handle::Leases;
 use crate::operation::COURTESY;

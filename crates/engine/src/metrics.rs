@@ -151,6 +151,9 @@ impl MetricsFile {
             }
         };
         let mut samples = self.loaded(&Ok(ran.load.clone()));
+        if ran.save_outcome == RunOutcome::Discarded {
+            return samples;
+        }
         samples.extend(acquired(&ran.warnings));
         match &ran.save {
             Some(saved) => samples.extend(self.captured(saved)),

@@ -13,6 +13,7 @@ mod evidence;
 mod fake_browser;
 mod flush;
 mod stop;
+mod storage;
 mod users;
 mod version;
 
@@ -20,5 +21,6 @@ pub use cookies::{count_cookies, is_ready};
 pub use error::BrowserError;
 pub use flush::{Flushed, flush_cookies};
 pub use stop::{BrowserExit, BrowserStopped, StopSettings, stop};
+pub use storage::set_storage;
 pub use users::{DirectoryUser, ProcessRole, has_stale_lock, users_of};
 pub use version::{NAMES, is_browser_name, version};

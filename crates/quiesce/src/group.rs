@@ -1,10 +1,12 @@
 //! A command that runs in a process group of its own, so that all of it can be stopped.
 
 pub use rustix::process::Signal;
-use rustix::process::{Pid, kill_process_group, test_kill_process_group};
+use rustix::process::{
+    Pid, getppid, kill_process_group, set_parent_process_death_signal, test_kill_process_group,
+};
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::process::{Child, Command};
@@ -31,6 +33,23 @@ pub enum GroupError {
         #[source]
         source: io::Error,
     },
+}
+
+/// Becomes a command that ends with its parent: the first word is the number of the process that asked for it, the others
+/// are the command. Returns only if that failed.
+pub fn become_bound(words: &[OsString]) -> io::Error {
+    let [parent, program, arguments @ ..] = words else {
+        return io::Error::from(io::ErrorKind::InvalidInput);
+    };
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::TERM)) {
+        return error.into();
+    }
+    // A parent that died before that is not told to us any more.
+    let is_bound = getppid().map(|pid| pid.as_raw_nonzero().to_string());
+    if is_bound.is_none_or(|pid| *parent != *pid) {
+        return io::Error::other("whoever asked for it is gone");
+    }
+    std::process::Command::new(program).args(arguments).exec()
 }
 
 /// A running command and everything it started.

@@ -1,6 +1,7 @@
 //! The configuration file, and the order in which settings win: flag, variable, file, default.
 
 use crate::env::Environment;
+use crate::profile_settings::ProfileSettings;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use stasis_engine::error::Error;
@@ -22,6 +23,9 @@ pub(crate) struct Config {
     pub(crate) key_command: Option<String>,
     /// Which log events are shown.
     pub(crate) log: Option<String>,
+    /// What commands about browser profiles take where neither a flag nor a variable says it.
+    #[serde(default)]
+    pub(crate) profile: ProfileSettings,
 }
 
 impl Config {

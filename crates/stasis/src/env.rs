@@ -5,6 +5,8 @@
 //! | `STASIS_STORE` | the store's URL |
 //! | `STASIS_KEY_FILE`, `STASIS_KEY_COMMAND` | a file with the tenant's key, a command that prints it |
 //! | `STASIS_BROWSER` | the browser that is asked for its version |
+//! | `STASIS_REGION`, `STASIS_EGRESS_GEO` | the region this host is in, and where the world sees it |
+//! | `STASIS_CACHES`, `STASIS_ON_FAILURE`, `STASIS_WAIT` | as `caches`, `on_failure` and `wait` in `[profile]` of the configuration |
 //! | `STASIS_LOG` | which events are shown, as in `info` or `stasis_store=debug` |
 //! | `NO_COLOR`, `TERM` | whether colour is wanted, and whether the terminal has any |
 //! | `XDG_DATA_HOME`, `XDG_CONFIG_HOME`, `XDG_CACHE_HOME`, `XDG_STATE_HOME`, `HOME` | where our files lie |
@@ -18,6 +20,7 @@
 //! | `STASIS_HOOK_TEST` | set by `stasis hook test` for the hooks that it runs |
 //! | whatever `url_env` of a project's file names | where its database is |
 
+use crate::profile_settings::{ProfileSetting, ProfileSettings};
 use crate::system::SystemClock;
 use anyhow::Context as _;
 use stasis_engine::kind::workspace::HostEnv;
@@ -38,7 +41,7 @@ pub(crate) struct Environment {
     pub(crate) store: Option<String>,
     pub(crate) key_file: Option<PathBuf>,
     pub(crate) key_command: Option<String>,
-    pub(crate) browser: Option<PathBuf>,
+    pub(crate) profile: ProfileSettings,
     pub(crate) log: Option<String>,
     /// Whether a terminal may be shown colour: neither `NO_COLOR` nor a terminal without any.
     pub(crate) allows_color: bool,
@@ -74,7 +77,7 @@ impl Environment {
             store: text("STASIS_STORE"),
             key_file: text("STASIS_KEY_FILE").map(PathBuf::from),
             key_command: text("STASIS_KEY_COMMAND"),
-            browser: text("STASIS_BROWSER").map(PathBuf::from),
+            profile: profile(),
             log: text("STASIS_LOG"),
             allows_color: text("NO_COLOR").is_none()
                 && text("TERM").is_some_and(|term| term != "dumb"),
@@ -109,6 +112,19 @@ impl Environment {
             home: self.home.clone(),
             clock: Arc::new(SystemClock),
         })
+    }
+}
+
+/// What variables say of profiles.
+fn profile() -> ProfileSettings {
+    let said = |setting: ProfileSetting| text(setting.variable());
+    ProfileSettings {
+        region: said(ProfileSetting::Region),
+        egress_geo: said(ProfileSetting::EgressGeo),
+        caches: said(ProfileSetting::Caches),
+        browser: said(ProfileSetting::Browser),
+        on_failure: said(ProfileSetting::OnFailure),
+        wait: said(ProfileSetting::Wait),
     }
 }
 

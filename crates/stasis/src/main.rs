@@ -8,6 +8,7 @@ mod config;
 mod env;
 mod mcp;
 mod mount;
+mod profile_settings;
 mod report;
 mod system;
 

@@ -295,7 +295,7 @@ fn lineage_hint(error: &LineageError) -> Option<String> {
 fn refusal_hint(refusal: &Refusal, lineage: &str) -> Option<String> {
     Some(match refusal {
         Refusal::Held(_) => format!(
-            "wait until it is released or expires; if the holder is dead, `stasis lease reap {lineage}` after its \
+            "wait for it with --wait, or until it expires; if the holder is dead, `stasis lease reap {lineage}` after its \
              expiry, or `stasis lease force-unlock {lineage} --confirm --reason TEXT`"
         ),
         Refusal::LockLost(_) => {

@@ -24,7 +24,7 @@ const META: &[u8] = b"META:";
 const INDEXED: &[u8] = b".indexeddb.leveldb";
 
 /// A file of a database: its path, its name in there, its size.
-type Part<'a> = (&'a EntryPath, &'a [u8], u64);
+pub(super) type Part<'a> = (&'a EntryPath, &'a [u8], u64);
 
 /// Who a profile is known to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -91,6 +91,19 @@ fn cookies(
     settings: &CheckSettings,
     spawn: &Spawn,
 ) -> Result<Cookies, CheckError> {
+    match copied_cookies(archive, path, size, settings)? {
+        Ok((scratch, bytes)) => sqlite::read_cookies(&scratch, bytes, settings, spawn),
+        Err(why) => Ok(Err(why)),
+    }
+}
+
+/// A private copy of a database of cookies with its journals, and how many bytes they have; or why there is none.
+pub(super) fn copied_cookies(
+    archive: &Archive,
+    path: &EntryPath,
+    size: u64,
+    settings: &CheckSettings,
+) -> Result<Result<(CheckScratch, u64), String>, CheckError> {
     let scratch = CheckScratch::make(&settings.scratch)?;
     let mut bytes = size;
     for (copy, suffix) in [
@@ -122,7 +135,7 @@ fn cookies(
             cut.at("change a journal in", scratch.place())?;
         }
     }
-    sqlite::read_cookies(&scratch, bytes, settings, spawn)
+    Ok(Ok((scratch, bytes)))
 }
 
 fn with_suffix(path: &EntryPath, suffix: &str) -> Option<EntryPath> {
@@ -141,6 +154,29 @@ fn local_storage(
     files: &[Part<'_>],
     settings: &CheckSettings,
 ) -> Result<Result<BTreeSet<String>, String>, CheckError> {
+    let read = match storage_files(archive, files, settings)? {
+        Ok(read) => read,
+        Err(why) => return Ok(Err(why)),
+    };
+    let keys = leveldb::keys(&read, META, &quick(settings));
+    Ok(keys.map(|keys| keys.iter().map(|key| text(&key[META.len()..])).collect()))
+}
+
+/// How Local Storage is read.
+pub(super) fn quick(settings: &CheckSettings) -> LevelDbSettings<'_> {
+    LevelDbSettings {
+        depth: Depth::Quick,
+        messages: settings.messages,
+        cancel: &settings.cancel,
+    }
+}
+
+/// The files of a Local Storage, in memory; or why they are not.
+pub(super) fn storage_files(
+    archive: &Archive,
+    files: &[Part<'_>],
+    settings: &CheckSettings,
+) -> Result<Result<Bytes, String>, CheckError> {
     let total = files
         .iter()
         .fold(0_u64, |sum, (_, _, size)| sum.saturating_add(*size));
@@ -159,13 +195,7 @@ fn local_storage(
             Err(error) => return Err(error.into()),
         };
     }
-    let settings = LevelDbSettings {
-        depth: Depth::Quick,
-        messages: settings.messages,
-        cancel: &settings.cancel,
-    };
-    let keys = leveldb::keys(&Bytes::from(read), META, &settings);
-    Ok(keys.map(|keys| keys.iter().map(|key| text(&key[META.len()..])).collect()))
+    Ok(Ok(Bytes::from(read)))
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -27,7 +27,7 @@ mod manifest;
 mod source;
 mod table;
 
-pub use keys::keys;
+pub use keys::{entries, keys};
 pub use source::{Bytes, Files, ReadFileAt};
 
 use super::{CheckError, CheckSettings, Depth, Messages, Recovered, Verdict};

@@ -90,6 +90,9 @@ pub enum ProfileError {
     /// The browser did not answer.
     #[error("the browser could not be asked for its cookies")]
     Asked(#[source] BrowserError),
+    /// The browser did not take a storage state.
+    #[error("the storage state could not be set in the browser, and nothing was saved")]
+    StateNotSet(#[source] BrowserError),
     /// The browser did not stay.
     #[error("the browser ended with exit code {0} before it could be asked for its cookies")]
     BrowserEnded(i32),
@@ -316,7 +319,7 @@ impl ProfileError {
             Self::Asked(_) | Self::Stop { .. } | Self::Users { .. } | Self::Freeze { .. } => {
                 ErrorKind::Retry
             }
-            Self::BrowserEnded(_) => ErrorKind::Failed,
+            Self::BrowserEnded(_) | Self::StateNotSet(_) => ErrorKind::Failed,
             Self::Manifest(error) => error.kind(),
             Self::NotListed(_) => ErrorKind::Unreachable,
             Self::NoArchive(_)

@@ -278,6 +278,7 @@ impl Scene {
             browser: OnBrowser::Refuse,
             close_timeout: Duration::from_secs(2),
             force: false,
+            wait: None,
             token: None,
         };
         let _ = self
@@ -366,6 +367,7 @@ impl Scene {
             let load = ProfileLoad {
                 lineage,
                 dir: dir.clone(),
+                exactly: None,
                 on_failure: None,
                 upgrade: UpgradeWish::default(),
                 cold_only: false,

@@ -40,35 +40,98 @@ impl Cdp {
         parameters: Value,
         session: Option<&str>,
     ) -> Result<Value, BrowserError> {
+        let id = self.send(method, parameters, session).await?;
+        loop {
+            let mut heard = self.heard(method).await?;
+            // Events, and answers to questions that were given up, are of no interest.
+            if heard["id"] == id {
+                return answer(method, &mut heard);
+            }
+        }
+    }
+
+    /// Opens an address in a page, whose every request is answered with an empty document: nothing leaves this host.
+    pub(super) async fn open_emptied(
+        &mut self,
+        address: &str,
+        session: &str,
+    ) -> Result<(), BrowserError> {
+        let all = json!({"patterns": [{"urlPattern": "*"}]});
+        self.ask("Fetch.enable", all, Some(session)).await?;
+        let method = "Page.navigate";
+        let id = self
+            .send(method, json!({"url": address}), Some(session))
+            .await?;
+        loop {
+            let mut heard = self.heard(method).await?;
+            if heard["method"] == "Fetch.requestPaused" && heard["sessionId"] == session {
+                let empty = json!({
+                    "requestId": heard["params"]["requestId"],
+                    "responseCode": 200,
+                    "responseHeaders": [{"name": "Content-Type", "value": "text/html"}],
+                    "body": "",
+                });
+                self.send("Fetch.fulfillRequest", empty, Some(session))
+                    .await?;
+            }
+            if heard["id"] == id {
+                let opened = answer(method, &mut heard)?;
+                return match opened["errorText"].as_str() {
+                    Some(error) => Err(refused(method, error)),
+                    None => Ok(()),
+                };
+            }
+        }
+    }
+
+    /// Sends a question; returns the number that its answer will have.
+    async fn send(
+        &mut self,
+        method: &'static str,
+        parameters: Value,
+        session: Option<&str>,
+    ) -> Result<u64, BrowserError> {
         self.last_id += 1;
         let id = self.last_id;
         let mut question = json!({"id": id, "method": method, "params": parameters});
         if let Some(session) = session {
             question["sessionId"] = session.into();
         }
-        let question = Message::text(question.to_string());
-        self.socket.send(question).await?;
+        self.socket
+            .send(Message::text(question.to_string()))
+            .await?;
+        Ok(id)
+    }
+
+    /// The next answer or event, while an answer to `method` is awaited.
+    async fn heard(&mut self, method: &'static str) -> Result<Value, BrowserError> {
         loop {
             let heard = self.socket.next().await;
-            let heard = match heard.transpose()? {
-                None | Some(Message::Close(_)) => return Err(BrowserError::HungUp { method }),
-                Some(Message::Text(text)) => serde_json::from_str::<Value>(&text),
+            return match heard.transpose()? {
+                None | Some(Message::Close(_)) => Err(BrowserError::HungUp { method }),
+                Some(Message::Text(text)) => {
+                    let heard = serde_json::from_str::<Value>(&text);
+                    heard.ok().ok_or(BrowserError::NotUnderstood { method })
+                }
                 Some(_) => continue,
-            };
-            let mut heard = heard.ok().ok_or(BrowserError::NotUnderstood { method })?;
-            // Events, and answers to questions that were given up, are of no interest.
-            if heard["id"] != id {
-                continue;
-            }
-            return match heard.get("error") {
-                Some(error) => Err(BrowserError::Refused {
-                    method,
-                    message: cut_short(error["message"].as_str().unwrap_or_default()),
-                }),
-                None => Ok(heard["result"].take()),
             };
         }
     }
+}
+
+fn answer(method: &'static str, heard: &mut Value) -> Result<Value, BrowserError> {
+    match heard.get("error") {
+        Some(error) => Err(refused(
+            method,
+            error["message"].as_str().unwrap_or_default(),
+        )),
+        None => Ok(heard["result"].take()),
+    }
+}
+
+fn refused(method: &'static str, message: &str) -> BrowserError {
+    let message = cut_short(message);
+    BrowserError::Refused { method, message }
 }
 
 fn cut_short(message: &str) -> String {

@@ -103,7 +103,7 @@ async fn list(
     list.cloned().ok_or(BrowserError::NotUnderstood { method })
 }
 
-async fn open_blank(browser: &mut Cdp) -> Result<String, BrowserError> {
+pub(super) async fn open_blank(browser: &mut Cdp) -> Result<String, BrowserError> {
     let blank = json!({"url": "about:blank", "background": true});
     let method = "Target.createTarget";
     let answer = browser.ask(method, blank, None).await?;
@@ -123,6 +123,6 @@ async fn flush_as(browser: &mut Cdp, page: &str) -> Result<(), BrowserError> {
     flushed.map(|_| ())
 }
 
-fn text(value: &Value, name: &str) -> Option<String> {
+pub(super) fn text(value: &Value, name: &str) -> Option<String> {
     value[name].as_str().map(str::to_owned)
 }

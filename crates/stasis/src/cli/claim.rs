@@ -2,8 +2,9 @@
 
 use super::CliContext;
 use super::duration;
+use super::wait::WaitArgs;
 use clap::Args;
-use stasis_engine::lease::Acquire;
+use stasis_engine::lease::{Acquire, LeaseWait};
 use stasis_engine::model::format::lease::Holder;
 use stasis_engine::model::id::{Label, Lineage};
 use stasis_engine::model::invalid::Invalid;
@@ -26,9 +27,16 @@ pub(super) struct ClaimArgs {
     /// How long the lease lasts without a renewal, such as 90s, 5m or 1h30m; at most 7d [default: the tenant's policy]
     #[arg(long, value_parser = duration::positive)]
     ttl: Option<Duration>,
+    #[command(flatten)]
+    waiting: WaitArgs,
 }
 
 impl ClaimArgs {
+    /// How long to wait for another holder.
+    pub(super) fn wait(&self, context: &CliContext) -> anyhow::Result<Option<LeaseWait>> {
+        self.waiting.lease_wait(context, &self.subject)
+    }
+
     pub(super) fn acquire(self, context: &CliContext, engine: &Engine) -> anyhow::Result<Acquire> {
         let host = context.host(self.host.as_ref())?;
         let run_id = match self.run_id {

@@ -1,5 +1,6 @@
 //! Durations as people write them: `300s`, `5m`, `1h30m`.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Parses a duration; a number without a unit is refused, because nobody knows what it means.
@@ -46,6 +47,31 @@ pub(crate) fn positive(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A duration as `parse` reads it: `1h30m`.
+pub(crate) fn text(duration: Duration) -> String {
+    const UNITS: [(&str, u128); 5] = [
+        ("d", 86_400_000),
+        ("h", 3_600_000),
+        ("m", 60_000),
+        ("s", 1_000),
+        ("ms", 1),
+    ];
+    let mut rest = duration.as_millis();
+    let mut text = String::new();
+    for (unit, millis) in UNITS {
+        if rest >= millis {
+            // Nothing is lost on its way into a text.
+            let _ = write!(text, "{}{unit}", rest / millis);
+            rest %= millis;
+        }
+    }
+    if text.is_empty() {
+        "0s".to_owned()
+    } else {
+        text
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +94,8 @@ mod tests {
             assert!(parse(text).is_err(), "{text:?}");
         }
         assert!(positive("0s").is_err());
+        for text in ["1h30m", "250ms", "0s", "1d2s"] {
+            assert_eq!(super::text(parse(text).unwrap()), text);
+        }
     }
 }

@@ -52,12 +52,14 @@ async fn run_held(
     command: Vec<OsString>,
 ) -> anyhow::Result<HoldResult> {
     let engine = context.writable_engine().await?;
+    let wait = claim.wait(context)?;
     let acquire = claim.acquire(context, &engine)?;
     let signals = signals()?;
     Ok(engine
         .leases()
         .hold(HoldLease {
             acquire,
+            wait,
             renew_every,
             command,
             signals,

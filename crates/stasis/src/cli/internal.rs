@@ -1,6 +1,7 @@
 //! `stasis internal`: what this program asks of itself in another process. Reads no configuration, starts no threads.
 
 use clap::Subcommand;
+use stasis_engine::kind::profile::become_bound;
 use stasis_engine::kind::project::launch;
 use stasis_engine::{check, watchdog};
 use std::ffi::OsString;
@@ -21,6 +22,12 @@ pub(super) enum InternalCommand {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Become a command that ends with its parent
+    Bound {
+        /// The number of the parent, then the command
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Let frozen processes run again when the engine that froze them dies
     Watchdog {
         /// What the watchdog was given
@@ -36,6 +43,7 @@ impl InternalCommand {
                 let answer = check::sqlite_child(&arguments);
                 std::io::stdout().write_all(answer.as_bytes())?;
             }
+            Self::Bound { arguments } => return Err(become_bound(&arguments).into()),
             Self::Launch { arguments } => launch(&arguments)?,
             Self::Watchdog { arguments } => watchdog::run(&arguments)?,
         }

@@ -12,6 +12,7 @@ use stasis_engine::keys::{self, TenantKey};
 use stasis_engine::model::failure::{ErrorKind, Failure};
 use stasis_engine::model::id::{Label, TenantId};
 use stasis_engine::open::Engine;
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -57,6 +58,15 @@ impl KeyArgs {
         // A secret may stand in it.
         let is_command = self.key_command.is_some();
         given.add("--key-command", is_command.then_some("COMMAND"));
+    }
+
+    /// The options that get the key from the same place, from anywhere.
+    pub(super) fn words(&self) -> anyhow::Result<Vec<OsString>> {
+        Ok(match (&self.key_file, &self.key_command) {
+            (Some(path), _) => vec!["--key-file".into(), std::path::absolute(path)?.into()],
+            (None, Some(command)) => vec!["--key-command".into(), command.into()],
+            (None, None) => Vec::new(),
+        })
     }
 
     /// The engine with the key, if there is one; it is read when it is needed.

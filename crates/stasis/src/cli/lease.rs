@@ -161,9 +161,11 @@ pub(super) fn operator() -> Label {
 }
 
 async fn acquire(context: &CliContext, engine: &Engine, claim: ClaimArgs) -> anyhow::Result<()> {
+    let wait = claim.wait(context)?;
+    let acquire = claim.acquire(context, engine)?;
     let acquired = engine
         .leases()
-        .acquire(claim.acquire(context, engine)?)
+        .acquire_within(acquire, wait.as_ref())
         .await?;
     context.output.warn(&acquired.warnings);
     let base = acquired

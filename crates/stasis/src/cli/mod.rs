@@ -48,11 +48,13 @@ mod store;
 mod subjects;
 pub(crate) mod suggestion;
 mod tenant;
+mod wait;
 mod whole_machine;
 mod workspace;
 
 use crate::config::{self, Config};
 use crate::env::Environment;
+use crate::profile_settings::ProfileSetting;
 use crate::report::{self, Exit};
 use crate::system::{SystemClock, SystemRng};
 use anyhow::Context as _;
@@ -290,6 +292,17 @@ impl CliContext {
         let open = self.open(location, create);
         let engine = Engine::open(open, system_clock(), system_rng()).await?;
         Ok(self.keys.give(engine))
+    }
+
+    /// What a flag says, else a variable, else the configuration file.
+    fn profile_setting<T>(
+        &self,
+        setting: ProfileSetting,
+        flag: Option<T>,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> anyhow::Result<Option<T>> {
+        let (variables, file) = (&self.environment.profile, &self.config.profile);
+        setting.or(flag, variables, file, parse)
     }
 
     /// What this host is called: as somebody says, else as the configuration says, else as it calls itself.

@@ -9,12 +9,15 @@ mod gc;
 mod keys;
 mod list;
 mod load;
+mod logins;
 mod metrics;
 mod pin;
 mod rollback;
 mod run;
 mod save;
+mod shim;
 mod show;
+mod storage_state;
 mod unlock;
 mod verify;
 mod who;
@@ -39,6 +42,12 @@ pub(super) struct ProfileArgs {
 enum ProfileCommand {
     /// Run a browser on its profile: load it, hold the lease, save it at the end
     Run(run::ProfileRunArgs),
+    /// Write a program that browser frameworks start in the place of the browser
+    ///
+    /// Puppeteer, Playwright and others take its path as executablePath. It behaves as the browser does: flags, standard
+    /// streams and the debugging pipe are passed on. The profile is loaded before the browser starts, and saved when it has
+    /// ended. The directory that the framework names with --user-data-dir is not used: the profile has its own.
+    Shim(shim::ProfileShimArgs),
     /// Save the profile in a directory; its browser is closed first
     Save(save::ProfileSaveArgs),
     /// Restore the active snapshot of a profile into a directory
@@ -54,6 +63,15 @@ enum ProfileCommand {
     List(list::ProfileListArgs),
     /// Show a snapshot, and what the pointer and the lock of its lineage say
     Show(show::ProfileShowArgs),
+    /// Show where a profile seems to be signed in, and until when
+    ///
+    /// Read from the snapshot; no browser is started and no value is read. A site counts as signed in while it has a
+    /// cookie that pages cannot read, that is sent over TLS only or called like a session's, and that has not expired. Only
+    /// the site itself knows whether it still accepts it.
+    Logins(logins::ProfileLoginsArgs),
+    /// Exchange cookies and Local Storage with other tools, as Playwright's storageState
+    #[command(subcommand)]
+    StorageState(storage_state::StorageStateCommand),
     /// Make another snapshot the active one; adopts one that was never published
     ///
     /// Moves the pointer if manifest and archive exist, are intact, and were not deleted. The profile's holder is fenced:
@@ -100,6 +118,7 @@ impl ProfileArgs {
         let metrics = &self.metrics;
         let exit = match self.verb {
             ProfileCommand::Run(run) => return run.run(context, metrics).await,
+            ProfileCommand::Shim(shim) => shim.run(context)?,
             ProfileCommand::Save(save) => save.run(context, metrics).await?,
             ProfileCommand::Load(load) => load.run(context, metrics).await?,
             ProfileCommand::Verify(verify) => {
@@ -109,6 +128,8 @@ impl ProfileArgs {
             ProfileCommand::Rekey(rekey) => rekey.run(context).await?,
             ProfileCommand::List(list) => list.run(context).await?,
             ProfileCommand::Show(show) => show.run(context).await?,
+            ProfileCommand::Logins(logins) => logins.run(context).await?,
+            ProfileCommand::StorageState(state) => state.run(context).await?,
             ProfileCommand::Rollback(rollback) => rollback.run(context, metrics).await?,
             ProfileCommand::Pin(pin) => pin.run(context, Pinning::Pin).await?,
             ProfileCommand::Unpin(pin) => pin.run(context, Pinning::Unpin).await?,

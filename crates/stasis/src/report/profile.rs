@@ -8,7 +8,7 @@ use stasis_engine::model::upgrade::UpgradeRefusal;
 pub(super) fn hint(error: &ProfileError) -> Option<String> {
     let text = match error {
         ProfileError::TooLarge { .. } => {
-            "prune it: clear caches in the browser, remove the directories named, or say --exclude-caches; \
+            "prune it: save without --include-caches, clear site data in the browser, or remove the directories named; \
              `stasis tenant policy set TENANT max_profile_bytes=N` allows more"
         }
         ProfileError::InUse { pid, .. } => {
@@ -49,11 +49,11 @@ pub(super) fn hint(error: &ProfileError) -> Option<String> {
              --on-failure fresh starts without it"
         }
         ProfileError::FreezeBudget { .. } => {
-            "nothing was captured, and the browser runs on; --exclude-caches makes it shorter"
+            "nothing was captured, and the browser runs on; without --include-caches it is shorter"
         }
         ProfileError::NoSuchBase { .. } => "`stasis profile list SUBJECT` shows the snapshots",
         ProfileError::Version(_) => "say the major yourself: @MAJOR or --chrome-major MAJOR",
-        ProfileError::Asked(_) | ProfileError::BrowserEnded(_) => {
+        ProfileError::Asked(_) | ProfileError::StateNotSet(_) | ProfileError::BrowserEnded(_) => {
             "flags go to the browser one by one, as in --browser chromium --browser=--no-sandbox, which Chromium needs as root"
         }
         ProfileError::NotAProfile(_) => "check --dir; --force saves it all the same",

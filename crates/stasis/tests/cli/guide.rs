@@ -15,7 +15,7 @@ const FLAGS: &str = "--headless=new --no-sandbox --disable-gpu --disable-quic --
     --disable-background-networking --disable-component-update --disable-sync --password-store=basic";
 
 /// The commands after each mark, in order.
-fn commands(guide: &str) -> Vec<&str> {
+pub(crate) fn commands(guide: &str) -> Vec<&str> {
     let blocks = guide.split("<!-- executed -->\n```console\n").skip(1);
     let blocks = blocks.filter_map(|block| block.split_once("\n```"));
     let lines = blocks.flat_map(|(block, _)| block.lines());

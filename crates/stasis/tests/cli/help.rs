@@ -281,6 +281,8 @@ fn the_examples_of_profiles_work() {
         "profile pin",
         "profile unpin",
         "profile diff",
+        "profile logins",
+        "profile storage-state export",
         "profile fork",
         "profile reap",
         "profile gc",

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const ALICE: &str = "acme/alice";
+pub(crate) const ALICE: &str = "acme/alice";
 
 /// A directory that looks like a profile of Chrome 131.
 pub(crate) fn profile(session: &Session, name: &str) -> PathBuf {
@@ -52,17 +52,17 @@ pub(crate) fn cookies(dir: &Path) -> String {
     String::from_utf8(said.stdout).unwrap().trim().to_owned()
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn save(session: &Session, code: i32, dir: &Path, more: &[&str]) -> Value {
+pub(crate) fn save(session: &Session, code: i32, dir: &Path, more: &[&str]) -> Value {
     let mut words = vec!["profile", "save", ALICE, "--dir", text(dir)];
     words.extend(more);
     session.json(code, &words)
 }
 
-fn load(session: &Session, code: i32, dir: &Path, more: &[&str]) -> Value {
+pub(crate) fn load(session: &Session, code: i32, dir: &Path, more: &[&str]) -> Value {
     let mut words = vec!["profile", "load", ALICE, "--dir", text(dir)];
     if !more.contains(&"--chrome-major") {
         words.extend(["--chrome-major", "131"]);
@@ -531,8 +531,8 @@ fn profile_too_large_rejects_on_the_writer_side_and_names_what_is_large() {
         ],
     );
 
-    let refused = save(&session, 11, &dir, &[]);
-    let without = save(&session, 0, &dir, &["--exclude-caches"]);
+    let refused = save(&session, 11, &dir, &["--include-caches"]);
+    let without = save(&session, 0, &dir, &[]);
 
     let message = refused["error"]["message"].as_str().unwrap();
     assert!(message.contains("Default/Cache"), "{message}");
@@ -540,7 +540,7 @@ fn profile_too_large_rejects_on_the_writer_side_and_names_what_is_large() {
         refused["error"]["hint"]
             .as_str()
             .unwrap()
-            .contains("--exclude-caches")
+            .contains("--include-caches")
     );
     assert_eq!(without["outcome"], "captured");
     session.data(

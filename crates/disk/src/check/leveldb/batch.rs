@@ -5,13 +5,13 @@ use super::{LevelDbTrouble, damage};
 
 /// Checks that a batch holds as many writes as it says, and nothing else.
 pub(super) fn check(record: &[u8]) -> Result<(), LevelDbTrouble> {
-    writes(record, |_, _| Ok(()))
+    writes(record, |_, _, _| Ok(()))
 }
 
-/// Calls `each` with the key of every write, and with its number and kind as a table has them.
+/// Calls `each` with the key and the value of every write, and with its number and kind as a table has them.
 pub(super) fn writes(
     record: &[u8],
-    mut each: impl FnMut(&[u8], u64) -> Result<(), LevelDbTrouble>,
+    mut each: impl FnMut(&[u8], &[u8], u64) -> Result<(), LevelDbTrouble>,
 ) -> Result<(), LevelDbTrouble> {
     let mut cursor = Cursor::new(record);
     let (Some(sequence), Some(count)) = (cursor.fixed64(), cursor.fixed32()) else {
@@ -20,15 +20,19 @@ pub(super) fn writes(
     let mut found = 0_u64;
     while !cursor.is_empty() {
         let kind = cursor.byte();
-        let key = match kind {
-            Some(0) => cursor.string(),
-            Some(1) => cursor.string().filter(|_| cursor.string().is_some()),
+        let written = match kind {
+            Some(0) => cursor.string().map(|key| (key, &[][..])),
+            Some(1) => cursor.string().zip(cursor.string()),
             _ => return damage("a batch with an unknown kind of write"),
         };
-        let (Some(key), Some(kind)) = (key, kind) else {
+        let (Some((key, value)), Some(kind)) = (written, kind) else {
             return damage("a batch that ends too early");
         };
-        each(key, sequence.wrapping_add(found) << 8 | u64::from(kind))?;
+        each(
+            key,
+            value,
+            sequence.wrapping_add(found) << 8 | u64::from(kind),
+        )?;
         found += 1;
     }
     if found != u64::from(count) {

@@ -1,4 +1,5 @@
-//! Which keys a LevelDB has, of those that begin in a certain way: read as its own program would, changing nothing.
+//! Which keys a LevelDB has, of those that begin in a certain way, and their values: read as its own program would, changing
+//! nothing.
 //!
 //! Every write has a sequence number, wherever it stands; the highest one of a key decides whether it is alive.
 
@@ -13,8 +14,11 @@ const MOST_KEYS: usize = 100_000;
 /// A longer key is none that anybody asks for.
 const LONGEST_KEY: usize = 4096;
 
-/// Keys with the number of their last write, and whether it was one that left something.
-type FoundRecord = BTreeMap<Vec<u8>, (u64, bool)>;
+/// What all values together may have.
+const MOST_BYTES: usize = 64 << 20;
+
+/// Keys with the number of their last write, and what it left, if anything.
+type FoundRecord = BTreeMap<Vec<u8>, (u64, Option<Vec<u8>>)>;
 
 /// The live keys that begin with `prefix`; else why they cannot be told.
 pub fn keys(
@@ -22,10 +26,40 @@ pub fn keys(
     prefix: &[u8],
     settings: &LevelDbSettings<'_>,
 ) -> Result<BTreeSet<Vec<u8>>, String> {
+    let found = find(files, settings, |key, _| {
+        key.starts_with(prefix).then(Vec::new)
+    })?;
+    Ok(found.into_keys().collect())
+}
+
+/// The live keys that begin with `prefix`, with their values; else why they cannot be told.
+pub fn entries(
+    files: &dyn Files,
+    prefix: &[u8],
+    settings: &LevelDbSettings<'_>,
+) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, String> {
+    find(files, settings, |key, value| {
+        key.starts_with(prefix).then(|| value.to_vec())
+    })
+}
+
+/// The live entries of which `wanted` keeps something.
+fn find(
+    files: &dyn Files,
+    settings: &LevelDbSettings<'_>,
+    wanted: impl Fn(&[u8], &[u8]) -> Option<Vec<u8>>,
+) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, String> {
     let mut findings = Findings::new(settings);
-    let mut found = FoundRecord::new();
-    let read = collect(&mut findings, files, &mut |key, write| {
-        note(&mut found, prefix, key, write)
+    let (mut found, mut bytes) = (FoundRecord::new(), 0);
+    let read = collect(&mut findings, files, &mut |key, value, write| {
+        let Some(value) = wanted(key, value).filter(|_| key.len() <= LONGEST_KEY) else {
+            return Ok(());
+        };
+        bytes += value.len();
+        if bytes > MOST_BYTES {
+            return Err(End::limit(format!("its values have more than {MOST_BYTES} bytes")).into());
+        }
+        note(&mut found, key, value, write)
     });
     match read {
         Ok(()) => {}
@@ -40,37 +74,37 @@ pub fn keys(
         }
         Err(LevelDbTrouble::End(End::Verdict(verdict))) => return Err(verdict.word().to_owned()),
     }
-    let live = found.into_iter().filter(|(_, (_, is_alive))| *is_alive);
-    Ok(live.map(|(key, _)| key).collect())
+    let live = found.into_iter();
+    Ok(live
+        .filter_map(|(key, (_, value))| Some((key, value?)))
+        .collect())
 }
 
 /// Remembers the newest write to a key; a write is its sequence number and its kind, as they stand behind a key.
 fn note(
     found: &mut FoundRecord,
-    prefix: &[u8],
     key: &[u8],
+    value: Vec<u8>,
     write: u64,
 ) -> Result<(), LevelDbTrouble> {
-    if !key.starts_with(prefix) || key.len() > LONGEST_KEY {
-        return Ok(());
-    }
     let (sequence, is_alive) = (write >> 8, write & 0xff == 1);
+    let value = is_alive.then_some(value);
     let is_full = found.len() == MOST_KEYS;
     match found.get_mut(key) {
         Some(known) if known.0 > sequence => {}
-        Some(known) => *known = (sequence, is_alive),
+        Some(known) => *known = (sequence, value),
         None if is_full => {
             return Err(End::limit(format!("it has more than {MOST_KEYS} keys")).into());
         }
         None => {
-            found.insert(key.to_vec(), (sequence, is_alive));
+            found.insert(key.to_vec(), (sequence, value));
         }
     }
     Ok(())
 }
 
-/// Hears a key and its write.
-type Each<'a> = dyn FnMut(&[u8], u64) -> Result<(), LevelDbTrouble> + 'a;
+/// Receives a key, its value and its write.
+type Each<'a> = dyn FnMut(&[u8], &[u8], u64) -> Result<(), LevelDbTrouble> + 'a;
 
 fn collect(
     findings: &mut Findings<'_>,
@@ -92,8 +126,8 @@ fn collect(
                     findings.go_on()?;
                     let bytes = block::read(&*file, name, *handle)?;
                     findings.unpack(bytes.len() as u64, name)?;
-                    block::entries(&bytes, |key, _| match super::table::split(key) {
-                        Some((user, write)) => each(user, write),
+                    block::entries(&bytes, |key, value| match super::table::split(key) {
+                        Some((user, write)) => each(user, value, write),
                         None => damage("a key without a sequence number"),
                     })?;
                 }
@@ -112,7 +146,7 @@ fn collect(
         while let Some(record) = records.next()? {
             findings.go_on()?;
             if let LogRecord::Whole(bytes) = record {
-                batch::writes(&bytes, |key, write| each(key, write))?;
+                batch::writes(&bytes, |key, value, write| each(key, value, write))?;
             }
         }
     }

@@ -13,17 +13,28 @@ pub(super) enum ChildTask {
     CheckInPlace(Depth),
     /// Says which cookies are in it, by site and name.
     Cookies,
+    /// Says what each cookie in it says of itself, with its value or without.
+    CookieRows(RowValues),
     /// Says how the encrypted values of cookies begin.
     CookieStore,
 }
 
-const TASKS: [(ChildTask, &str); 6] = [
+/// Whether the values of cookies are wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::check) enum RowValues {
+    With,
+    Without,
+}
+
+const TASKS: [(ChildTask, &str); 8] = [
     (ChildTask::CookieStore, "cookie-store"),
     (ChildTask::Check(Depth::Quick), "quick"),
     (ChildTask::Check(Depth::Full), "full"),
     (ChildTask::CheckInPlace(Depth::Quick), "quick-in-place"),
     (ChildTask::CheckInPlace(Depth::Full), "full-in-place"),
     (ChildTask::Cookies, "cookies"),
+    (ChildTask::CookieRows(RowValues::Without), "cookie-rows"),
+    (ChildTask::CookieRows(RowValues::With), "cookie-values"),
 ];
 
 /// What the process is for, and what it may use.

@@ -426,6 +426,7 @@ fn saved(capture: &Capture, lease: &Lease, report: &CreateReport, op_id: OpId) -
         clean_exit: capture.browser.clean_exit,
         ending: capture.browser.ending.clone(),
         freeze_ms: capture.browser.freeze_ms,
+        caches_left_out: capture.exclude_caches,
         files: report.files,
         bytes: report.bytes,
         archive_bytes: report.stored_bytes,

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::form::archive::{Archive, ArchiveError, ReadSettings};
-use stasis_model::tree::EntryKind;
+use stasis_model::tree::{EntryKind, EntryPath};
 use stasis_model::upgrade::{Ancestor, ProfileContents, ProfileCounts};
 
 /// What a profile is known by, and what of it could not be read.
@@ -34,12 +34,11 @@ pub struct UpgradeReport {
     pub unread: Vec<String>,
 }
 
-/// What the profile in an archive is known by.
-pub(super) fn count(
+/// Every entry of an archive, with the length of files.
+pub(super) fn entries(
     archive: &Archive,
     settings: &CheckSettings,
-    spawn: &Spawn,
-) -> Result<CountedContents, Error> {
+) -> Result<Vec<(EntryPath, u64)>, Error> {
     let mut entries = Vec::new();
     let reading = ReadSettings {
         cancel: settings.cancel.clone(),
@@ -53,6 +52,16 @@ pub(super) fn count(
         entries.push((entry.path.clone(), size));
         Ok::<_, ArchiveError>(())
     })?;
+    Ok(entries)
+}
+
+/// What the profile in an archive is known by.
+pub(super) fn count(
+    archive: &Archive,
+    settings: &CheckSettings,
+    spawn: &Spawn,
+) -> Result<CountedContents, Error> {
+    let entries = entries(archive, settings)?;
     let identity = check::identity(archive, &entries, settings, spawn)?;
     let local = identity.local_storage.iter();
     let local = local.map(|origin| format!("{origin} (localStorage)"));

@@ -4,7 +4,7 @@
 //! cookies and of Local Storage. Values of cookies are never read out.
 
 use super::inventory::Inventory;
-use super::subject::ShaPrefix;
+use super::subject::Wanted;
 use crate::bridge;
 use crate::check::Spawn;
 use crate::error::Error;
@@ -17,39 +17,16 @@ use stasis_disk::check::{self, CheckError, CheckSettings, ProfileIdentity};
 use stasis_disk::form::archive::{Archive, ArchiveError, ReadSettings};
 use stasis_model::digest::{ArchiveDigest, FileDigest, FileHasher};
 use stasis_model::id::Lineage;
-use stasis_model::invalid::Invalid;
-use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_model::tree::diff::{ContentChange, EntryChange, EntryDifference, diff_lists};
 use stasis_model::tree::{Entry, EntryKind, EntryPath};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// How many files of one size and two times are compared by their content.
 const MOST_COMPARED: usize = 20_000;
-
-/// Which snapshot is meant.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wanted {
-    /// The active one: `latest`.
-    Active,
-    /// The one whose digest begins so.
-    Sha(ShaPrefix),
-}
-
-impl FromStr for Wanted {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        match SnapshotRef::from(text) {
-            SnapshotRef::Latest => Ok(Self::Active),
-            _ => text.parse().map(Self::Sha),
-        }
-    }
-}
 
 /// Asks for the differences of two snapshots.
 #[derive(Clone, Debug)]
@@ -165,15 +142,13 @@ impl Profiles<'_> {
         })
     }
 
-    async fn opened(
+    /// The archive of a snapshot, on this host.
+    pub(super) async fn opened(
         self,
         inventory: &Inventory,
         wanted: &Wanted,
     ) -> Result<(ArchiveDigest, Archive), Error> {
-        let chosen = match wanted {
-            Wanted::Sha(sha) => inventory.choose_whole(sha)?,
-            Wanted::Active => inventory.active_whole()?,
-        };
+        let chosen = inventory.wanted_whole(wanted)?;
         let cancel = Arc::default();
         let archive = self.fetch_archive(&chosen.manifest, &chosen.active, &cancel);
         Ok((chosen.active.archive, archive.await?))

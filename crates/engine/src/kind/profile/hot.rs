@@ -14,8 +14,8 @@
 use super::capture::{BrowserState, Capture, ProfileSaved};
 use super::checked::damaged;
 use super::directory::{self, users};
+use super::scratch::remove_abandoned;
 use super::session::SubjectSession;
-use super::verify::VERIFIED;
 use crate::bridge;
 use crate::error::{Error, ProfileError, error_chain};
 use crate::handle::Profiles;
@@ -59,7 +59,7 @@ impl Profiles<'_> {
         let thawed = bridge::blocking(move || {
             if let Some(spool) = spool {
                 check::collect(&spool);
-                remove::left_by_the_dead(&spool, VERIFIED);
+                remove_abandoned(&spool);
             }
             thaw_abandoned(&journals)
         });

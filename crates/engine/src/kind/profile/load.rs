@@ -37,6 +37,7 @@ use super::checked::unchecked;
 use super::directory::{looks_like_a_profile, nobody_uses};
 use super::fetch::{Fetched, Proof, Supply, WantedArchive, another, is_no_room};
 use super::record::Record;
+use super::subject::Wanted;
 use super::unsaved;
 use super::upgrade::Chosen;
 use crate::bridge;
@@ -71,20 +72,54 @@ impl Profiles<'_> {
     pub async fn load(self, load: ProfileLoad) -> Result<ProfileLoaded, Error> {
         self.recover().await;
         nobody_uses(&load.dir).await?;
-        let memory = self.memory_of_pointer(&load.lineage).await;
-        let active = match self.lineages.pointer(&load.lineage).await {
+        let active = self.active_now(&load.lineage).await?;
+        match &load.exactly {
+            None => self.load_active(&load, active).await,
+            Some(wanted) => self.load_wanted(&load, wanted, active).await,
+        }
+    }
+
+    /// The active snapshot of a lineage, unless its pointer is older than what this host has seen.
+    async fn active_now(
+        self,
+        lineage: &Lineage,
+    ) -> Result<Result<Option<Active>, LoadFailure>, Error> {
+        let memory = self.memory_of_pointer(lineage).await;
+        Ok(match self.lineages.pointer(lineage).await {
             Ok(pointer) => {
                 let pointer = pointer.map(|found| found.value);
                 let generation = pointer.as_ref().map(|pointer| pointer.generation);
                 let generation = generation.unwrap_or_default();
                 if let Some(back) = memory.pointer_went_back(generation).await {
-                    return Err(self.not_believed(&load.lineage, &back).await);
+                    return Err(self.not_believed(lineage, &back).await);
                 }
                 Ok(pointer.and_then(|pointer| pointer.active))
             }
             Err(error) => Err(pointer_failure(error.into())),
+        })
+    }
+
+    /// Loads one snapshot of the lineage because somebody asked for it: it alone, or nothing.
+    ///
+    /// It becomes the base of what is saved later, which therefore diverges while another snapshot is active.
+    async fn load_wanted(
+        self,
+        load: &ProfileLoad,
+        wanted: &Wanted,
+        active: Result<Option<Active>, LoadFailure>,
+    ) -> Result<ProfileLoaded, Error> {
+        let active = active.map_err(|failure| *failure.error)?;
+        let inventory = self.inventory(&load.lineage).await?;
+        let chosen = inventory.wanted_whole(wanted)?.active.clone();
+        let load = ProfileLoad {
+            on_failure: Some(OnFailure::Refuse),
+            upgrade: UpgradeWish::Stay,
+            ..load.clone()
         };
-        self.load_active(&load, active).await
+        let is_active = active.as_ref().map(|active| active.archive) == Some(chosen.archive);
+        let mut loaded = self.load_active(&load, Ok(Some(chosen))).await?;
+        loaded.active_sha256 = active.map(|active| active.archive).filter(|_| !is_active);
+        Ok(loaded)
     }
 
     /// Loads the snapshot that a lease began with.
@@ -302,6 +337,8 @@ impl Profiles<'_> {
             .ok()
             .flatten()
             .and_then(|pointer| pointer.value.active);
+        // Who asked for this one has no use for a newer one.
+        let is_gone = is_gone && load.exactly.is_none();
         match now.filter(|now| is_gone && now.archive != chosen.active.archive) {
             Some(active) => {
                 let newer = Chosen {
@@ -362,6 +399,7 @@ impl Profiles<'_> {
             detail: None,
             sha256: Some(active.archive),
             base_sha256: Some(active.archive),
+            active_sha256: None,
             upgraded_from: manifest.upgraded_from,
             captured_at_ms: Some(manifest.captured_at_ms),
             dir: load.dir.display().to_string(),
@@ -447,6 +485,7 @@ impl Profiles<'_> {
             detail,
             sha256: None,
             base_sha256: None,
+            active_sha256: None,
             upgraded_from: None,
             captured_at_ms: None,
             dir: load.dir.display().to_string(),

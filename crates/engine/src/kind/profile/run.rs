@@ -7,6 +7,8 @@
 //! us. When the lease is lost the browser is stopped and nothing is saved: another run may own the profile by then.
 //! A run that began fresh although there was a snapshot cannot supersede it.
 
+mod discarded;
+mod shim;
 mod unowned;
 mod watch;
 
@@ -17,7 +19,7 @@ use super::save::lost_or;
 use crate::error::{Error, ErrorKind, ProfileError, error_chain};
 use crate::handle::Profiles;
 use crate::hold::LeaseLost;
-use crate::lease::Acquire;
+use crate::lease::{Acquire, LeaseWait};
 use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -34,18 +36,36 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use watch::Running;
 
+pub use shim::BrowserShim;
+
 /// What stands for the directory in a command.
 const DIR: &[u8] = b"{dir}";
+
+/// What becomes of the directory when the browser has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AfterRun {
+    /// It is saved, under a lease that was held all the time.
+    #[default]
+    Save,
+    /// It is thrown away: it was a private copy, no lease was taken, and nothing is published.
+    Discard,
+}
 
 /// A browser to run on a profile.
 #[derive(Debug)]
 pub struct ProfileRun {
-    /// What is loaded, and where to.
+    /// What is loaded, and where to; the directory of a run that is discarded is chosen by the run itself.
     pub load: ProfileLoad,
+    /// What becomes of it.
+    pub after: AfterRun,
+    /// How long to wait for another holder; not at all when not given.
+    pub wait: Option<LeaseWait>,
     /// What is said of the snapshot in the end.
     pub capture: Capture,
     /// The command, program first; `{dir}` stands for the directory.
     pub command: Vec<OsString>,
+    /// Whether a browser framework started us in the place of its browser, which the command then is.
+    pub shim: Option<BrowserShim>,
     /// How long closing the browser may take in all.
     pub close_timeout: Duration,
     /// How long the browser may go on after its command has ended; when nothing is said, a short while after a command
@@ -85,8 +105,10 @@ pub enum RunOutcome {
     PointerRace,
     /// The lease belonged to somebody else by then.
     LockLost,
-    /// No save was wanted, or it was cancelled.
+    /// The save was cancelled.
     Skipped,
+    /// No save was wanted: what the run changed was thrown away.
+    Discarded,
     /// The store did not say whether it was published.
     Unknown,
     /// Anything else.
@@ -148,6 +170,15 @@ pub struct ProfileRan {
 }
 
 impl ProfileRun {
+    /// The command with the directory in its place; and whether it has a place for it.
+    fn words(&self) -> Result<(Vec<OsString>, bool), Error> {
+        let dir = &self.load.dir;
+        if self.shim.is_none() {
+            return with_dir(&self.command, dir);
+        }
+        Ok((shim::with_own_dir(&self.command, dir).0, true))
+    }
+
     fn acquire(&self, ttl: Option<Duration>) -> Acquire {
         Acquire {
             lineage: self.load.lineage.clone(),
@@ -170,10 +201,13 @@ impl Profiles<'_> {
     /// Loads, runs, saves.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %run.load.lineage, dir = %run.load.dir.display()))]
     pub async fn run(self, mut run: ProfileRun) -> Result<ProfileRan, Error> {
+        if run.after == AfterRun::Discard {
+            return Box::pin(self.run_discarded(run)).await;
+        }
         let lineage = run.load.lineage.clone();
         let dir = run.load.dir.clone();
         self.recover().await;
-        let (command, names_dir) = with_dir(&run.command, &dir)?;
+        let (command, names_dir) = run.words()?;
         let policy = match self.tenants().policy(&lineage.tenant).await {
             Err(error) if run.starts_without_a_store(&error) => {
                 return Box::pin(self.run_unowned(run, &command, error)).await;
@@ -184,8 +218,9 @@ impl Profiles<'_> {
             return Err(ProfileError::HotNotAllowed(lineage).into());
         }
         nobody_uses(&dir).await?;
+        let acquire = run.acquire(Some(policy.lease_ttl()));
         let acquired = tokio::select! {
-            acquired = self.leases().acquire(run.acquire(Some(policy.lease_ttl()))) => acquired,
+            acquired = self.leases().acquire_within(acquire, run.wait.as_ref()) => acquired,
             Some(_) = run.signals.recv() => return Err(Error::interrupted(&lineage)),
         };
         let acquired = match acquired {
@@ -267,7 +302,12 @@ impl Profiles<'_> {
             ("STASIS_PROFILE_DIR", run.load.dir.display().to_string()),
             ("STASIS_PROFILE_LOAD", loaded.outcome.to_string()),
         ];
-        match ProcessGroup::start(command, &variables) {
+        if run.shim.is_some()
+            && let (_, Some(named)) = shim::with_own_dir(&run.command, &run.load.dir)
+        {
+            shim::link_port(&named, &run.load.dir);
+        }
+        match ProcessGroup::start(&run.bound(command), &variables) {
             Ok(group) => Ok(group),
             Err(error) => {
                 self.note_load(&run.load, loaded).await?;

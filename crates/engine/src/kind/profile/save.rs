@@ -8,11 +8,12 @@
 use super::capture::{BrowserState, Capture, ProfileSaved};
 use super::directory::{self, facts, looks_like_a_profile, users};
 use super::record::Record;
-use super::session::SubjectSession;
+use super::session::{SessionClaim, SubjectSession};
 use super::subject::ShaPrefix;
 use crate::bridge;
 use crate::error::{Error, ErrorKind, ProfileError, error_chain};
 use crate::handle::Profiles;
+use crate::lease::LeaseWait;
 use crate::warning::Warning;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::Fence;
@@ -23,7 +24,7 @@ use stasis_quiesce::browser::{self, BrowserExit, BrowserStopped, StopSettings};
 use stasis_quiesce::programs;
 use stasis_store::documents::profiles::LineageSnapshots;
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub struct ProfileSave {
     pub close_timeout: Duration,
     /// Whether a directory that does not look like a browser's is saved all the same.
     pub force: bool,
+    /// How long to wait for another holder; not at all when not given.
+    pub wait: Option<LeaseWait>,
     /// A lease that is ours already; otherwise one is acquired, and given back.
     pub token: Option<Fence>,
 }
@@ -127,7 +130,12 @@ impl Profiles<'_> {
             None => self.tenants().policy(&lineage.tenant).await?,
         };
         let holder = &save.capture.holder;
-        let session = self.begin_session(&lineage, policy, holder, save.token);
+        let claim = SessionClaim {
+            holder,
+            wait: save.wait.as_ref(),
+            token: save.token,
+        };
+        let session = self.begin_session(&lineage, policy, claim);
         let session = session.await?;
         let result = self.save_owned(&mut save, &session).await;
         let (mut saved, is_released) = self.end_session(&session, result).await?;
@@ -285,10 +293,17 @@ pub async fn browser_major_for(
     if let Some(program) = program.filter(|program| browser::is_browser_name(program)) {
         return browser_major(program).await;
     }
-    match programs::located(&browser::NAMES, search_path) {
-        Some(installed) => browser_major(&installed).await,
-        None => Err(ProfileError::NoBrowser.into()),
-    }
+    browser_major(&installed_browser(None, search_path)?).await
+}
+
+/// Where the browser is that somebody named, else the first one that is installed.
+pub fn installed_browser(named: Option<&Path>, search_path: &OsStr) -> Result<PathBuf, Error> {
+    let installed = match named.map(|named| (named, named.to_str())) {
+        None => programs::located(&browser::NAMES, search_path),
+        Some((_, Some(name))) if !name.contains('/') => programs::located(&[name], search_path),
+        Some((path, _)) => std::path::absolute(path).ok().filter(|path| path.is_file()),
+    };
+    installed.ok_or_else(|| ProfileError::NoBrowser.into())
 }
 
 /// The major that the profile says, if nobody contradicts it.

@@ -11,7 +11,7 @@
 use crate::bridge;
 use crate::error::Error;
 use crate::handle::Profiles;
-use crate::lease::Acquire;
+use crate::lease::{Acquire, LeaseWait};
 use crate::warning::Warning;
 use stasis_disk::crypt::DataKey;
 use stasis_disk::fs::atomic_write::{read_bounded, replace_unsynced};
@@ -50,6 +50,15 @@ enum Keeping {
     Borrowed,
 }
 
+/// Who asks for the lease of a piece of work.
+pub(super) struct SessionClaim<'a> {
+    pub(super) holder: &'a Holder,
+    /// How long to wait for another holder.
+    pub(super) wait: Option<&'a LeaseWait>,
+    /// A lease that is ours already.
+    pub(super) token: Option<Fence>,
+}
+
 impl SubjectSession {
     fn new(lease: Lease, policy: TenantPolicy, keeping: Keeping) -> Self {
         Self {
@@ -84,17 +93,21 @@ impl Profiles<'_> {
         self,
         lineage: &Lineage,
         policy: TenantPolicy,
-        holder: &Holder,
-        token: Option<Fence>,
+        claim: SessionClaim<'_>,
     ) -> Result<SubjectSession, Error> {
         let ttl = policy.lease_ttl();
+        let SessionClaim {
+            holder,
+            wait,
+            token,
+        } = claim;
         let Some(token) = token else {
             let acquire = Acquire {
                 lineage: lineage.clone(),
                 holder: holder.clone(),
                 ttl: Some(ttl),
             };
-            let acquired = self.leases().acquire(acquire).await?;
+            let acquired = self.leases().acquire_within(acquire, wait).await?;
             return Ok(SubjectSession {
                 warnings: acquired.warnings,
                 ..SubjectSession::new(acquired.lease, policy, Keeping::Own)

@@ -190,6 +190,7 @@ impl World {
             browser: OnBrowser::Refuse,
             close_timeout: Duration::from_secs(2),
             force: false,
+            wait: None,
             token: None,
         }
     }
@@ -208,6 +209,7 @@ impl World {
         let load = ProfileLoad {
             lineage: self.lineage.clone(),
             dir: self.home.path().join(name),
+            exactly: None,
             on_failure: None,
             upgrade: UpgradeWish::default(),
             cold_only: false,

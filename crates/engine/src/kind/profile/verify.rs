@@ -5,6 +5,7 @@
 
 use super::load::{OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish};
 use super::save::close;
+use super::scratch::VERIFIED;
 use super::subject::ShaPrefix;
 use crate::check::Spawn;
 use crate::error::{Error, ProfileError};
@@ -13,7 +14,6 @@ use crate::open::Engine;
 use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_disk::fs::remove;
 use stasis_disk::progress::Progress;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Label, Lineage, ProfileRef};
@@ -21,13 +21,13 @@ use stasis_quiesce::browser;
 use stasis_quiesce::group::ProcessGroup;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// What lets a browser be asked, whatever machine it runs on.
-const FLAGS: [&str; 6] = [
+pub(super) const HEADLESS: [&str; 6] = [
     "--headless=new",
     "--no-first-run",
     "--disable-gpu",
@@ -35,8 +35,6 @@ const FLAGS: [&str; 6] = [
     "--password-store=basic",
     "--remote-debugging-port=0",
 ];
-/// How the places are called, before the number of the process.
-pub(super) const VERIFIED: &str = "verify-";
 /// How long a browser may take to start and to be closed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often we ask whether it is ready.
@@ -82,19 +80,6 @@ pub struct ProfileVerified {
     pub warnings: Vec<Warning>,
 }
 
-/// A place that is removed in the end.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let record = super::record::Record::path(&self.0);
-        let removed = remove::tree_at(&self.0).and(remove::file_at(&record));
-        if let Err(error) = removed {
-            tracing::warn!(%error, path = %self.0.display(), "not removed");
-        }
-    }
-}
-
 impl Profiles<'_> {
     /// Restores a snapshot to a place of its own and proves that it works there.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %verify.subject))]
@@ -106,11 +91,11 @@ impl Profiles<'_> {
             Some(sha) => inventory.choose_whole(sha)?,
             None => inventory.active_whole()?,
         };
-        let name = format!("{VERIFIED}{}-{}", std::process::id(), self.lineages.op_id());
-        let scratch = Scratch(self.spool().await?.join(name));
+        let scratch = self.scratch_profile(VERIFIED).await?;
         let load = ProfileLoad {
             lineage: lineage.clone(),
-            dir: scratch.0.clone(),
+            dir: scratch.path().to_owned(),
+            exactly: None,
             on_failure: Some(OnFailure::Refuse),
             upgrade: UpgradeWish::Stay,
             cold_only: false,
@@ -130,7 +115,7 @@ impl Profiles<'_> {
         let cookies = if verify.browser.is_empty() {
             None
         } else {
-            Some(count_cookies(&verify.browser, &scratch.0).await?)
+            Some(count_cookies(&verify.browser, scratch.path()).await?)
         };
         Ok(ProfileVerified {
             subject: lineage,
@@ -148,7 +133,7 @@ impl Profiles<'_> {
 /// Starts a browser on a directory, asks it, closes it.
 async fn count_cookies(command: &[OsString], dir: &Path) -> Result<BTreeMap<String, u64>, Error> {
     let mut words = command.to_vec();
-    words.extend(FLAGS.map(OsString::from));
+    words.extend(HEADLESS.map(OsString::from));
     let mut data_dir = OsString::from("--user-data-dir=");
     data_dir.push(dir);
     words.extend([data_dir, "about:blank".into()]);

@@ -264,6 +264,10 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
                 "stasis profile run acme/alice --every 10m -- chromium --user-data-dir={dir}",
                 "and every ten minutes while it runs",
             ),
+            (
+                "stasis profile run acme/alice --no-save -- chromium --user-data-dir={dir}",
+                "on a private copy, beside other runs",
+            ),
         ],
     ),
     (
@@ -274,8 +278,8 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
                 "what a browser left there",
             ),
             (
-                "stasis profile save acme/alice --dir ~/p --exclude-caches",
-                "without its caches",
+                "stasis profile save acme/alice --dir ~/p --include-caches",
+                "with its caches",
             ),
         ],
     ),
@@ -290,7 +294,58 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
                 "stasis profile load acme/alice --dir ~/alice --chrome-major 131",
                 "for that browser version",
             ),
+            (
+                "stasis profile load acme/alice --dir ~/old --sha latest~1",
+                "the snapshot before",
+            ),
         ],
+    ),
+    (
+        "profile shim",
+        &[
+            (
+                "stasis profile shim acme/alice --out ./alice-browser",
+                "give it to Puppeteer as executablePath",
+            ),
+            (
+                "stasis profile shim acme/alice --out ./alice-reads -- --no-save",
+                "many at once, nothing is saved",
+            ),
+        ],
+    ),
+    (
+        "profile logins",
+        &[
+            (
+                "stasis profile logins acme/alice",
+                "where it seems to be signed in",
+            ),
+            (
+                "stasis profile logins acme/alice --all --sha latest~1",
+                "all sites, in the snapshot before",
+            ),
+        ],
+    ),
+    (
+        "profile storage-state",
+        &[(
+            "stasis profile storage-state export acme/alice state.json",
+            "cookies and Local Storage, for Playwright",
+        )],
+    ),
+    (
+        "profile storage-state export",
+        &[(
+            "stasis profile storage-state export acme/alice state.json",
+            "of the active snapshot",
+        )],
+    ),
+    (
+        "profile storage-state import",
+        &[(
+            "stasis profile storage-state import acme/alice state.json",
+            "set by a browser, and saved",
+        )],
     ),
     (
         "profile verify",

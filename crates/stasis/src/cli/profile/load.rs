@@ -6,12 +6,14 @@ use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::{printable, word};
 use crate::cli::progress::{cancel_on_signals, watched};
+use crate::profile_settings::ProfileSetting;
 use crate::report::Exit;
 use clap::{Args, ValueEnum};
 use stasis_engine::kind::profile::{
-    LoadOutcome, OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish, browser_major,
+    LoadOutcome, OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish, Wanted, browser_major,
 };
 use stasis_engine::model::id::{ChromeMajor, Lineage, ProfileRef};
+use stasis_engine::open::Engine;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -35,8 +37,9 @@ pub(super) struct LoadArgs {
     /// The major version of the browser that will run on it
     #[arg(long, value_name = "N")]
     chrome_major: Option<ChromeMajor>,
-    /// What to do when there is a snapshot that cannot be loaded [default: an older one when it is damaged, else fresh;
-    /// refuse while the store cannot be reached]
+    /// What to do when there is a snapshot that cannot be loaded [default: $STASIS_ON_FAILURE, then `profile.on_failure`
+    /// in the configuration file; else an older one when it is damaged, else fresh, but refuse while the store cannot be
+    /// reached]
     #[arg(long, value_name = "WHAT")]
     on_failure: Option<LoadFallback>,
     /// Do not carry the snapshot of an older Chrome to this one, whatever the tenant's policy says
@@ -96,15 +99,20 @@ impl LoadArgs {
 
     pub(super) fn command(
         &self,
+        context: &CliContext,
         lineage: Lineage,
         dir: PathBuf,
         who: &ProfileOwnerArgs,
     ) -> anyhow::Result<ProfileLoad> {
+        let parse = |text: &str| LoadFallback::from_str(text, false);
+        let on_failure =
+            context.profile_setting(ProfileSetting::OnFailure, self.on_failure, parse)?;
         Ok(ProfileLoad {
             actor: lineage.to_string().parse().unwrap_or_default(),
             lineage,
             dir,
-            on_failure: self.on_failure.map(|failure| match failure {
+            exactly: None,
+            on_failure: on_failure.map(|failure| match failure {
                 LoadFallback::Fresh => OnFailure::Fresh,
                 LoadFallback::Refuse => OnFailure::Refuse,
             }),
@@ -114,7 +122,7 @@ impl LoadArgs {
                 (None, false) => UpgradeWish::ByPolicy,
             },
             cold_only: self.policy.is_some(),
-            region: who.region.clone(),
+            region: who.region(context)?,
             spawn: spawn()?,
             progress: Arc::default(),
             cancel: Arc::default(),
@@ -129,7 +137,12 @@ pub(crate) struct ProfileLoadArgs {
     /// The user data directory that the profile becomes; what is there is kept beside it
     #[arg(long)]
     dir: PathBuf,
-    /// The browser that will run on it; asked for its version [default: $STASIS_BROWSER]
+    /// The snapshot: the beginning of its sha256, `latest`, or `latest~2` for the second before that. It alone is loaded,
+    /// or nothing; a save of it diverges while another one is active [default: the active one]
+    #[arg(long, value_name = "SNAPSHOT", conflicts_with_all = ["on_failure", "no_upgrade", "from_major"])]
+    sha: Option<Wanted>,
+    /// The browser that will run on it; asked for its version [default: $STASIS_BROWSER, then `profile.browser` in the
+    /// configuration file]
     #[arg(long, value_name = "COMMAND", conflicts_with = "chrome_major")]
     browser: Option<PathBuf>,
     #[command(flatten)]
@@ -145,12 +158,10 @@ impl ProfileLoadArgs {
         metrics: &MetricsArgs,
     ) -> anyhow::Result<Exit> {
         let engine = context.engine().await?;
-        let browser = self.browser.as_ref();
-        let browser = browser.or(context.environment.browser.as_ref());
-        let lineage = self.loading.lineage(&self.subject, browser).await?;
-        let mut command =
-            self.loading
-                .command(lineage, std::path::absolute(&self.dir)?, &self.who)?;
+        let lineage = self.lineage(context, &engine).await?;
+        let dir = std::path::absolute(&self.dir)?;
+        let mut command = self.loading.command(context, lineage, dir, &self.who)?;
+        command.exactly = self.sha;
         command.actor = self.who.holder(context, &engine)?.run_id;
         command.cancel = cancel_on_signals()?;
         let progress = command.progress.clone();
@@ -159,9 +170,28 @@ impl ProfileLoadArgs {
         metrics.add(context, |file| file.loaded(&loaded)).await?;
         let loaded = loaded?;
         context.output.warn(&loaded.warnings);
-        context.output.result(&loaded, text)?;
+        let whole = |loaded: &ProfileLoaded| text(loaded) + &other_active(loaded);
+        context.output.result(&loaded, whole)?;
         Ok(exit(&loaded))
     }
+
+    /// The lineage that is meant: of the browser's major, or of the only one that there is, if a snapshot of it is named.
+    async fn lineage(&self, context: &CliContext, engine: &Engine) -> anyhow::Result<Lineage> {
+        let browser = browser_setting(context, self.browser.clone())?;
+        let is_said = self.loading.major(&self.subject).is_some() || browser.is_some();
+        if self.sha.is_some() && !is_said {
+            return Ok(engine.profiles().one_lineage(&self.subject).await?);
+        }
+        self.loading.lineage(&self.subject, browser.as_ref()).await
+    }
+}
+
+/// The browser that is asked for its major, if a flag or a setting names one.
+pub(super) fn browser_setting(
+    context: &CliContext,
+    flag: Option<PathBuf>,
+) -> anyhow::Result<Option<PathBuf>> {
+    context.profile_setting(ProfileSetting::Browser, flag, |text| Ok(text.into()))
 }
 
 /// What a load ends with.
@@ -228,4 +258,19 @@ pub(super) fn text(loaded: &ProfileLoaded) -> String {
         ),
     };
     text + &kept.unwrap_or_default()
+}
+
+/// That the directory is not the active snapshot, if somebody asked for another one.
+fn other_active(loaded: &ProfileLoaded) -> String {
+    let (Some(active), Some(sha)) = (loaded.active_sha256, loaded.sha256) else {
+        return String::new();
+    };
+    format!(
+        "\n  {} stays the active snapshot of {}; a save of this directory is stored beside it (diverged)\n  \
+         hint: `stasis profile rollback {} --sha {} --confirm` makes the loaded one active",
+        active.prefix(),
+        loaded.subject,
+        loaded.subject,
+        sha.prefix(),
+    )
 }

@@ -7,12 +7,16 @@ use super::who::ProfileOwnerArgs;
 use super::{load, save};
 use crate::cli::hold::{signals, start_failure};
 use crate::cli::output::{Output, printable};
+use crate::cli::wait::WaitArgs;
 use crate::cli::{CliContext, duration};
 use crate::report::{self, Exit};
 use anyhow::Context as _;
 use clap::Args;
 use stasis_engine::error::ErrorKind;
-use stasis_engine::kind::profile::{ProfileRan, ProfileRun, browser_major_for};
+use stasis_engine::hold::Signal;
+use stasis_engine::kind::profile::{
+    AfterRun, BrowserShim, ProfileRan, ProfileRun, RunOutcome, Wanted, browser_major_for,
+};
 use stasis_engine::model::id::{Lineage, ProfileRef};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,11 +30,24 @@ pub(crate) struct ProfileRunArgs {
     /// The user data directory [default: one of its own under $XDG_STATE_HOME/stasis/profiles]
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// Run on a private copy of the snapshot and throw it away: takes no lease, publishes nothing, and may go on beside
+    /// other runs of the profile
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "dir", "every", "wait", "include_caches", "exclude_caches", "accept_shrink", "notes", "host_run_id"
+        ]
+    )]
+    no_save: bool,
+    /// The snapshot to run on: the beginning of its sha256, `latest`, or `latest~2`; with --no-save only, because what
+    /// derives from another snapshot than the active one cannot be published [default: the active one]
+    #[arg(long, value_name = "SNAPSHOT", requires = "no_save", conflicts_with_all = ["on_failure", "no_upgrade", "from_major"])]
+    sha: Option<Wanted>,
     /// Save in between too, while the browser runs, such as every 10m: needs `allow_hot` in the tenant's policy
     #[arg(long, value_name = "TIME", value_parser = duration::positive)]
     every: Option<Duration>,
-    /// The browser that is asked for its major [default: $STASIS_BROWSER, then COMMAND if it is a browser, then the one
-    /// that is installed]
+    /// The browser that is asked for its major [default: $STASIS_BROWSER, then `profile.browser` in the configuration
+    /// file, then COMMAND if it is a browser, then the one that is installed]
     #[arg(long, value_name = "PATH", conflicts_with = "chrome_major")]
     browser: Option<PathBuf>,
     /// How long the browser may go on after COMMAND has ended, before it is closed and saved [default: 10s when COMMAND
@@ -41,11 +58,16 @@ pub(crate) struct ProfileRunArgs {
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::positive)]
     max_time: Duration,
     #[command(flatten)]
+    waiting: WaitArgs,
+    #[command(flatten)]
     loading: LoadArgs,
     #[command(flatten)]
     capturing: CaptureArgs,
     #[command(flatten)]
     who: ProfileOwnerArgs,
+    /// We are started in the place of a browser: `stasis profile shim`
+    #[arg(long, hide = true)]
+    shim: bool,
     /// The browser, such as: chromium --user-data-dir={dir}
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -87,21 +109,39 @@ impl ProfileRunArgs {
     }
 
     async fn ran(self, context: &CliContext, metrics: &MetricsArgs) -> anyhow::Result<ProfileRan> {
-        let engine = context.writable_engine().await?;
+        // What saves nothing has no use for a store that is not there.
+        let engine = if self.no_save {
+            context.engine().await?
+        } else {
+            context.writable_engine().await?
+        };
         let lineage = self.lineage(context).await?;
-        let dir = match self.dir {
+        let wait = self.waiting.lease_wait(context, &lineage)?;
+        let dir = match &self.dir {
+            // The engine chooses a private one.
+            None if self.no_save => PathBuf::new(),
             Some(dir) => std::path::absolute(dir)?,
             None => own_dir(context, &lineage)?,
         };
         let holder = self.who.holder(context, &engine)?;
-        let mut load = self.loading.command(lineage, dir.clone(), &self.who)?;
+        let mut load = self
+            .loading
+            .command(context, lineage, dir.clone(), &self.who)?;
         load.actor = holder.run_id.clone();
-        let capture = self.capturing.capture(dir, holder, &self.who)?;
+        load.exactly = self.sha;
+        let capture = self.capturing.capture(context, dir, holder, &self.who)?;
         let (said, mut heard) = tokio::sync::mpsc::unbounded_channel();
         let run = ProfileRun {
             load,
+            after: if self.no_save {
+                AfterRun::Discard
+            } else {
+                AfterRun::Save
+            },
+            wait,
             capture,
             command: self.command,
+            shim: browser_shim(self.shim)?,
             close_timeout: self.capturing.close_timeout,
             linger: self.linger,
             max_time: self.max_time,
@@ -127,9 +167,9 @@ impl ProfileRunArgs {
     /// The lineage of the browser that is going to run.
     async fn lineage(&self, context: &CliContext) -> anyhow::Result<Lineage> {
         let environment = &context.environment;
-        let browser = self.browser.as_ref().or(environment.browser.as_ref());
+        let browser = load::browser_setting(context, self.browser.clone())?;
         if self.loading.major(&self.subject).is_some() || browser.is_some() {
-            return self.loading.lineage(&self.subject, browser).await;
+            return self.loading.lineage(&self.subject, browser.as_ref()).await;
         }
         let major = browser_major_for(&self.command, &environment.search_path).await?;
         let subject = self.subject.lineage(major).into();
@@ -137,8 +177,20 @@ impl ProfileRunArgs {
     }
 }
 
+/// How the browser is started when a framework started us in its place; from now on we end with the framework, too, as
+/// if somebody had asked us to.
+fn browser_shim(is_wanted: bool) -> anyhow::Result<Option<BrowserShim>> {
+    if !is_wanted {
+        return Ok(None);
+    }
+    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+    let program = std::env::current_exe().context("could not find out which program this is")?;
+    let launcher = vec![program.into(), "internal".into(), "bound".into()];
+    Ok(Some(BrowserShim { launcher }))
+}
+
 /// Where a profile lives when nobody says.
-fn own_dir(context: &CliContext, lineage: &Lineage) -> anyhow::Result<PathBuf> {
+pub(super) fn own_dir(context: &CliContext, lineage: &Lineage) -> anyhow::Result<PathBuf> {
     let state = context.environment.local_dirs.state.as_ref();
     let state = state.context("there is no place for the profile; say one with --dir")?;
     let parent = state.join("profiles").join(lineage.tenant.as_str());
@@ -159,6 +211,9 @@ fn text(ran: &ProfileRan) -> String {
             ran.subject.any_major(),
             dir = printable(&ran.load.dir),
         ),
+        (None, None) if ran.save_outcome == RunOutcome::Discarded => {
+            "not saved: the run was on a private copy, which is removed (--no-save)".to_owned()
+        }
         (None, None) => "not saved".to_owned(),
     };
     let between = match (ran.saved_between, ran.failed_between) {

@@ -5,7 +5,9 @@ use super::who::{ProfileOwnerArgs, spawn};
 use crate::cli::byte_size::size;
 use crate::cli::output::printable;
 use crate::cli::progress::{cancel_on_signals, watched};
+use crate::cli::wait::WaitArgs;
 use crate::cli::{CliContext, duration};
+use crate::profile_settings::ProfileSetting;
 use crate::report::Exit;
 use clap::{Args, ValueEnum};
 use stasis_engine::kind::profile::{
@@ -27,10 +29,21 @@ pub(super) enum SaveMode {
     Hot,
 }
 
+/// Whether what the browser makes again by itself is saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Caches {
+    Include,
+    Exclude,
+}
+
 /// What is said of a snapshot, and what is left out of it.
 #[derive(Clone, Debug, Args)]
 pub(super) struct CaptureArgs {
-    /// Leave out what the browser makes again by itself
+    /// Save what the browser makes again by itself too: caches [default: $STASIS_CACHES, then `profile.caches` in the
+    /// configuration file, `include` or `exclude`; else they are left out]
+    #[arg(long, conflicts_with = "exclude_caches")]
+    include_caches: bool,
+    /// Leave caches out, whatever the settings say
     #[arg(long)]
     exclude_caches: bool,
     /// Publish it although it has suspiciously little of what the snapshot before has
@@ -47,6 +60,7 @@ pub(super) struct CaptureArgs {
 impl CaptureArgs {
     pub(super) fn capture(
         &self,
+        context: &CliContext,
         dir: PathBuf,
         holder: Holder,
         who: &ProfileOwnerArgs,
@@ -56,16 +70,28 @@ impl CaptureArgs {
             base: None,
             upgraded_from: None,
             held_back: false,
-            exclude_caches: self.exclude_caches,
+            exclude_caches: self.caches(context)? == Caches::Exclude,
             accept_shrink: self.accept_shrink,
             holder,
-            captured_in: who.place(),
+            captured_in: who.place(context)?,
             notes: self.notes.clone(),
             browser: BrowserState::default(),
             spawn: spawn()?,
             progress: Arc::default(),
             cancel: Arc::default(),
         })
+    }
+
+    /// Whether caches are saved: as a flag says, else a setting, else not.
+    fn caches(&self, context: &CliContext) -> anyhow::Result<Caches> {
+        let flag = match (self.include_caches, self.exclude_caches) {
+            (true, _) => Some(Caches::Include),
+            (false, true) => Some(Caches::Exclude),
+            (false, false) => None,
+        };
+        let parse = |text: &str| Caches::from_str(text, false);
+        let caches = context.profile_setting(ProfileSetting::Caches, flag, parse)?;
+        Ok(caches.unwrap_or(Caches::Exclude))
     }
 }
 
@@ -98,6 +124,8 @@ pub(crate) struct ProfileSaveArgs {
     #[arg(long)]
     token: Option<Fence>,
     #[command(flatten)]
+    waiting: WaitArgs,
+    #[command(flatten)]
     capturing: CaptureArgs,
     #[command(flatten)]
     who: ProfileOwnerArgs,
@@ -113,11 +141,13 @@ impl ProfileSaveArgs {
         let holder = self.who.holder(context, &engine)?;
         let mut capture =
             self.capturing
-                .capture(std::path::absolute(&self.dir)?, holder, &self.who)?;
+                .capture(context, std::path::absolute(&self.dir)?, holder, &self.who)?;
         capture.cancel = cancel_on_signals()?;
         let progress = capture.progress.clone();
+        let subject = self.subject;
+        let wait = self.waiting.lease_wait(context, &subject)?;
         let save = ProfileSave {
-            subject: self.subject,
+            subject,
             chrome_major: self.chrome_major,
             capture,
             base: self.base,
@@ -132,6 +162,7 @@ impl ProfileSaveArgs {
             },
             close_timeout: self.capturing.close_timeout,
             force: self.force,
+            wait,
             token: self.token,
         };
         let work = Box::pin(engine.profiles().save(save));
@@ -157,20 +188,7 @@ pub(super) fn exit(saved: &ProfileSaved) -> Exit {
 
 pub(super) fn text(saved: &ProfileSaved) -> String {
     let sha = saved.sha256.prefix();
-    let ending = saved.ending.as_ref().map(|ending| match &*ending.how {
-        "not_running" => "no browser was running".to_owned(),
-        how => format!("browser {how} in {} ms", ending.waited_ms),
-    });
-    let numbers = format!(
-        "{} files, {} in {} ({} copied from the base, {} uploaded); {}; {} ms",
-        saved.files,
-        size(saved.bytes),
-        size(saved.archive_bytes),
-        size(saved.bytes_reused),
-        size(saved.bytes_uploaded),
-        ending.unwrap_or_else(|| format!("browser stood still for {} ms", saved.freeze_ms)),
-        saved.capture_ms + saved.upload_ms + saved.pointer_flip_ms,
-    );
+    let numbers = numbers(saved);
     match saved.outcome {
         SaveOutcome::Captured => {
             format!("saved {} as {sha}: {numbers}", saved.subject) + &upgraded(saved)
@@ -214,6 +232,29 @@ pub(super) fn text(saved: &ProfileSaved) -> String {
             saved.subject,
         ),
     }
+}
+
+/// How much it is, and how long it took.
+fn numbers(saved: &ProfileSaved) -> String {
+    let ending = saved.ending.as_ref().map(|ending| match &*ending.how {
+        "not_running" => "no browser was running".to_owned(),
+        how => format!("browser {how} in {} ms", ending.waited_ms),
+    });
+    format!(
+        "{} files, {} in {}{} ({} copied from the base, {} uploaded); {}; {} ms",
+        saved.files,
+        size(saved.bytes),
+        size(saved.archive_bytes),
+        if saved.caches_left_out {
+            " without caches"
+        } else {
+            ""
+        },
+        size(saved.bytes_reused),
+        size(saved.bytes_uploaded),
+        ending.unwrap_or_else(|| format!("browser stood still for {} ms", saved.freeze_ms)),
+        saved.capture_ms + saved.upload_ms + saved.pointer_flip_ms,
+    )
 }
 
 fn shrunk(saved: &ProfileSaved, sha: &str, numbers: &str) -> String {

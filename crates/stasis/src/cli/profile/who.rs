@@ -1,6 +1,7 @@
 //! Who saves or loads, where, and with what.
 
 use crate::cli::CliContext;
+use crate::profile_settings::ProfileSetting;
 use anyhow::Context as _;
 use clap::Args;
 use stasis_engine::check::Spawn;
@@ -21,10 +22,12 @@ pub(super) struct ProfileOwnerArgs {
     /// What the host calls this run
     #[arg(long, value_name = "ID")]
     host_run_id: Option<Label>,
-    /// The region this host is in, such as us-east-1
+    /// The region this host is in, such as us-east-1 [default: $STASIS_REGION, then `profile.region` in the configuration
+    /// file]
     #[arg(long)]
-    pub(super) region: Option<Label>,
-    /// Where the world sees this host, such as US/NY
+    region: Option<Label>,
+    /// Where the world sees this host, such as US/NY [default: $STASIS_EGRESS_GEO, then `profile.egress_geo` in the
+    /// configuration file]
     #[arg(long, value_name = "COUNTRY/REGION", value_parser = geo)]
     egress_geo: Option<Geo>,
 }
@@ -41,11 +44,17 @@ impl ProfileOwnerArgs {
         })
     }
 
-    pub(super) fn place(&self) -> CapturedIn {
-        CapturedIn {
-            host_region: self.region.clone(),
-            egress_ip_geo: self.egress_geo.clone(),
-        }
+    pub(super) fn region(&self, context: &CliContext) -> anyhow::Result<Option<Label>> {
+        let parse = |text: &str| text.parse::<Label>().map_err(|error| error.to_string());
+        context.profile_setting(ProfileSetting::Region, self.region.clone(), parse)
+    }
+
+    pub(super) fn place(&self, context: &CliContext) -> anyhow::Result<CapturedIn> {
+        let seen = self.egress_geo.clone();
+        Ok(CapturedIn {
+            host_region: self.region(context)?,
+            egress_ip_geo: context.profile_setting(ProfileSetting::EgressGeo, seen, geo)?,
+        })
     }
 }
 

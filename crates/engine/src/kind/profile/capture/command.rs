@@ -127,6 +127,8 @@ pub struct ProfileSaved {
     pub ending: Option<EndingRecord>,
     /// How long it stood still.
     pub freeze_ms: u64,
+    /// Whether what the browser makes again by itself is not in it.
+    pub caches_left_out: bool,
     /// Files in it.
     pub files: u64,
     /// Their bytes.

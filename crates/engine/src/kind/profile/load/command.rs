@@ -1,6 +1,7 @@
 //! What a load is asked, and what became of it.
 
 use crate::check::Spawn;
+use crate::kind::profile::subject::Wanted;
 use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -30,6 +31,8 @@ pub struct ProfileLoad {
     pub lineage: Lineage,
     /// The user data directory that it becomes.
     pub dir: PathBuf,
+    /// The snapshot that is wanted, and no other: not the active one, whatever happens, and never a fresh profile.
+    pub exactly: Option<Wanted>,
     /// What to do when it cannot be loaded. When nothing is said: an older snapshot when this one is damaged, else fresh,
     /// but refuse while the store cannot be reached.
     pub on_failure: Option<OnFailure>,
@@ -119,6 +122,9 @@ pub struct ProfileLoaded {
     pub sha256: Option<ArchiveDigest>,
     /// What a save of the directory supersedes.
     pub base_sha256: Option<ArchiveDigest>,
+    /// What is active instead, when another snapshot was asked for: a save of the directory diverges from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active_sha256: Option<ArchiveDigest>,
     /// The snapshot of an older major that the profile was carried from, now or before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upgraded_from: Option<Ancestor>,

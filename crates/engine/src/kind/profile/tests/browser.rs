@@ -4,7 +4,7 @@ use super::World;
 use crate::error::ErrorKind;
 use crate::hold::Signal;
 use crate::kind::profile::load::{ProfileLoad, UpgradeWish};
-use crate::kind::profile::run::ProfileRun;
+use crate::kind::profile::run::{AfterRun, ProfileRun};
 use crate::kind::profile::save::{OnBrowser, ProfileSave};
 use stasis_model::format::lease::Lock;
 use stasis_model::id::Label;
@@ -60,6 +60,7 @@ async fn a_browser_that_always_comes_back_is_not_captured_and_its_profile_is_not
     world.change("second");
     let stopping = ProfileSave {
         browser: OnBrowser::Stop,
+        shim: None,
         close_timeout: Duration::from_millis(1600),
         ..world.saving()
     };
@@ -93,6 +94,7 @@ async fn a_run_whose_browser_always_comes_back_ends_with_the_second_signal_and_s
         load: ProfileLoad {
             lineage: world.lineage.clone(),
             dir: world.dir(),
+            exactly: None,
             on_failure: None,
             upgrade: UpgradeWish::default(),
             cold_only: false,
@@ -102,6 +104,8 @@ async fn a_run_whose_browser_always_comes_back_ends_with_the_second_signal_and_s
             progress: Arc::default(),
             cancel: Arc::default(),
         },
+        after: AfterRun::Save,
+        wait: None,
         capture: world.capture(),
         command: words.map(Into::into).to_vec(),
         close_timeout: Duration::from_millis(1600),

@@ -1,0 +1,140 @@
+//! `stasis profile shim`
+
+use super::load::browser_setting;
+use super::run::ProfileRunArgs;
+use crate::cli::CliContext;
+use crate::cli::output::printable;
+use crate::report::Exit;
+use anyhow::Context as _;
+use clap::{Args, Command};
+use serde::Serialize;
+use stasis_engine::address::shell_word;
+use stasis_engine::kind::profile::installed_browser;
+use stasis_engine::model::id::ProfileRef;
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub(crate) struct ProfileShimArgs {
+    /// <tenant>/<profile>[@<chrome-major>]; without the major the browser is asked
+    subject: ProfileRef,
+    /// The program to write; it must not be there [default: <profile>-browser]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// The browser that it starts [default: $STASIS_BROWSER, then `profile.browser` in the configuration file, then the one
+    /// that is installed]
+    #[arg(long, value_name = "PATH")]
+    browser: Option<PathBuf>,
+    /// Options of `profile run`, such as: --no-save, --wait=10m
+    #[arg(last = true, value_name = "RUN_OPTIONS")]
+    options: Vec<String>,
+}
+
+/// A program that was written.
+#[derive(Debug, Serialize)]
+struct WrittenShim {
+    subject: String,
+    path: PathBuf,
+    browser: PathBuf,
+}
+
+impl ProfileShimArgs {
+    pub(super) fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
+        self.check_options()?;
+        let named = browser_setting(context, self.browser.clone())?;
+        let search_path = &context.environment.search_path;
+        let browser = installed_browser(named.as_deref(), search_path)?;
+        let usual = || format!("{}-browser", self.subject.profile).into();
+        let path = std::path::absolute(self.out.clone().unwrap_or_else(usual))?;
+        write(&path, &self.script(context, &browser)?)?;
+        let written = WrittenShim {
+            subject: self.subject.to_string(),
+            path,
+            browser,
+        };
+        context.output.result(&written, text)?;
+        Ok(Exit::Done)
+    }
+
+    /// What `profile run` would not understand is said now, and not when a framework starts the browser.
+    fn check_options(&self) -> anyhow::Result<()> {
+        let options = self.options.iter().map(String::as_str);
+        let words = ["profile run", "acme/alice"].into_iter().chain(options);
+        let words = words.chain(["--", "chromium"]);
+        let run = ProfileRunArgs::augment_args(Command::new("profile run"));
+        match run.try_get_matches_from(words) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let said = error.to_string();
+                let first = said.lines().next().unwrap_or_default();
+                let first = first.strip_prefix("error: ").unwrap_or(first);
+                anyhow::bail!(
+                    "`profile run` does not take {:?}: {first}",
+                    self.options.join(" ")
+                )
+            }
+        }
+    }
+
+    fn script(&self, context: &CliContext, browser: &Path) -> anyhow::Result<String> {
+        let stasis = std::env::current_exe().context("could not find out which program this is")?;
+        let mut words: Vec<OsString> = vec![stasis.into(), "--store".into()];
+        words.push(context.location()?.to_string().into());
+        words.extend(context.keys.words()?);
+        words.extend(["profile", "run", "--shim"].map(OsString::from));
+        words.push(self.subject.to_string().into());
+        words.extend(self.options.iter().map(OsString::from));
+        words.extend([OsString::from("--"), browser.into()]);
+        let words: Vec<String> = words
+            .iter()
+            .map(|word| quoted(word))
+            .collect::<Result<_, _>>()?;
+        Ok(format!(
+            "#!/bin/sh\n# Written by `stasis profile shim`: a browser on the profile {subject}.\n\
+             # It is started as the browser would be, loads the profile, and saves it when the browser has ended.\n\
+             for word do\n  \
+               case $word in --version | --product-version) exec {browser} \"$@\" ;; esac\n\
+             done\n\
+             exec {command} \"$@\"\n",
+            subject = self.subject,
+            browser = quoted(browser.as_os_str())?,
+            command = words.join(" "),
+        ))
+    }
+}
+
+/// Writes the program; what else is there stays.
+fn write(path: &Path, script: &str) -> anyhow::Result<()> {
+    let failed = || format!("could not write `{}`", path.display());
+    anyhow::ensure!(
+        !path.exists(),
+        "`{}` is there already; remove it, or give another --out",
+        path.display()
+    );
+    // A command that prints the key may stand in it.
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o700)
+        .open(path);
+    let mut file = file.with_context(failed)?;
+    file.write_all(script.as_bytes()).with_context(failed)
+}
+
+fn quoted(word: &std::ffi::OsStr) -> anyhow::Result<String> {
+    let text = word.to_str();
+    let text = text.with_context(|| format!("`{}` is no text", word.display()))?;
+    Ok(shell_word(text).into_owned())
+}
+
+fn text(written: &WrittenShim) -> String {
+    format!(
+        "{path} starts {} on {} and saves it when the browser has ended\n  \
+         give it to the framework as executablePath: {path}",
+        printable(&written.browser.display().to_string()),
+        written.subject,
+        path = printable(&written.path.display().to_string()),
+    )
+}

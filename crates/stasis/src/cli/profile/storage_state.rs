@@ -1,0 +1,251 @@
+//! `stasis profile storage-state …`
+
+use super::load::{LoadArgs, browser_setting};
+use super::logins::{InspectArgs, warn_unread};
+use super::run::own_dir;
+use super::save::{self, CaptureArgs};
+use super::who::ProfileOwnerArgs;
+use crate::cli::CliContext;
+use crate::cli::hold::signals;
+use crate::cli::output::{plural, printable};
+use crate::cli::wait::WaitArgs;
+use crate::report::Exit;
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use stasis_engine::kind::profile::{
+    AfterRun, ProfileRun, StateExported, StateImported, installed_browser,
+};
+use stasis_engine::model::digest::ArchiveDigest;
+use stasis_engine::model::id::{Lineage, ProfileRef};
+use stasis_engine::model::storage_state::StorageState;
+use stasis_engine::open::Engine;
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A file with more is nobody's storage state.
+const LARGEST: u64 = 256 << 20;
+/// A browser that takes longer is closed.
+const LONGEST: Duration = Duration::from_mins(10);
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StorageStateCommand {
+    /// Write the cookies and the Local Storage of a snapshot as Playwright's storageState; no browser is started
+    ///
+    /// Who has the file is signed in wherever the profile is: it is readable for its owner only.
+    Export(StateExportArgs),
+    /// Give a profile the cookies and the Local Storage of a storageState file, and save it
+    ///
+    /// The browser is started headless on the profile, gets everything through its debugging port, and is closed. Cookies
+    /// that end with the browser are not in the snapshot. As root, Chromium needs --browser chromium --browser=--no-sandbox.
+    Import(Box<StateImportArgs>),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StateExportArgs {
+    #[command(flatten)]
+    inspect: InspectArgs,
+    /// The file to write; it must not be there [default: standard output]
+    file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StateImportArgs {
+    /// <tenant>/<profile>[@<chrome-major>]; without the major the browser is asked
+    subject: ProfileRef,
+    /// The file to read, or - for standard input
+    file: PathBuf,
+    /// The browser to start; give more than once to add its flags, as in --browser chromium --browser=--no-sandbox
+    /// [default: $STASIS_BROWSER, then `profile.browser` in the configuration file, then the one that is installed]
+    #[arg(long, value_name = "COMMAND")]
+    browser: Vec<OsString>,
+    #[command(flatten)]
+    waiting: WaitArgs,
+    #[command(flatten)]
+    loading: LoadArgs,
+    #[command(flatten)]
+    capturing: CaptureArgs,
+    #[command(flatten)]
+    who: ProfileOwnerArgs,
+}
+
+/// What was written into a file, without any of it.
+#[derive(Debug, Serialize)]
+struct WrittenState<'a> {
+    subject: &'a Lineage,
+    sha256: ArchiveDigest,
+    file: &'a Path,
+    cookies: u64,
+    origins: u64,
+    unread: &'a [String],
+}
+
+impl StorageStateCommand {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
+        match self {
+            Self::Export(export) => export.run(context).await,
+            Self::Import(import) => import.run(context).await,
+        }
+    }
+}
+
+impl StateExportArgs {
+    async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
+        let engine = context.engine().await?;
+        let cmd = self.inspect.command(context)?;
+        let exported = engine.profiles().export_storage_state(&cmd).await?;
+        context.output.warn(&exported.warnings);
+        warn_unread(context, &exported.unread);
+        let json = serde_json::to_string_pretty(&exported.state)?;
+        match &self.file {
+            None => writeln!(std::io::stdout(), "{json}")?,
+            Some(file) => {
+                write_private(file, &json)?;
+                context
+                    .output
+                    .result(&written(&exported, file), written_text)?;
+            }
+        }
+        Ok(if exported.unread.is_empty() {
+            Exit::Done
+        } else {
+            Exit::Incomplete
+        })
+    }
+}
+
+fn written<'a>(exported: &'a StateExported, file: &'a Path) -> WrittenState<'a> {
+    WrittenState {
+        subject: &exported.subject,
+        sha256: exported.sha256,
+        file,
+        cookies: exported.state.cookies.len() as u64,
+        origins: exported.state.origins.len() as u64,
+        unread: &exported.unread,
+    }
+}
+
+fn written_text(written: &WrittenState<'_>) -> String {
+    format!(
+        "wrote {} and the Local Storage of {} from {} of {} to {}",
+        plural(written.cookies, "cookie"),
+        plural(written.origins, "origin"),
+        written.sha256.prefix(),
+        written.subject,
+        printable(&written.file.display().to_string()),
+    )
+}
+
+/// Writes a file that nobody else may read; one that is there stays.
+fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
+    let failed = || format!("could not write `{}`", path.display());
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    let mut file = file.with_context(failed)?;
+    file.write_all(text.as_bytes()).with_context(failed)?;
+    file.write_all(b"\n").with_context(failed)
+}
+
+impl StateImportArgs {
+    async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
+        let state = read(&self.file)?;
+        let engine = context.writable_engine().await?;
+        let run = self.profile_run(context, &engine).await?;
+        let imported = engine.profiles().import_storage_state(run, state);
+        let imported = Box::pin(imported).await?;
+        let ran = &imported.ran;
+        context.output.warn(&ran.warnings);
+        context.output.warn(&ran.load.warnings);
+        if let Some(saved) = &ran.save {
+            context.output.warn(&saved.warnings);
+        }
+        context.output.result(&imported, imported_text)?;
+        Ok(match &ran.save {
+            Some(saved) => save::exit(saved),
+            None => Exit::Failed,
+        })
+    }
+}
+
+impl StateImportArgs {
+    /// The run of the browser that gets the state.
+    async fn profile_run(
+        &self,
+        context: &CliContext,
+        engine: &Engine,
+    ) -> anyhow::Result<ProfileRun> {
+        let named = self.browser.first().map(PathBuf::from);
+        let named = browser_setting(context, named)?;
+        let browser = installed_browser(named.as_deref(), &context.environment.search_path)?;
+        let lineage = self.loading.lineage(&self.subject, Some(&browser)).await?;
+        let dir = own_dir(context, &lineage)?;
+        let holder = self.who.holder(context, engine)?;
+        let wait = self.waiting.lease_wait(context, &lineage)?;
+        let mut load = self
+            .loading
+            .command(context, lineage, dir.clone(), &self.who)?;
+        load.actor = holder.run_id.clone();
+        let mut command = vec![browser.into()];
+        command.extend(self.browser.iter().skip(1).cloned());
+        Ok(ProfileRun {
+            load,
+            after: AfterRun::Save,
+            wait,
+            capture: self.capturing.capture(context, dir, holder, &self.who)?,
+            command,
+            shim: None,
+            close_timeout: self.capturing.close_timeout,
+            linger: None,
+            max_time: LONGEST,
+            every: None,
+            signals: signals()?,
+            loaded: None,
+        })
+    }
+}
+
+/// What a file says; what is wrong with it is said without repeating any of it.
+fn read(path: &Path) -> anyhow::Result<StorageState> {
+    let mut bytes = Vec::new();
+    let failed = || format!("could not read `{}`", path.display());
+    if path == Path::new("-") {
+        std::io::stdin().take(LARGEST).read_to_end(&mut bytes)
+    } else {
+        let file = std::fs::File::open(path).with_context(failed)?;
+        file.take(LARGEST).read_to_end(&mut bytes)
+    }
+    .with_context(failed)?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        anyhow::anyhow!(
+            "`{}` is no storageState: line {}, column {}",
+            path.display(),
+            error.line(),
+            error.column()
+        )
+    })
+}
+
+fn imported_text(imported: &StateImported) -> String {
+    let lost = match imported.session_cookies {
+        0 => String::new(),
+        count => format!(
+            "\n{} of them ended with the browser and {} not in the snapshot",
+            plural(count, "session cookie"),
+            if count == 1 { "is" } else { "are" }
+        ),
+    };
+    let saved = imported.ran.save.as_ref().map(save::text);
+    let why = imported.ran.save_error.as_deref().unwrap_or_default();
+    format!(
+        "set {} and the Local Storage of {}{lost}\n{}",
+        plural(imported.cookies, "cookie"),
+        plural(imported.origins, "origin"),
+        saved.unwrap_or_else(|| format!("NOT SAVED: {}", printable(why))),
+    )
+}
