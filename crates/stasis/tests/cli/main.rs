@@ -16,6 +16,7 @@ mod clone;
 mod completions;
 mod copy;
 mod crash_points;
+mod demo;
 mod directory_restore;
 mod directory_unreadable;
 mod doctor;
