@@ -37,6 +37,7 @@ mod lease;
 mod live_databases;
 mod man;
 mod mount;
+mod package;
 mod profile;
 mod profile_chromium;
 mod profile_crash;
