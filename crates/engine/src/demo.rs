@@ -147,3 +147,6 @@ impl Demo {
 }
 
 const NOT_YET: &str = "not yet in this build";
+
+#[cfg(test)]
+mod tests;

@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 /// How long a browser may take to show a page.
-const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
+const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long it may take to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -10,6 +10,7 @@ use stasis_model::rng::Rng;
 use stasis_model::time::Clock;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -152,12 +153,12 @@ impl DemoStage {
             .current_dir(directory)
             .env_clear()
             .envs(self.variables())
+            // Ctrl-C is for us: what was begun is finished.
+            .process_group(0)
             .stdin(std::process::Stdio::null())
             .output()
             .on("run", words.join(" "))?;
         if !output.status.success() {
-            // A terminal sends Ctrl-C to the program too.
-            self.go_on()?;
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             let failure = Failure::new(ErrorKind::Failed, "run", words.join(" "));
             return Err(failure.because(said).into());

@@ -149,7 +149,7 @@ impl WorkingTree {
         let prompt = self.workspace.last_prompt().await?;
         let restored = self.workspace.restore(whole(&prompt.checkpoint)?).await?;
         let restore_us = since(&self.stage, started);
-        let (found, mut checks) = self.verified(&self.good.clone()).await?;
+        let (found, mut checks) = self.verified(&self.good).await?;
         let (orders, integrity) = self.database().await?;
         checks.push(DemoCheck::new("orders", self.orders, orders));
         checks.push(DemoCheck::new("PRAGMA integrity_check", "ok", &integrity));
@@ -300,6 +300,12 @@ impl WorkingTree {
             .create(CreateCheckpoint::before(call))
             .await?;
         Ok((made, since(&self.stage, started)))
+    }
+
+    /// Reads the shop back, and compares it with what it was when it was last known to be right.
+    #[cfg(test)]
+    pub(super) async fn still_good(&self) -> Result<Vec<DemoCheck>, Error> {
+        Ok(self.verified(&self.good).await?.1)
     }
 
     /// Reads the shop back: every file has to be what it was.

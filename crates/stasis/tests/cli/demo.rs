@@ -70,15 +70,13 @@ fn names(directory: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The story with what is another number each time left out.
-fn filtered(out: &str) -> String {
+/// Compares the story with the one that is kept, but for numbers that are others each time.
+fn compare(out: &str) {
     let mut settings = insta::Settings::clone_current();
     settings.add_filter(r"in \S+stasis-demo-[0-9a-f-]+", "in TMP/stasis-demo-ID");
-    settings.add_filter(r"\d+(\.\d+)? (ms|s)\b", "TIME");
-    settings.add_filter(r" *\d+(\.\d+)? (µs|TIME)", " TIME");
+    settings.add_filter(r" *\d+(\.\d+)? (µs|ms|s)\b", " TIME");
     settings.add_filter(r"\d+(\.\d+)? (K|M|G)iB", "SIZE");
     settings.bind(|| insta::assert_snapshot!("demo", out));
-    out.to_owned()
 }
 
 #[test]
@@ -98,7 +96,17 @@ fn the_demo_destroys_a_shop_and_brings_it_back_within_eighty_columns() {
     for number in ["187 files", "1,204 orders", "60 checkpoints"] {
         assert!(told.out.contains(number), "{number}\n{}", told.out);
     }
-    filtered(&told.out);
+    // Which programs follow depends on the machine, and on who runs this.
+    let (story, rest) = told.out.split_once("\nNot shown here\n").unwrap();
+    compare(story);
+    for line in [
+        "  - a browser: no Chromium is on the PATH\n",
+        "  - a container: not yet in this build\n",
+        "  - a session: not yet in this build\n",
+        "  $ cd your-project && stasis protect\n  $ stasis rewind\n",
+    ] {
+        assert!(rest.contains(line), "{rest}");
+    }
     assert!(machine.left().is_empty(), "{:?}", machine.left());
 }
 
@@ -125,11 +133,8 @@ fn the_numbers_of_the_demo_are_in_json_and_its_directory_can_be_kept() {
     assert!(added.unwrap() * 20 < copies.unwrap(), "{cost}");
     let scenes = played["scenes"].as_array().unwrap();
     let skipped = scenes.iter().filter_map(|scene| scene["part"].as_str());
-    let skipped: Vec<&str> = skipped.collect();
-    assert_eq!(
-        skipped,
-        ["git", "postgres", "browser", "container", "session"]
-    );
+    let skipped: Vec<&str> = skipped.filter(|part| *part != "postgres").collect();
+    assert_eq!(skipped, ["git", "browser", "container", "session"]);
 
     // What the demo says can be seen with the next command, in what it left.
     let kept = Path::new(played["kept"].as_str().unwrap());

@@ -94,13 +94,17 @@ fn a_package_is_the_same_each_time_and_its_program_works_where_it_is_unpacked() 
     }
     works(&session, &tree.join("bin/stasis"));
 
-    // The same program is in the other package, which is the three files that Debian wants.
+    is_debian(&one, &deb, &tree);
+}
+
+/// The same program is in the other package, which is the three files that Debian wants.
+fn is_debian(one: &Path, deb: &str, tree: &Path) {
     assert_eq!(
-        done("ar", &["t", &deb], &one),
+        done("ar", &["t", deb], one),
         "debian-binary\ncontrol.tar.gz\ndata.tar.gz\n"
     );
-    done("ar", &["x", &deb], &one);
-    done("tar", &["-xzf", "control.tar.gz"], &one);
+    done("ar", &["x", deb], one);
+    done("tar", &["-xzf", "control.tar.gz"], one);
     let unpacked = one.join("unpacked");
     fs::create_dir(&unpacked).unwrap();
     done("tar", &["-xzf", "../data.tar.gz"], &unpacked);
@@ -119,7 +123,7 @@ fn a_package_is_the_same_each_time_and_its_program_works_where_it_is_unpacked() 
             .exists()
     );
     if Command::new("dpkg-deb").arg("--version").output().is_ok() {
-        let field = done("dpkg-deb", &["--field", &deb, "Package"], &one);
+        let field = done("dpkg-deb", &["--field", deb, "Package"], one);
         assert_eq!(field, "stasis\n");
     }
 }
