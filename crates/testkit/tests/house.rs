@@ -37,7 +37,7 @@ const DRAWING: [(&str, &str); 7] = [
     ),
     (
         "engine",
-        "stasis-model stasis-store stasis-disk stasis-quiesce bytes chrono futures-util getrandom rustix schemars serde serde_json similar thiserror tokio \
+        "stasis-model stasis-store stasis-disk stasis-quiesce bytes chrono futures-util getrandom rusqlite rustix schemars serde serde_json similar thiserror tokio \
          toml tracing",
     ),
     (

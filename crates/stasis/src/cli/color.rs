@@ -70,6 +70,31 @@ pub(super) fn head(line: &str) -> String {
     painted(line, Style::new().bold(), colored.stdout)
 }
 
+/// What a part of a story on standard output is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Tone {
+    Title,
+    /// What somebody types.
+    Command,
+    Good,
+    Bad,
+    /// What explains the rest.
+    Aside,
+}
+
+/// A part of a story on standard output.
+pub(super) fn toned(text: &str, tone: Tone) -> String {
+    let style = match tone {
+        Tone::Title => Style::new().bold(),
+        Tone::Command => AnsiColor::Cyan.on_default(),
+        Tone::Good => AnsiColor::Green.on_default(),
+        Tone::Bad => AnsiColor::Red.on_default().bold(),
+        Tone::Aside => Style::new().dimmed(),
+    };
+    let colored = COLORED.get().copied().unwrap_or_default();
+    painted(text, style, colored.stdout)
+}
+
 /// A result: its verdict, if it begins with one.
 pub(super) fn result(text: String) -> String {
     const VERDICTS: [(&str, AnsiColor); 2] =

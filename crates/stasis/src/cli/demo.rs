@@ -1,75 +1,115 @@
 //! `stasis demo`
 
-use super::{CliContext, system_rng};
+mod lease;
+mod narration;
+
+use super::profile::spawn;
+use super::progress::cancel_on_signals;
+use super::{CliContext, system_clock, system_rng};
+use crate::cli::output::{Verbosity, plural};
 use crate::report::Exit;
-use anyhow::Context as _;
-use clap::Args;
-use stasis_engine::model::rng::Rng;
-use stasis_engine::open::StoreLocation;
-use std::os::unix::fs::DirBuilderExt;
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use stasis_engine::demo::{Demo, DemoScene, DemoSettings};
+use stasis_engine::model::time::Clock as _;
 
 #[derive(Debug, Args)]
 pub(super) struct DemoArgs {
-    /// Leave the store where it is, to look around in
+    #[command(subcommand)]
+    command: Option<DemoCommand>,
+    /// Leave the demo's directory where it is, to look around in
     #[arg(long)]
     keep: bool,
 }
 
+#[derive(Debug, Subcommand)]
+enum DemoCommand {
+    /// Show that two hosts cannot lose each other's work on one browser profile
+    Lease(lease::LeaseDemoArgs),
+}
+
+/// What the demo did.
+#[derive(Serialize)]
+struct PlayedDemo {
+    /// One after the other.
+    scenes: Vec<DemoScene>,
+    /// Whether everything that was claimed held.
+    holds: bool,
+    took_ms: u64,
+    /// Where everything lies, if it was kept.
+    kept: Option<String>,
+}
+
 impl DemoArgs {
     pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        // A name that nobody can have taken before us, and a directory that must be new.
-        let home = std::env::temp_dir().join(format!("stasis-demo-{}", system_rng().op_id()));
-        std::fs::DirBuilder::new().mode(0o700).create(&home)?;
-        let engine = context
-            .engine_at(StoreLocation::File(home.clone()), true)
-            .await?;
-        let played = engine.demo().await;
-        if !self.keep {
-            let gone = remove(&home);
-            gone.with_context(|| {
-                format!("could not remove the demo's store `{}`", home.display())
-            })?;
+        match self.command {
+            Some(DemoCommand::Lease(lease)) => {
+                anyhow::ensure!(
+                    !self.keep,
+                    "--keep stands behind lease: stasis demo lease --keep"
+                );
+                lease.run(context).await
+            }
+            None => play(context, self.keep).await,
         }
-        let demo = played?;
-        context.output.result(&demo, text)?;
-        if self.keep {
-            context
-                .output
-                .say(&format!("the store was kept: {}", home.display()));
-        }
-        Ok(if demo.went_as_promised {
-            Exit::Done
-        } else {
-            Exit::Failed
-        })
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the demo's own directory, made a moment ago"
-)]
-fn remove(home: &std::path::Path) -> std::io::Result<()> {
-    std::fs::remove_dir_all(home)
+async fn play(context: &CliContext, keep: bool) -> anyhow::Result<Exit> {
+    let (clock, output) = (system_clock(), context.output);
+    let started = clock.uptime();
+    let mut demo = Demo::begin(settings(context, keep)?, clock.clone(), system_rng()).await?;
+    let is_told = !output.as_json && output.verbosity != Verbosity::Quiet;
+    let tell = |text: String| {
+        if is_told {
+            output.result(&(), |()| text)
+        } else {
+            Ok(())
+        }
+    };
+    tell(narration::opening(demo.directory()))?;
+    let mut scenes: Vec<DemoScene> = Vec::new();
+    while let Some(scene) = demo.next().await? {
+        if is_told {
+            let is_first_skipped =
+                narration::is_skipped(&scene) && !scenes.last().is_some_and(narration::is_skipped);
+            tell(narration::told(&scene, is_first_skipped))?;
+        } else if !output.as_json {
+            output.result(&scene, narration::data)?;
+        }
+        scenes.push(scene);
+    }
+    let kept = demo.end().await?.map(|kept| kept.display().to_string());
+    let took = clock.uptime().saturating_sub(started);
+    let failed = scenes.iter().flat_map(DemoScene::failed).count() as u64;
+    let played = PlayedDemo {
+        holds: failed == 0,
+        scenes,
+        took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        kept,
+    };
+    if output.as_json {
+        output.result(&played, |_| String::new())?;
+    }
+    if let Some(kept) = &played.kept {
+        output.say(&format!("the directory was kept: {kept}"));
+    }
+    if failed > 0 {
+        output.insist(&format!("error: {} did not hold", plural(failed, "claim")));
+        return Ok(Exit::Failed);
+    }
+    tell(narration::closing(&played.scenes, took))?;
+    Ok(Exit::Done)
 }
 
-fn text(demo: &stasis_engine::demo::DemoReport) -> String {
-    let line = |(n, scene): (usize, &stasis_engine::demo::Scene)| {
-        let millis = f64::from(u32::try_from(scene.took_us).unwrap_or(u32::MAX)) / 1000.0;
-        format!(
-            "{:>2}. {}\n    → {} ({millis:.1} ms)\n",
-            n + 1,
-            scene.act,
-            scene.outcome
-        )
-    };
-    let scenes: String = demo.scenes.iter().enumerate().map(line).collect();
-    let active = demo
-        .active_sha256
-        .map_or_else(|| "none".to_owned(), |active| active.prefix());
-    format!(
-        "Two hosts and one browser identity, in a plain directory:\n\n{scenes}\nActive snapshot: {active}. \
-         {} pointer writes, {} events recorded, {} updates lost.",
-        demo.pointer_writes, demo.events, demo.updates_lost
-    )
+/// What every demo needs of this program.
+fn settings(context: &CliContext, keep: bool) -> anyhow::Result<DemoSettings> {
+    Ok(DemoSettings {
+        parent: std::path::absolute(std::env::temp_dir())?,
+        keep,
+        search_path: context.environment.search_path.clone(),
+        browser: context.environment.browser.clone(),
+        spawn: spawn()?,
+        cancel: cancel_on_signals()?,
+    })
 }

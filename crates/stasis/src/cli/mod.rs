@@ -231,7 +231,10 @@ enum CliCommand {
     Events(events::EventsArgs),
     /// Check this machine's setup
     Doctor,
-    /// Run a demonstration on a temporary directory
+    /// See it work: an agent destroys a shop, and everything comes back
+    ///
+    /// Real files and the real engine, in a temporary directory of its own; nothing of yours is touched. Every number is counted or measured, and
+    /// everything that is claimed is read back: exits with 1 if a claim does not hold.
     Demo(demo::DemoArgs),
     /// Print completions for a shell
     Completions(completions::CompletionsArgs),

@@ -136,7 +136,6 @@ fn a_damaged_lock_is_left_to_the_operator_by_the_reaper() {
 #[test]
 fn a_pointer_that_leads_to_another_tenant_is_refused() {
     let session = Session::new();
-    session.data(0, &["demo", "--keep"]);
     session.data(0, &["lease", "acquire", ALICE, "--ttl", "1ms"]);
     let path = session.object("snapshots/acme/alice/131/latest.json");
     let sha = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";

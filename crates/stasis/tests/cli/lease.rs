@@ -264,7 +264,7 @@ fn settings_come_from_the_flag_then_the_variable_then_the_file() {
 
 #[test]
 fn the_demo_shows_that_the_loser_can_do_no_harm() {
-    let demo = Session::new().json(0, &["demo"]);
+    let demo = Session::new().json(0, &["demo", "lease"]);
 
     assert_eq!(demo["went_as_promised"], true);
     assert_eq!(demo["updates_lost"], 0);

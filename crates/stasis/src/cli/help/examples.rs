@@ -929,7 +929,17 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     (
         "demo",
-        &[("stasis demo", "on files of its own; yours are not touched")],
+        &[
+            ("stasis demo", "on files of its own; yours are not touched"),
+            (
+                "stasis demo --keep",
+                "and leave them there, to look around in",
+            ),
+        ],
+    ),
+    (
+        "demo lease",
+        &[("stasis demo lease", "two hosts, one browser profile")],
     ),
     (
         "completions",

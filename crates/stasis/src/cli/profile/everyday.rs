@@ -416,6 +416,7 @@ async fn write_to(
         spawn: spawn()?,
         progress: Arc::default(),
         cancel: cancel_on_signals()?,
+        exactly: Some(of.sha().to_string().parse()?),
         lineage: of.lineage,
     };
     let progress = Arc::clone(&command.progress);
