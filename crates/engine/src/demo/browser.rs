@@ -6,7 +6,7 @@ use super::stage::DemoStage;
 use super::working_tree::Shown;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::kind::profile::{
-    BrowserState, Capture, LoadOutcome, ProfileLoad, ProfileRan, ProfileRun, UpgradeWish,
+    AfterRun, BrowserState, Capture, LoadOutcome, ProfileLoad, ProfileRan, ProfileRun, UpgradeWish,
     browser_major,
 };
 use stasis_model::failure::{AtPath, Failure};
@@ -142,6 +142,7 @@ impl Tour<'_> {
         let load = ProfileLoad {
             lineage: self.lineage.clone(),
             dir: dir.clone(),
+            exactly: None,
             on_failure: None,
             upgrade: UpgradeWish::default(),
             cold_only: false,
@@ -172,8 +173,11 @@ impl Tour<'_> {
         };
         ProfileRun {
             load,
+            after: AfterRun::Save,
+            wait: None,
             capture,
             command: self.command(host, url),
+            shim: None,
             close_timeout: CLOSE_TIMEOUT,
             linger: None,
             max_time: PAGE_TIMEOUT + CLOSE_TIMEOUT,

@@ -108,7 +108,7 @@ fn settings(context: &CliContext, keep: bool) -> anyhow::Result<DemoSettings> {
         parent: std::path::absolute(std::env::temp_dir())?,
         keep,
         search_path: context.environment.search_path.clone(),
-        browser: context.environment.browser.clone(),
+        browser: context.environment.profile.browser.clone(),
         spawn: spawn()?,
         cancel: cancel_on_signals()?,
     })

@@ -60,7 +60,6 @@ async fn a_browser_that_always_comes_back_is_not_captured_and_its_profile_is_not
     world.change("second");
     let stopping = ProfileSave {
         browser: OnBrowser::Stop,
-        shim: None,
         close_timeout: Duration::from_millis(1600),
         ..world.saving()
     };
@@ -108,6 +107,7 @@ async fn a_run_whose_browser_always_comes_back_ends_with_the_second_signal_and_s
         wait: None,
         capture: world.capture(),
         command: words.map(Into::into).to_vec(),
+        shim: None,
         close_timeout: Duration::from_millis(1600),
         linger: None,
         max_time: Duration::from_mins(5),
