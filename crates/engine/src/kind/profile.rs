@@ -44,7 +44,10 @@ pub use delete::{DeleteSnapshot, Deleted};
 pub use diff::{Changes, CookieName, DiffSnapshots, Differing, OneSided, ProfileDiff};
 pub use fork::{ForkProfile, Forked};
 pub use inventory::{LockWord, SnapshotRow, SnapshotStatus};
-pub use list::{DamagedManifest, Orphan, ProfileList, ProfileRow, SnapshotList};
+pub use list::{
+    DamagedManifest, Orphan, ProfileList, ProfileLog, ProfileRow, ProfileSnapshotUse, ProfileUse,
+    SnapshotList,
+};
 pub use load::{FallbackReason, LoadOutcome, OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish};
 pub use locate::LocatedProfile;
 pub use logins::{InspectProfile, ProfileLogins};

@@ -96,6 +96,80 @@ pub struct SnapshotList {
     pub warnings: Vec<Warning>,
 }
 
+/// The snapshots of a profile as a timeline.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct ProfileLog {
+    /// The newest first.
+    pub items: Vec<SnapshotRow>,
+    /// How many older ones there are.
+    pub older: u64,
+    /// Manifests that cannot be used.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<DamagedManifest>,
+    /// Archives without a manifest.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub orphans: Vec<Orphan>,
+    /// Pointers and locks that cannot be understood.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub damage: Vec<String>,
+    /// What went less well than it should have.
+    pub warnings: Vec<Warning>,
+}
+
+impl ProfileLog {
+    /// Whether anything here cannot be what was written.
+    pub fn is_damaged(&self) -> bool {
+        let hurt = self.items.iter().any(|row| row.damage.is_some());
+        hurt || !self.damaged.is_empty() || !self.damage.is_empty()
+    }
+}
+
+/// What the snapshots of a profile take of the store.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct ProfileUse {
+    /// The newest first.
+    pub items: Vec<ProfileSnapshotUse>,
+    /// What all of them take.
+    pub bytes_stored: u64,
+}
+
+/// What one snapshot of a profile takes: an archive shares nothing with others.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct ProfileSnapshotUse {
+    /// Of which lineage.
+    pub subject: Lineage,
+    /// Which.
+    pub snapshot: String,
+    /// When it was captured.
+    pub timestamp: String,
+    /// The same in milliseconds.
+    pub timestamp_ms: u64,
+    /// The length of its files.
+    pub bytes: u64,
+    /// What it takes.
+    pub bytes_stored: u64,
+    /// What is free without it.
+    pub bytes_freed: u64,
+}
+
+impl From<&SnapshotRow> for ProfileSnapshotUse {
+    fn from(row: &SnapshotRow) -> Self {
+        let manifest = &row.manifest;
+        Self {
+            subject: row.subject.clone(),
+            snapshot: manifest.archive_sha256.to_string(),
+            timestamp: manifest.captured_at_ms.to_string(),
+            timestamp_ms: manifest.captured_at_ms.millis(),
+            bytes: manifest.uncompressed_size_bytes,
+            bytes_stored: manifest.archive_size_bytes,
+            bytes_freed: manifest.archive_size_bytes,
+        }
+    }
+}
+
 impl SnapshotList {
     /// Whether anything here cannot be what was written.
     pub fn is_damaged(&self) -> bool {
@@ -113,6 +187,34 @@ struct LineageTotals {
 }
 
 impl Profiles<'_> {
+    /// The newest snapshots of a profile, at most so many.
+    pub async fn log(self, subject: &ProfileRef, most: usize) -> Result<ProfileLog, Error> {
+        let list = self.snapshots(subject).await?;
+        let mut items = list.snapshots;
+        items.sort_by_key(|row| std::cmp::Reverse(row.manifest.captured_at_ms));
+        let older = items.len().saturating_sub(most) as u64;
+        items.truncate(most);
+        Ok(ProfileLog {
+            items,
+            older,
+            damaged: list.damaged,
+            orphans: list.orphans,
+            damage: list.damage,
+            warnings: list.warnings,
+        })
+    }
+
+    /// What each snapshot of a profile takes of the store.
+    pub async fn du(self, subject: &ProfileRef) -> Result<ProfileUse, Error> {
+        let log = self.log(subject, usize::MAX).await?;
+        let items: Vec<ProfileSnapshotUse> = log.items.iter().map(Into::into).collect();
+        let bytes_stored = items.iter().map(|one| one.bytes_stored).sum();
+        Ok(ProfileUse {
+            items,
+            bytes_stored,
+        })
+    }
+
     /// Lists profiles: one row per lineage.
     pub async fn list(self, tenant: Option<&TenantId>) -> Result<ProfileList, Error> {
         let prefix = tenant.map_or_else(Prefix::lineages, Prefix::lineages_of);

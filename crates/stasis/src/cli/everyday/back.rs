@@ -51,7 +51,7 @@ pub(in crate::cli) struct RestoreArgs {
     /// Leave .git as it is: branch, commits and index
     #[arg(long, conflicts_with = "to")]
     keep_git: bool,
-    /// Do not ask before a checkpoint is restored and anything is deleted
+    /// Do not ask before anything is changed
     #[arg(long, short)]
     yes: bool,
 }
@@ -103,7 +103,8 @@ impl RestoreArgs {
                 .await;
         }
         let command = ProjectRestore::new(typed.snapshot());
-        how.restore(context, directory.project()?, command).await
+        how.restore(context, directory.project()?, command, self.yes)
+            .await
     }
 }
 

@@ -17,15 +17,14 @@ use crate::cli::project::upkeep::ProjectGcArgs;
 use crate::cli::{CliContext, ask};
 use crate::report::Exit;
 use anyhow::{Context as _, bail};
-use serde::Serialize;
 use stasis_engine::catalog::ListedEntry;
 use stasis_engine::find::FoundVersions;
 use stasis_engine::kind::profile::{
     CheckedProfile, DeleteSnapshot, DiffSnapshots, LocatedProfile, OnFailure, Pinning,
-    ProfileCheck, ProfileDamage, ProfileGc, ProfileLoad, RollbackProfile, RolledBack, SnapshotList,
-    SnapshotRow, UpgradeWish,
+    ProfileCheck, ProfileDamage, ProfileGc, ProfileLoad, ProfileLog, ProfileUse, RollbackProfile,
+    RolledBack, UpgradeWish,
 };
-use stasis_engine::model::id::{Lineage, ProfileRef};
+use stasis_engine::model::id::ProfileRef;
 use stasis_engine::model::policy::retention::OnDoubt;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::tree::EntryPath;
@@ -50,47 +49,27 @@ async fn located(
     Ok(engine.profiles().locate(profile, wanted).await?)
 }
 
-/// The snapshots of a profile, the newest first.
-#[derive(Serialize)]
-struct ProfileLog {
-    items: Vec<SnapshotRow>,
-    /// How many older ones there are.
-    older: u64,
-    #[serde(flatten)]
-    rest: SnapshotList,
-}
-
 pub(in crate::cli) async fn log(
     context: &CliContext,
     profile: &ProfileRef,
     most: usize,
 ) -> anyhow::Result<Exit> {
-    let mut list = context
+    let log = context
         .engine()
         .await?
         .profiles()
-        .snapshots(profile)
+        .log(profile, most)
         .await?;
-    context.output.warn(&list.warnings);
-    let is_damaged = list.is_damaged();
-    let mut items = std::mem::take(&mut list.snapshots);
-    items.reverse();
-    let older = items.len().saturating_sub(most) as u64;
-    items.truncate(most);
-    let log = ProfileLog {
-        items,
-        older,
-        rest: list,
-    };
+    context.output.warn(&log.warnings);
     context.output.result(&log, log_text)?;
-    Ok(exit(is_damaged))
+    Ok(exit(log.is_damaged()))
 }
 
 fn log_text(log: &ProfileLog) -> String {
-    let text = snapshots(&log.items, &log.rest);
+    let text = snapshots(&log.items, &log.orphans, &log.damaged, &log.damage);
     match log.older {
         0 => text,
-        older => format!("{text}\nand {older} older; --all shows them"),
+        older => format!("{text}\n{older} more, older; --all lists them"),
     }
 }
 
@@ -177,50 +156,10 @@ pub(in crate::cli) async fn find(
     Ok(engine.profiles().find_all(profile, pattern).await?)
 }
 
-/// What the snapshots of a profile take of the store.
-#[derive(Serialize)]
-struct ProfileUse {
-    items: Vec<SnapshotUse>,
-    bytes_stored: u64,
-}
-
-/// What one snapshot takes: an archive shares nothing with others.
-#[derive(Serialize)]
-struct SnapshotUse {
-    subject: Lineage,
-    snapshot: String,
-    timestamp: String,
-    timestamp_ms: u64,
-    bytes: u64,
-    bytes_stored: u64,
-    bytes_freed: u64,
-}
-
 pub(in crate::cli) async fn du(context: &CliContext, profile: &ProfileRef) -> anyhow::Result<Exit> {
-    let list = context
-        .engine()
-        .await?
-        .profiles()
-        .snapshots(profile)
-        .await?;
-    context.output.warn(&list.warnings);
-    let row = |row: &SnapshotRow| SnapshotUse {
-        subject: row.subject.clone(),
-        snapshot: row.manifest.archive_sha256.to_string(),
-        timestamp: row.manifest.captured_at_ms.to_string(),
-        timestamp_ms: row.manifest.captured_at_ms.millis(),
-        bytes: row.manifest.uncompressed_size_bytes,
-        bytes_stored: row.manifest.archive_size_bytes,
-        bytes_freed: row.manifest.archive_size_bytes,
-    };
-    let items: Vec<SnapshotUse> = list.snapshots.iter().rev().map(row).collect();
-    let bytes_stored = items.iter().map(|one| one.bytes_stored).sum();
-    let used = ProfileUse {
-        items,
-        bytes_stored,
-    };
+    let used = context.engine().await?.profiles().du(profile).await?;
     context.output.result(&used, used_text)?;
-    Ok(exit(list.is_damaged()))
+    Ok(Exit::Done)
 }
 
 fn used_text(used: &ProfileUse) -> String {

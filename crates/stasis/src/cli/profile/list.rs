@@ -7,7 +7,8 @@ use crate::report::Exit;
 use clap::Args;
 use serde::Serialize;
 use stasis_engine::kind::profile::{
-    ProfileList, ProfileRow, SnapshotList, SnapshotRow, SnapshotStatus, UnsavedCopy, unsaved_in,
+    DamagedManifest, Orphan, ProfileList, ProfileRow, SnapshotList, SnapshotRow, SnapshotStatus,
+    UnsavedCopy, unsaved_in,
 };
 use stasis_engine::model::id::{ProfileRef, TenantId};
 use std::path::{Path, PathBuf};
@@ -143,11 +144,16 @@ fn profiles(list: &ProfileList) -> String {
 }
 
 fn list_text(list: &SnapshotList) -> String {
-    snapshots(&list.snapshots, list)
+    snapshots(&list.snapshots, &list.orphans, &list.damaged, &list.damage)
 }
 
 /// Some snapshots, and everything else that a list of them says.
-pub(super) fn snapshots(rows: &[SnapshotRow], list: &SnapshotList) -> String {
+pub(super) fn snapshots(
+    rows: &[SnapshotRow],
+    orphans: &[Orphan],
+    damaged: &[DamagedManifest],
+    damage: &[String],
+) -> String {
     let row = |row: &SnapshotRow| {
         let manifest = &row.manifest;
         vec![
@@ -162,17 +168,17 @@ pub(super) fn snapshots(rows: &[SnapshotRow], list: &SnapshotList) -> String {
     };
     let head = ["SHA256", "CAPTURED", "SIZE", "MODE", "CHROME", "MARKS", ""];
     let mut lines = vec![table(&head, rows.iter().map(row).collect())];
-    for orphan in &list.orphans {
+    for orphan in orphans {
         let (key, size) = (printable(&orphan.key), size(orphan.size_bytes));
         lines.push(format!(
             "orphan: {key} ({size}): an archive without a manifest"
         ));
     }
-    for damaged in &list.damaged {
+    for damaged in damaged {
         let (key, reason) = (printable(&damaged.key), printable(&damaged.reason));
         lines.push(format!("damaged: {key}: {reason}"));
     }
-    for damage in &list.damage {
+    for damage in damage {
         lines.push(format!("damaged: {}", printable(damage)));
     }
     lines.join("\n")

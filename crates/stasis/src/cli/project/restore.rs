@@ -4,7 +4,7 @@ use super::ProjectSelector;
 use crate::cli::directory::{SHOWN, entry_path, named, stayed};
 use crate::cli::output::{plural, printable, short};
 use crate::cli::progress::{cancel_on_signals, watched};
-use crate::cli::{CliContext, workspace};
+use crate::cli::{CliContext, ask, workspace};
 use crate::report::Exit;
 use anyhow::{bail, ensure};
 use clap::Args;
@@ -74,16 +74,18 @@ impl ProjectRestoreArgs {
             auto_undo: self.auto_undo,
             ..ProjectRestore::new(self.snapshot)
         };
-        self.how.restore(context, &project, command).await
+        self.how.restore(context, &project, command, true).await
     }
 }
 
 impl RestoreOptions {
+    /// Restores a snapshot of the store; where somebody is there to answer who has not agreed, it is shown first and asked for.
     pub(in crate::cli) async fn restore(
         self,
         context: &CliContext,
         project: &Project,
         command: ProjectRestore,
+        agreed: bool,
     ) -> anyhow::Result<Exit> {
         let progress = Arc::default();
         let paths = |all: &[OsString]| {
@@ -100,6 +102,19 @@ impl RestoreOptions {
             progress: Arc::clone(&progress),
             ..command
         };
+        let is_in_place = command.to.is_none() && !command.dry_run;
+        if is_in_place && !agreed && ask::is_interactive(context) {
+            let look = ProjectRestore {
+                dry_run: true,
+                ..command.clone()
+            };
+            let shown = Box::pin(project.restore(look)).await?;
+            context.output.insist(&would(&shown));
+            if !shown.changes.is_empty() && !ask::is_yes("Continue?")? {
+                context.output.say("nothing was changed");
+                return Ok(Exit::Cancelled);
+            }
+        }
         let work = Box::pin(project.restore(command));
         let restored = watched(context.output, "restoring", progress, work).await?;
         context.output.warn(&restored.warnings);
