@@ -183,7 +183,7 @@ impl Desk {
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
+        assert!(began.elapsed() < Duration::from_mins(1), "never: {what}");
         std::thread::sleep(Duration::from_millis(200));
     }
 }
@@ -220,9 +220,9 @@ fn every_command_of_the_guide_for_browser_agents_works_as_it_is_written() {
     }
     let state = fs::read_to_string(desk.home().join("state.json")).unwrap();
     let state: Value = serde_json::from_str(&state).unwrap();
-    let sid = &state["cookies"][0];
+    let cookie = &state["cookies"][0];
     assert_eq!(
-        (&sid["name"], &sid["value"]),
+        (&cookie["name"], &cookie["value"]),
         (&json!("sid"), &json!("s3cret")),
         "{state}"
     );

@@ -124,8 +124,9 @@ fn a_snapshot_that_was_asked_for_is_not_replaced_by_another_when_it_is_damaged()
     saved(&session, &dir, "two");
     let archive = fs::read_dir(session.object("snapshots/acme/alice/131")).unwrap();
     let mut archive = archive.map(|entry| entry.unwrap().path());
-    let archive =
-        archive.find(|path| text(path).contains(&first[..12]) && text(path).ends_with(".zst"));
+    let archive = archive.find(|path| {
+        text(path).contains(&first[..12]) && path.extension().is_some_and(|end| end == "zst")
+    });
     let archive = archive.unwrap();
     let mut bytes = fs::read(&archive).unwrap();
     let at = bytes.len() / 2;
@@ -241,6 +242,30 @@ fn a_run_that_saves_nothing_takes_any_snapshot_and_no_flag_about_saving() {
     let missing = end(start_run(&nowhere, &["--no-save"], "true"));
     assert_ne!(missing.code, 0, "a store that is not there is not made");
     assert!(!nowhere.home().join("data/stasis/store").exists());
+}
+
+#[test]
+fn what_a_killed_run_left_of_its_private_copy_goes_with_the_next_command() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    saved(&session, &dir, "one");
+
+    let killed = start_run(&session, &["--no-save"], "exec sleep 3");
+    let spool = session.home().join("cache/stasis/archives");
+    let copies = || {
+        let all = fs::read_dir(&spool).unwrap().flatten();
+        all.filter(|one| text(&one.path()).contains("discard-"))
+            .count()
+    };
+    while copies() == 0 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = Pid::from_raw(i32::try_from(killed.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    end(killed);
+    assert!(copies() > 0, "a run that is killed leaves its copy");
+    assert_eq!(end(start_run(&session, &["--no-save"], "true")).code, 0);
+    assert_eq!(copies(), 0, "and the next command removes it");
 }
 
 #[test]
