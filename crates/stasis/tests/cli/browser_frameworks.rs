@@ -158,6 +158,12 @@ impl Desk {
         (sha.clone(), one["lock_state"].clone())
     }
 
+    /// Whether there is a snapshot, and nobody holds the profile any more.
+    fn is_saved(&self) -> bool {
+        let shown = self.run("stasis --json profile show acme/alice");
+        shown.status.success() && self.profile().1 == "free"
+    }
+
     /// The directory of the profile.
     fn dir(&self) -> PathBuf {
         let parent = self.home().join("state/stasis/profiles/acme");
@@ -252,7 +258,7 @@ fn chromedriver_finds_the_port_of_a_browser_that_a_shim_started() {
     fs::write(desk.home().join("shimmed.mjs"), script).unwrap();
 
     assert_eq!(desk.ok("node shimmed.mjs"), "welcome");
-    until("saved", || desk.profile().1 == "free");
+    until("saved", || desk.is_saved());
     assert_eq!(desk.ok("node shimmed.mjs"), "known and remembered");
 }
 
@@ -314,10 +320,7 @@ fn a_framework_that_dies_takes_its_browser_with_it_and_the_profile_is_saved() {
         "process.kill(process.pid, 'SIGKILL'); await new Promise(() => {})",
     );
 
-    until("saved", || {
-        let shown = desk.run("stasis --json profile show acme/alice");
-        shown.status.success() && desk.profile().1 == "free"
-    });
+    until("saved", || desk.is_saved());
     assert!(!desk.is_browsing());
     assert_eq!(desk.ok("node puppeteer.mjs"), "known and remembered");
 }
