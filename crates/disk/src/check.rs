@@ -25,7 +25,7 @@ mod storage_state;
 pub(crate) use find::is_sqlite;
 pub use identity::{ProfileIdentity, identity};
 pub use message::Messages;
-pub use storage_state::{Readable, cookie_facts, storage_state};
+pub use storage_state::{PartlyRead, cookie_facts, storage_state};
 
 use crate::form::archive::ArchiveError;
 use crate::fs::remove;

@@ -1,7 +1,7 @@
 //! The configuration file, and the order in which settings win: flag, variable, file, default.
 
 use crate::env::Environment;
-use crate::profile_settings::ProfileSettings;
+use crate::profile_settings::ProfileDefaults;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use stasis_engine::error::Error;
@@ -25,7 +25,7 @@ pub(crate) struct Config {
     pub(crate) log: Option<String>,
     /// What commands about browser profiles take where neither a flag nor a variable says it.
     #[serde(default)]
-    pub(crate) profile: ProfileSettings,
+    pub(crate) profile: ProfileDefaults,
 }
 
 impl Config {

@@ -20,7 +20,7 @@
 //! | `STASIS_HOOK_TEST` | set by `stasis hook test` for the hooks that it runs |
 //! | whatever `url_env` of a project's file names | where its database is |
 
-use crate::profile_settings::{ProfileSetting, ProfileSettings};
+use crate::profile_settings::{ProfileDefaults, ProfileSetting};
 use crate::system::SystemClock;
 use anyhow::Context as _;
 use stasis_engine::kind::workspace::HostEnv;
@@ -41,7 +41,7 @@ pub(crate) struct Environment {
     pub(crate) store: Option<String>,
     pub(crate) key_file: Option<PathBuf>,
     pub(crate) key_command: Option<String>,
-    pub(crate) profile: ProfileSettings,
+    pub(crate) profile: ProfileDefaults,
     pub(crate) log: Option<String>,
     /// Whether a terminal may be shown colour: neither `NO_COLOR` nor a terminal without any.
     pub(crate) allows_color: bool,
@@ -116,9 +116,9 @@ impl Environment {
 }
 
 /// What variables say of profiles.
-fn profile() -> ProfileSettings {
+fn profile() -> ProfileDefaults {
     let said = |setting: ProfileSetting| text(setting.variable());
-    ProfileSettings {
+    ProfileDefaults {
         region: said(ProfileSetting::Region),
         egress_geo: said(ProfileSetting::EgressGeo),
         caches: said(ProfileSetting::Caches),

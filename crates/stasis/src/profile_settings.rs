@@ -5,7 +5,7 @@ use serde::Deserialize;
 /// Settings of profiles as somebody wrote them, in the table `[profile]` or in variables. They are read when they are needed.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ProfileSettings {
+pub(crate) struct ProfileDefaults {
     /// The region that this host is in.
     pub(crate) region: Option<String>,
     /// Where the world sees this host.
@@ -49,7 +49,7 @@ impl ProfileSetting {
         self.names().0
     }
 
-    fn of(self, settings: &ProfileSettings) -> Option<&str> {
+    fn of(self, settings: &ProfileDefaults) -> Option<&str> {
         let text = match self {
             Self::Region => &settings.region,
             Self::EgressGeo => &settings.egress_geo,
@@ -65,8 +65,8 @@ impl ProfileSetting {
     pub(crate) fn or<T>(
         self,
         flag: Option<T>,
-        variables: &ProfileSettings,
-        file: &ProfileSettings,
+        variables: &ProfileDefaults,
+        file: &ProfileDefaults,
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> anyhow::Result<Option<T>> {
         if flag.is_some() {

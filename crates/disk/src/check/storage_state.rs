@@ -38,7 +38,7 @@ const ENTRY: &[u8] = b"_";
 
 /// What was read, and what could not be.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Readable<T> {
+pub struct PartlyRead<T> {
     /// What was read.
     pub found: T,
     /// What could not be read, and why.
@@ -51,7 +51,7 @@ pub fn cookie_facts(
     entries: &[(EntryPath, u64)],
     settings: &CheckSettings,
     spawn: &Spawn,
-) -> Result<Readable<Vec<CookieFacts>>, CheckError> {
+) -> Result<PartlyRead<Vec<CookieFacts>>, CheckError> {
     let (mut found, mut unread) = (Vec::new(), Vec::new());
     for (path, size) in entries
         .iter()
@@ -62,7 +62,7 @@ pub fn cookie_facts(
             Err(why) => unread.push(format!("{path}: {why}")),
         }
     }
-    Ok(Readable { found, unread })
+    Ok(PartlyRead { found, unread })
 }
 
 /// Everything that Playwright calls the storage state of the first profile in the archive.
@@ -71,8 +71,8 @@ pub fn storage_state(
     entries: &[(EntryPath, u64)],
     settings: &CheckSettings,
     spawn: &Spawn,
-) -> Result<Readable<StorageState>, CheckError> {
-    let mut read = Readable {
+) -> Result<PartlyRead<StorageState>, CheckError> {
+    let mut read = PartlyRead {
         found: StorageState::default(),
         unread: Vec::new(),
     };
@@ -135,7 +135,7 @@ fn facts(row: CookieRow) -> CookieFacts {
     }
 }
 
-impl Readable<StorageState> {
+impl PartlyRead<StorageState> {
     fn add_cookies(&mut self, all: CookieRows) {
         let mut locked = 0_u64;
         for row in all.rows {

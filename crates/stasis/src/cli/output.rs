@@ -129,9 +129,13 @@ fn write_talk(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// `1 file`, `2 files`.
+/// `1 file`, `2 files`, `3 entries`, `4 days`.
 pub(crate) fn plural(count: u64, noun: &str) -> String {
-    match (count, noun.strip_suffix('y')) {
+    let stem = noun.strip_suffix('y');
+    match (
+        count,
+        stem.filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u'])),
+    ) {
         (1, _) => format!("1 {noun}"),
         (_, Some(stem)) => format!("{count} {stem}ies"),
         _ => format!("{count} {noun}s"),

@@ -158,6 +158,12 @@ impl Desk {
         (sha.clone(), one["lock_state"].clone())
     }
 
+    /// Whether there is a snapshot, and nobody holds the profile any more.
+    fn is_saved(&self) -> bool {
+        let shown = self.run("stasis --json profile show acme/alice");
+        shown.status.success() && self.profile().1 == "free"
+    }
+
     /// The directory of the profile.
     fn dir(&self) -> PathBuf {
         let parent = self.home().join("state/stasis/profiles/acme");
@@ -183,7 +189,7 @@ impl Desk {
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
+        assert!(began.elapsed() < Duration::from_mins(1), "never: {what}");
         std::thread::sleep(Duration::from_millis(200));
     }
 }
@@ -220,9 +226,9 @@ fn every_command_of_the_guide_for_browser_agents_works_as_it_is_written() {
     }
     let state = fs::read_to_string(desk.home().join("state.json")).unwrap();
     let state: Value = serde_json::from_str(&state).unwrap();
-    let sid = &state["cookies"][0];
+    let cookie = &state["cookies"][0];
     assert_eq!(
-        (&sid["name"], &sid["value"]),
+        (&cookie["name"], &cookie["value"]),
         (&json!("sid"), &json!("s3cret")),
         "{state}"
     );
@@ -252,7 +258,7 @@ fn chromedriver_finds_the_port_of_a_browser_that_a_shim_started() {
     fs::write(desk.home().join("shimmed.mjs"), script).unwrap();
 
     assert_eq!(desk.ok("node shimmed.mjs"), "welcome");
-    until("saved", || desk.profile().1 == "free");
+    until("saved", || desk.is_saved());
     assert_eq!(desk.ok("node shimmed.mjs"), "known and remembered");
 }
 
@@ -314,10 +320,7 @@ fn a_framework_that_dies_takes_its_browser_with_it_and_the_profile_is_saved() {
         "process.kill(process.pid, 'SIGKILL'); await new Promise(() => {})",
     );
 
-    until("saved", || {
-        let shown = desk.run("stasis --json profile show acme/alice");
-        shown.status.success() && desk.profile().1 == "free"
-    });
+    until("saved", || desk.is_saved());
     assert!(!desk.is_browsing());
     assert_eq!(desk.ok("node puppeteer.mjs"), "known and remembered");
 }

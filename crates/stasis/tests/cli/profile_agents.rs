@@ -124,8 +124,9 @@ fn a_snapshot_that_was_asked_for_is_not_replaced_by_another_when_it_is_damaged()
     saved(&session, &dir, "two");
     let archive = fs::read_dir(session.object("snapshots/acme/alice/131")).unwrap();
     let mut archive = archive.map(|entry| entry.unwrap().path());
-    let archive =
-        archive.find(|path| text(path).contains(&first[..12]) && text(path).ends_with(".zst"));
+    let archive = archive.find(|path| {
+        text(path).contains(&first[..12]) && path.extension().is_some_and(|end| end == "zst")
+    });
     let archive = archive.unwrap();
     let mut bytes = fs::read(&archive).unwrap();
     let at = bytes.len() / 2;
@@ -232,9 +233,9 @@ fn a_run_that_saves_nothing_takes_any_snapshot_and_no_flag_about_saving() {
         let refused = end(start_run(&session, flags, "true"));
         assert_eq!(refused.code, 2, "{flags:?}");
         assert!(
-            refused.err.contains("--no-save"),
+            refused.out.contains("--no-save"),
             "{flags:?}: {}",
-            refused.err
+            refused.out
         );
     }
     let nowhere = Session::new();
@@ -244,20 +245,48 @@ fn a_run_that_saves_nothing_takes_any_snapshot_and_no_flag_about_saving() {
 }
 
 #[test]
+fn what_a_killed_run_left_of_its_private_copy_goes_with_the_next_command() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    saved(&session, &dir, "one");
+
+    let killed = start_run(&session, &["--no-save"], "exec sleep 3");
+    let spool = session.home().join("cache/stasis/archives");
+    let copies = || {
+        let all = fs::read_dir(&spool).unwrap().flatten();
+        all.filter(|one| text(&one.path()).contains("discard-"))
+            .count()
+    };
+    while copies() == 0 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = Pid::from_raw(i32::try_from(killed.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    end(killed);
+    assert!(copies() > 0, "a run that is killed leaves its copy");
+    assert_eq!(end(start_run(&session, &["--no-save"], "true")).code, 0);
+    assert_eq!(copies(), 0, "and the next command removes it");
+}
+
+#[test]
 fn a_run_waits_for_the_owner_and_says_once_who_that_is() {
     let session = Session::new();
     let dir = profile(&session, "p");
     saved(&session, &dir, "one");
     let token = acquire(&session, "owner");
 
-    let waiting = start_run(&session, &["--wait=1m"], "echo two > \"$0/Default/state\"");
+    let words = ["profile", "run", LINEAGE, "--wait=1m", "--", "sh", "-c"];
+    let mut command = session.command(&words);
+    command.args(["echo two > \"$0/Default/state\"", "{dir}"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let waiting = command.spawn().unwrap();
     std::thread::sleep(Duration::from_secs(4));
     release(&session, &token);
     let began = Instant::now();
     let ran = end(waiting);
 
     assert_eq!(ran.code, 0, "{}", ran.err);
-    assert_eq!(report(&ran)["save_outcome"], "captured");
+    assert!(ran.err.contains("saved acme/alice@131"), "{}", ran.err);
     assert_eq!(ran.err.matches("waiting for").count(), 1, "{}", ran.err);
     assert!(ran.err.contains("`owner`"), "{}", ran.err);
     assert!(began.elapsed() < Duration::from_secs(30));

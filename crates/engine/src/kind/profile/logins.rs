@@ -9,7 +9,7 @@ use crate::handle::Profiles;
 use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_disk::check::{self, CheckSettings, Readable};
+use stasis_disk::check::{self, CheckSettings, PartlyRead};
 use stasis_disk::form::archive::Archive;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Lineage, ProfileRef};
@@ -73,7 +73,7 @@ impl Profiles<'_> {
             let entries = contents::entries(&archive, &settings)?;
             Ok(check::cookie_facts(&archive, &entries, &settings, &spawn)?)
         });
-        let Readable { found, unread } = read.await?;
+        let PartlyRead { found, unread } = read.await?;
         let at_ms = self.lineages.now();
         Ok(ProfileLogins {
             subject: snapshot.lineage,

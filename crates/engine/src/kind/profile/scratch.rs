@@ -1,8 +1,9 @@
 //! Directories for profiles that nobody keeps: removed when the work ends, or by the next command when its process died.
 
-use super::record::Record;
+use crate::bridge;
 use crate::error::Error;
 use crate::handle::Profiles;
+use stasis_disk::fs::atomic_write::make_directory;
 use stasis_disk::fs::remove;
 use std::path::{Path, PathBuf};
 
@@ -11,21 +12,26 @@ pub(super) const VERIFIED: &str = "verify-";
 /// How directories of runs are called that save nothing.
 pub(super) const DISCARDED: &str = "discard-";
 
-/// A directory that is removed in the end, with its record.
+/// What the profile is called within the directory that is made for it; its record lies there, too.
+const PROFILE: &str = "profile";
+
+/// A directory that is removed in the end, with everything beside it.
 #[derive(Debug)]
-pub(super) struct ScratchProfile(PathBuf);
+pub(super) struct ScratchProfile {
+    root: PathBuf,
+    dir: PathBuf,
+}
 
 impl ScratchProfile {
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        &self.dir
     }
 }
 
 impl Drop for ScratchProfile {
     fn drop(&mut self) {
-        let removed = remove::tree_at(&self.0).and(remove::file_at(&Record::path(&self.0)));
-        if let Err(error) = removed {
-            tracing::warn!(%error, path = %self.0.display(), "not removed");
+        if let Err(error) = remove::tree_at(&self.root) {
+            tracing::warn!(%error, path = %self.root.display(), "not removed");
         }
     }
 }
@@ -34,7 +40,11 @@ impl Profiles<'_> {
     /// A directory of its own for this piece of work, which is not there yet.
     pub(super) async fn scratch_profile(self, stem: &str) -> Result<ScratchProfile, Error> {
         let name = format!("{stem}{}-{}", std::process::id(), self.lineages.op_id());
-        Ok(ScratchProfile(self.spool().await?.join(name)))
+        let root = self.spool().await?.join(name);
+        let made = root.clone();
+        bridge::blocking(move || make_directory(&made)).await?;
+        let dir = root.join(PROFILE);
+        Ok(ScratchProfile { root, dir })
     }
 }
 

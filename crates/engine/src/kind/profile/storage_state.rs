@@ -17,7 +17,7 @@ use crate::handle::Profiles;
 use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_disk::check::{self, Readable};
+use stasis_disk::check::{self, PartlyRead};
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::Lineage;
 use stasis_model::storage_state::{StateCookie, StorageState};
@@ -74,7 +74,7 @@ impl Profiles<'_> {
             let entries = contents::entries(&archive, &settings)?;
             Ok(check::storage_state(&archive, &entries, &settings, &spawn)?)
         });
-        let Readable { found, unread } = read.await?;
+        let PartlyRead { found, unread } = read.await?;
         Ok(StateExported {
             subject: snapshot.lineage,
             sha256: snapshot.sha256,

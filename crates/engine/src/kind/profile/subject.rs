@@ -232,7 +232,10 @@ impl Inventory {
             Wanted::Sha(sha) => return self.choose_whole(sha),
             Wanted::Before(count) => *count as usize,
         };
-        let active = self.active_whole()?;
+        // It need not be whole itself: that may be why an older one is wanted.
+        let active = self.active();
+        let active = active.ok_or_else(|| ProfileError::NoActive(self.subject()))?;
+        let active = self.choose(&ShaPrefix(active.to_string()))?;
         let captured_at = active.manifest.captured_at_ms;
         let published = self.published();
         let earlier = self.stored.snapshots.iter().rev().filter(|one| {

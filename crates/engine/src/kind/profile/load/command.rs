@@ -31,7 +31,8 @@ pub struct ProfileLoad {
     pub lineage: Lineage,
     /// The user data directory that it becomes.
     pub dir: PathBuf,
-    /// The snapshot that is wanted, and no other: not the active one, whatever happens, and never a fresh profile.
+    /// The snapshot that is wanted, and no other: not the active one, whatever happens, and never a fresh profile. A run that
+    /// saves takes the one that its lease began with all the same.
     pub exactly: Option<Wanted>,
     /// What to do when it cannot be loaded. When nothing is said: an older snapshot when this one is damaged, else fresh,
     /// but refuse while the store cannot be reached.

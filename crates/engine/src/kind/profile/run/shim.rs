@@ -5,7 +5,7 @@
 //! into the framework's directory for the debugging port, as chromedriver does, finds a link there.
 //!
 //! Descriptors 3 and 4 are the framework's conversation with the browser (`--remote-debugging-pipe`); the browser inherits
-//! them. *Always true:* the browser does not outlive us. Frameworks kill the whole process group when they lose patience,
+//! them. *Always true:* the browser does not outlive us. Frameworks kill the whole process group when they give up waiting,
 //! and the browser has a group of its own, so it is started bound to its parent.
 
 use super::ProfileRun;
