@@ -59,7 +59,7 @@ pub(super) fn is_skipped(scene: &DemoScene) -> bool {
 }
 
 /// What happened in a scene; the first of several that were skipped has their title.
-pub(super) fn told(scene: &DemoScene, is_first_skipped: bool) -> String {
+pub(super) fn scene_text(scene: &DemoScene, is_first_skipped: bool) -> String {
     let story = match &scene.facts {
         SceneFacts::Shop(shop) => shop_text(shop),
         SceneFacts::Accident(accident) => accident_text(accident),
