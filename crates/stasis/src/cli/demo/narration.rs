@@ -148,15 +148,14 @@ fn rewind_text(rewind: &RewindFacts) -> Story {
 
 fn checkpoints_text(facts: &CheckpointsFacts) -> Story {
     let count = grouped(facts.checkpoints);
-    let at_most = if facts.is_exact { "" } else { "at most " };
     let cost = format!(
-        "{count} checkpoints, {} each. They take {at_most}{}; copies would take {}.",
+        "{count} checkpoints, {} each. They take {}; copies would take {}.",
         time(facts.median_us),
         size(facts.added_bytes),
         size(facts.copies_bytes)
     );
     let all = format!(
-        "All with the first: {at_most}{}. {} was written out and compared.",
+        "All with the first: {}. {} was written out and compared.",
         size(facts.held_bytes),
         facts.compared
     );
