@@ -144,8 +144,6 @@ pub struct CheckpointsFacts {
     pub added_bytes: u64,
     /// What all checkpoints take of it, the first one too.
     pub held_bytes: u64,
-    /// Whether that was measured; otherwise they share bytes with files, and it is the most that they can take.
-    pub is_exact: bool,
     /// The one of them that was written out and compared.
     pub compared: String,
 }

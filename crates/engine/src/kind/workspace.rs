@@ -411,6 +411,11 @@ impl Workspace {
         self.blocking(Self::check_now).await
     }
 
+    /// What all checkpoints hold on the disk, bytes that they share counted once: reads where the blocks of every file are.
+    pub(crate) async fn measured_bytes(&self) -> Result<u64, Error> {
+        self.blocking(|own| Ok(own.pool().usage()?.held)).await
+    }
+
     /// What can be taken back, the newest first.
     pub(crate) async fn undo_list(&self) -> Result<Vec<UndoRow>, Error> {
         self.blocking(Self::undo_rows).await

@@ -59,9 +59,9 @@ async fn play(context: &CliContext, keep: bool) -> anyhow::Result<Exit> {
     let (clock, output) = (system_clock(), context.output);
     let started = clock.uptime();
     let mut demo = Demo::begin(settings(context, keep)?, clock.clone(), system_rng()).await?;
-    let is_told = !output.as_json && output.verbosity != Verbosity::Quiet;
+    let is_narrated = !output.as_json && output.verbosity != Verbosity::Quiet;
     let tell = |text: String| {
-        if is_told {
+        if is_narrated {
             output.result(&(), |()| text)
         } else {
             Ok(())
@@ -70,10 +70,10 @@ async fn play(context: &CliContext, keep: bool) -> anyhow::Result<Exit> {
     tell(narration::opening(demo.directory()))?;
     let mut scenes: Vec<DemoScene> = Vec::new();
     while let Some(scene) = demo.next().await? {
-        if is_told {
+        if is_narrated {
             let is_first_skipped =
                 narration::is_skipped(&scene) && !scenes.last().is_some_and(narration::is_skipped);
-            tell(narration::told(&scene, is_first_skipped))?;
+            tell(narration::scene_text(&scene, is_first_skipped))?;
         } else if !output.as_json {
             output.result(&scene, narration::data)?;
         }

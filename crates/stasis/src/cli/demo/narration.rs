@@ -59,7 +59,7 @@ pub(super) fn is_skipped(scene: &DemoScene) -> bool {
 }
 
 /// What happened in a scene; the first of several that were skipped has their title.
-pub(super) fn told(scene: &DemoScene, is_first_skipped: bool) -> String {
+pub(super) fn scene_text(scene: &DemoScene, is_first_skipped: bool) -> String {
     let story = match &scene.facts {
         SceneFacts::Shop(shop) => shop_text(shop),
         SceneFacts::Accident(accident) => accident_text(accident),
@@ -148,15 +148,14 @@ fn rewind_text(rewind: &RewindFacts) -> Story {
 
 fn checkpoints_text(facts: &CheckpointsFacts) -> Story {
     let count = grouped(facts.checkpoints);
-    let at_most = if facts.is_exact { "" } else { "at most " };
     let cost = format!(
-        "{count} checkpoints, {} each. They take {at_most}{}; copies would take {}.",
+        "{count} checkpoints, {} each. They take {}; copies would take {}.",
         time(facts.median_us),
         size(facts.added_bytes),
         size(facts.copies_bytes)
     );
     let all = format!(
-        "All with the first: {at_most}{}. {} was written out and compared.",
+        "All with the first: {}. {} was written out and compared.",
         size(facts.held_bytes),
         facts.compared
     );
