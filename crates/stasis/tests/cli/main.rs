@@ -43,6 +43,7 @@ mod profile_hosts;
 mod profile_metrics;
 mod profile_operators;
 mod profile_upgrade;
+mod progress;
 mod project;
 mod project_crash;
 mod project_databases;
