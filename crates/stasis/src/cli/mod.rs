@@ -30,6 +30,7 @@ mod help;
 mod hold;
 mod hook;
 mod internal;
+mod keep;
 mod key;
 mod lease;
 mod man;
