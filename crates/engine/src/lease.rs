@@ -1,5 +1,6 @@
 //! Owning a lineage, for people and shell scripts: acquire, renew, release, show, force-unlock.
 
+use crate::address::as_typed;
 use crate::error::Error;
 use crate::handle::Leases;
 use crate::operation::COURTESY;
@@ -35,6 +36,8 @@ pub struct Acquire {
 #[non_exhaustive]
 pub struct Acquired {
     /// Of what.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// What `renew` and `release` need.
     pub token: String,
@@ -59,6 +62,8 @@ pub struct Acquired {
 #[non_exhaustive]
 pub struct Shown {
     /// Of what.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// Whether somebody must be assumed to hold it.
     pub live: bool,
@@ -78,6 +83,8 @@ pub struct Shown {
 #[non_exhaustive]
 pub struct Changed {
     /// Of what.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// The document.
     #[serde(flatten)]
@@ -104,6 +111,8 @@ pub struct ForceUnlock {
 #[non_exhaustive]
 pub struct Unlocked {
     /// Of what.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// By which operation.
     pub op_id: OpId,

@@ -18,6 +18,8 @@ mod unlock;
 mod verify;
 mod who;
 
+pub(super) use discard::Discarded;
+pub(super) use list::LocalCopies;
 pub(super) use who::spawn;
 
 use super::CliContext;

@@ -3,7 +3,7 @@
 use super::metrics::MetricsArgs;
 use super::who::{ProfileOwnerArgs, spawn};
 use crate::cli::byte_size::size;
-use crate::cli::output::printable;
+use crate::cli::output::{plural, printable};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::{CliContext, duration};
 use crate::report::Exit;
@@ -162,8 +162,8 @@ pub(super) fn text(saved: &ProfileSaved) -> String {
         how => format!("browser {how} in {} ms", ending.waited_ms),
     });
     let numbers = format!(
-        "{} files, {} in {} ({} copied from the base, {} uploaded); {}; {} ms",
-        saved.files,
+        "{}, {} in {}\n  {} copied from the base, {} uploaded; {}; {} ms",
+        plural(saved.files, "file"),
         size(saved.bytes),
         size(saved.archive_bytes),
         size(saved.bytes_reused),

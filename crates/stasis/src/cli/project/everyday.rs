@@ -8,10 +8,11 @@ use crate::cli::first_checkpoint::is_no_workspace;
 use crate::cli::output::{OutputLost, plural, printable, short, table};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::repo::{self, RepoCheckArgs};
-use crate::cli::{CliContext, ask, system_clock, workspace};
+use crate::cli::{CliContext, ask, envelope, system_clock, workspace};
 use crate::report::{Exit, or_read_enough};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::catalog::ListedEntry;
 use stasis_engine::check::RepoChecked;
@@ -26,7 +27,7 @@ use stasis_engine::kind::workspace::{CheckedWorkspace, RunMode, UndoChange, Work
 use stasis_engine::model::format::manifest::SaveReason;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::subject_ref::{self, DIR_PREFIX, SubjectRef};
-use stasis_engine::model::time::Clock as _;
+use stasis_engine::model::time::{Clock as _, Timestamp};
 use stasis_engine::model::tree::EntryPath;
 use stasis_engine::model::workspace::{CheckpointRef, Slot};
 use std::ffi::OsString;
@@ -416,6 +417,7 @@ impl DiffArgs {
         let typed = TypedWords::read(context, &self.words, 2)?;
         let directory = typed.directory(context).await?;
         let before = located(&directory, &typed.snapshot()).await?;
+        envelope::about_snapshot(before.to_string());
         let after = match typed.snapshots.get(1) {
             Some(after) => Some(located(&directory, after).await?),
             None => None,
@@ -452,6 +454,7 @@ impl LsArgs {
         let path = entry_path(self.path.as_ref())?;
         let directory = typed.directory(context).await?;
         let of = located(&directory, &typed.snapshot()).await?;
+        envelope::about_snapshot(of.to_string());
         let mut entries = directory.ls(&of, &path).await?;
         if !self.recursive {
             let above = if path.is_root() {
@@ -542,6 +545,7 @@ fn found_text(found: &FoundVersions) -> String {
         let all = plural(found.snapshots, "snapshot");
         return format!("nothing like that is in {all}");
     }
+    let now = system_clock().now();
     let row = |one: &FoundVersion| {
         let snapshots = if one.first == one.last {
             short(&one.first)
@@ -549,7 +553,7 @@ fn found_text(found: &FoundVersions) -> String {
             format!("{} to {}", short(&one.first), short(&one.last))
         };
         vec![
-            one.first_at.clone(),
+            Timestamp::from_millis(one.first_at_ms).age(now),
             snapshots,
             one.entry.size.map(size).unwrap_or_default(),
             one.entry.path.clone(),
@@ -577,17 +581,18 @@ impl DuArgs {
 }
 
 fn used_text(used: &SubjectUse) -> String {
+    let now = system_clock().now();
     let rows = used.items.iter().map(|one| {
         vec![
             short(&one.snapshot.snapshot_id),
-            one.snapshot.timestamp.clone(),
+            Timestamp::from_millis(one.snapshot.timestamp_ms).age(now),
             size(one.snapshot.bytes),
             size(one.bytes_stored),
             size(one.bytes_freed),
         ]
     });
     let table = table(
-        &["SNAPSHOT", "TIME", "CONTENTS", "STORED", "FREED WITHOUT IT"],
+        &["SNAPSHOT", "AGE", "CONTENTS", "STORED", "FREED WITHOUT IT"],
         rows.collect(),
     );
     let (all, own) = (size(used.bytes_stored), size(used.bytes_own));
@@ -607,8 +612,8 @@ pub(in crate::cli) struct CheckArgs {
 }
 
 /// What a check of a directory found: of its snapshots in the store, and of its checkpoints here.
-#[derive(Serialize)]
-struct CheckedDirectory {
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cli) struct CheckedDirectory {
     #[serde(flatten)]
     snapshots: Option<RepoChecked>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -727,8 +732,8 @@ pub(in crate::cli) struct ForgetArgs {
 }
 
 /// What is forgotten, or would be.
-#[derive(Serialize)]
-struct Forgotten {
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cli) struct Forgotten {
     forgotten: Vec<String>,
     dry_run: bool,
 }
@@ -773,7 +778,8 @@ impl ForgetArgs {
 }
 
 fn forgotten_text(result: &Forgotten) -> String {
-    let names = result.forgotten.join(", ");
+    let names: Vec<String> = result.forgotten.iter().map(short).collect();
+    let names = names.join(", ");
     if result.dry_run {
         return format!("would forget {names}");
     }

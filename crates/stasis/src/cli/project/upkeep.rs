@@ -312,7 +312,7 @@ impl AutosaveArgs {
     ) -> anyhow::Result<Exit> {
         let project = which.open(context).await?;
         let cancel = cancel_on_signals()?;
-        let report = |saved: &project::ProjectSaved| save::report(context, saved);
+        let report = |saved: &project::ProjectSaved| save::report_line(context, saved);
         let mut failed = Ok(());
         project
             .autosave(self.debounce, cancel, |saved| match saved {
