@@ -65,6 +65,7 @@ mod repo_world;
 mod retention;
 mod rewind;
 mod s3;
+mod screens;
 mod session;
 mod store_kinds;
 mod store_matrix;
