@@ -1,7 +1,7 @@
 //! A subject as a user types it: where a message names the next command, that command can be run.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use stasis_model::id::{Lineage, TenantId};
 use stasis_store::layout::{self, ChunkRoot, Key};
 use stasis_store::location::StoreLocation;
@@ -67,6 +67,23 @@ impl Display for SubjectAddress {
             Some(tenant) => write!(out, " --tenant {tenant}"),
             None => Ok(()),
         }
+    }
+}
+
+/// Writes a profile's lineage as the subject that it is: `profile:acme/alice@131`.
+pub(crate) fn as_typed<S: Serializer>(lineage: &Lineage, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{PROFILE_PREFIX}{lineage}"))
+}
+
+/// The same of a lineage that may not be known.
+#[expect(clippy::ref_option, reason = "serde gives the field as it is")]
+pub(crate) fn as_typed_if_known<S: Serializer>(
+    lineage: &Option<Lineage>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match lineage {
+        Some(lineage) => as_typed(lineage, serializer),
+        None => serializer.serialize_none(),
     }
 }
 

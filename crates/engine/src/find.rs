@@ -25,10 +25,14 @@ pub struct FoundVersion {
     pub first: String,
     /// When that was made.
     pub first_at: String,
+    /// The same in milliseconds.
+    pub first_at_ms: u64,
     /// The last one.
     pub last: String,
     /// When that was made.
     pub last_at: String,
+    /// The same in milliseconds.
+    pub last_at_ms: u64,
     /// How many have it so, one after the other.
     pub snapshots: u64,
 }
@@ -143,8 +147,10 @@ impl FoundVersion {
             entry,
             first: snapshot.to_owned(),
             first_at: at.to_string(),
+            first_at_ms: at.millis(),
             last: snapshot.to_owned(),
             last_at: at.to_string(),
+            last_at_ms: at.millis(),
             snapshots: 1,
         }
     }
@@ -152,7 +158,7 @@ impl FoundVersion {
     /// The next snapshot has it just so.
     fn goes_on(&mut self, snapshot: &str, at: Timestamp) {
         snapshot.clone_into(&mut self.last);
-        self.last_at = at.to_string();
+        (self.last_at, self.last_at_ms) = (at.to_string(), at.millis());
         self.snapshots += 1;
     }
 }

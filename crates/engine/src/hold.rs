@@ -7,6 +7,7 @@
 //! asked to stop, and when it runs out nobody asks any more. Only if we ourselves are killed does the command go on; what
 //! it then publishes is refused, because the next owner fences it.
 
+use crate::address::as_typed;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Leases;
 use crate::lease::{Acquire, LeaseWait};
@@ -72,6 +73,8 @@ impl LeaseLost {
 #[non_exhaustive]
 pub struct HoldResult {
     /// Of what.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// The command's exit code as a shell gives it.
     pub exit_code: i32,

@@ -4,6 +4,7 @@ mod wait;
 
 pub use wait::LeaseWait;
 
+use crate::address::as_typed;
 use crate::error::Error;
 use crate::handle::Leases;
 use crate::operation::COURTESY;
@@ -39,6 +40,8 @@ pub struct Acquire {
 #[non_exhaustive]
 pub struct Acquired {
     /// Of what.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// What `renew` and `release` need.
     pub token: String,
@@ -63,6 +66,8 @@ pub struct Acquired {
 #[non_exhaustive]
 pub struct Shown {
     /// Of what.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// Whether somebody must be assumed to hold it.
     pub live: bool,
@@ -82,6 +87,8 @@ pub struct Shown {
 #[non_exhaustive]
 pub struct Changed {
     /// Of what.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// The document.
     #[serde(flatten)]
@@ -108,6 +115,8 @@ pub struct ForceUnlock {
 #[non_exhaustive]
 pub struct Unlocked {
     /// Of what.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// By which operation.
     pub op_id: OpId,

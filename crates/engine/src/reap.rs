@@ -3,6 +3,7 @@
 //!
 //! One document that cannot be read, a lock or a tenant's policy, keeps nobody else's lock from being reaped.
 
+use crate::address::as_typed;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Leases;
 use crate::warning::Warning;
@@ -26,6 +27,8 @@ const TOGETHER: usize = 16;
 #[non_exhaustive]
 pub struct Evicted {
     /// Of what.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// Who had it.
     #[serde(flatten)]
@@ -37,6 +40,8 @@ pub struct Evicted {
 #[non_exhaustive]
 pub struct LeftAlone {
     /// Of what.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// Why.
     pub reason: String,

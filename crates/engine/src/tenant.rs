@@ -17,7 +17,6 @@ pub struct PolicySet {
     /// Whose.
     pub tenant: TenantId,
     /// What it says now.
-    #[schemars(with = "serde_json::Value")]
     pub policy: TenantPolicy,
     /// What went less well than it should have.
     pub warnings: Vec<Warning>,

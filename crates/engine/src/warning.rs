@@ -216,7 +216,7 @@ pub enum Warning {
         reason: String,
     },
     /// No safety snapshot was needed: there is one of this very state.
-    #[error("nothing changed since snapshot `{snapshot}`: it is the safety snapshot")]
+    #[error("nothing changed since snapshot {}: it is the safety snapshot", .snapshot.get(..8).unwrap_or(.snapshot))]
     SafetyUnchanged {
         /// Which.
         snapshot: String,

@@ -5,7 +5,7 @@
 
 mod profile_ref;
 
-pub use profile_ref::ProfileRef;
+pub use profile_ref::{PROFILE_PREFIX, ProfileRef};
 
 use crate::invalid::Invalid;
 use crate::time::Timestamp;

@@ -5,6 +5,7 @@
 use crate::format::manifest::Consistency;
 use crate::id::{Label, ProjectId, ServiceName, VolumeName};
 use crate::invalid::Invalid;
+use crate::policy::retention::{KeepPeriods, Repository};
 use crate::tree::EntryPath;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -197,17 +198,43 @@ impl AutosaveConfig {
     }
 }
 
-/// Which snapshots are kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+/// Which snapshots are kept: the newest, and the newest of calendar periods in UTC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RetentionConfig {
-    /// At most so many, pinned ones not counted.
-    pub max_snapshots: u64,
+    /// At most so many, pinned ones not counted. 100 if no period is asked for.
+    pub max_snapshots: Option<u64>,
+    /// Of how many hours the newest is kept besides.
+    pub keep_hourly: u64,
+    /// Of how many days.
+    pub keep_daily: u64,
+    /// Of how many weeks.
+    pub keep_weekly: u64,
+    /// Of how many months.
+    pub keep_monthly: u64,
+    /// Of how many years.
+    pub keep_yearly: u64,
 }
 
-impl Default for RetentionConfig {
-    fn default() -> Self {
-        Self { max_snapshots: 100 }
+impl RetentionConfig {
+    /// How many of the newest are kept where nothing else is asked for.
+    const USUAL: u64 = 100;
+
+    /// What is kept.
+    pub fn policy(&self) -> Repository {
+        let periods = KeepPeriods {
+            hourly: self.keep_hourly,
+            daily: self.keep_daily,
+            weekly: self.keep_weekly,
+            monthly: self.keep_monthly,
+            yearly: self.keep_yearly,
+        };
+        let usual = (!periods.is_any()).then_some(Self::USUAL);
+        Repository {
+            keep_last: self.max_snapshots.or(usual),
+            periods,
+            ..Repository::default()
+        }
     }
 }
 
@@ -296,7 +323,7 @@ impl ProjectConfig {
         for (name, service) in &self.services {
             service.check(name)?;
         }
-        if self.retention.max_snapshots == 0 {
+        if self.retention.max_snapshots == Some(0) {
             return Err(Invalid::new("`max_snapshots` must be at least 1"));
         }
         Ok(())

@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 /// How a directory of the store is told from a path.
 pub const DIR_PREFIX: &str = "dir:";
 
-/// How a profile is told from a path.
-pub const PROFILE_PREFIX: &str = "profile:";
+pub use crate::id::PROFILE_PREFIX;
 
 /// A subject as a user names it.
 #[derive(Clone, PartialEq, Eq, Debug)]

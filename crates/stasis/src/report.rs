@@ -7,9 +7,12 @@ mod repository;
 mod workspace;
 
 use crate::cli::color;
+use crate::cli::envelope::{self, ERROR};
 use crate::cli::output::{OutputLost, printable};
 use crate::cli::suggestion::completed;
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
 use stasis_engine::archive::{ArchiveError, Problem, RestoreError};
 use stasis_engine::clone::CloneError;
 use stasis_engine::error::{
@@ -19,6 +22,7 @@ use stasis_engine::model::failure::Failure;
 use stasis_engine::model::format::lease::Lock;
 use stasis_engine::model::protocol::operation::OperationKind;
 use stasis_engine::model::protocol::step::Refusal;
+use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::io::Write;
 use std::process::ExitCode;
@@ -106,8 +110,13 @@ pub(crate) fn print(error: &anyhow::Error, as_json: bool) -> Exit {
     let hint = error.downcast_ref::<Error>().and_then(hint);
     let hint = hint.map(|hint| completed(&hint));
     if as_json {
-        let document = json!({ "error": as_value(error, &causes, hint.as_deref(), exit) });
-        let _ = writeln!(std::io::stdout(), "{document:#}");
+        let document = ErrorDocument {
+            error: ReportedError::of(error, &causes, hint, exit),
+        };
+        // One whose text cannot be written is none that anybody could read.
+        if let Ok(document) = envelope::document(ERROR, &document) {
+            let _ = writeln!(std::io::stdout(), "{document}");
+        }
     } else {
         let mut talk = std::io::stderr().lock();
         let said = format!("error: {}", causes.join("\n  because: "));
@@ -122,16 +131,48 @@ pub(crate) fn print(error: &anyhow::Error, as_json: bool) -> Exit {
     exit
 }
 
-fn as_value(error: &anyhow::Error, causes: &[String], hint: Option<&str>, exit: Exit) -> Value {
-    let mut fields = Map::new();
-    let kind = error
-        .downcast_ref::<Error>()
-        .map_or(ErrorKind::Invalid, Error::kind);
-    fields.insert("kind".to_owned(), json!(kind_word(kind)));
-    fields.insert("exit_code".to_owned(), json!(exit as u8));
-    fields.insert("message".to_owned(), json!(causes.first()));
-    fields.insert("causes".to_owned(), json!(causes.get(1..)));
-    fields.insert("hint".to_owned(), json!(hint));
+/// What is printed instead of a result.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ErrorDocument {
+    error: ReportedError,
+}
+
+/// What went wrong, and what to do now.
+#[derive(Serialize, JsonSchema)]
+struct ReportedError {
+    /// What the caller must do, in a word.
+    kind: String,
+    /// The exit code of the process; a command that is run under a lease or a browser has 100 more.
+    exit_code: u8,
+    message: String,
+    /// Why, from the nearest cause to the farthest.
+    causes: Vec<String>,
+    /// What to do now.
+    hint: Option<String>,
+    /// What there is to know of this error besides, each under its own name: `holder`, `op_id`, `checkpoint`, `free_bytes`, ….
+    #[serde(flatten)]
+    more: BTreeMap<String, Value>,
+}
+
+impl ReportedError {
+    fn of(error: &anyhow::Error, causes: &[String], hint: Option<String>, exit: Exit) -> Self {
+        let kind = error
+            .downcast_ref::<Error>()
+            .map_or(ErrorKind::Invalid, Error::kind);
+        Self {
+            kind: kind_word(kind),
+            exit_code: exit as u8,
+            message: causes.first().cloned().unwrap_or_default(),
+            causes: causes.iter().skip(1).cloned().collect(),
+            hint,
+            more: more(error),
+        }
+    }
+}
+
+/// What only some errors have.
+fn more(error: &anyhow::Error) -> BTreeMap<String, Value> {
+    let mut fields = BTreeMap::new();
     if let Some(lock) = holder(error) {
         fields.insert("holder".to_owned(), json!(lock));
     }
@@ -141,10 +182,9 @@ fn as_value(error: &anyhow::Error, causes: &[String], hint: Option<&str>, exit: 
     if let Some(Error::UnknownChange(record)) = error.downcast_ref::<Error>() {
         fields.insert("op_id".to_owned(), json!(record.op_id));
     }
-    for (name, value) in workspace::fields(error) {
-        fields.insert(name.to_owned(), value);
-    }
-    Value::Object(fields)
+    let of_workspace = workspace::fields(error).into_iter();
+    fields.extend(of_workspace.map(|(name, value)| (name.to_owned(), value)));
+    fields
 }
 
 fn lineage_error(error: &anyhow::Error) -> Option<&LineageError> {

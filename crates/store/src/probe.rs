@@ -28,6 +28,7 @@ const CLEANING: Duration = Duration::from_secs(15);
 
 /// What a probe found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProbeReport {
     /// Always 1.
     pub version: u64,
@@ -48,6 +49,7 @@ impl Document for ProbeReport {
 
 /// What a store may be used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeVerdict {
     /// Any number of writers are safe.
@@ -58,6 +60,7 @@ pub enum ProbeVerdict {
 
 /// One thing that was asked of a store.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProbeCheck {
     /// What was asked.
     pub name: CheckName,
@@ -71,6 +74,7 @@ pub struct ProbeCheck {
 
 /// What is asked of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CheckName {
     /// A second create of the same object is lost.
@@ -127,6 +131,7 @@ impl CheckName {
 
 /// What came of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CheckVerdict {
     /// The store does it.

@@ -9,6 +9,8 @@ pub mod fingerprint;
 #[cfg(feature = "worlds")]
 pub mod gc_world;
 #[cfg(feature = "worlds")]
+pub mod json_schema;
+#[cfg(feature = "worlds")]
 pub mod lineage_world;
 #[cfg(feature = "worlds")]
 pub mod mark_world;

@@ -24,8 +24,8 @@ const DRAWING: [(&str, &str); 7] = [
     ),
     (
         "store",
-        "stasis-model async-trait bytes chrono futures-util http md-5 object_store percent-encoding quick-xml reqwest rustix serde serde_json sha2 thiserror tokio \
-         tracing",
+        "stasis-model async-trait bytes chrono futures-util http md-5 object_store percent-encoding quick-xml reqwest rustix schemars serde serde_json sha2 thiserror \
+         tokio tracing",
     ),
     (
         "disk",

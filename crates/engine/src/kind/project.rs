@@ -34,7 +34,7 @@ pub use restore::{
 };
 pub use save::{ProjectSave, ProjectSaved, ProjectStep, StepTaken};
 pub use services::{ServiceState, ServiceStatus};
-pub use snapshots::{ProjectCollected, ProjectStatus, ProjectVerified};
+pub use snapshots::{ProjectCollected, ProjectGc, ProjectStatus, ProjectVerified};
 
 pub use stasis_quiesce::service::launch;
 pub use upgrade::{ProjectDuplicated, ProjectUpgraded};

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 /// What happened.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// An operator fenced an owner out.
@@ -51,6 +52,7 @@ pub enum EventKind {
 
 /// How loud an event is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Severity {
     /// A user did something on purpose.
@@ -61,6 +63,7 @@ pub enum Severity {
 
 /// The document `events/<tenant>/<day>/<id>.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AuditEvent {
     version: u64,
     /// The event's own id.

@@ -5,6 +5,9 @@ use crate::invalid::Invalid;
 use std::fmt;
 use std::str::FromStr;
 
+/// How a profile is told from a path.
+pub const PROFILE_PREFIX: &str = "profile:";
+
 /// `<tenant>/<profile>[@<chrome-major>]`: one lineage, or all of one profile.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProfileRef {
@@ -63,6 +66,8 @@ impl FromStr for ProfileRef {
                 "`{found}` is not of the form <tenant>/<profile>[@<chrome-major>]"
             ))
         };
+        // As every other command writes it; `stasis profile` knows what it is about without that.
+        let text = text.strip_prefix(PROFILE_PREFIX).unwrap_or(text);
         let (tenant, rest) = text.split_once('/').ok_or_else(bad)?;
         let (profile, major) = match rest.rsplit_once('@') {
             Some((profile, major)) => (profile, Some(major.parse()?)),
@@ -87,6 +92,7 @@ mod tests {
 
         assert_eq!(all.major, None);
         assert_eq!(one.to_string(), "acme/alice@131");
+        assert_eq!("profile:acme/alice@131".parse(), Ok(one.clone()));
         assert_eq!(ProfileRef::from(all.lineage(one.major.unwrap())), one);
         for bad in [
             "acme",

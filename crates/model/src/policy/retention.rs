@@ -13,14 +13,19 @@
 //! long as nothing lost its protection to it. With limits in bytes a *large* one that it pushed out of its own group may
 //! leave room for one of another.
 //!
+//! More of `keep_last`, `keep_within` or of any calendar period never lets more go, unless there is a limit in bytes, which what is kept
+//! besides uses up.
+//!
 //! Clocks jump. While ours differs from the store's by an hour, or lies before the newest snapshot, no snapshot goes
 //! because of its age: the others' verdicts stand, and [`Judgement::clock`] says why.
 
+mod calendar;
 mod evaluator;
 mod rules;
 
 use crate::id::{Label, SnapshotId};
 use crate::time::Timestamp;
+pub use calendar::{CalendarPeriod, KeepPeriods};
 use evaluator::RetentionEvaluator;
 pub use rules::{AgeCountBytes, Newest, Repository, RetentionPolicy, Ring};
 use serde::{Serialize, Serializer};
@@ -170,6 +175,11 @@ pub enum KeepReason {
         /// How many those are.
         keep: u64,
     },
+    /// It is the newest of a calendar period that the policy asks for.
+    Period {
+        /// Of which kind.
+        period: CalendarPeriod,
+    },
     /// It is as young as the policy asks for.
     Young,
     /// It would go because of its age, but the clock is in doubt.
@@ -205,6 +215,7 @@ impl fmt::Display for KeepReason {
             Self::Named => f.write_str("it was asked for by name"),
             Self::RolledBackTo { at } => write!(f, "it was rolled back to at {at}"),
             Self::AmongLast { keep } => write!(f, "it is among the newest {keep}"),
+            Self::Period { period } => write!(f, "{period} snapshot"),
             Self::Young => f.write_str("it is young enough"),
             Self::AgeRefused => f.write_str("its age is not known while the clock is in doubt"),
             Self::WithinLimits => f.write_str("there is room for it"),

@@ -3,6 +3,7 @@
 use crate::format::document::Document;
 use crate::id::{Generation, OpId};
 use crate::invalid::{Invalid, InvalidPart};
+use crate::policy::retention::KeepPeriods;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -12,6 +13,7 @@ pub const LONGEST: Duration = Duration::from_hours(7 * 24);
 
 /// What happens when a profile is loaded in another region than it was captured in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnRegionChange {
     /// Load, and say so.
@@ -23,6 +25,7 @@ pub enum OnRegionChange {
 
 /// What happens when a profile has no snapshot of the Chrome that is to run, but one of an older major.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnMajorUpgrade {
     /// Load that one, and let the browser migrate it.
@@ -34,6 +37,7 @@ pub enum OnMajorUpgrade {
 
 /// Which snapshots of a profile gc may remove.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ProfileRetention {
     /// Whether anything is ever removed.
@@ -42,6 +46,29 @@ pub struct ProfileRetention {
     pub keep_newest: u32,
     /// For how many days a rollback protects its target.
     pub keep_rollback_days: u32,
+    /// Of how many hours the newest is kept besides; in UTC, as the others.
+    pub keep_hourly: u32,
+    /// Of how many days.
+    pub keep_daily: u32,
+    /// Of how many weeks.
+    pub keep_weekly: u32,
+    /// Of how many months.
+    pub keep_monthly: u32,
+    /// Of how many years.
+    pub keep_yearly: u32,
+}
+
+impl ProfileRetention {
+    /// The calendar periods of which the newest is kept.
+    pub fn periods(&self) -> KeepPeriods {
+        KeepPeriods {
+            hourly: self.keep_hourly.into(),
+            daily: self.keep_daily.into(),
+            weekly: self.keep_weekly.into(),
+            monthly: self.keep_monthly.into(),
+            yearly: self.keep_yearly.into(),
+        }
+    }
 }
 
 impl Default for ProfileRetention {
@@ -50,12 +77,18 @@ impl Default for ProfileRetention {
             enabled: false,
             keep_newest: 5,
             keep_rollback_days: 30,
+            keep_hourly: 0,
+            keep_daily: 0,
+            keep_weekly: 0,
+            keep_monthly: 0,
+            keep_yearly: 0,
         }
     }
 }
 
 /// How much a tenant may store; 0 means without limit.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Quotas {
     /// Bytes in all.
@@ -66,6 +99,7 @@ pub struct Quotas {
 
 /// The document `tenants/<tenant>/policy.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TenantPolicy {
     version: u64,

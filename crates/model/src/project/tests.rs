@@ -28,7 +28,7 @@ fn what_is_not_said_is_as_the_guide_says() {
 
     assert_eq!(config.state(), PathBuf::from("./state"));
     assert_eq!(config.layout(), Layout::State);
-    assert_eq!(config.retention.max_snapshots, 100);
+    assert_eq!(config.retention.policy().keep_last, Some(100));
     assert_eq!(config.autosave.debounce(), Duration::from_secs(30));
     assert_eq!(config.check(), Ok(()));
 }

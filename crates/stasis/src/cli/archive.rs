@@ -1,9 +1,9 @@
 //! `stasis archive`
 
-use super::CliContext;
 use super::byte_size::size;
-use super::output::{OutputLost, printable};
-use super::progress::{cancel_on_signals, is_shown, watched};
+use super::output::{Output, OutputLost, printable};
+use super::progress::{cancel_on_signals, is_shown, timed, watched};
+use super::{CliContext, envelope};
 use crate::cli::output::Measured;
 use crate::report::{Exit, or_read_enough};
 use crate::system::SystemClock;
@@ -220,7 +220,8 @@ impl ArchiveReadArgs {
     }
 
     async fn verify(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let verified = archive::verify(self.command(context).await?, &SystemClock).await?;
+        let work = archive::verify(self.command(context).await?, &SystemClock);
+        let verified = timed(context.output, "verifying", work).await?;
         let measured = Measured::new(verified);
         context.output.result(&measured, |one| {
             let verified = &one.result;
@@ -246,7 +247,7 @@ impl ArchiveReadArgs {
     async fn list(self, context: &CliContext) -> anyhow::Result<Exit> {
         let list = Arc::new(Mutex::new(EntryList {
             out: BufWriter::new(io::stdout()),
-            as_json: context.output.as_json,
+            output: context.output,
             is_begun: false,
         }));
         let shown = list.clone();
@@ -266,26 +267,37 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A list that is being written.
 struct EntryList {
     out: BufWriter<io::Stdout>,
-    as_json: bool,
+    output: Output,
     is_begun: bool,
 }
 
 impl EntryList {
     fn entry(&mut self, entry: &ListedArchive) -> io::Result<()> {
-        if !self.as_json {
+        if !self.output.as_json {
             return writeln!(self.out, "{}", line(entry));
         }
-        let start = if self.is_begun { ",\n" } else { "[\n" };
+        if self.is_begun {
+            writeln!(self.out, ",")?;
+        } else {
+            self.begin()?;
+        }
+        write!(self.out, "{}", serde_json::to_string(entry)?)
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
         self.is_begun = true;
-        write!(self.out, "{start}{}", serde_json::to_string(entry)?)
+        writeln!(self.out, "{}", envelope::list_begin(self.output.command)?)
     }
 
     /// Whatever went wrong, what was written is JSON; the error is another document behind it.
     fn finish(&mut self, is_complete: bool) -> io::Result<()> {
-        match (self.as_json, self.is_begun) {
-            (true, true) => writeln!(self.out, "\n]")?,
-            (true, false) if is_complete => writeln!(self.out, "[]")?,
-            _ => {}
+        if self.output.as_json {
+            if is_complete && !self.is_begun {
+                self.begin()?;
+            }
+            if self.is_begun {
+                writeln!(self.out, "\n]}}")?;
+            }
         }
         self.out.flush()
     }

@@ -9,11 +9,13 @@ use stasis_engine::model::format::lease::Holder;
 use stasis_engine::model::id::{Label, Lineage};
 use stasis_engine::model::invalid::Invalid;
 use stasis_engine::open::Engine;
+use stasis_engine::subjects::PROFILE_PREFIX;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub(super) struct ClaimArgs {
     /// <tenant>/<profile>@<chrome-major>
+    #[arg(value_parser = lineage)]
     subject: Lineage,
     /// What this run is called [default: the time and 8 random digits]
     #[arg(long, value_name = "ID", value_parser = named)]
@@ -55,6 +57,11 @@ impl ClaimArgs {
             ttl: self.ttl,
         })
     }
+}
+
+/// Parses the lineage of a profile, which may be written as the subject that it is: `profile:acme/alice@131`.
+pub(super) fn lineage(text: &str) -> Result<Lineage, Invalid> {
+    text.strip_prefix(PROFILE_PREFIX).unwrap_or(text).parse()
 }
 
 /// Parses a label that is not empty.

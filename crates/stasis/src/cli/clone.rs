@@ -3,7 +3,7 @@
 use super::CliContext;
 use super::byte_size::size;
 use super::output::printable;
-use super::progress::cancel_on_signals;
+use super::progress::{cancel_on_signals, timed};
 use crate::cli::output::Measured;
 use crate::report::Exit;
 use crate::system::SystemClock;
@@ -56,7 +56,8 @@ impl CloneArgs {
             across_filesystems: !self.one_file_system,
             cancel,
         };
-        let cloned = clone_tree(command, &SystemClock).await?;
+        let work = clone_tree(command, &SystemClock);
+        let cloned = timed(context.output, "cloning", work).await?;
         let named = context.output.left_out(&cloned.left_out);
         for line in warnings(&cloned, named) {
             context.output.say(&format!("warning: {line}"));

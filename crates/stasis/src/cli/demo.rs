@@ -6,9 +6,10 @@ mod narration;
 use super::profile::spawn;
 use super::progress::cancel_on_signals;
 use super::{CliContext, system_clock, system_rng};
-use crate::cli::output::{Verbosity, plural};
+use crate::cli::output::{Output, Verbosity, plural};
 use crate::report::Exit;
 use clap::{Args, Subcommand};
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::demo::{Demo, DemoScene, DemoSettings};
 use stasis_engine::model::time::Clock as _;
@@ -29,8 +30,8 @@ enum DemoCommand {
 }
 
 /// What the demo did.
-#[derive(Serialize)]
-struct PlayedDemo {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct PlayedDemo {
     /// One after the other.
     scenes: Vec<DemoScene>,
     /// Whether everything that was claimed held.
@@ -62,7 +63,7 @@ async fn play(context: &CliContext, keep: bool) -> anyhow::Result<Exit> {
     let is_narrated = !output.as_json && output.verbosity != Verbosity::Quiet;
     let tell = |text: String| {
         if is_narrated {
-            output.result(&(), |()| text)
+            Output::narrate(&text)
         } else {
             Ok(())
         }

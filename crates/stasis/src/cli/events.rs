@@ -4,6 +4,7 @@ use super::CliContext;
 use super::output::{printable, table, word};
 use crate::report::Exit;
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::model::format::event::AuditEvent;
 use stasis_engine::model::id::TenantId;
@@ -18,20 +19,21 @@ pub(super) struct EventsArgs {
     last: usize,
 }
 
-#[derive(Serialize)]
-struct EventList {
+/// What `stasis events` shows.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct EventList {
     events: Vec<TenantEvent>,
     unreadable: Vec<UnreadableEvent>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct TenantEvent {
     tenant: TenantId,
     #[serde(flatten)]
     event: AuditEvent,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct UnreadableEvent {
     key: String,
     reason: String,

@@ -2,7 +2,6 @@
 
 use super::CliContext;
 use super::claim::ClaimArgs;
-use super::output::Output;
 use crate::report::Exit;
 use stasis_engine::error::{Error, GroupError};
 use stasis_engine::hold::{HoldLease, HoldResult, LeaseLost, Signal};
@@ -33,15 +32,8 @@ pub(super) async fn run(
         }
     };
     context.output.warn(&held.warnings);
-    if context.output.as_json {
-        // One line, because the command's own output stands before it.
-        let line = serde_json::to_string(&held)?;
-        let lines = Output {
-            as_json: false,
-            ..context.output
-        };
-        lines.result(&(), |()| line)?;
-    }
+    // On one line, because the command's own output stands before it; people see that output.
+    context.output.result_line(&held, |_| String::new())?;
     Ok(ExitCode::from(hold_exit(context, &held)))
 }
 

@@ -19,7 +19,8 @@ mod trust;
 
 pub(super) use run::{is_asked_to_run, undisturbed};
 pub(super) use server::{McpInstallArgs, McpUninstallArgs};
-pub(super) use show::{AgentRecord, findings, records};
+pub(super) use show::{AgentRecord, HookRow, findings, records};
+pub(super) use trial::TrialReport;
 
 use super::output::printable;
 use super::{CliContext, ask};
@@ -29,6 +30,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use file::Target;
 use program::Program;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -70,7 +72,7 @@ pub(super) struct ChangeArgs {
 }
 
 /// A change of an agent's file, or of what would change.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct SettingsChange {
     agent: Agent,
     scope: Scope,

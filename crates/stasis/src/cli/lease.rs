@@ -1,7 +1,7 @@
 //! `stasis lease …`
 
 use super::CliContext;
-use super::claim::{ClaimArgs, named};
+use super::claim::{ClaimArgs, lineage, named};
 use super::duration;
 use super::hold;
 use super::output::table;
@@ -31,6 +31,7 @@ pub(super) enum LeaseCommand {
     /// Exits with 5 when the lease is lost: stop working on the profile then.
     Renew {
         /// <tenant>/<profile>@<chrome-major>
+        #[arg(value_parser = lineage)]
         subject: Lineage,
         /// What `acquire` printed
         #[arg(long)]
@@ -42,6 +43,7 @@ pub(super) enum LeaseCommand {
     /// Give a lease back
     Release {
         /// <tenant>/<profile>@<chrome-major>
+        #[arg(value_parser = lineage)]
         subject: Lineage,
         /// What `acquire` printed
         #[arg(long)]
@@ -50,6 +52,7 @@ pub(super) enum LeaseCommand {
     /// Show who holds the lock
     Show {
         /// <tenant>/<profile>@<chrome-major>
+        #[arg(value_parser = lineage)]
         subject: Lineage,
     },
     /// Force-release a lease (fences its holder)
@@ -57,6 +60,7 @@ pub(super) enum LeaseCommand {
     /// Every writer is fenced before the lock is freed, so the holder cannot publish any more.
     ForceUnlock {
         /// <tenant>/<profile>@<chrome-major>
+        #[arg(value_parser = lineage)]
         subject: Lineage,
         /// Really do it
         #[arg(long)]
@@ -71,6 +75,7 @@ pub(super) enum LeaseCommand {
     /// Free locks whose holders are presumed dead: one, or all
     Reap {
         /// <tenant>/<profile>@<chrome-major>
+        #[arg(value_parser = lineage)]
         subject: Option<Lineage>,
         /// How long after its expiry, such as 60s [default: each tenant's policy]
         #[arg(long, value_parser = duration::parse)]

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap::{Args, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -19,8 +20,8 @@ pub(super) struct ManArgs {
 }
 
 /// The pages that were written.
-#[derive(Serialize)]
-struct ManPages {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ManPages {
     dir: String,
     pages: Vec<String>,
 }

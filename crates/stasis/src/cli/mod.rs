@@ -11,6 +11,7 @@
     reason = "these comments are the help that people read"
 )]
 
+mod answers;
 mod archive;
 mod ask;
 pub(crate) mod byte_size;
@@ -24,6 +25,7 @@ mod demo;
 mod directory;
 mod doctor;
 mod duration;
+pub(crate) mod envelope;
 mod events;
 mod everyday;
 mod first_checkpoint;
@@ -31,6 +33,7 @@ mod help;
 mod hold;
 mod hook;
 mod internal;
+mod keep;
 mod key;
 mod lease;
 mod man;
@@ -44,6 +47,7 @@ mod project;
 mod protect;
 mod reference;
 mod repo;
+mod schema;
 mod store;
 mod subjects;
 pub(crate) mod suggestion;
@@ -240,6 +244,8 @@ enum CliCommand {
     Completions(completions::CompletionsArgs),
     /// Write man pages, one for each command
     Man(man::ManArgs),
+    /// Print the JSON Schema of what a command prints with --json, or of all
+    Schema(schema::SchemaArgs),
     /// Options that every command takes
     #[command(hide = true)]
     Options,
@@ -355,8 +361,8 @@ fn system_rng() -> Arc<SystemRng> {
 
 /// Runs the command that the arguments name.
 pub(crate) fn main() -> ExitCode {
-    let cli = match parsed() {
-        Ok(cli) => cli,
+    let (cli, command) = match parsed() {
+        Ok(parsed) => parsed,
         // An agent takes our exit code for mistakes as a veto.
         Err(error) if error.use_stderr() && hook::is_asked_to_run(std::env::args_os()) => {
             return hook::undisturbed(|| Err(error.into()));
@@ -367,22 +373,43 @@ pub(crate) fn main() -> ExitCode {
         cli.command,
         CliCommand::Hook(hook::AgentHookCommand::Run(_))
     ) {
-        return hook::undisturbed(|| start(cli));
+        return hook::undisturbed(|| start(cli, command));
     }
     let as_json = cli.json;
-    match start(cli) {
+    match start(cli, command) {
         Ok(code) => code,
         Err(error) => report::print(&error, as_json).into(),
     }
 }
 
-/// What was typed.
-fn parsed() -> Result<Cli, clap::Error> {
+/// What was typed, and the name of the command.
+fn parsed() -> Result<(Cli, &'static str), clap::Error> {
     let arguments: Vec<_> = std::env::args_os().collect();
     let color = color::of_help(arguments.iter().map(AsRef::as_ref));
     let mut program = help::program().color(color);
     let mut matches = program.try_get_matches_from_mut(arguments)?;
-    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut program))
+    let (mut words, mut within) = (Vec::new(), &matches);
+    while let Some((word, inner)) = within.subcommand() {
+        words.push(word);
+        within = inner;
+    }
+    // Once for each process.
+    let command = Box::leak(command_name(&words).into_boxed_str());
+    envelope::about_typed(&words, within);
+    let cli = Cli::from_arg_matches_mut(&mut matches);
+    Ok((cli.map_err(|error| error.format(&mut program))?, command))
+}
+
+/// The name of a command as schemas have it: `workspace.list`. What is another spelling of a command has the name of that one.
+fn command_name(words: &[&str]) -> String {
+    let mut words = words.to_vec();
+    match &*words {
+        ["snapshots"] => words[0] = "log",
+        ["snapshots", ..] => words[0] = "workspace",
+        ["profile-snapshots", ..] => words[0] = "profile",
+        _ => {}
+    }
+    words.join(".")
 }
 
 /// A command that exists only beneath others is pointed to: `stasis changes` is `stasis workspace changes`.
@@ -426,7 +453,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     report::print(&anyhow::anyhow!(error.to_string().trim().to_owned()), true).into()
 }
 
-fn start(cli: Cli) -> anyhow::Result<ExitCode> {
+fn start(cli: Cli, command: &'static str) -> anyhow::Result<ExitCode> {
     if let CliCommand::Internal(internal) = cli.command {
         return internal.run();
     }
@@ -443,6 +470,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
     let output = Output {
         as_json: cli.json,
         verbosity: verbosity(&cli),
+        command,
     };
     let context = CliContext {
         keys: cli.keys.or(&environment, &config),
@@ -531,6 +559,7 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Demo(demo) => demo.run(&context).await?,
         CliCommand::Completions(completions) => completions.run()?,
         CliCommand::Man(man) => man.run(&context)?,
+        CliCommand::Schema(schema) => schema.run()?,
         CliCommand::Options => {
             help::print_options().map_err(output::OutputLost)?;
             Exit::Done

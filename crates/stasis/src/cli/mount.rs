@@ -7,6 +7,7 @@ use crate::mount::{Access, MountPoint, MountSession, MountedSubject, MountedTree
 use crate::report::Exit;
 use anyhow::{Context as _, bail};
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::browser::{BrowsedSubject, Browser, BrowserSettings};
 use stasis_engine::kind::workspace::Workspace;
@@ -41,8 +42,10 @@ pub(super) struct MountArgs {
 }
 
 /// What was mounted where.
-#[derive(Debug, Serialize)]
-struct MountedAt {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct MountedAt {
+    /// Of what; everything in the store if none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
     store: String,
     mountpoint: String,

@@ -1,12 +1,14 @@
 //! Standard output is data, standard error is talk.
 
-use super::{color, suggestion};
-use comfy_table::{ContentArrangement, Table, presets};
+use super::{answers, color, envelope, suggestion};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
+use rustix::termios::tcgetwinsize;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::clone::LeftOut;
 use stasis_engine::result::SkipReason;
 use stasis_engine::warning::Warning;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 /// How many entries that were left out are named to people.
 const NAMED: usize = 10;
@@ -28,7 +30,7 @@ impl std::error::Error for OutputLost {
 }
 
 /// A result with what the command took of this machine.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct Measured<T> {
     #[serde(flatten)]
     pub(crate) result: T,
@@ -60,26 +62,40 @@ pub(crate) enum Verbosity {
 pub(crate) struct Output {
     pub(crate) as_json: bool,
     pub(crate) verbosity: Verbosity,
+    /// The command that answers, as its schema names it: `workspace.list`.
+    pub(crate) command: &'static str,
 }
 
 impl Output {
-    /// Writes a result: as JSON, or as `words` makes it for people.
-    pub(crate) fn result<T: Serialize>(
+    /// Writes a result: as JSON in its envelope, or as `words` makes it for people.
+    pub(crate) fn result<T: Serialize + JsonSchema + 'static>(
         self,
         result: &T,
         words: impl FnOnce(&T) -> String,
     ) -> anyhow::Result<()> {
-        let text = if self.as_json {
-            serde_json::to_string_pretty(result)?
-        } else {
-            color::result(suggestion::completed(&words(result)))
-        };
-        let mut stdout = std::io::stdout().lock();
-        let ending = if text.is_empty() { "" } else { "\n" };
-        write!(stdout, "{text}{ending}")
-            .and_then(|()| stdout.flush())
-            .map_err(OutputLost)?;
-        Ok(())
+        answers::ensure_declared::<T>(self.command);
+        if self.as_json {
+            return write_data(&envelope::document(self.command, result)?);
+        }
+        write_data(&color::result(suggestion::completed(&words(result))))
+    }
+
+    /// Writes what is told to people alone, on standard output.
+    pub(crate) fn narrate(text: &str) -> anyhow::Result<()> {
+        write_data(&color::result(suggestion::completed(text)))
+    }
+
+    /// Writes one of several results: as JSON on a line of its own, or as `words` makes it for people.
+    pub(crate) fn result_line<T: Serialize + JsonSchema + 'static>(
+        self,
+        result: &T,
+        words: impl FnOnce(&T) -> String,
+    ) -> anyhow::Result<()> {
+        if !self.as_json {
+            return self.result(result, words);
+        }
+        answers::ensure_declared::<T>(self.command);
+        write_data(&envelope::line(self.command, result)?)
     }
 
     /// Says something to the person who is watching; a program is not interested.
@@ -124,6 +140,15 @@ impl Output {
     }
 }
 
+fn write_data(text: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    let ending = if text.is_empty() { "" } else { "\n" };
+    write!(stdout, "{text}{ending}")
+        .and_then(|()| stdout.flush())
+        .map_err(OutputLost)?;
+    Ok(())
+}
+
 fn write_talk(text: &str) {
     let text = color::talk(suggestion::completed(text));
     let _ = writeln!(std::io::stderr(), "{text}");
@@ -147,13 +172,29 @@ pub(crate) fn short(id: &impl std::fmt::Display) -> String {
     id.to_string().chars().take(8).collect()
 }
 
-/// A table without lines, for people and for `awk`.
+/// How wide lines may be: as the terminal is, or as `COLUMNS` says. Whoever reads from a pipe gets whole lines.
+pub(crate) fn width() -> Option<u16> {
+    let stdout = std::io::stdout();
+    if stdout.is_terminal() {
+        let size = tcgetwinsize(stdout).ok()?;
+        return Some(size.ws_col).filter(|columns| *columns > 0);
+    }
+    std::env::var("COLUMNS").ok()?.parse().ok()
+}
+
+/// A table without lines, for people and for `awk`. Where it is too wide, the last column goes on below itself.
 pub(crate) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(head.to_vec());
+    if let Some(width) = width() {
+        table
+            .set_width(width)
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_constraints(vec![ColumnConstraint::ContentWidth; head.len() - 1]);
+    }
     for row in rows {
         table.add_row(row.iter().map(|cell| printable(cell)).collect::<Vec<_>>());
     }

@@ -22,6 +22,10 @@ mod unlock;
 mod verify;
 mod who;
 
+pub(super) use discard::Discarded;
+pub(super) use list::LocalCopies;
+pub(super) use shim::WrittenShim;
+pub(super) use storage_state::WrittenState;
 pub(super) use who::spawn;
 
 use super::CliContext;

@@ -6,8 +6,8 @@ pub(super) mod show;
 pub(super) mod timeline;
 pub(super) mod upkeep;
 
-use super::CliContext;
 use super::profile::spawn;
+use super::{CliContext, envelope};
 use crate::config;
 use crate::report::Exit;
 use clap::{Args, Subcommand};
@@ -210,6 +210,7 @@ impl ProjectSelector {
         if let Some(name) = name.filter(|name| name.starts_with(DIR_PREFIX)) {
             let engine = context.engine().await?;
             let home = engine.named_directory(&self.tenant, name).await?;
+            envelope::about(name);
             return Ok(engine.project(home, &self.tenant, host(context)?));
         }
         let state = context.environment.local_dirs.state.as_deref();
@@ -221,6 +222,7 @@ impl ProjectSelector {
         };
         let home = Home::find(&dir, state).await?;
         let location = location(context, &home)?;
+        envelope::about(typed_subject(&home));
         let is_own = home.own_store().map(StoreLocation::File) == Some(location.clone());
         let engine = match context.engine_at(location.clone(), create).await {
             // A project that was never saved has no store yet, and no snapshots.
@@ -228,6 +230,14 @@ impl ProjectSelector {
             opened => opened?,
         };
         Ok(engine.project(home, &self.tenant, host(context)?))
+    }
+}
+
+/// A directory as a user names it; a project that has its snapshots beside it has no other name than its path.
+pub(super) fn typed_subject(home: &Home) -> String {
+    match home.own_store() {
+        Some(_) => home.dir.display().to_string(),
+        None => format!("{DIR_PREFIX}{}", home.id),
     }
 }
 

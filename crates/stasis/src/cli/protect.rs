@@ -8,6 +8,7 @@ use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
 use rustix::fs::{self as unix, Mode, OFlags};
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::address::shell_word;
 use stasis_engine::error::{Error, ErrorKind};
@@ -54,8 +55,8 @@ pub(super) struct ProtectArgs {
 }
 
 /// A directory that is protected now, or would be.
-#[derive(Serialize)]
-struct Protected {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Protected {
     dir: String,
     /// Where its checkpoints are; none in a dry run of a directory that has none yet.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,8 +72,8 @@ struct Protected {
 }
 
 /// A directory that is not protected any more, or would not be.
-#[derive(Serialize)]
-struct Unprotected {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Unprotected {
     dir: String,
     hooks: Vec<AgentHooks>,
     /// Other directories that the hooks stay for.
@@ -85,7 +86,7 @@ struct Unprotected {
 }
 
 /// What became of the hooks in one agent's settings.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct AgentHooks {
     agent: &'static str,
     #[serde(flatten)]

@@ -1,15 +1,18 @@
 //! `stasis list`, `link` and `repair`: what a store holds, which directory of this host is what, and what became damaged
 
+use super::byte_size::size;
 use super::damage::{self, Ailment, DamageHints};
 use super::output::{plural, printable, table};
-use super::{CliContext, project};
+use super::{CliContext, project, system_clock};
 use crate::report::{Exit, exit_of};
 use anyhow::bail;
 use clap::Args;
+use stasis_engine::address::shell_word;
 use stasis_engine::error::ErrorKind;
 use stasis_engine::kind::project::Project;
 use stasis_engine::kind::workspace::WorkspaceRow;
 use stasis_engine::model::id::{Label, Lineage, ProfileRef, TenantId};
+use stasis_engine::model::time::{Clock as _, Timestamp};
 use stasis_engine::open::Engine;
 use stasis_engine::repair::{AcceptedRollback, Repair};
 use stasis_engine::subjects::{
@@ -92,55 +95,66 @@ fn workspaces_text(rows: &[WorkspaceRow]) -> String {
             (true, None) => "",
         };
         vec![
-            format!("{}{mark}", row.workspace),
             row.checkpoints.to_string(),
-            row.session.clone(),
+            format!("{}{mark}", shown_path(&row.workspace)),
         ]
     };
-    let head = ["WORKSPACE", "CHECKPOINTS", "SESSION"];
-    let rows_shown = table(&head, rows.iter().map(row).collect());
-    if rows.iter().all(|row| row.is_there) {
-        return rows_shown;
-    }
-    format!(
-        "{rows_shown}\none that is gone and lies elsewhere goes on there: `stasis workspace init DIR --session-dir SESSION`"
-    )
+    let head = ["CHECKPOINTS", "WORKSPACE"];
+    let mut lines = vec![table(&head, rows.iter().map(row).collect())];
+    let gone = rows.iter().filter(|row| !row.is_there);
+    lines.extend(gone.map(|row| {
+        let (workspace, session) = (shown_path(&row.workspace), shell_word(&row.session));
+        format!(
+            "{workspace} is gone; where it lies now, it goes on with: stasis workspace init DIR --session-dir {}",
+            printable(&session)
+        )
+    }));
+    lines.join("\n")
+}
+
+/// A path with `~` for the home directory.
+fn shown_path(path: &str) -> String {
+    let home = std::env::var("HOME").ok().filter(|home| home.len() > 1);
+    let inside = home.and_then(|home| Some(Path::new(path).strip_prefix(home).ok()?.to_owned()));
+    printable(&match inside {
+        Some(inside) => format!("~/{}", inside.display()),
+        None => path.to_owned(),
+    })
 }
 
 fn subjects_text(list: &SubjectList) -> String {
+    let now = system_clock().now();
+    let usual = |row: &SubjectRow| row.tenant.as_str() == "default";
+    let has_tenants = !list.items.iter().all(usual);
     let row = |row: &SubjectRow| {
-        let place = row.dir.as_deref().map(printable).unwrap_or_default();
+        let place = row.dir.as_deref().map(shown_path).unwrap_or_default();
         let is_damaged = row.error.is_some();
         // Of a subject without a usable index nothing is known.
         let is_unknown = is_damaged && row.newest.is_none();
         let known = |text: String| if is_unknown { "?".to_owned() } else { text };
-        vec![
-            row.subject.clone(),
-            row.tenant.to_string(),
+        let newest = row.newest_ms.map(|at| Timestamp::from_millis(at).age(now));
+        let encrypted = match row.encrypted {
+            Some(true) => Some("encrypted"),
+            Some(false) => None,
+            None => Some("encrypted?"),
+        };
+        // Nobody looked at what its documents lead to.
+        let damaged = is_damaged.then_some("damaged");
+        let notes: Vec<&str> = [damaged, encrypted].into_iter().flatten().collect();
+        let mut cells = vec![row.subject.clone()];
+        cells.extend(has_tenants.then(|| row.tenant.to_string()));
+        cells.extend([
             known(row.snapshots.to_string()),
-            known(row.newest.clone().unwrap_or_else(|| "never".to_owned())),
-            known(row.bytes.to_string()),
-            match row.encrypted {
-                Some(true) => "yes",
-                Some(false) => "no",
-                None => "?",
-            }
-            .to_owned(),
-            // Nobody looked at what its documents lead to.
-            if is_damaged { "damaged" } else { "" }.to_owned(),
+            known(newest.unwrap_or_else(|| "never".to_owned())),
+            known(size(row.bytes)),
+            notes.join(", "),
             place,
-        ]
+        ]);
+        cells
     };
-    let head = [
-        "SUBJECT",
-        "TENANT",
-        "SNAPSHOTS",
-        "NEWEST",
-        "BYTES",
-        "ENCRYPTED",
-        "HEALTH",
-        "HERE",
-    ];
+    let mut head = vec!["SUBJECT"];
+    head.extend(has_tenants.then_some("TENANT"));
+    head.extend(["SNAPSHOTS", "NEWEST", "SIZE", "NOTES", "HERE"]);
     table(&head, list.items.iter().map(row).collect())
 }
 
@@ -234,7 +248,7 @@ impl RepairArgs {
             return Ok(Exit::Done);
         }
         let repaired = repaired(context, subject, &self.tenant).await?;
-        let repair = match (&repaired, self.confirm) {
+        let mut repair = match (&repaired, self.confirm) {
             (Repaired::Directory(project), true) => project.repair(&actor, self.leave_out).await?,
             (Repaired::Directory(project), false) => project.plan_repair().await?,
             (Repaired::Profile(engine, lineage), true) => {
@@ -244,6 +258,8 @@ impl RepairArgs {
                 engine.profiles().plan_repair(lineage).await?
             }
         };
+        // As it is typed, not as it lies in the store.
+        repair.subject = repaired.subject();
         let hints = DamageHints {
             store: repaired.own_store(context)?,
             has_marked: false,
@@ -265,6 +281,13 @@ impl RepairArgs {
 }
 
 impl Repaired {
+    fn subject(&self) -> String {
+        match self {
+            Self::Directory(project) => project::typed_subject(project.home()),
+            Self::Profile(_, lineage) => format!("{PROFILE_PREFIX}{lineage}"),
+        }
+    }
+
     /// The store of the subject, if a command would not find it by itself: a project may have one of its own.
     fn own_store(&self, context: &CliContext) -> anyhow::Result<Option<String>> {
         let location = match self {

@@ -8,16 +8,16 @@ mod keep;
 mod look;
 mod rewind;
 
-pub(super) use back::{restore, revert, undo, undo_number};
+pub(super) use back::{ForgottenUndos, restore, revert, undo, undo_number};
 pub(super) use checkpoint::{checked_text, materialize};
 pub(super) use fork::ForkArgs;
-pub(super) use keep::{warn_of_hooks, warn_unreadable};
+pub(super) use keep::{Initiated, StatusShown, warn_of_hooks, warn_unreadable};
 pub(super) use look::{checkpoint_text, event_text};
-pub(super) use rewind::RewindArgs;
+pub(super) use rewind::{RewindArgs, Rewound};
 
-use super::CliContext;
 use super::everyday::LogArgs;
 use super::output::printable;
+use super::{CliContext, envelope};
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
@@ -182,7 +182,10 @@ impl WorkspaceSelector {
             .workspace
             .as_ref()
             .map_or(here.clone(), |directory| here.join(directory));
-        Ok(workspace::Workspace::find(&directory, &context.environment.host_env()?).await?)
+        let host = context.environment.host_env()?;
+        let found = workspace::Workspace::find(&directory, &host).await?;
+        envelope::about(found.directory().display().to_string());
+        Ok(found)
     }
 }
 

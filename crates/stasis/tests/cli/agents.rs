@@ -285,7 +285,7 @@ fn thirty_commands_and_back(agent: &'static str) {
     assert_eq!(tree(&world.at("project")), before);
     let shown = world.stasis_ok(&["--json", "hook", "show"]);
     let shown: Value = serde_json::from_str(&shown).unwrap();
-    let mut rows = shown.as_array().unwrap().iter();
+    let mut rows = shown["items"].as_array().unwrap().iter();
     let ran = rows
         .find(|row| row["agent"] == agent && row["scope"] == "user")
         .unwrap();

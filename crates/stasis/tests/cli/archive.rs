@@ -63,7 +63,7 @@ fn an_archive_is_made_verified_listed_read_and_extracted() {
         assert_eq!(made[key], verified[key], "{key}");
     }
     assert!(made["peak_memory_bytes"].as_u64().unwrap() < 256 << 20);
-    let paths: Vec<&str> = listed
+    let paths: Vec<&str> = listed["items"]
         .as_array()
         .unwrap()
         .iter()
@@ -264,7 +264,7 @@ fn a_tar_of_another_program_is_read_in_every_way() {
     let limited = session.run(&["archive", "list", text(&archive), "--max-bytes", "1000"]);
 
     assert_eq!(verified["is_framed"], json!(false));
-    assert_eq!(listed.as_array().unwrap().len(), 8);
+    assert_eq!(listed["items"].as_array().unwrap().len(), 8);
     assert_eq!(read.out, "ten bytes.");
     assert_eq!(names(&back), names(&tree));
     assert_eq!(limited.code, 11, "{}", limited.err);

@@ -125,7 +125,10 @@ fn a_damaged_lock_is_left_to_the_operator_by_the_reaper() {
 
     let reaped = session.json(9, &["lease", "reap", "--grace", "1ms"]);
 
-    assert_eq!(reaped["left_alone"][0]["subject"], ALICE);
+    assert_eq!(
+        reaped["left_alone"][0]["subject"],
+        format!("profile:{ALICE}")
+    );
     assert_eq!(reaped["evicted"][0]["holder_run_id"], "dead");
     assert_eq!(
         std::fs::read_to_string(session.object("snapshots/acme/alice/131/lock.json")).unwrap(),
@@ -503,8 +506,8 @@ fn one_tenants_damaged_policy_keeps_nobody_else_from_being_reaped() {
         .iter()
         .map(|lock| lock["subject"].as_str().unwrap())
         .collect();
-    assert_eq!(evicted, ["aa/x@1", "cc/x@1"]);
-    assert_eq!(reaped["left_alone"][0]["subject"], "bb/x@1");
+    assert_eq!(evicted, ["profile:aa/x@1", "profile:cc/x@1"]);
+    assert_eq!(reaped["left_alone"][0]["subject"], "profile:bb/x@1");
     assert_eq!(session.run(&["lease", "reap", "aa/typo@1"]).code, 3);
 }
 

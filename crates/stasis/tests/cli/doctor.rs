@@ -13,7 +13,7 @@ fn found(session: &Session, here: &Path, programs: &Path) -> Vec<Value> {
     let said = said(doctor.current_dir(here).output().unwrap());
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
     let found: Value = serde_json::from_str(&said.out).unwrap();
-    found.as_array().unwrap().clone()
+    found["items"].as_array().unwrap().clone()
 }
 
 fn named<'a>(found: &'a [Value], name: &str) -> &'a Value {
@@ -87,7 +87,7 @@ fn a_store_that_cannot_be_reached_fails_the_whole_visit() {
 
     let findings = session.json(1, &["doctor"]);
 
-    let findings = findings.as_array().unwrap();
+    let findings = findings["items"].as_array().unwrap();
     assert_eq!(named(findings, "store")["health"], "broken");
 }
 

@@ -138,7 +138,7 @@ fn a_listing_shows_one_level_and_with_a_flag_all() {
     let notes = Notes::new();
     let paths = |arguments: &[&str]| -> Vec<String> {
         let listed = notes.json(0, arguments);
-        let all = listed.as_array().unwrap().iter();
+        let all = listed["items"].as_array().unwrap().iter();
         all.map(|one| one["path"].as_str().unwrap().to_owned())
             .collect()
     };

@@ -330,13 +330,13 @@ fn a_project_has_hooks_of_its_own_and_all_are_listed() {
 
     assert!(home.at("project/.claude/settings.json").is_file());
     let state = |agent: &str, scope: &str| {
-        let all = shown.as_array().unwrap();
+        let all = shown["items"].as_array().unwrap();
         let one = all
             .iter()
             .find(|one| one["agent"] == agent && one["scope"] == scope);
         one.unwrap()["state"].clone()
     };
-    assert_eq!(shown.as_array().unwrap().len(), 8);
+    assert_eq!(shown["items"].as_array().unwrap().len(), 8);
     assert_eq!(state("claude-code", "project"), "installed");
     assert_eq!(state("claude-code", "user"), "absent");
     assert_eq!(state("opencode", "user"), "installed");
@@ -615,7 +615,10 @@ fn hooks_that_a_renamed_program_wrote_are_shown_and_uninstalled() {
 
         let shown = home.json(&["show"]);
         let is_outdated = |one: &Value| one["agent"] == agent && one["state"] == "outdated";
-        assert!(shown.as_array().unwrap().iter().any(is_outdated), "{shown}");
+        assert!(
+            shown["items"].as_array().unwrap().iter().any(is_outdated),
+            "{shown}"
+        );
         home.uninstall(agent);
 
         assert!(!home.at(file).exists(), "{agent}");

@@ -34,7 +34,7 @@ fn problems(report: &Value) -> String {
 
 fn shown(home: &Home, agent: &str) -> Value {
     let all = home.json(&["show"]);
-    let mut rows = all.as_array().unwrap().iter();
+    let mut rows = all["items"].as_array().unwrap().iter();
     let row = rows.find(|row| row["agent"] == agent && row["scope"] == "user");
     row.unwrap().clone()
 }
@@ -218,7 +218,7 @@ fn a_failure_that_no_agent_shows_is_shown_by_us() {
     let found = home.run(&["--json", "doctor"]);
 
     let findings: Value = serde_json::from_str(&found.out).unwrap();
-    let mut findings = findings.as_array().unwrap().iter();
+    let mut findings = findings["items"].as_array().unwrap().iter();
     let hook = findings
         .find(|one| one["name"] == "hook claude-code")
         .unwrap();

@@ -275,11 +275,11 @@ fn the_demo_shows_that_the_loser_can_do_no_harm() {
 fn the_doctor_names_what_an_absence_costs() {
     let findings = Session::new().json(0, &["doctor"]);
 
-    for finding in findings.as_array().unwrap() {
+    for finding in findings["items"].as_array().unwrap() {
         let fine = ["ok", "note"].contains(&finding["health"].as_str().unwrap());
         assert_eq!(fine, finding["costs"] == "", "{finding}");
     }
-    assert_eq!(findings[0]["name"], "store");
+    assert_eq!(findings["items"][0]["name"], "store");
 }
 
 #[test]

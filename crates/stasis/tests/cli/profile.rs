@@ -901,7 +901,7 @@ fn a_save_that_is_killed_leaves_the_snapshot_before_or_the_new_one() {
     let sha = shown.split("\"active_sha256\":\"").nth(1).unwrap()[..12].to_owned();
     assert_eq!(
         save(&session, 0, &dir, &["--base", &sha])["subject"],
-        "acme/alice@131"
+        "profile:acme/alice@131"
     );
 }
 

@@ -145,11 +145,14 @@ fn a_list_shows_every_snapshot_in_order_with_its_marks() {
     );
     assert_eq!(rows[0]["manifest"]["chrome_major_version"], 131);
     assert_eq!(list["orphans"][0]["key"], orphan);
-    assert_eq!(profiles["profiles"][0]["subject"], ALICE);
+    assert_eq!(
+        profiles["profiles"][0]["subject"],
+        format!("profile:{ALICE}")
+    );
     assert_eq!(profiles["profiles"][0]["snapshots"], 3);
     assert_eq!(profiles["profiles"][0]["bytes"], 22);
     assert_eq!(profiles["profiles"][0]["lock"], "free");
-    assert_eq!(profiles["profiles"][1]["subject"], "acme/bob@132");
+    assert_eq!(profiles["profiles"][1]["subject"], "profile:acme/bob@132");
     let table = world.session.data(0, &["profile", "list", "acme/alice"]);
     let lines: Vec<&str> = table.lines().collect();
     assert!(lines[0].starts_with("SHA256"), "{table}");
@@ -472,7 +475,7 @@ fn a_fork_begins_a_new_identity_within_its_tenant() {
         &["profile", "fork", ALICE, "acme/dave@131", "--sha", &first],
     );
 
-    assert_eq!(forked["subject"], "acme/carol@131");
+    assert_eq!(forked["subject"], "profile:acme/carol@131");
     let shown = world.run(0, &["profile", "show", "acme/carol"]);
     let one = &shown["lineages"][0];
     assert_eq!(one["snapshot"]["sha256_prefix"], *second);

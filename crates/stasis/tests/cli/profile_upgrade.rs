@@ -379,7 +379,7 @@ fn of_two_hosts_that_carry_at_once_one_publishes_and_the_other_diverges() {
     let first = save(0, &dirs[0]);
     let second = save(6, &dirs[1]);
 
-    assert_eq!(first["subject"], "acme/alice@157");
+    assert_eq!(first["subject"], "profile:acme/alice@157");
     assert_eq!(first["upgrade"]["from"]["chrome_major"], 156);
     assert_eq!(second["outcome"], "diverged");
     assert_eq!(second["active_sha256"], first["sha256"]);
@@ -397,7 +397,7 @@ fn what_was_carried_and_never_started_is_still_the_older_chromes() {
 
     let saved = session.json(0, &["profile", "save", ALICE, "--dir", text(&dir)]);
 
-    assert_eq!(saved["subject"], "acme/alice@156");
+    assert_eq!(saved["subject"], "profile:acme/alice@156");
     assert_eq!(
         saved["outcome"], "captured",
         "it derives from what was loaded"

@@ -464,7 +464,12 @@ fn a_hook_that_fails_ends_the_save_and_the_one_after_it_runs_all_the_same() {
         fs::read_to_string(shop.at("after")).unwrap(),
         "post_save manual\n"
     );
-    assert!(shop.json(0, &["list"]).as_array().unwrap().is_empty());
+    assert!(
+        shop.json(0, &["list"])["items"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
     assert!(shop.left_over().is_empty());
 }
 
@@ -505,7 +510,9 @@ fn with_twins() -> Shop {
 /// Starts the twins, and waits until they write: before that, a version manager's `python3` is a script with children.
 fn start_twins(shop: &Shop) -> u64 {
     shop.write("volumes/media/b", "");
-    let pid = shop.json(0, &["start"])[0]["pid"].as_u64().unwrap();
+    let pid = shop.json(0, &["start"])["items"][0]["pid"]
+        .as_u64()
+        .unwrap();
     eventually(Duration::from_secs(20), "it writes", || {
         !shop.read("volumes/media/b").is_empty()
     });
@@ -595,7 +602,7 @@ fn a_writer_that_is_killed_while_it_is_paused_makes_the_capture_worthless() {
     // A kill can come a moment too late: then the save is right, and it is tried again.
     for round in 0..10 {
         let pid = start_twins(&shop);
-        let before = shop.json(0, &["list"]).as_array().unwrap().len();
+        let before = shop.json(0, &["list"])["items"].as_array().unwrap().len();
         let mut engine = shop.command(&["save"]);
         let engine = engine
             .stdout(Stdio::piped())
@@ -608,7 +615,7 @@ fn a_writer_that_is_killed_while_it_is_paused_makes_the_capture_worthless() {
         let killed = Command::new("kill").args(["-9", &pid.to_string()]).status();
         assert!(killed.unwrap().success());
         let ended = said(engine.wait_with_output().unwrap());
-        let after = shop.json(0, &["list"]).as_array().unwrap().len();
+        let after = shop.json(0, &["list"])["items"].as_array().unwrap().len();
         assert!(shop.left_over().is_empty());
         if ended.code == 0 {
             println!("round {round}: too late");
@@ -666,7 +673,7 @@ fn a_disk_that_is_full_fails_the_save_and_harms_nothing() {
     unmount();
 
     assert_eq!(full.code, 11, "{}", full.err);
-    assert_eq!(listed.as_array().unwrap().len(), 1);
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1);
     assert!(left.is_empty() && current == noise(2), "{left:?}");
     assert_eq!(verified.code, 0, "{}", verified.err);
 }
@@ -723,7 +730,7 @@ fn a_restore_stops_the_programs_and_starts_them_again_and_says_when_one_is_not_w
     let bad = shop.save();
     shop.write("files/a", "good");
     let good = shop.save();
-    let before = shop.json(0, &["start"])[0]["pid"].clone();
+    let before = shop.json(0, &["start"])["items"][0]["pid"].clone();
 
     let ill = shop.json(1, &["restore", &bad]);
     let restarted = shop.json(0, &["status"])["services"][0]["pid"].clone();
@@ -844,8 +851,7 @@ fn snapshots_are_labelled_pinned_let_go_collected_and_proven() {
     let active = shop.run(&["delete", &ids[4]]);
     shop.json(0, &["delete", &ids[1]]);
     shop.json(0, &["gc"]);
-    let left: Vec<String> = shop
-        .json(0, &["list"])
+    let left: Vec<String> = shop.json(0, &["list"])["items"]
         .as_array()
         .unwrap()
         .iter()
@@ -976,7 +982,7 @@ fn autosave_saves_a_while_after_the_last_change_and_not_without_one() {
     assert!(took >= Duration::from_millis(900), "{took:?}");
     assert_eq!(idle, 2, "nothing changed, nothing is saved");
     assert!(ended.success(), "{ended:?}");
-    assert_eq!(shop.json(0, &["list"])[1]["reason"], "autosave");
+    assert_eq!(shop.json(0, &["list"])["items"][1]["reason"], "autosave");
 }
 
 #[test]
@@ -1027,7 +1033,10 @@ fn snapshots_in_a_bucket_come_back_on_a_project_that_has_none() {
 
     assert_eq!(shop.read("volumes/media/pic"), "pixels");
     assert!(!shop.at("state/chunks").exists());
-    assert_eq!(words(&["list"])[0]["snapshot_id"], saved["snapshot_id"]);
+    assert_eq!(
+        words(&["list"])["items"][0]["snapshot_id"],
+        saved["snapshot_id"]
+    );
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl crash_points::Stage for Stage {
             "{context}: {file} and {rows}"
         );
         let listed = self.shop.json(0, &["list"]);
-        let listed: Vec<String> = listed.as_array().unwrap().iter().map(id).collect();
+        let listed: Vec<String> = listed["items"].as_array().unwrap().iter().map(id).collect();
         assert!(!listed.is_empty(), "{context}");
         if self.act != Act::Gc {
             assert!(
@@ -111,7 +111,7 @@ impl crash_points::Stage for Stage {
         if self.act == Act::Save {
             let listed = self.shop.json(0, &["list"]);
             let stored = crate::project::names(&self.shop.at("state/snapshots"));
-            let listed = listed.as_array().unwrap().len();
+            let listed = listed["items"].as_array().unwrap().len();
             assert_eq!(
                 stored.len(),
                 listed,

@@ -199,7 +199,10 @@ fn an_argument_that_is_wrong_changes_nothing_at_all() {
     let unknown = shop.json(3, &["restore", "latest", "--volume", "medi"]);
     let message = unknown["error"]["message"].as_str().unwrap();
     assert!(message.contains("no volume `medi`"), "{message}");
-    assert_eq!(shop.json(0, &["list"]).as_array().unwrap().len(), 1);
+    assert_eq!(
+        shop.json(0, &["list"])["items"].as_array().unwrap().len(),
+        1
+    );
     assert_eq!(shop.read("volumes/media/pic"), "edited");
 }
 

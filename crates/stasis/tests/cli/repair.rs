@@ -54,7 +54,7 @@ fn log(stored: &Stored) -> Vec<String> {
         }
         Kind::Project => vec!["project", "list", "--project", &shop],
     };
-    ids(&stored.session.json(0, &words), "snapshot_id")
+    ids(&stored.session.json(0, &words)["items"], "snapshot_id")
 }
 
 #[test]

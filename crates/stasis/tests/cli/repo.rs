@@ -96,7 +96,7 @@ fn a_week(world: &World) {
 /// Looks at what there is, and at what changed.
 fn an_evening(world: &World, ids: &[String; 3], entries: usize) {
     let listed = world.json(0, &["ls", &ids[0]]);
-    let paths: Vec<&str> = listed
+    let paths: Vec<&str> = listed["items"]
         .as_array()
         .unwrap()
         .iter()
@@ -105,8 +105,7 @@ fn an_evening(world: &World, ids: &[String; 3], entries: usize) {
     assert_eq!(paths.len(), entries);
     assert!(paths.contains(&"odd \\xff\\x0a name"), "{paths:?}");
     assert_eq!(
-        world
-            .json(0, &["ls", "latest", "./src/d1/"])
+        world.json(0, &["ls", "latest", "./src/d1/"])["items"]
             .as_array()
             .unwrap()
             .len(),
@@ -220,27 +219,27 @@ fn results_have_the_fields_that_scripts_read() {
     }
     assert_eq!(
         keys(&restored),
-        "attributes_not_kept bytes bytes_reused chunks_fetched directories elapsed_ms files files_reused hard_links name owners_not_kept peak_memory_bytes placed privileges_not_kept snapshot_id state_digest symlinks target"
+        "attributes_not_kept bytes bytes_reused chunks_fetched directories elapsed_ms files files_reused hard_links name owners_not_kept peak_memory_bytes placed privileges_not_kept schema snapshot snapshot_id state_digest symlinks target"
     );
     assert_eq!(
-        keys(&world.json(0, &["snapshots"])[0]),
+        keys(&world.json(0, &["snapshots"])["items"][0]),
         "active bytes entries name pinned snapshot_id timestamp timestamp_ms"
     );
     assert_eq!(
-        keys(&world.json(0, &["ls", "latest"])[0]),
+        keys(&world.json(0, &["ls", "latest"])["items"][0]),
         "blake3 gid kind mode mtime path size uid"
     );
     assert_eq!(
         keys(&world.json(0, &["check"])),
-        "bytes_read chunks chunks_read damage elapsed_ms marked peak_memory_bytes roots snapshots without_key"
+        "bytes_read chunks chunks_read damage elapsed_ms marked peak_memory_bytes roots schema snapshots without_key"
     );
     assert_eq!(
         keys(&world.json(0, &["gc"])),
-        "bytes_removed chunks_removed dry_run elapsed_ms manifests_removed peak_memory_bytes verdicts"
+        "bytes_removed chunks_removed dry_run elapsed_ms manifests_removed peak_memory_bytes schema verdicts"
     );
     assert_eq!(
         keys(&world.json(0, &["stats"])),
-        "bytes bytes_stored bytes_unused chunks chunks_damaged chunks_unused snapshots"
+        "bytes bytes_stored bytes_unused chunks chunks_damaged chunks_unused schema snapshots"
     );
 }
 

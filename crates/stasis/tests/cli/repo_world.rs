@@ -95,7 +95,7 @@ impl World {
 
     pub(crate) fn snapshots(&self) -> Vec<String> {
         let rows = self.json(0, &["snapshots"]);
-        rows.as_array().unwrap().iter().map(id).collect()
+        rows["items"].as_array().unwrap().iter().map(id).collect()
     }
 
     /// Restores a snapshot to a place where nothing is and shows it; the place is empty again afterwards.

@@ -77,7 +77,7 @@ fn of_pool(tree: &Tree, origin: &str) -> Vec<String> {
 
 fn prompts(tree: &Tree) -> Vec<(u64, String, String)> {
     let all = rewind_json(tree, 0, &["--list"]);
-    let all = all.as_array().unwrap().iter();
+    let all = all["items"].as_array().unwrap().iter();
     all.map(|one| {
         let words = one["text"].as_str().unwrap_or_default().to_owned();
         (
@@ -268,7 +268,7 @@ fn without_a_prompt_nothing_is_changed_and_it_is_said_what_there_is() {
     );
     assert!(none.err.contains("stasis rewind --to"), "{}", none.err);
     assert_eq!(tree.read("a"), "one");
-    assert_eq!(rewind_json(&tree, 0, &["--list"]), json!([]));
+    assert_eq!(rewind_json(&tree, 0, &["--list"])["items"], json!([]));
     rewind_json(&tree, 0, &["--to", "cp-100", "--yes"]);
     assert_eq!(tree.read("a"), "zero");
     let outside = tree.session.run(&["rewind", "--workspace", "/"]);

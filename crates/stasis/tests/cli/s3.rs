@@ -168,7 +168,7 @@ fn an_archive_lives_in_a_bucket_and_one_file_of_it_is_read_alone() {
     assert_eq!(made["archive_sha256"], verified["archive_sha256"]);
     assert!(again["frames_reused"].as_u64().unwrap() > 5, "{again}");
     assert_eq!(hello, "hello");
-    assert_eq!(listed.as_array().unwrap().len(), 43);
+    assert_eq!(listed["items"].as_array().unwrap().len(), 43);
     let came = std::fs::read_to_string(out.join("deep/hello")).unwrap();
     assert_eq!(came, "hello again\n");
     let absent = session.json(3, &["archive", "verify", &at("none.tar.zst")]);

@@ -1,11 +1,20 @@
 //! A home of its own for each test, and the program run in it.
 
+use serde_json::Value;
+use stasis_testkit::json_schema;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 use tempfile::TempDir;
 
 /// The program under test.
 pub(crate) const STASIS: &str = env!("CARGO_BIN_EXE_stasis");
+
+/// What commands print with `--json`, as it is published.
+pub(crate) const SCHEMAS: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../docs/reference/schema.json"
+);
 
 /// A home directory with nothing in it.
 pub(crate) struct Session {
@@ -112,8 +121,24 @@ impl Session {
     pub(crate) fn json(&self, code: i32, arguments: &[&str]) -> serde_json::Value {
         let mut arguments = arguments.to_vec();
         arguments.insert(0, "--json");
-        serde_json::from_str(&self.data(code, &arguments)).unwrap()
+        let document = serde_json::from_str(&self.data(code, &arguments)).unwrap();
+        assert_published(&document);
+        document
     }
+}
+
+/// Panics where a document that was printed is not what the published schemas say.
+pub(crate) fn assert_published(document: &Value) {
+    static PUBLISHED: LazyLock<Value> = LazyLock::new(|| {
+        let text = std::fs::read_to_string(SCHEMAS).unwrap();
+        serde_json::from_str(&text).unwrap()
+    });
+    let name = document["schema"].as_str();
+    let name = name.unwrap_or_else(|| panic!("no schema in {document}"));
+    let schema = PUBLISHED["$defs"].get(name);
+    let schema = schema.unwrap_or_else(|| panic!("`{name}` is not published"));
+    let faults = json_schema::misfits(&PUBLISHED, schema, document);
+    assert!(faults.is_empty(), "{}\n{document:#}", faults.join("\n"));
 }
 
 pub(crate) fn said(output: Output) -> Said {

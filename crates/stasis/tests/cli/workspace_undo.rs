@@ -174,7 +174,7 @@ fn what_could_be_undone_is_let_go_at_once_and_nothing_else_is() {
 
     assert_eq!((both.code, dry.code), (2, 2), "{}{}", both.err, dry.err);
     assert_eq!(kept, ["u-2", "u-1"]);
-    assert_eq!(told, json!({ "forgotten": 2 }));
+    assert_eq!(told["forgotten"], 2);
     assert_eq!((again.code, undone.code), (0, 3), "{}", again.err);
     assert!(again.out.contains("0 undo checkpoints"), "{}", again.out);
     assert_eq!((tree.contents(), tree.listed()), (contents, listed));

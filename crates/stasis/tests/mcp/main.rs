@@ -19,6 +19,5 @@ mod protocol;
 mod raw;
 mod restore;
 mod revert;
-mod schema;
 mod undo;
 mod world;

@@ -1,10 +1,10 @@
 //! A workspace of its own for each test, served by the real program to a real client.
 
-use crate::schema;
 use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorData, Tool};
 use rmcp::service::RunningService;
 use rmcp::{RoleClient, ServiceError, ServiceExt};
 use serde_json::{Value, json};
+use stasis_testkit::json_schema;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -280,7 +280,8 @@ impl Client {
         let told = self.tools.iter().find(|one| one.name == tool).unwrap();
         let schema = Value::Object(told.output_schema.as_deref().unwrap().clone());
         let answer = result.structured_content.as_ref().unwrap();
-        schema::assert_fits(&schema, answer, tool);
+        let faults = json_schema::misfits(&schema, &schema, answer);
+        assert!(faults.is_empty(), "{tool}: {faults:?} in {answer}");
         assert!(answer.to_string().chars().count() <= 100_000);
         let text = &result.content[0].as_text().unwrap().text;
         let is_harmful = |c: char| (c.is_control() && c != '\n' && c != '\t') || is_unseen(c);

@@ -2,6 +2,7 @@
 
 use super::subject::ShaPrefix;
 use super::verify::ProfileVerify;
+use crate::address::as_typed_if_known;
 use crate::check::Spawn;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Profiles;
@@ -10,6 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::progress::Progress;
 use stasis_model::id::{Lineage, ProfileRef};
+use stasis_model::subject_ref::PROFILE_PREFIX;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -33,6 +35,7 @@ pub struct ProfileCheck {
 #[non_exhaustive]
 pub struct ProfileDamage {
     /// Of which lineage; none where a document of the profile itself is damaged.
+    #[serde(serialize_with = "as_typed_if_known")]
     pub subject: Option<Lineage>,
     /// Which snapshot, by its first digits.
     pub snapshot: Option<String>,
@@ -61,7 +64,7 @@ impl Profiles<'_> {
     pub async fn check(self, command: &ProfileCheck) -> Result<CheckedProfile, Error> {
         let list = self.snapshots(&command.subject).await?;
         let mut checked = CheckedProfile {
-            subject: command.subject.to_string(),
+            subject: format!("{PROFILE_PREFIX}{}", command.subject),
             snapshots: list.snapshots.len() as u64,
             restored: 0,
             damage: Vec::new(),

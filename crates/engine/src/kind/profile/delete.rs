@@ -5,6 +5,7 @@
 
 use super::inventory::{Inventory, SnapshotRow};
 use super::subject::ShaPrefix;
+use crate::address::as_typed;
 use crate::error::{Error, ProfileError};
 use crate::handle::Profiles;
 use crate::warning::Warning;
@@ -33,13 +34,15 @@ pub struct DeleteSnapshot {
 #[non_exhaustive]
 pub struct Deleted {
     /// Of which lineage.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// Whether it was done.
     pub applied: bool,
     /// Which.
     pub sha256: ArchiveDigest,
     /// The same, in full, as it was before.
-    pub snapshot: SnapshotRow,
+    pub details: SnapshotRow,
     /// By which operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub op_id: Option<OpId>,
@@ -89,7 +92,7 @@ impl Profiles<'_> {
             .with("sha256", plan.sha256.to_string())
             .with(
                 "captured_at_ms",
-                plan.snapshot.manifest.captured_at_ms.millis(),
+                plan.details.manifest.captured_at_ms.millis(),
             );
         let mut warnings = plan.warnings;
         warnings.extend(self.events().record(&cmd.lineage.tenant, event).await);
@@ -112,7 +115,7 @@ impl Profiles<'_> {
             subject: cmd.lineage.clone(),
             applied: false,
             sha256,
-            snapshot: inventory.row(chosen),
+            details: inventory.row(chosen),
             op_id: None,
             warnings: self.clock_warnings(),
         })

@@ -5,6 +5,7 @@
 
 use super::inventory::Inventory;
 use super::subject::Wanted;
+use crate::address::as_typed;
 use crate::bridge;
 use crate::check::Spawn;
 use crate::error::Error;
@@ -94,6 +95,8 @@ pub struct CookieName {
 #[non_exhaustive]
 pub struct ProfileDiff {
     /// Of which lineage.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// The older one.
     pub before_sha256: ArchiveDigest,

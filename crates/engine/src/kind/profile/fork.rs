@@ -13,6 +13,7 @@
 
 use super::inventory::Inventory;
 use super::subject::ShaPrefix;
+use crate::address::as_typed;
 use crate::bridge;
 use crate::error::{EncryptionError, Error, ProfileError};
 use crate::handle::Profiles;
@@ -60,6 +61,8 @@ pub struct ForkProfile {
 #[non_exhaustive]
 pub struct Forked {
     /// The new lineage.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// The lineage it comes from.
     pub forked_from: Lineage,

@@ -1,5 +1,6 @@
 //! How the snapshots of one lineage stand to its pointer.
 
+use crate::address::as_typed;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
@@ -41,6 +42,8 @@ pub enum SnapshotStatus {
 #[non_exhaustive]
 pub struct SnapshotRow {
     /// Of which lineage.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// The first digits of its digest, as they stand in its name.
     pub sha256_prefix: String,

@@ -2,6 +2,7 @@
 
 use super::inventory::{LockWord, SnapshotRow};
 use super::subject::readable;
+use crate::address::as_typed;
 use crate::error::{Error, error_chain};
 use crate::handle::Profiles;
 use crate::warning::Warning;
@@ -26,10 +27,14 @@ const TOGETHER: usize = 16;
 #[non_exhaustive]
 pub struct ProfileRow {
     /// Which.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// The snapshot that counts.
     pub active_sha256: Option<ArchiveDigest>,
     /// When it came to count.
+    pub flipped_at: Option<String>,
+    /// The same in milliseconds.
     pub flipped_at_ms: Option<Timestamp>,
     /// How many snapshots lie there, whether they count or not.
     pub snapshots: u64,
@@ -61,6 +66,8 @@ pub struct ProfileList {
 #[non_exhaustive]
 pub struct DamagedManifest {
     /// Of which lineage.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// Where it lies.
     pub key: String,
@@ -73,6 +80,8 @@ pub struct DamagedManifest {
 #[non_exhaustive]
 pub struct Orphan {
     /// Of which lineage.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// Where it lies.
     pub key: String,
@@ -140,6 +149,7 @@ pub struct ProfileUse {
 #[non_exhaustive]
 pub struct ProfileSnapshotUse {
     /// Of which lineage.
+    #[serde(serialize_with = "as_typed")]
     pub subject: Lineage,
     /// Which.
     pub snapshot: String,
@@ -261,6 +271,7 @@ impl Profiles<'_> {
         let active = pointer.as_ref().filter(|pointer| pointer.active.is_some());
         Ok(ProfileRow {
             active_sha256: active.and_then(Pointer::active_archive),
+            flipped_at: active.map(|pointer| pointer.published_at.to_string()),
             flipped_at_ms: active.map(|pointer| pointer.published_at),
             snapshots: totals.snapshots,
             bytes: totals.bytes,

@@ -2,6 +2,7 @@
 
 use super::contents;
 use super::subject::Wanted;
+use crate::address::as_typed;
 use crate::bridge;
 use crate::check::Spawn;
 use crate::error::Error;
@@ -39,6 +40,7 @@ pub struct InspectProfile {
 #[non_exhaustive]
 pub struct ProfileLogins {
     /// Of what.
+    #[serde(serialize_with = "as_typed")]
     pub subject: Lineage,
     /// Which snapshot was looked into.
     pub sha256: ArchiveDigest,

@@ -1,6 +1,7 @@
 //! Protects a snapshot from retention and from `delete`, or stops doing so.
 
 use super::subject::ShaPrefix;
+use crate::address::as_typed;
 use crate::error::Error;
 use crate::handle::Profiles;
 use crate::warning::Warning;
@@ -24,6 +25,8 @@ pub enum Pinning {
 #[non_exhaustive]
 pub struct Pinned {
     /// Of which lineage.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// Which.
     pub sha256: ArchiveDigest,

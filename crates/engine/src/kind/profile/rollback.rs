@@ -11,6 +11,7 @@
 
 use super::inventory::{SnapshotRow, SnapshotStatus};
 use super::subject::ShaPrefix;
+use crate::address::as_typed;
 use crate::error::Error;
 use crate::handle::Profiles;
 use crate::warning::Warning;
@@ -46,6 +47,8 @@ pub struct RollbackProfile {
 #[non_exhaustive]
 pub struct RolledBack {
     /// Of which lineage.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// Whether it was done.
     pub applied: bool,
@@ -54,7 +57,7 @@ pub struct RolledBack {
     /// What becomes active.
     pub to_sha256: ArchiveDigest,
     /// The same, in full.
-    pub snapshot: SnapshotRow,
+    pub details: SnapshotRow,
     /// The generation of the pointer that was seen, or written.
     pub generation: Generation,
     /// Who is thrown out.
@@ -126,7 +129,7 @@ impl Profiles<'_> {
             applied: false,
             from_sha256: inventory.active(),
             to_sha256: chosen.active.archive,
-            snapshot,
+            details: snapshot,
             generation: generation.unwrap_or_default(),
             evicts: inventory.holder().map(|lock| lock.holder.clone()),
             op_id: None,
@@ -170,7 +173,7 @@ impl Profiles<'_> {
             let holder_run_id = holder.run_id.to_string();
             warnings.push(Warning::HolderEvicted { holder_run_id });
         }
-        if plan.snapshot.marks.contains(&SnapshotStatus::Unpublished) {
+        if plan.details.marks.contains(&SnapshotStatus::Unpublished) {
             event = event.with("adopted", true);
         }
         warnings.extend((!moved.lock_marked).then_some(Warning::LockNotTold));

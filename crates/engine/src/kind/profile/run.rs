@@ -16,6 +16,7 @@ use super::capture::{Capture, ProfileSaved, SaveOutcome};
 use super::directory::nobody_uses;
 use super::load::{OnFailure, ProfileLoad, ProfileLoaded};
 use super::save::lost_or;
+use crate::address::as_typed;
 use crate::error::{Error, ErrorKind, ProfileError, error_chain};
 use crate::handle::Profiles;
 use crate::hold::LeaseLost;
@@ -139,6 +140,8 @@ impl From<SaveOutcome> for RunOutcome {
 )]
 pub struct ProfileRan {
     /// Of what.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// The browser's exit code as a shell gives it.
     pub exit_code: i32,

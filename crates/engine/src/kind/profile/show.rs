@@ -2,6 +2,7 @@
 
 use super::inventory::{Inventory, LockWord, SnapshotRow};
 use super::subject::ShaPrefix;
+use crate::address::as_typed;
 use crate::error::{Error, ProfileError};
 use crate::handle::Profiles;
 use crate::warning::Warning;
@@ -17,6 +18,8 @@ use stasis_store::documents::profiles::{LineageSnapshots, StoredSnapshot};
 #[non_exhaustive]
 pub struct ShownLineage {
     /// Which lineage.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// The snapshot; `None` when none counts.
     pub snapshot: Option<SnapshotRow>,

@@ -39,6 +39,7 @@ pub use verdicts::GcVerdict;
 
 use super::delete::known;
 use super::inventory::Inventory;
+use crate::address::as_typed;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Profiles;
 use crate::warning::Warning;
@@ -49,11 +50,12 @@ use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::event::{EventKind, Severity};
 use stasis_model::format::pointer::PointerMark;
 use stasis_model::id::{Label, Lineage, ProfileRef, TenantId};
-use stasis_model::policy::retention::{Newest, OnDoubt};
+use stasis_model::policy::retention::{CalendarPeriod, Newest, OnDoubt};
 use stasis_model::policy::tenant::ProfileRetention;
 use stasis_model::protocol::step::Refusal;
 use stasis_store::documents::lineages::LineageError;
 use stasis_store::documents::profiles;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Younger orphans are left alone.
@@ -68,6 +70,9 @@ pub struct ProfileGc {
     pub tenant: Option<TenantId>,
     /// How many of the newest are kept; saying it judges even where the policy is off.
     pub keep_newest: Option<u64>,
+    /// Of how many calendar periods the newest is kept; each that is said takes the place of the policy's, and judges even where that is
+    /// off.
+    pub keep_periods: BTreeMap<CalendarPeriod, u64>,
     /// For how many days a rollback protects; saying it judges even where the policy is off.
     pub keep_rollback_days: Option<u64>,
     /// Whether ages count while clocks disagree.
@@ -97,6 +102,8 @@ pub struct Collected {
 #[non_exhaustive]
 pub struct LineageCollected {
     /// Which.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// Whether a policy judged; otherwise only what was deleted goes.
     pub judged: bool,
@@ -135,11 +142,14 @@ impl LineageCollected {
 impl ProfileGc {
     /// What is kept; `None` when nothing is judged.
     fn rules(&self, policy: &ProfileRetention) -> Option<Newest> {
-        let asked = self.keep_newest.is_some() || self.keep_rollback_days.is_some();
+        let asked = self.keep_newest.is_some()
+            || self.keep_rollback_days.is_some()
+            || !self.keep_periods.is_empty();
         let days = u64::from(policy.keep_rollback_days);
         let days = self.keep_rollback_days.unwrap_or(days);
         (asked || policy.enabled).then(|| Newest {
             keep: self.keep_newest.unwrap_or(u64::from(policy.keep_newest)),
+            periods: policy.periods().with(&self.keep_periods),
             keep_rolled_back: Duration::from_secs(days.saturating_mul(A_DAY.as_secs())),
         })
     }

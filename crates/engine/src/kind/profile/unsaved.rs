@@ -6,6 +6,7 @@
 //! others the newest few are kept, and what is removed is said.
 
 use super::record::Record;
+use crate::address::as_typed_if_known;
 use crate::bridge;
 use crate::error::{Error, ProfileError};
 use crate::warning::Warning;
@@ -33,10 +34,14 @@ pub struct UnsavedCopy {
     /// Where it is.
     pub path: String,
     /// Of which lineage, when its record says so.
+    #[serde(serialize_with = "as_typed_if_known")]
+    #[schemars(with = "Option<String>")]
     pub subject: Option<Lineage>,
     /// The snapshot that it derives from.
     pub base_sha256: Option<ArchiveDigest>,
     /// When the run began that left it.
+    pub began_at: Option<String>,
+    /// The same in milliseconds.
     pub began_at_ms: Option<Timestamp>,
     /// The length of all files.
     pub bytes: u64,
@@ -157,6 +162,7 @@ pub async fn unsaved_in(parents: Vec<PathBuf>) -> Vec<UnsavedCopy> {
         copies.push(UnsavedCopy {
             path: path.display().to_string(),
             base_sha256: record.as_ref().and_then(|record| record.sha256),
+            began_at: record.as_ref().map(|record| record.at_ms.to_string()),
             began_at_ms: record.as_ref().map(|record| record.at_ms),
             subject: record.map(|record| record.subject),
             bytes,

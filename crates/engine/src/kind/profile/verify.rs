@@ -7,6 +7,7 @@ use super::load::{OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish};
 use super::save::close;
 use super::scratch::VERIFIED;
 use super::subject::ShaPrefix;
+use crate::address::as_typed;
 use crate::check::Spawn;
 use crate::error::{Error, ProfileError};
 use crate::handle::Profiles;
@@ -63,6 +64,8 @@ pub struct ProfileVerify {
 #[must_use = "a snapshot may come back and still have no cookies"]
 pub struct ProfileVerified {
     /// Of what.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// Which.
     pub sha256: ArchiveDigest,

@@ -25,6 +25,15 @@ use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::snapshot_ref::SnapshotRef;
 use std::sync::Arc;
 
+/// What may go of a project.
+#[derive(Clone, Debug, Default)]
+pub struct ProjectGc {
+    /// What is kept; without, what the project's file says.
+    pub keep: Option<Repository>,
+    /// Only says what would be done.
+    pub dry_run: bool,
+}
+
 /// What a project is and does now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]
@@ -244,17 +253,16 @@ impl Project {
     /// Lets snapshots go that are more than are kept, and removes what nothing needs any more.
     ///
     /// Databases that restores left on servers go too, once they are old.
-    pub async fn gc(&self, max: Option<u64>, dry_run: bool) -> Result<ProjectCollected, Error> {
+    pub async fn gc(&self, command: ProjectGc) -> Result<ProjectCollected, Error> {
+        let dry_run = command.dry_run;
         self.ensure_known().await?;
         let said = self.home.declared.as_ref();
-        let said = said.map(|declared| declared.config.retention.max_snapshots);
-        let keep = max.or(said).unwrap_or(100);
-        let policy = RetentionPolicy::Repository(Repository {
-            keep_last: Some(keep),
-            ..Repository::default()
-        });
+        let said = said.map(|declared| declared.config.retention);
+        let keep = command
+            .keep
+            .unwrap_or_else(|| said.unwrap_or_default().policy());
         let collect = RepoGc {
-            policy,
+            policy: RetentionPolicy::Repository(keep),
             name: None,
             on_doubt: OnDoubt::RefuseAges,
             dry_run,

@@ -1,5 +1,6 @@
 //! Where the judging is done: all snapshots in order, the newest first, each with what was found about it so far.
 
+use super::calendar::CalendarPeriod;
 use super::rules::{KeepRequest, LimitTarget, NewestScope, RetentionRules};
 use super::{Excess, KeepReason, RetentionVerdict, Snapshot, SnapshotOrigin, Unmet};
 use crate::id::Label;
@@ -92,6 +93,7 @@ impl<'a> RetentionEvaluator<'a> {
 
     pub(super) fn dismiss_not_asked_for(&mut self, asked: &KeepRequest) {
         for members in self.groups().into_values() {
+            self.keep_periods(asked, &members);
             for (rank, index) in members.into_iter().enumerate() {
                 let age = self.now.since(self.verdicts[index].snapshot.created);
                 let keep = asked.last;
@@ -106,6 +108,17 @@ impl<'a> RetentionEvaluator<'a> {
                 if self.verdicts[index].kept_because.is_empty() {
                     self.dismiss(index, Excess::NotAskedFor);
                 }
+            }
+        }
+    }
+
+    /// Keeps the newest of each calendar period that is asked for, of one group.
+    fn keep_periods(&mut self, asked: &KeepRequest, members: &[usize]) {
+        let created = |index: &usize| self.verdicts[*index].snapshot.created;
+        let moments: Vec<Timestamp> = members.iter().map(created).collect();
+        for period in CalendarPeriod::ALL {
+            for place in asked.periods.kept(period, &moments) {
+                self.keep(Some(members[place]), KeepReason::Period { period });
             }
         }
     }

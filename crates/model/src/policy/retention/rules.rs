@@ -1,5 +1,6 @@
 //! The policies that users choose from, and the few rules that they all amount to.
 
+use super::calendar::KeepPeriods;
 use std::time::Duration;
 
 const DAY: Duration = Duration::from_hours(24);
@@ -71,6 +72,8 @@ impl Default for Ring {
 pub struct Newest {
     /// How many.
     pub keep: u64,
+    /// And the newest of so many calendar periods.
+    pub periods: KeepPeriods,
     /// For how long going back to a snapshot protects it.
     pub keep_rolled_back: Duration,
 }
@@ -79,18 +82,21 @@ impl Default for Newest {
     fn default() -> Self {
         Self {
             keep: 5,
+            periods: KeepPeriods::default(),
             keep_rolled_back: 30 * DAY,
         }
     }
 }
 
-/// What is kept in a repository; without `keep_last` and `keep_within` everything is, up to `max_bytes`.
+/// What is kept in a repository; without `keep_last`, `keep_within` and `periods` everything is, up to `max_bytes`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Repository {
     /// Keeps the newest of each group.
     pub keep_last: Option<u64>,
     /// Keeps what is younger.
     pub keep_within: Option<Duration>,
+    /// Keeps the newest of so many calendar periods of each group.
+    pub periods: KeepPeriods,
     /// Lets the oldest of the others go until the rest is no larger.
     pub max_bytes: Option<u64>,
 }
@@ -113,11 +119,12 @@ pub(super) enum LimitTarget {
     Automatic { names: u64 },
 }
 
-/// What is asked for: a snapshot that fits neither is not.
+/// What is asked for: a snapshot that fits none of it is not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct KeepRequest {
     pub(super) last: u64,
     pub(super) within: Option<Duration>,
+    pub(super) periods: KeepPeriods,
 }
 
 /// What every policy amounts to.
@@ -192,6 +199,7 @@ impl RetentionPolicy {
                 asked_for: Some(KeepRequest {
                     last: newest.keep,
                     within: None,
+                    periods: newest.periods,
                 }),
                 ..rules
             },
@@ -205,8 +213,9 @@ impl Repository {
         let asked = KeepRequest {
             last: self.keep_last.unwrap_or(0),
             within: self.keep_within,
+            periods: self.periods,
         };
-        let asks = self.keep_last.is_some() || self.keep_within.is_some();
+        let asks = self.keep_last.is_some() || self.keep_within.is_some() || self.periods.is_any();
         RetentionRules {
             everything_stays: !asks && self.max_bytes.is_none(),
             asked_for: asks.then_some(asked),

@@ -1,3 +1,4 @@
+use super::CalendarPeriod::{Daily, Hourly, Monthly, Weekly, Yearly};
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -181,6 +182,7 @@ fn a_repository_keeps_what_any_of_its_rules_asks_for() {
             keep_last,
             keep_within: days.map(|days| Duration::from_millis(days * DAY)),
             max_bytes,
+            ..Repository::default()
         })
     };
     let going = |policy: RetentionPolicy| going(&policy, &all, &now());
@@ -190,6 +192,112 @@ fn a_repository_keeps_what_any_of_its_rules_asks_for() {
     assert_eq!(going(policy(None, None, Some(2))), ["s3", "s4"]);
     assert_eq!(going(policy(Some(3), None, Some(1))), ["s2", "s3", "s4"]);
     assert!(going(policy(None, None, None)).is_empty());
+}
+
+/// A snapshot of a moment, as in `2026-02-28T23`.
+fn of_hour(text: &str) -> Snapshot {
+    let number = |range: std::ops::Range<usize>| text[range].parse::<u64>().unwrap();
+    let small = |range| u8::try_from(number(range)).unwrap();
+    let midnight = Timestamp::of_date(number(0..4), small(5..7), small(8..10)).unwrap();
+    Snapshot {
+        created: midnight.plus(Duration::from_hours(number(11..13))),
+        id: text.to_lowercase().parse().unwrap(),
+        ..snapshot("x", 0)
+    }
+}
+
+/// What is kept of these hours because of calendar periods, the newest first, with the periods.
+fn by_calendar(periods: KeepPeriods, hours: &[&str]) -> Vec<(String, Vec<CalendarPeriod>)> {
+    let all: Vec<Snapshot> = hours.iter().map(|hour| of_hour(hour)).collect();
+    let policy = RetentionPolicy::Repository(Repository {
+        periods,
+        ..Repository::default()
+    });
+    let judgement = judge(&policy, &all, &now());
+    let reasons = |verdict: &RetentionVerdict<'_>| {
+        let reasons = verdict.kept_because.iter().filter_map(|one| match one {
+            KeepReason::Period { period } => Some(*period),
+            _ => None,
+        });
+        (verdict.snapshot.id.to_string(), reasons.collect::<Vec<_>>())
+    };
+    let verdicts = judgement.verdicts.iter().filter(|one| one.is_kept());
+    verdicts.map(reasons).collect()
+}
+
+#[test]
+fn the_newest_of_each_of_the_last_days_is_kept_and_days_without_any_do_not_count() {
+    let daily = KeepPeriods {
+        daily: 3,
+        ..KeepPeriods::default()
+    };
+    let hours = [
+        "2026-03-09T23",
+        "2026-03-10T00",
+        "2026-03-10T23",
+        "2026-03-01T05",
+        "2026-02-28T12",
+    ];
+
+    let kept = by_calendar(daily, &hours);
+
+    let days: Vec<&str> = kept.iter().map(|(id, _)| id.as_str()).collect();
+    assert_eq!(days, ["2026-03-10t23", "2026-03-09t23", "2026-03-01t05"]);
+}
+
+#[test]
+fn a_week_begins_on_monday_and_a_year_with_january_whatever_the_week() {
+    let periods = KeepPeriods {
+        weekly: 2,
+        yearly: 2,
+        ..KeepPeriods::default()
+    };
+    // 2027-01-03 was a Sunday, in the week that began in 2026.
+    let hours = [
+        "2027-01-04T00",
+        "2027-01-03T23",
+        "2026-12-28T00",
+        "2026-12-27T23",
+    ];
+
+    let kept = by_calendar(periods, &hours);
+
+    let expected = [
+        ("2027-01-04t00".to_owned(), vec![Weekly, Yearly]),
+        ("2027-01-03t23".to_owned(), vec![Weekly]),
+        ("2026-12-28t00".to_owned(), vec![Yearly]),
+    ];
+    assert_eq!(kept, expected);
+}
+
+#[test]
+fn a_snapshot_that_several_periods_ask_for_counts_for_each() {
+    let periods = KeepPeriods {
+        hourly: 2,
+        daily: 2,
+        monthly: 2,
+        ..KeepPeriods::default()
+    };
+    let hours = [
+        "2026-03-01T10",
+        "2026-03-01T09",
+        "2026-02-28T22",
+        "2026-02-28T21",
+        "2026-01-31T00",
+    ];
+
+    let kept = by_calendar(periods, &hours);
+
+    let expected = [
+        ("2026-03-01t10".to_owned(), vec![Hourly, Daily, Monthly]),
+        ("2026-03-01t09".to_owned(), vec![Hourly]),
+        ("2026-02-28t22".to_owned(), vec![Daily, Monthly]),
+    ];
+    assert_eq!(kept, expected);
+    assert_eq!(
+        KeepReason::Period { period: Daily }.to_string(),
+        "daily snapshot"
+    );
 }
 
 #[test]
@@ -268,6 +376,19 @@ fn verdicts_are_told_in_words_and_as_data() {
     assert_eq!(kept, serde_json::json!({"reason": "newest_verified"}));
 }
 
+/// Often none, so that the other rules are seen alone.
+fn any_periods() -> impl Strategy<Value = KeepPeriods> {
+    let some = (0..4_u64, 0..4_u64, 0..4_u64, 0..4_u64, 0..4_u64);
+    let some = some.prop_map(|(hourly, daily, weekly, monthly, yearly)| KeepPeriods {
+        hourly,
+        daily,
+        weekly,
+        monthly,
+        yearly,
+    });
+    prop_oneof![Just(KeepPeriods::default()), some]
+}
+
 fn any_policy() -> impl Strategy<Value = RetentionPolicy> {
     let age = || (0..20 * DAY).prop_map(Duration::from_millis);
     let limits = (age(), 0..5_u64, 0..9_u64, 0..300_u64);
@@ -280,23 +401,28 @@ fn any_policy() -> impl Strategy<Value = RetentionPolicy> {
     let asked = (
         prop::option::of(0..5_u64),
         prop::option::of(age()),
+        any_periods(),
         prop::option::of(0..300_u64),
     );
-    let asked = asked.prop_map(|(keep_last, keep_within, max_bytes)| Repository {
+    let asked = asked.prop_map(|(keep_last, keep_within, periods, max_bytes)| Repository {
         keep_last,
         keep_within,
+        periods,
         max_bytes,
     });
-    let newest = (0..5_u64, age());
+    let newest = (0..5_u64, any_periods(), age());
     prop_oneof![
         Just(RetentionPolicy::KeepAll),
         Just(RetentionPolicy::KeepOne),
         limits.prop_map(RetentionPolicy::AgeCountBytes),
         (0..5_u64, 0..5_u64).prop_map(|(auto, named)| RetentionPolicy::Ring(Ring { auto, named })),
-        newest.prop_map(|(keep, keep_rolled_back)| RetentionPolicy::Newest(Newest {
-            keep,
-            keep_rolled_back
-        })),
+        newest.prop_map(
+            |(keep, periods, keep_rolled_back)| RetentionPolicy::Newest(Newest {
+                keep,
+                periods,
+                keep_rolled_back
+            })
+        ),
         (0..5_u64).prop_map(RetentionPolicy::MaxSnapshots),
         asked.prop_map(RetentionPolicy::Repository),
     ]
@@ -481,6 +607,43 @@ proptest! {
             prop_assert_eq!(back.next(), None, "whatever lost its protection");
         } else if protected(&policy, &all, &now()).is_subset(&protected(&policy, &more, &now())) {
             prop_assert_eq!(back.find(|s| s.group == newcomer.group), None);
+        }
+    }
+
+    #[test]
+    fn more_periods_never_let_more_go(
+        asked in (prop::option::of(0..5_u64), any_periods()), more in any_periods(), all in snapshots(any_moment()), clocks in any_clocks(),
+    ) {
+        let (keep_last, periods) = asked;
+        let sum = KeepPeriods {
+            hourly: periods.hourly + more.hourly,
+            daily: periods.daily + more.daily,
+            weekly: periods.weekly + more.weekly,
+            monthly: periods.monthly + more.monthly,
+            yearly: periods.yearly + more.yearly,
+        };
+        let policy = |periods| RetentionPolicy::Repository(Repository { keep_last, periods, ..Repository::default() });
+        let (few, many) = (kept(&policy(periods), &all, &clocks), kept(&policy(sum), &all, &clocks));
+
+        // Asking for nothing at all keeps everything.
+        prop_assert!(few.is_subset(&many) || !(keep_last.is_some() || periods.is_any()));
+    }
+
+    #[test]
+    fn of_every_period_that_is_kept_the_newest_is(
+        daily in 1..5_u64, all in snapshots(ordinary_moment()),
+    ) {
+        let periods = KeepPeriods { daily, ..KeepPeriods::default() };
+        let policy = RetentionPolicy::Repository(Repository { periods, ..Repository::default() });
+        let kept = kept(&policy, &all, &now());
+
+        for group in all.iter().map(|s| &s.group) {
+            let mine = |s: &&Snapshot| s.group == *group;
+            let days: BTreeSet<u64> = all.iter().filter(mine).map(|s| s.created.millis() / DAY).collect();
+            for day in days.iter().rev().take(usize::try_from(daily).unwrap()) {
+                let newest = all.iter().filter(mine).filter(|s| s.created.millis() / DAY == *day).max();
+                prop_assert!(newest.is_some_and(|newest| kept.contains(newest)));
+            }
         }
     }
 

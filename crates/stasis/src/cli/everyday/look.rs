@@ -6,7 +6,7 @@ use crate::cli::directory::entry_path;
 use crate::cli::output::{OutputLost, plural, printable, short, table};
 use crate::cli::profile::everyday as profile;
 use crate::cli::project::{ProjectSelector, show, timeline};
-use crate::cli::{CliContext, system_clock, workspace};
+use crate::cli::{CliContext, envelope, system_clock, workspace};
 use crate::report::{Exit, or_read_enough};
 use anyhow::Context as _;
 use clap::Args;
@@ -16,7 +16,7 @@ use stasis_engine::find::{FoundVersion, FoundVersions};
 use stasis_engine::kind::directory::{DirDiff, DirSnapshot, TimelineQuery};
 use stasis_engine::kind::project::SubjectUse;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
-use stasis_engine::model::time::Clock as _;
+use stasis_engine::model::time::{Clock as _, Timestamp};
 use std::ffi::OsString;
 
 /// `stasis log`
@@ -118,6 +118,7 @@ impl DiffArgs {
         }
         let directory = typed.directory(context).await?;
         let before = located(&directory, &typed.snapshot()).await?;
+        envelope::about_snapshot(before.to_string());
         let after = match typed.snapshots.get(1) {
             Some(after) => Some(located(&directory, after).await?),
             None => None,
@@ -157,6 +158,7 @@ impl LsArgs {
         } else {
             let directory = typed.directory(context).await?;
             let of = located(&directory, &typed.snapshot()).await?;
+            envelope::about_snapshot(of.to_string());
             directory.ls(&of, &path).await?
         };
         if !self.recursive {
@@ -257,6 +259,7 @@ fn found_text(found: &FoundVersions) -> String {
         let all = plural(found.snapshots, "snapshot");
         return format!("nothing like that is in {all}");
     }
+    let now = system_clock().now();
     let row = |one: &FoundVersion| {
         let snapshots = if one.first == one.last {
             short(&one.first)
@@ -264,7 +267,7 @@ fn found_text(found: &FoundVersions) -> String {
             format!("{} to {}", short(&one.first), short(&one.last))
         };
         vec![
-            one.first_at.clone(),
+            Timestamp::from_millis(one.first_at_ms).age(now),
             snapshots,
             one.entry.size.map(size).unwrap_or_default(),
             one.entry.path.clone(),
@@ -296,17 +299,18 @@ impl DuArgs {
 }
 
 fn used_text(used: &SubjectUse) -> String {
+    let now = system_clock().now();
     let rows = used.items.iter().map(|one| {
         vec![
             short(&one.snapshot.snapshot_id),
-            one.snapshot.timestamp.clone(),
+            Timestamp::from_millis(one.snapshot.timestamp_ms).age(now),
             size(one.snapshot.bytes),
             size(one.bytes_stored),
             size(one.bytes_freed),
         ]
     });
     let table = table(
-        &["SNAPSHOT", "TIME", "CONTENTS", "STORED", "FREED WITHOUT IT"],
+        &["SNAPSHOT", "AGE", "CONTENTS", "STORED", "FREED WITHOUT IT"],
         rows.collect(),
     );
     let (all, own) = (size(used.bytes_stored), size(used.bytes_own));

@@ -3,6 +3,7 @@
 use super::words::{NoSnapshot, OneSnapshot, TypedWords, located};
 use crate::cli::damage::DamageHints;
 use crate::cli::first_checkpoint::is_no_workspace;
+use crate::cli::output::short;
 use crate::cli::profile::everyday as profile;
 use crate::cli::progress::watched;
 use crate::cli::project::{ProjectSelector, is_absent, upkeep};
@@ -11,6 +12,7 @@ use crate::cli::{CliContext, workspace};
 use crate::report::Exit;
 use anyhow::bail;
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::check::RepoChecked;
 use stasis_engine::kind::directory::DirSnapshot;
@@ -34,8 +36,8 @@ pub(in crate::cli) struct CheckArgs {
 }
 
 /// What a check of a directory found: of its snapshots in the store, and of its checkpoints here.
-#[derive(Serialize)]
-struct CheckedDirectory {
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cli) struct CheckedDirectory {
     #[serde(flatten)]
     snapshots: Option<RepoChecked>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,8 +162,8 @@ pub(in crate::cli) struct ForgetArgs {
 }
 
 /// What is forgotten, or would be.
-#[derive(Serialize)]
-struct Forgotten {
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cli) struct Forgotten {
     forgotten: Vec<String>,
     dry_run: bool,
 }
@@ -214,7 +216,8 @@ impl ForgetArgs {
 }
 
 fn forgotten_text(result: &Forgotten) -> String {
-    let names = result.forgotten.join(", ");
+    let names: Vec<String> = result.forgotten.iter().map(short).collect();
+    let names = names.join(", ");
     if result.dry_run {
         return format!("would forget {names}");
     }

@@ -1,14 +1,14 @@
 //! What stands after an everyday verb: a subject, and snapshots of it.
 
-use crate::cli::CliContext;
 use crate::cli::project::{ProjectSelector, is_absent};
+use crate::cli::{CliContext, envelope};
 use anyhow::bail;
 use clap::Args;
 use stasis_engine::kind::directory::{DirPlace, DirSnapshot, Directory};
 use stasis_engine::kind::project::{Home, Project};
 use stasis_engine::model::id::ProfileRef;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
-use stasis_engine::model::subject_ref::{self, DIR_PREFIX, SubjectRef};
+use stasis_engine::model::subject_ref::{self, DIR_PREFIX, PROFILE_PREFIX, SubjectRef};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +28,9 @@ impl TypedWords {
         let state = context.environment.local_dirs.state.as_deref();
         let is_dir = |path: &Path| Home::is_named(path, state);
         let read = subject_ref::read(words, most_snapshots, is_dir)?;
+        if let SubjectRef::Profile(profile) = &read.subject {
+            envelope::about(format!("{PROFILE_PREFIX}{profile}"));
+        }
         Ok(Self {
             subject: read.subject,
             snapshots: read.snapshots,

@@ -1228,4 +1228,18 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
             ),
         ],
     ),
+    (
+        "schema",
+        &[
+            (
+                "stasis schema save",
+                "the JSON Schema of what `stasis save --json` prints",
+            ),
+            (
+                "stasis schema workspace list",
+                "of a command with two words",
+            ),
+            ("stasis schema error", "of errors"),
+        ],
+    ),
 ];

@@ -126,6 +126,7 @@ pub(super) const GROUPS: &[Group] = &[
                 "store",
                 "tenant",
                 "operation",
+                "schema",
             ],
             "",
         )],

@@ -4,6 +4,7 @@ use super::json_text::Dialect;
 use crate::env::Environment;
 use anyhow::Context as _;
 use clap::ValueEnum;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 const HOOK_TIMEOUT_S: u32 = 30;
 
 /// A coding agent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Agent {
     /// Claude Code
@@ -27,7 +28,7 @@ pub(super) enum Agent {
 }
 
 /// For whom hooks are installed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Scope {
     /// You, in all your projects

@@ -4,6 +4,7 @@ use super::agent::{HookEvent, HookFormat};
 use super::edit;
 use super::json_text::{Fault, Member, Node, Value};
 use super::program::Program;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,7 +18,7 @@ const SWITCHES: [(&[&str], &str); 2] = [
 ];
 
 /// How things are with the hooks of an agent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum State {
     /// There are none of ours.

@@ -10,6 +10,7 @@ use crate::cli::output::{table, word};
 use crate::cli::{CliContext, system_clock};
 use crate::report::Exit;
 use anyhow::Context as _;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::doctor::{DoctorFinding, Health};
 use stasis_engine::hook_record::{HookOutcome, HookRecord, HookRun};
@@ -18,8 +19,8 @@ use stasis_engine::model::time::{Clock as _, Timestamp};
 use std::path::{Path, PathBuf};
 
 /// How things are with the hooks of an agent in one settings file.
-#[derive(Serialize)]
-struct HookRow {
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cli) struct HookRow {
     agent: Agent,
     scope: Scope,
     path: String,
@@ -36,7 +37,7 @@ struct HookRow {
 }
 
 /// What the hook of one agent did last in a workspace.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(in crate::cli) struct AgentRecord {
     agent: Agent,
     #[serde(flatten)]

@@ -19,6 +19,7 @@ use crate::env::HOOK_TEST;
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 use stasis_engine::hook_record::{HookOutcome, HookRecord, HookRun};
@@ -48,8 +49,8 @@ pub(in crate::cli) struct HookTestArgs {
 }
 
 /// Everything that was seen.
-#[derive(Serialize)]
-struct TrialReport {
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cli) struct TrialReport {
     agent: Agent,
     works: bool,
     problems: Vec<String>,
@@ -57,7 +58,7 @@ struct TrialReport {
 }
 
 /// One run of one command.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Trial {
     scope: Scope,
     event: &'static str,

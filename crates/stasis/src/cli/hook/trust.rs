@@ -3,6 +3,7 @@
 use super::agent::Agent;
 use super::program::Program;
 use crate::env::Environment;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const LONGEST_ANSWER: u64 = 4 << 20;
 
 /// Whether an agent runs our hook.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Trust {
     /// The agent runs whatever its settings name.

@@ -54,7 +54,7 @@ impl ProfileDeleteArgs {
 }
 
 fn text(done: &Deleted) -> String {
-    let manifest = &done.snapshot.manifest;
+    let manifest = &done.details.manifest;
     let (sha, bytes) = (done.sha256.prefix(), size(manifest.archive_size_bytes));
     if done.applied {
         format!(

@@ -4,6 +4,7 @@ use crate::cli::CliContext;
 use crate::cli::output::printable;
 use crate::report::Exit;
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::kind::profile::discard_unsaved;
 use std::path::PathBuf;
@@ -14,8 +15,9 @@ pub(crate) struct ProfileDiscardArgs {
     path: PathBuf,
 }
 
-#[derive(Serialize)]
-struct Discarded {
+/// A copy that was removed.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cli) struct Discarded {
     path: String,
 }
 

@@ -14,7 +14,7 @@ use crate::cli::output::{plural, printable, short, table};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::project::restore::RestoreElsewhere;
 use crate::cli::project::upkeep::ProjectGcArgs;
-use crate::cli::{CliContext, ask};
+use crate::cli::{CliContext, ask, envelope, system_clock};
 use crate::report::Exit;
 use anyhow::{Context as _, bail};
 use stasis_engine::catalog::ListedEntry;
@@ -27,6 +27,7 @@ use stasis_engine::kind::profile::{
 use stasis_engine::model::id::ProfileRef;
 use stasis_engine::model::policy::retention::OnDoubt;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
+use stasis_engine::model::time::{Clock as _, Timestamp};
 use stasis_engine::model::tree::EntryPath;
 use stasis_engine::open::Engine;
 use std::io;
@@ -133,6 +134,7 @@ pub(in crate::cli) async fn ls(
 ) -> anyhow::Result<Vec<ListedEntry>> {
     let engine = context.engine().await?;
     let of = located(&engine, profile, wanted).await?;
+    envelope::about_snapshot(of.archive.to_string());
     Ok(engine.profiles().ls(&of, path).await?)
 }
 
@@ -163,16 +165,17 @@ pub(in crate::cli) async fn du(context: &CliContext, profile: &ProfileRef) -> an
 }
 
 fn used_text(used: &ProfileUse) -> String {
+    let now = system_clock().now();
     let rows = used.items.iter().map(|one| {
         vec![
             short(&one.snapshot),
-            one.timestamp.clone(),
+            Timestamp::from_millis(one.timestamp_ms).age(now),
             size(one.bytes),
             size(one.bytes_stored),
             size(one.bytes_freed),
         ]
     });
-    let head = ["SNAPSHOT", "TIME", "CONTENTS", "STORED", "FREED WITHOUT IT"];
+    let head = ["SNAPSHOT", "AGE", "CONTENTS", "STORED", "FREED WITHOUT IT"];
     let table = table(&head, rows.collect());
     format!("{table}\n{} stored", size(used.bytes_stored))
 }
@@ -267,7 +270,7 @@ pub(in crate::cli) async fn forget(
             let deleted = engine.profiles().delete(command).await?;
             context.output.warn(&deleted.warnings);
         }
-        forgotten.push(short(&command.sha));
+        forgotten.push(command.sha.to_string());
     }
     Ok(forgotten)
 }
@@ -280,6 +283,7 @@ pub(in crate::cli) async fn gc(
     let command = ProfileGc {
         subject: Some(profile.clone()),
         keep_newest: how.keep,
+        keep_periods: how.periods.given(),
         dry_run: how.dry_run,
         tenant: None,
         keep_rollback_days: None,

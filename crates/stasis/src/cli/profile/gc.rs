@@ -2,7 +2,9 @@
 
 use crate::cli::CliContext;
 use crate::cli::byte_size::size;
-use crate::cli::output::{printable, table};
+use crate::cli::keep::KeepPeriodArgs;
+use crate::cli::output::{plural, printable, table};
+use crate::cli::progress::timed;
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::kind::profile::{Collected, LineageCollected, ProfileGc};
@@ -17,8 +19,10 @@ pub(in crate::cli) struct ProfileGcArgs {
     #[arg(long, conflicts_with = "subject")]
     tenant: Option<TenantId>,
     /// Keep the newest N, and judge even if the tenant's policy is off [default: the tenant's policy]
-    #[arg(long, value_name = "N")]
+    #[arg(long, visible_alias = "keep-last", value_name = "N")]
     keep_newest: Option<u64>,
+    #[command(flatten)]
+    periods: KeepPeriodArgs,
     /// Keep what was rolled back to within D days, and judge even if the policy is off [default: the tenant's policy]
     #[arg(long, value_name = "D")]
     keep_rollback_days: Option<u64>,
@@ -36,6 +40,7 @@ impl ProfileGcArgs {
             subject: self.subject,
             tenant: self.tenant,
             keep_newest: self.keep_newest,
+            keep_periods: self.periods.given(),
             keep_rollback_days: self.keep_rollback_days,
             on_doubt: if self.trust_clock {
                 OnDoubt::JudgeAnyway
@@ -44,7 +49,9 @@ impl ProfileGcArgs {
             },
             dry_run: self.dry_run,
         };
-        let collected = context.engine().await?.profiles().gc(&cmd).await?;
+        let engine = context.engine().await?;
+        let work = Box::pin(engine.profiles().gc(&cmd));
+        let collected = timed(context.output, "collecting", work).await?;
         context.output.warn(&collected.warnings);
         for doubt in collected
             .lineages
@@ -72,10 +79,10 @@ pub(super) fn collected_text(collected: &Collected) -> String {
         .flat_map(|one| lines(one, fate))
         .collect();
     let summary = format!(
-        "{verb} {} objects, {}, of {} profiles",
-        collected.objects_removed,
+        "{verb} {}, {}, of {}",
+        plural(collected.objects_removed, "object"),
         size(collected.bytes_removed),
-        collected.lineages.len()
+        plural(collected.lineages.len() as u64, "profile")
     );
     if rows.is_empty() {
         return summary;

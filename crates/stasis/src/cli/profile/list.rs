@@ -1,16 +1,18 @@
 //! `stasis profile list`
 
-use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::{printable, table, word};
+use crate::cli::{CliContext, system_clock};
 use crate::report::Exit;
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::kind::profile::{
     DamagedManifest, Orphan, ProfileList, ProfileRow, SnapshotList, SnapshotRow, SnapshotStatus,
     UnsavedCopy, unsaved_in,
 };
 use stasis_engine::model::id::{ProfileRef, TenantId};
+use stasis_engine::model::time::Clock as _;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
@@ -75,8 +77,8 @@ impl ProfileListArgs {
 }
 
 /// What runs on this host left.
-#[derive(Serialize)]
-struct LocalCopies {
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cli) struct LocalCopies {
     unsaved: Vec<UnsavedCopy>,
 }
 
@@ -111,7 +113,7 @@ pub(super) fn exit(is_damaged: bool) -> Exit {
 fn profiles(list: &ProfileList) -> String {
     let row = |row: &ProfileRow| {
         let active = row.active_sha256.map(|active| active.prefix());
-        let at = row.flipped_at_ms.map(|at| at.to_string());
+        let at = row.flipped_at_ms.map(|at| at.age(system_clock().now()));
         let holder = row
             .holder_run_id
             .as_ref()
@@ -158,7 +160,7 @@ pub(super) fn snapshots(
         let manifest = &row.manifest;
         vec![
             row.sha256_prefix.clone(),
-            manifest.captured_at_ms.to_string(),
+            manifest.captured_at_ms.age(system_clock().now()),
             size(manifest.archive_size_bytes),
             word(&manifest.mode),
             manifest.chrome_major_version.to_string(),

@@ -70,8 +70,8 @@ pub(super) fn rolled_back_text(done: &RolledBack) -> String {
     } else {
         "would go back"
     };
-    let captured = done.snapshot.manifest.captured_at_ms;
-    let marks = marks(&done.snapshot.marks);
+    let captured = done.details.manifest.captured_at_ms;
+    let marks = marks(&done.details.marks);
     let evicts = done.evicts.as_ref().filter(|_| !done.applied);
     let evicts = evicts.map(|holder| {
         let (run, host) = (&holder.run_id, &holder.host);

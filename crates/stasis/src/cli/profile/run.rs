@@ -6,7 +6,7 @@ use super::save::CaptureArgs;
 use super::who::ProfileOwnerArgs;
 use super::{load, save};
 use crate::cli::hold::{signals, start_failure};
-use crate::cli::output::{Output, printable};
+use crate::cli::output::printable;
 use crate::cli::wait::WaitArgs;
 use crate::cli::{CliContext, duration};
 use crate::report::{self, Exit};
@@ -96,12 +96,7 @@ impl ProfileRunArgs {
         }
         if context.output.as_json {
             // One line, because the browser's own output stands before it.
-            let line = serde_json::to_string(&ran)?;
-            let lines = Output {
-                as_json: false,
-                ..context.output
-            };
-            lines.result(&(), |()| line)?;
+            context.output.result_line(&ran, text)?;
         } else {
             context.output.say(&text(&ran));
         }

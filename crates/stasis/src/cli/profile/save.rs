@@ -3,7 +3,7 @@
 use super::metrics::MetricsArgs;
 use super::who::{ProfileOwnerArgs, spawn};
 use crate::cli::byte_size::size;
-use crate::cli::output::printable;
+use crate::cli::output::{plural, printable};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::wait::WaitArgs;
 use crate::cli::{CliContext, duration};

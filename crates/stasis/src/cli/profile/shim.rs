@@ -7,10 +7,12 @@ use crate::cli::output::printable;
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::{Args, Command};
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::address::shell_word;
 use stasis_engine::kind::profile::installed_browser;
 use stasis_engine::model::id::ProfileRef;
+use stasis_engine::model::subject_ref::PROFILE_PREFIX;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -33,8 +35,8 @@ pub(crate) struct ProfileShimArgs {
 }
 
 /// A program that was written.
-#[derive(Debug, Serialize)]
-struct WrittenShim {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::cli) struct WrittenShim {
     subject: String,
     path: PathBuf,
     browser: PathBuf,
@@ -50,7 +52,7 @@ impl ProfileShimArgs {
         let path = std::path::absolute(self.out.clone().unwrap_or_else(usual))?;
         write(&path, &self.script(context, &browser)?)?;
         let written = WrittenShim {
-            subject: self.subject.to_string(),
+            subject: format!("{PROFILE_PREFIX}{}", self.subject),
             path,
             browser,
         };

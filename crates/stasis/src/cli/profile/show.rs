@@ -81,7 +81,7 @@ fn snapshot(row: &SnapshotRow) -> String {
     let ending = manifest.ending.as_ref();
     let ending = ending.map(|one| format!("{} after {} ms", one.how, one.waited_ms));
     let lines = [
-        ("archive_sha256", manifest.archive_sha256.to_string()),
+        ("sha256", manifest.archive_sha256.to_string()),
         ("marks", marks(&row.marks)),
         ("damage", row.damage.clone().unwrap_or_default()),
         ("captured at", manifest.captured_at_ms.to_string()),

@@ -12,13 +12,15 @@ use crate::cli::wait::WaitArgs;
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::kind::profile::{
     AfterRun, ProfileRun, StateExported, StateImported, installed_browser,
 };
 use stasis_engine::model::digest::ArchiveDigest;
-use stasis_engine::model::id::{Lineage, ProfileRef};
+use stasis_engine::model::id::ProfileRef;
 use stasis_engine::model::storage_state::StorageState;
+use stasis_engine::model::subject_ref::PROFILE_PREFIX;
 use stasis_engine::open::Engine;
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -73,14 +75,14 @@ pub(crate) struct StateImportArgs {
 }
 
 /// What was written into a file, without any of it.
-#[derive(Debug, Serialize)]
-struct WrittenState<'a> {
-    subject: &'a Lineage,
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::cli) struct WrittenState {
+    subject: String,
     sha256: ArchiveDigest,
-    file: &'a Path,
+    file: PathBuf,
     cookies: u64,
     origins: u64,
-    unread: &'a [String],
+    unread: Vec<String>,
 }
 
 impl StorageStateCommand {
@@ -117,18 +119,18 @@ impl StateExportArgs {
     }
 }
 
-fn written<'a>(exported: &'a StateExported, file: &'a Path) -> WrittenState<'a> {
+fn written(exported: &StateExported, file: &Path) -> WrittenState {
     WrittenState {
-        subject: &exported.subject,
+        subject: format!("{PROFILE_PREFIX}{}", exported.subject),
         sha256: exported.sha256,
-        file,
+        file: file.to_owned(),
         cookies: exported.state.cookies.len() as u64,
         origins: exported.state.origins.len() as u64,
-        unread: &exported.unread,
+        unread: exported.unread.clone(),
     }
 }
 
-fn written_text(written: &WrittenState<'_>) -> String {
+fn written_text(written: &WrittenState) -> String {
     format!(
         "wrote {} and the Local Storage of {} from {} of {} to {}",
         plural(written.cookies, "cookie"),

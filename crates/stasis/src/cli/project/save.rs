@@ -155,6 +155,20 @@ fn name_lost(context: &CliContext, saved: &RepoSaved) {
 }
 
 pub(in crate::cli) fn report(context: &CliContext, saved: &ProjectSaved) -> anyhow::Result<()> {
+    warn_of(context, saved);
+    context.output.result(saved, text)
+}
+
+/// The same where one save after the other is reported.
+pub(in crate::cli) fn report_line(
+    context: &CliContext,
+    saved: &ProjectSaved,
+) -> anyhow::Result<()> {
+    warn_of(context, saved);
+    context.output.result_line(saved, text)
+}
+
+fn warn_of(context: &CliContext, saved: &ProjectSaved) {
     context.output.warn(&saved.warnings);
     let named = context.output.left_out(&saved.saved.left_out_entries);
     let more = saved.saved.left_out_entries.len() as u64 - named;
@@ -165,13 +179,21 @@ pub(in crate::cli) fn report(context: &CliContext, saved: &ProjectSaved) -> anyh
     name_own_places(context, &saved.saved);
     name_not_consistent(context, &saved.saved);
     name_lost(context, &saved.saved);
-    context.output.result(saved, text)
 }
 
-/// The labels that were given, as they were typed.
+/// The message, in quotes.
+fn message_text(done: &ProjectSaved) -> String {
+    let message = done.labels.get(MESSAGE);
+    message.map_or_else(String::new, |text| {
+        format!(" \"{}\"", printable(text.as_str()))
+    })
+}
+
+/// The other labels that were given, as they were typed.
 fn labels_text(done: &ProjectSaved) -> String {
     let one = |(key, value): (&String, &Label)| printable(&format!("{key}={value}"));
-    done.labels.iter().map(one).collect::<Vec<_>>().join(", ")
+    let others = done.labels.iter().filter(|(key, _)| *key != MESSAGE);
+    others.map(one).collect::<Vec<_>>().join(", ")
 }
 
 fn text(done: &ProjectSaved) -> String {
@@ -184,11 +206,17 @@ fn text(done: &ProjectSaved) -> String {
             repair_text(saved),
             saved.elapsed_ms
         );
-        return match &*labels_text(done) {
-            "" => unchanged,
-            labels => format!(
-                "{unchanged}\nLabelled {}: {labels}",
-                short(&saved.snapshot_id)
+        let (message, labels) = (message_text(done), labels_text(done));
+        let given: Vec<&str> = [message.trim_start(), &*labels]
+            .into_iter()
+            .filter(|one| !one.is_empty())
+            .collect();
+        return match &*given {
+            [] => unchanged,
+            given => format!(
+                "{unchanged}\nLabelled {}: {}",
+                short(&saved.snapshot_id),
+                given.join(", ")
             ),
         };
     }
@@ -201,9 +229,10 @@ fn text(done: &ProjectSaved) -> String {
         )
     });
     format!(
-        "Saved {} as {}{}{}: {}, {} ({} new{}){}{}",
+        "Saved {} as {}{}{}{}: {}, {} ({} new{}){}{}",
         done.project,
         short(&saved.snapshot_id),
+        message_text(done),
         match done.reason {
             SaveReason::Manual => String::new(),
             reason => format!(" ({})", word(&reason)),

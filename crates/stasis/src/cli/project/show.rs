@@ -2,8 +2,9 @@
 
 use super::save::MESSAGE;
 use crate::cli::byte_size::size;
-use crate::cli::output::{printable, short, table, word};
+use crate::cli::output::{plural, printable, short, table, word};
 use crate::cli::{CliContext, system_clock};
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::diff::TreeDifference;
 use stasis_engine::kind::project::{
@@ -47,11 +48,18 @@ fn list_text(rows: &[ProjectSnapshot], now: Timestamp) -> String {
     )
 }
 
+/// How long ago something was, for people.
+fn age(millis: u64) -> String {
+    Timestamp::from_millis(millis).age(system_clock().now())
+}
+
 /// A snapshot with everything that it says of itself.
-#[derive(Serialize)]
-struct SnapshotDetails {
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cli) struct SnapshotDetails {
     #[serde(flatten)]
     row: ProjectSnapshot,
+    /// The stored document, as docs/formats.md describes it.
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     metadata: SnapshotManifest,
 }
 
@@ -67,12 +75,13 @@ pub(in crate::cli) async fn show(
             let SnapshotDetails { row, metadata } = shown;
             let mut lines = vec![
                 format!("snapshot   {}", row.snapshot_id),
-                format!("time       {}", row.timestamp),
+                format!("time       {} ({})", row.timestamp, age(row.timestamp_ms)),
                 format!("reason     {}", word(&row.reason)),
                 format!("digest     {}", metadata.state_digest),
                 format!(
-                    "contents   {} files, {} bytes",
-                    metadata.totals.files, row.bytes
+                    "contents   {}, {}",
+                    plural(metadata.totals.files, "file"),
+                    size(row.bytes)
                 ),
             ];
             if let Some(parent) = &metadata.parent_snapshot_id {
@@ -83,8 +92,11 @@ pub(in crate::cli) async fn show(
             }
             for (name, volume) in &metadata.volume_manifests {
                 lines.push(format!(
-                    "volume     {name}: {}, {}, {} bytes, integrity {}",
-                    volume.consistency, volume.format, volume.size, volume.integrity
+                    "volume     {name}: {}, {}, {}, integrity {}",
+                    volume.consistency,
+                    volume.format,
+                    size(volume.size),
+                    volume.integrity
                 ));
             }
             for (key, value) in &row.labels {
@@ -110,7 +122,8 @@ pub(in crate::cli) async fn status(context: &CliContext, project: &Project) -> a
         if let Some(active) = &status.active {
             lines.push(format!(
                 "latest     {} ({})",
-                active.snapshot_id, active.timestamp
+                short(&active.snapshot_id),
+                age(active.timestamp_ms)
             ));
         }
         lines.extend(status.services.iter().map(service_line));
@@ -120,9 +133,9 @@ pub(in crate::cli) async fn status(context: &CliContext, project: &Project) -> a
 
 pub(in crate::cli) fn services(
     context: &CliContext,
-    states: &[ServiceState],
+    states: &Vec<ServiceState>,
 ) -> anyhow::Result<()> {
-    context.output.result(&states, |states| {
+    context.output.result(states, |states| {
         let lines: Vec<String> = states.iter().map(service_line).collect();
         lines.join("\n")
     })

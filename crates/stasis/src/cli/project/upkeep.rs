@@ -3,14 +3,18 @@
 use super::{ProjectSelector, labels, restore, save};
 use crate::cli::CliContext;
 use crate::cli::byte_size::size;
+use crate::cli::keep::KeepPeriodArgs;
 use crate::cli::output::{plural, printable, short, table};
-use crate::cli::progress::cancel_on_signals;
+use crate::cli::progress::{cancel_on_signals, timed};
 use crate::report::Exit;
 use clap::{Args, ValueEnum};
 use stasis_engine::error::Error;
-use stasis_engine::gc::RepoGcVerdict;
-use stasis_engine::kind::project::{self, Project, ProjectError, ProjectInit, ProjectUpgraded};
+use stasis_engine::gc::{RepoCollected, RepoGcVerdict};
+use stasis_engine::kind::project::{
+    self, Project, ProjectError, ProjectGc, ProjectInit, ProjectUpgraded,
+};
 use stasis_engine::model::id::ProjectId;
+use stasis_engine::model::policy::retention::{KeepPeriods, Repository};
 use stasis_engine::model::project::Layout;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use std::ffi::OsString;
@@ -94,40 +98,75 @@ async fn ensure_no_history(context: &CliContext, which: &ProjectSelector) -> any
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ProjectGcArgs {
-    /// Keep this many of the newest [default: `max_snapshots` of the project's file, else 100]
-    #[arg(long, value_name = "N")]
+    /// Keep this many of the newest. With this or another --keep option, only these options count [default: what `retention` in the
+    /// project's file says, else 100]
+    #[arg(long, visible_alias = "keep-last", value_name = "N")]
     pub(in crate::cli) keep: Option<u64>,
+    #[command(flatten)]
+    pub(in crate::cli) periods: KeepPeriodArgs,
     /// Only show what would be deleted
     #[arg(long)]
     pub(in crate::cli) dry_run: bool,
 }
 
 impl ProjectGcArgs {
+    /// What is asked for here, if anything is.
+    fn policy(&self) -> Option<Repository> {
+        let periods = self.periods.given();
+        let is_asked = self.keep.is_some() || !periods.is_empty();
+        is_asked.then(|| Repository {
+            keep_last: self.keep,
+            periods: KeepPeriods::default().with(&periods),
+            ..Repository::default()
+        })
+    }
+
     pub(in crate::cli) async fn run(
         self,
         context: &CliContext,
         which: &ProjectSelector,
     ) -> anyhow::Result<()> {
         let project = which.look(context).await?;
-        let collected = project.gc(self.keep, self.dry_run).await?;
+        let command = ProjectGc {
+            keep: self.policy(),
+            dry_run: self.dry_run,
+        };
+        let work = Box::pin(project.gc(command));
+        let collected = timed(context.output, "collecting", work).await?;
         context.output.result(&collected, |all| {
             let done = &all.collected;
             let would = if done.dry_run { "would go" } else { "went" };
             let row = |verdict: &RepoGcVerdict| {
                 let stays = if verdict.kept { "stays" } else { would };
                 let because = verdict.because.join(", ");
-                vec![verdict.snapshot_id.to_string(), stays.to_owned(), because]
+                vec![short(&verdict.snapshot_id), stays.to_owned(), because]
             };
             let rows = done.verdicts.iter().map(row).collect();
             let table = table(&["SNAPSHOT", "", "BECAUSE"], rows);
-            let (chunks, bytes) = (done.chunks_removed, done.bytes_removed);
             format!(
-                "{table}\n{chunks} chunks of {bytes} bytes {would}; {} ms{}",
-                done.elapsed_ms,
+                "{table}\n{}{}",
+                freed_text(done),
                 restore::databases_kept(&all.databases_kept)
             )
         })
     }
+}
+
+/// What was freed, or would be.
+fn freed_text(done: &RepoCollected) -> String {
+    let going = done.verdicts.iter().filter(|verdict| !verdict.kept);
+    let snapshots = plural(going.count() as u64, "snapshot");
+    let (forgot, freed) = if done.dry_run {
+        ("would forget", "would free")
+    } else {
+        ("forgot", "freed")
+    };
+    format!(
+        "{forgot} {snapshots}; {freed} {} in {} ({} ms)",
+        size(done.bytes_removed),
+        plural(done.chunks_removed, "chunk"),
+        done.elapsed_ms
+    )
 }
 
 pub(in crate::cli) async fn pin(
@@ -140,7 +179,7 @@ pub(in crate::cli) async fn pin(
     let words = if pinned { "is pinned" } else { "is not pinned" };
     context
         .output
-        .result(&row, |row| format!("{} {words}", row.snapshot_id))
+        .result(&row, |row| format!("{} {words}", short(&row.snapshot_id)))
 }
 
 pub(in crate::cli) async fn label(
@@ -158,7 +197,8 @@ pub(in crate::cli) async fn label(
         let labels: Vec<String> = labels
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
-        format!("{} {}", row.snapshot_id, printable(&labels.join(", ")))
+        let id = short(&row.snapshot_id);
+        format!("{id} {}", printable(&labels.join(", ")))
     })
 }
 
@@ -169,7 +209,7 @@ pub(in crate::cli) async fn delete(
 ) -> anyhow::Result<()> {
     let gone = project.delete(snapshot).await?;
     context.output.result(&gone, |gone| {
-        let ids: Vec<String> = gone.forgotten.iter().map(ToString::to_string).collect();
+        let ids: Vec<String> = gone.forgotten.iter().map(short).collect();
         format!("{} is gone; `stasis gc` removes its bytes", ids.join(", "))
     })
 }
@@ -179,7 +219,12 @@ pub(in crate::cli) async fn verify(
     project: &Project,
     snapshot: &SnapshotRef,
 ) -> anyhow::Result<Exit> {
-    let verified = project.verify(snapshot).await?;
+    let verified = timed(
+        context.output,
+        "verifying",
+        Box::pin(project.verify(snapshot)),
+    )
+    .await?;
     context.output.result(&verified, |done| {
         if done.damaged.is_empty() {
             return format!(
@@ -214,7 +259,8 @@ pub(in crate::cli) async fn duplicate(
     dir: &Path,
     id: &ProjectId,
 ) -> anyhow::Result<()> {
-    let made = Box::pin(project.duplicate(snapshot, dir, id)).await?;
+    let work = Box::pin(project.duplicate(snapshot, dir, id));
+    let made = timed(context.output, "duplicating", work).await?;
     context.output.result(&made, |made| {
         let dir = printable(&made.dir);
         format!(
@@ -266,7 +312,7 @@ impl AutosaveArgs {
     ) -> anyhow::Result<Exit> {
         let project = which.open(context).await?;
         let cancel = cancel_on_signals()?;
-        let report = |saved: &project::ProjectSaved| save::report(context, saved);
+        let report = |saved: &project::ProjectSaved| save::report_line(context, saved);
         let mut failed = Ok(());
         project
             .autosave(self.debounce, cancel, |saved| match saved {

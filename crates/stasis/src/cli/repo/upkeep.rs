@@ -1,15 +1,17 @@
 //! `stasis repo check` and `stasis repo gc`
 
+use crate::cli::byte_size::size;
 use crate::cli::damage::{self, Ailment, DamageHints};
+use crate::cli::keep::KeepPeriodArgs;
 use crate::cli::output::{Measured, plural, table};
-use crate::cli::progress::watched;
+use crate::cli::progress::{timed, watched};
 use crate::cli::{CliContext, duration};
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::check::RepoChecked;
 use stasis_engine::gc::{RepoCollected, RepoGc};
 use stasis_engine::model::id::SubjectName;
-use stasis_engine::model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
+use stasis_engine::model::policy::retention::{KeepPeriods, OnDoubt, Repository, RetentionPolicy};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,6 +91,8 @@ pub(super) struct RepoGcArgs {
     /// Keep what is younger, such as 72h
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     keep_within: Option<Duration>,
+    #[command(flatten)]
+    periods: KeepPeriodArgs,
     /// Forget the oldest until the rest is no larger than this many bytes
     #[arg(long, value_name = "BYTES")]
     max_bytes: Option<u64>,
@@ -108,6 +112,7 @@ impl RepoGcArgs {
         let asked = Repository {
             keep_last: self.keep_last,
             keep_within: self.keep_within,
+            periods: KeepPeriods::default().with(&self.periods.given()),
             max_bytes: self.max_bytes,
         };
         let policy = if asked == Repository::default() {
@@ -126,7 +131,8 @@ impl RepoGcArgs {
             dry_run: self.dry_run,
         };
         let engine = context.repo_engine(repo, false).await?;
-        let collected = engine.dirs().gc(command).await?;
+        let work = Box::pin(engine.dirs().gc(command));
+        let collected = timed(context.output, "collecting", work).await?;
         if let Some(doubt) = &collected.clock_doubt {
             context.output.say(&format!(
                 "warning: {doubt}; --trust-clock judges all the same"
@@ -159,10 +165,10 @@ fn collected_text(collected: &RepoCollected) -> String {
         "removed"
     };
     format!(
-        "{table}\n{verb} {} chunks of {} bytes and the metadata of {} snapshots; {} ms",
-        collected.chunks_removed,
-        collected.bytes_removed,
-        collected.manifests_removed,
+        "{table}\n{verb} {} ({}) and the metadata of {}; {} ms",
+        plural(collected.chunks_removed, "chunk"),
+        size(collected.bytes_removed),
+        plural(collected.manifests_removed, "snapshot"),
         collected.elapsed_ms
     )
 }

@@ -4,8 +4,11 @@ use super::{DryRunArgs, WorkspaceSelector, entry};
 use crate::cli::CliContext;
 use crate::cli::ask::{self, is_interactive};
 use crate::cli::output::{plural, printable};
+use crate::cli::progress::timed;
 use crate::report::Exit;
 use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
 use stasis_engine::kind::workspace::{
     self, ChangeOp, ChangePlan, ExcludedNow, ForgetReason, ForgottenUndo, GitPlan, LeftAloneEntry,
     LeftAloneReason, PathChange, RestoreWorkspace, RestoredWorkspace, RevertAction, RevertPath,
@@ -165,7 +168,8 @@ pub(in crate::cli) async fn restore(
         None
     };
     let command = RestoreWorkspace { confirm, ..command };
-    let restored = workspace.restore(command).await?;
+    let work = workspace.restore(command);
+    let restored = timed(context.output, "restoring", work).await?;
     if !is_asked {
         warn(context, &restored);
     }
@@ -353,6 +357,13 @@ pub(super) struct WorkspaceUndoArgs {
     dry: DryRunArgs,
 }
 
+/// What could be undone, and is deleted.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cli) struct ForgottenUndos {
+    /// How many undo checkpoints.
+    forgotten: u64,
+}
+
 pub(in crate::cli) fn undo_number(text: &str) -> Result<u32, String> {
     let number = text
         .strip_prefix("u-")
@@ -369,10 +380,12 @@ impl WorkspaceUndoArgs {
         let workspace = which.open(context).await?;
         if self.forget {
             let forgotten = workspace.forget_undos().await?;
-            let result = serde_json::json!({ "forgotten": forgotten });
-            let words =
-                |_: &serde_json::Value| format!("Deleted {}", plural(forgotten, "undo checkpoint"));
-            context.output.result(&result, words)?;
+            let words = |result: &ForgottenUndos| {
+                format!("Deleted {}", plural(result.forgotten, "undo checkpoint"))
+            };
+            context
+                .output
+                .result(&ForgottenUndos { forgotten }, words)?;
             return Ok(Exit::Done);
         }
         let except = self.except.iter().map(|path| entry(&workspace, path));
@@ -409,7 +422,7 @@ pub(in crate::cli) async fn undo(
             }
         }
     }
-    let undone = workspace.undo(command).await?;
+    let undone = timed(context.output, "undoing", workspace.undo(command)).await?;
     warn_left_alone(context, &undone.left_alone, &undone.undo);
     context.output.result(&undone, undone_text)?;
     Ok(exit_of(&undone.left_alone))

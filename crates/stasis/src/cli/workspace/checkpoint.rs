@@ -4,6 +4,7 @@ use super::{DryRunArgs, WorkspaceSelector, checkpoint_label};
 use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::{plural, printable};
+use crate::cli::progress::{cancel_on_signals, timed, watched};
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::clone::LeftOut;
@@ -13,7 +14,9 @@ use stasis_engine::kind::workspace::{
 };
 use stasis_engine::model::format::manifest::StoredAs;
 use stasis_engine::model::workspace::{CheckpointName, CheckpointOrigin, CheckpointRef};
+use stasis_engine::progress::Progress;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub(super) struct WorkspaceCreateArgs {
@@ -43,7 +46,10 @@ impl WorkspaceCreateArgs {
             call: None,
             run: self.dry.how(),
         };
-        let made = which.open(context).await?.create(command).await?;
+        let workspace = which.open(context).await?;
+        let (progress, cancel) = (Arc::<Progress>::default(), cancel_on_signals()?);
+        let work = workspace.create_watched(command, Arc::clone(&progress), cancel);
+        let made = watched(context.output, "checkpoint", progress, work).await?;
         let named = context.output.left_out(&made.left_out);
         for line in warnings(&made, named) {
             context.output.say(&format!("warning: {line}"));
@@ -172,10 +178,10 @@ impl WorkspaceCompactArgs {
                 ("made", "are gone")
             };
             format!(
-                "{verb} {} of {} checkpoints: {} files; {} {go}",
+                "{verb} {} of {}: {}; {} {go}",
                 checkpoint_label(&one.checkpoint, one.name.as_deref()),
-                one.merged_count,
-                one.files_count,
+                plural(one.merged_count as u64, "checkpoint"),
+                plural(one.files_count, "file"),
                 one.deleted_checkpoints.join(", ")
             )
         })
@@ -216,16 +222,16 @@ pub(in crate::cli) async fn materialize(
     of: &workspace::Workspace,
     command: workspace::MaterializeCheckpoint,
 ) -> anyhow::Result<()> {
-    let made = of.materialize(command).await?;
+    let made = timed(context.output, "writing", of.materialize(command)).await?;
     context
         .output
         .result(&made, |made: &MaterializedCheckpoint| {
             let verb = if made.dry_run { "would be" } else { "is" };
             format!(
-                "{} {verb} {}: {} files, {}; by {}; {} ms",
+                "{} {verb} {}: {}, {}; by {}; {} ms",
                 printable(&made.directory),
                 made.checkpoint,
-                made.files,
+                plural(made.files, "file"),
                 size(made.bytes),
                 made.method,
                 made.elapsed_ms
@@ -235,7 +241,8 @@ pub(in crate::cli) async fn materialize(
 
 /// Reads every checkpoint, and names those that are damaged.
 pub(super) async fn check(context: &CliContext, which: &WorkspaceSelector) -> anyhow::Result<Exit> {
-    let checked = which.open(context).await?.check().await?;
+    let workspace = which.open(context).await?;
+    let checked = timed(context.output, "checking", workspace.check()).await?;
     context.output.result(&checked, checked_text)?;
     Ok(if checked.damaged.is_empty() {
         Exit::Done

@@ -10,6 +10,7 @@ use crate::cli::CliContext;
 use crate::cli::ask::{self, is_interactive};
 use crate::cli::byte_size::size;
 use crate::cli::output::{plural, printable, table};
+use crate::cli::progress::timed;
 use crate::report::Exit;
 use anyhow::bail;
 use clap::{Args, Subcommand};
@@ -148,7 +149,7 @@ async fn make(
     context: &CliContext,
     workspace: &Workspace,
 ) -> anyhow::Result<Exit> {
-    let forked = workspace.fork(command).await?;
+    let forked = timed(context.output, "forking", workspace.fork(command)).await?;
     context.output.result(&forked, forked_text)?;
     Ok(Exit::Done)
 }
@@ -329,7 +330,8 @@ impl ForkPromoteArgs {
                 command.confirm = Some(shown.plan.digest);
             }
         }
-        let promoted = workspace.promote(command).await?;
+        let work = workspace.promote(command);
+        let promoted = timed(context.output, "promoting", work).await?;
         warn_left_alone(context, &promoted.left_alone, &promoted.fork);
         if let Some(excluded) = &promoted.excluded_now {
             context.output.say(&excluded_text(excluded, &promoted.fork));

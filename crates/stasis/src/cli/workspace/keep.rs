@@ -2,10 +2,11 @@
 
 use super::{WorkspaceSelector, checkpoint_label, here};
 use crate::cli::byte_size::size;
-use crate::cli::output::printable;
+use crate::cli::output::{plural, printable};
 use crate::cli::progress::cancel_on_signals;
 use crate::cli::{CliContext, byte_size, first_checkpoint, hook};
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::kind::workspace::{
     self, Checkpointed, UndoRow, UnreadableSlot, Watched, WorkspaceMade, WorkspaceStatus,
@@ -61,8 +62,8 @@ impl WorkspaceInitArgs {
 }
 
 /// A new workspace, and its first checkpoint if it was made now.
-#[derive(Serialize)]
-struct Initiated {
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cli) struct Initiated {
     #[serde(flatten)]
     made: WorkspaceMade,
     first: Option<Checkpointed>,
@@ -73,9 +74,9 @@ fn initiated_text(initiated: &Initiated) -> String {
     match &initiated.first {
         None => words,
         Some(first) => format!(
-            "{words}\nfirst checkpoint: {}, {} files, {}",
+            "{words}\nfirst checkpoint: {}, {}, {}",
             first.checkpoint,
-            first.files_count,
+            plural(first.files_count, "file"),
             size(first.bytes)
         ),
     }
@@ -163,8 +164,8 @@ pub(super) async fn status(context: &CliContext, which: &WorkspaceSelector) -> a
 }
 
 /// What `status` shows.
-#[derive(Serialize)]
-struct StatusShown {
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cli) struct StatusShown {
     #[serde(flatten)]
     status: WorkspaceStatus,
     /// What the hooks of coding agents did here last.

@@ -5,9 +5,11 @@ use super::{DryRunArgs, WorkspaceSelector, entry};
 use crate::cli::CliContext;
 use crate::cli::ask::{self, is_interactive};
 use crate::cli::output::{printable, table};
+use crate::cli::progress::timed;
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::kind::workspace::{
     self, PromptRow, RestoreWorkspace, RestoredWorkspace, RunMode,
@@ -51,8 +53,8 @@ pub(in crate::cli) struct RewindArgs {
 }
 
 /// What became of it.
-#[derive(Serialize)]
-struct Rewound {
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cli) struct Rewound {
     /// The prompt that the workspace is as before; nothing when a checkpoint was named.
     prompt: Option<PromptRow>,
     #[serde(flatten)]
@@ -94,7 +96,8 @@ impl RewindArgs {
             context.output.say("nothing was changed");
             return Ok(Exit::Cancelled);
         };
-        let restored = workspace.restore(command).await?;
+        let work = workspace.restore(command);
+        let restored = timed(context.output, "rewinding", work).await?;
         warn(context, &restored);
         let exit = exit_of(&restored.left_alone);
         let rewound = Rewound { prompt, restored };

@@ -1,5 +1,6 @@
 //! What is captured, and what became of it.
 
+use crate::address::as_typed;
 use crate::check::Spawn;
 use crate::kind::profile::contents::UpgradeReport;
 use crate::warning::Warning;
@@ -94,6 +95,8 @@ impl SaveOutcome {
 #[must_use = "what diverged is not the active snapshot"]
 pub struct ProfileSaved {
     /// Of what.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// What became of it.
     pub outcome: SaveOutcome,

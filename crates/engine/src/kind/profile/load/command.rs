@@ -1,5 +1,6 @@
 //! What a load is asked, and what became of it.
 
+use crate::address::as_typed;
 use crate::check::Spawn;
 use crate::kind::profile::subject::Wanted;
 use crate::warning::Warning;
@@ -112,6 +113,8 @@ impl FallbackReason {
 #[must_use = "a fresh profile must never pass for a restored one"]
 pub struct ProfileLoaded {
     /// Of what.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
     pub subject: Lineage,
     /// What became of it.
     pub outcome: LoadOutcome,
@@ -130,6 +133,8 @@ pub struct ProfileLoaded {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upgraded_from: Option<Ancestor>,
     /// When that was captured.
+    pub captured_at: Option<String>,
+    /// The same in milliseconds.
     pub captured_at_ms: Option<Timestamp>,
     /// The directory.
     pub dir: String,

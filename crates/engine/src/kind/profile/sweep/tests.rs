@@ -192,6 +192,7 @@ impl World {
             subject: None,
             tenant: None,
             keep_newest,
+            keep_periods: std::collections::BTreeMap::new(),
             keep_rollback_days: None,
             on_doubt: OnDoubt::RefuseAges,
             dry_run,
@@ -492,4 +493,40 @@ async fn an_unpublished_snapshot_is_judged_once_its_lease_is_behind_the_fence() 
 
     assert_eq!(world.lies_there(b"stray").await, NEITHER);
     assert_eq!(world.lies_there(b"next").await, BOTH);
+}
+
+#[tokio::test]
+async fn the_newest_of_each_day_stays_as_the_policy_or_the_command_asks() {
+    let world = World::in_memory();
+    let days: [[&'static [u8]; 2]; 3] = [[b"1a", b"1b"], [b"2a", b"2b"], [b"3a", b"3b"]];
+    for day in days {
+        world.later(2 * A_DAY);
+        for bytes in day {
+            world.save(bytes).await;
+        }
+    }
+    let cmd = |daily: u64| ProfileGc {
+        subject: None,
+        tenant: None,
+        keep_newest: Some(1),
+        keep_periods: BTreeMap::from([(CalendarPeriod::Daily, daily)]),
+        keep_rollback_days: None,
+        on_doubt: OnDoubt::RefuseAges,
+        dry_run: false,
+    };
+
+    let collected = world.engine.profiles().gc(&cmd(2)).await.unwrap();
+    let again = world.engine.profiles().gc(&cmd(2)).await.unwrap();
+
+    for bytes in [&b"2b"[..], b"3b"] {
+        assert_eq!(world.lies_there(bytes).await, BOTH, "{bytes:?}");
+    }
+    for bytes in [&b"1a"[..], b"1b", b"2a", b"3a"] {
+        assert_eq!(world.lies_there(bytes).await, NEITHER, "{bytes:?}");
+    }
+    let older = ArchiveDigest::of(b"2b");
+    let mut verdicts = collected.lineages[0].verdicts.iter();
+    let older = verdicts.find(|verdict| verdict.sha256 == older).unwrap();
+    assert!(older.because.contains(&"daily snapshot".to_owned()));
+    assert_eq!(again.objects_removed, 0, "the same again removes nothing");
 }

@@ -25,11 +25,25 @@ pub struct GcVerdict {
     /// Which.
     pub sha256: ArchiveDigest,
     /// When it was captured.
+    pub captured_at: String,
+    /// The same in milliseconds.
     pub captured_at_ms: Timestamp,
     /// Whether it stays.
     pub kept: bool,
     /// Why.
     pub because: Vec<String>,
+}
+
+impl GcVerdict {
+    fn new(sha256: ArchiveDigest, at: Timestamp, kept: bool, because: Vec<String>) -> Self {
+        Self {
+            sha256,
+            captured_at: at.to_string(),
+            captured_at_ms: at,
+            kept,
+            because,
+        }
+    }
 }
 
 /// A judgement, put into words.
@@ -61,12 +75,9 @@ impl Profiles<'_> {
             }
             let is_published = published.contains(&sha256);
             if !is_published && Some(one.manifest.lease_epoch) >= fence {
-                verdicts.push(GcVerdict {
-                    sha256,
-                    captured_at_ms: one.manifest.captured_at_ms,
-                    kept: true,
-                    because: vec!["its writer may yet publish it".to_owned()],
-                });
+                let why = vec!["its writer may yet publish it".to_owned()];
+                let at = one.manifest.captured_at_ms;
+                verdicts.push(GcVerdict::new(sha256, at, true, why));
                 continue;
             }
             let proven = judged(inventory, one);
@@ -90,16 +101,13 @@ impl Profiles<'_> {
             let kept = verdict.kept_because.iter().map(ToString::to_string);
             let goes = verdict.goes_because.iter().map(ToString::to_string);
             going.extend((!verdict.is_kept()).then_some(sha256));
-            verdicts.push(GcVerdict {
-                sha256,
-                captured_at_ms: verdict.snapshot.created,
-                kept: verdict.is_kept(),
-                because: if verdict.is_kept() {
-                    kept.collect()
-                } else {
-                    goes.collect()
-                },
-            });
+            let because = if verdict.is_kept() {
+                kept.collect()
+            } else {
+                goes.collect()
+            };
+            let at = verdict.snapshot.created;
+            verdicts.push(GcVerdict::new(sha256, at, verdict.is_kept(), because));
         }
         // The oldest first, so that a sweep that is stopped has taken the oldest.
         going.reverse();

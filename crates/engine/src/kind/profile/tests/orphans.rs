@@ -77,6 +77,7 @@ async fn gc(engine: &Engine) -> LineageCollected {
         subject: None,
         tenant: None,
         keep_newest: Some(1),
+        keep_periods: std::collections::BTreeMap::new(),
         keep_rollback_days: None,
         on_doubt: OnDoubt::RefuseAges,
         dry_run: false,

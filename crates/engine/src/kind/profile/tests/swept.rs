@@ -30,6 +30,7 @@ async fn supersede(world: &World, old: ArchiveDigest) {
         subject: None,
         tenant: None,
         keep_newest: None,
+        keep_periods: std::collections::BTreeMap::new(),
         keep_rollback_days: None,
         on_doubt: OnDoubt::RefuseAges,
         dry_run: false,

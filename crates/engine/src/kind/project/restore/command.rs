@@ -108,6 +108,8 @@ pub struct KeptDatabase {
     pub database: String,
     /// When the restore began that left it.
     pub since: String,
+    /// The same in milliseconds.
+    pub since_ms: u64,
     /// Whether it was old enough, and is gone now.
     pub removed: bool,
 }

@@ -221,6 +221,7 @@ impl Project {
                     volume: name.clone(),
                     database: one.name,
                     since: since.to_string(),
+                    since_ms: since.millis(),
                     removed,
                 });
             }
