@@ -3,7 +3,7 @@
 mod lease;
 mod narration;
 
-use super::profile::spawn;
+use super::profile::{browser_setting, spawn};
 use super::progress::cancel_on_signals;
 use super::{CliContext, system_clock, system_rng};
 use crate::cli::output::{Output, Verbosity, plural};
@@ -109,7 +109,7 @@ fn settings(context: &CliContext, keep: bool) -> anyhow::Result<DemoSettings> {
         parent: std::path::absolute(std::env::temp_dir())?,
         keep,
         search_path: context.environment.search_path.clone(),
-        browser: context.environment.profile.browser.clone(),
+        browser: browser_setting(context, None)?,
         spawn: spawn()?,
         cancel: cancel_on_signals()?,
     })

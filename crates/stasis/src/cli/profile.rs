@@ -24,6 +24,7 @@ mod who;
 
 pub(super) use discard::Discarded;
 pub(super) use list::LocalCopies;
+pub(super) use load::browser_setting;
 pub(super) use shim::WrittenShim;
 pub(super) use storage_state::WrittenState;
 pub(super) use who::spawn;

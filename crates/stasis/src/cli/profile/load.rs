@@ -187,7 +187,7 @@ impl ProfileLoadArgs {
 }
 
 /// The browser that is asked for its major, if a flag or a setting names one.
-pub(super) fn browser_setting(
+pub(in crate::cli) fn browser_setting(
     context: &CliContext,
     flag: Option<PathBuf>,
 ) -> anyhow::Result<Option<PathBuf>> {

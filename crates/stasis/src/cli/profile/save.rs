@@ -241,8 +241,8 @@ fn numbers(saved: &ProfileSaved) -> String {
         how => format!("browser {how} in {} ms", ending.waited_ms),
     });
     format!(
-        "{} files, {} in {}{} ({} copied from the base, {} uploaded); {}; {} ms",
-        saved.files,
+        "{}, {} in {}{}\n  {} copied from the base, {} uploaded; {}; {} ms",
+        plural(saved.files, "file"),
         size(saved.bytes),
         size(saved.archive_bytes),
         if saved.caches_left_out {
