@@ -9,6 +9,7 @@
 //! and the browser has a group of its own, so it is started bound to its parent.
 
 use super::ProfileRun;
+use stasis_disk::fs::remove;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -63,6 +64,10 @@ pub(super) fn link_port(named: &Path, dir: &Path) {
         return;
     }
     let (place, port) = (named.join(PORT_FILE), dir.join(PORT_FILE));
+    // A link that an earlier run left may lead to another profile.
+    if place.is_symlink() {
+        let _ = remove::file_at(&place);
+    }
     if let Err(error) = rustix::fs::symlink(&port, &place) {
         tracing::debug!(%error, place = %place.display(), "no link to the debugging port");
     }
