@@ -76,8 +76,7 @@ fn a_project_comes_back_on_a_host_that_has_only_its_file() {
         (saved, &Value::Bool(false))
     );
     assert_eq!(
-        there
-            .json(0, &["list", "--store", store])
+        there.json(0, &["list", "--store", store])["items"]
             .as_array()
             .unwrap()
             .len(),
