@@ -118,7 +118,8 @@ fn an_evening(world: &World, ids: &[String; 3], entries: usize) {
         "changed on tuesday"
     );
     let changes = world.json(0, &["diff", &ids[1], &ids[2]]);
-    let changes: Vec<(String, String)> = serde_json::from_value::<Vec<Value>>(changes)
+    let changes: Vec<(String, String)> = changes["items"]
+        .as_array()
         .unwrap()
         .iter()
         .map(|one| {

@@ -469,7 +469,10 @@ fn a_host_that_saved_nothing_yet_is_told_how_to_begin() {
 
     assert_eq!((fresh.code, fresh.err.as_str()), (0, ""));
     assert!(fresh.out.contains("`stasis save DIR`"), "{}", fresh.out);
-    assert_eq!(listed, serde_json::json!({ "items": [], "workspaces": [] }));
+    assert_eq!(
+        listed,
+        serde_json::json!({ "schema": "stasis.list/1", "items": [], "workspaces": [] })
+    );
     // A store that somebody names and that is not there is a mistake.
     assert_eq!(named.code, 3, "{}", named.out);
     assert!(!session.home().join("data").exists());
