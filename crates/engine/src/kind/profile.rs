@@ -49,7 +49,7 @@ pub use list::{
     SnapshotList,
 };
 pub use load::{FallbackReason, LoadOutcome, OnFailure, ProfileLoad, ProfileLoaded, UpgradeWish};
-pub use locate::LocatedProfile;
+pub use locate::{LocatedProfile, Wanted};
 pub use logins::{InspectProfile, ProfileLogins};
 pub use pin::{Pinned, Pinning};
 pub use record::Record;
@@ -59,7 +59,7 @@ pub use save::{OnBrowser, ProfileSave, browser_major, browser_major_for, install
 pub use show::{ShownLineage, ShownProfile};
 pub use stasis_quiesce::group::become_bound;
 pub use storage_state::{StateExported, StateImported};
-pub use subject::{ShaPrefix, Wanted};
+pub use subject::ShaPrefix;
 pub use sweep::{Collected, GcVerdict, LineageCollected, PreservedObject, ProfileGc, Removed};
 pub use unsaved::{UnsavedCopy, discard_unsaved, unsaved_in};
 pub use verify::{ProfileVerified, ProfileVerify};

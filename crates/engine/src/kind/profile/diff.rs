@@ -4,7 +4,7 @@
 //! cookies and of Local Storage. Values of cookies are never read out.
 
 use super::inventory::Inventory;
-use super::subject::Wanted;
+use super::locate::Wanted;
 use crate::address::as_typed;
 use crate::bridge;
 use crate::check::Spawn;
@@ -151,7 +151,7 @@ impl Profiles<'_> {
         inventory: &Inventory,
         wanted: &Wanted,
     ) -> Result<(ArchiveDigest, Archive), Error> {
-        let chosen = inventory.wanted_whole(wanted)?;
+        let chosen = inventory.wanted_whole(wanted, &*self.clock)?;
         let cancel = Arc::default();
         let archive = self.fetch_archive(&chosen.manifest, &chosen.active, &cancel);
         Ok((chosen.active.archive, archive.await?))

@@ -36,8 +36,8 @@ use placing::{Outcome, Placing};
 use super::checked::unchecked;
 use super::directory::{looks_like_a_profile, nobody_uses};
 use super::fetch::{Fetched, Proof, Supply, WantedArchive, another, is_no_room};
+use super::locate::Wanted;
 use super::record::Record;
-use super::subject::Wanted;
 use super::unsaved;
 use super::upgrade::Chosen;
 use crate::bridge;
@@ -110,7 +110,7 @@ impl Profiles<'_> {
     ) -> Result<ProfileLoaded, Error> {
         let active = active.map_err(|failure| *failure.error)?;
         let inventory = self.inventory(&load.lineage).await?;
-        let chosen = inventory.wanted_whole(wanted)?.active.clone();
+        let chosen = inventory.wanted_whole(wanted, &*self.clock)?.active.clone();
         let load = ProfileLoad {
             on_failure: Some(OnFailure::Refuse),
             upgrade: UpgradeWish::Stay,

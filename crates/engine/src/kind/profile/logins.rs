@@ -1,7 +1,7 @@
 //! Where a profile seems to be signed in, read from a snapshot: no browser is started, and no value is read.
 
 use super::contents;
-use super::subject::Wanted;
+use super::locate::Wanted;
 use crate::address::as_typed;
 use crate::bridge;
 use crate::check::Spawn;
@@ -92,7 +92,10 @@ impl Profiles<'_> {
     pub(super) async fn inspected(self, cmd: &InspectProfile) -> Result<InspectedSnapshot, Error> {
         let lineage = self.one_lineage(&cmd.subject).await?;
         let inventory = self.sound_inventory(&lineage).await?;
-        let captured_at = inventory.wanted_whole(&cmd.wanted)?.manifest.captured_at_ms;
+        let captured_at = inventory
+            .wanted_whole(&cmd.wanted, &*self.clock)?
+            .manifest
+            .captured_at_ms;
         let (sha256, archive) = self.opened(&inventory, &cmd.wanted).await?;
         Ok(InspectedSnapshot {
             lineage,

@@ -6,7 +6,7 @@ use crate::handle::Profiles;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Lineage, ProfileRef};
 use stasis_model::invalid::Invalid;
-use stasis_model::snapshot_ref::{SnapshotRef, Unresolved, resolve_text};
+use stasis_model::snapshot_ref::{Unresolved, resolve_text};
 use stasis_store::documents::lineages::ReadError;
 use stasis_store::documents::profiles::{self, LineageSnapshots, StoredSnapshot};
 use stasis_store::layout::Prefix;
@@ -85,40 +85,6 @@ impl ShaPrefix {
     fn longer_prefix(&self, digest: ArchiveDigest) -> String {
         let digits = (self.0.len() + 4).clamp(12, 64);
         digest.to_string()[..digits].to_owned()
-    }
-}
-
-/// Which snapshot of a profile is meant.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Wanted {
-    /// The active one: `latest`.
-    #[default]
-    Active,
-    /// The one that was active so many snapshots before: `latest~2`.
-    Before(u32),
-    /// The one whose digest begins so.
-    Sha(ShaPrefix),
-}
-
-impl FromStr for Wanted {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        match SnapshotRef::from(text) {
-            SnapshotRef::Latest | SnapshotRef::BeforeLatest(0) => Ok(Self::Active),
-            SnapshotRef::BeforeLatest(count) => Ok(Self::Before(count)),
-            _ => text.parse().map(Self::Sha),
-        }
-    }
-}
-
-impl fmt::Display for Wanted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Active => SnapshotRef::Latest.fmt(f),
-            Self::Before(count) => SnapshotRef::BeforeLatest(*count).fmt(f),
-            Self::Sha(sha) => sha.fmt(f),
-        }
     }
 }
 
@@ -223,34 +189,6 @@ impl Inventory {
         let active = self.active();
         let active = active.ok_or_else(|| ProfileError::NoActive(self.subject()))?;
         self.choose_whole(&ShaPrefix::from(active))
-    }
-
-    /// The one that is meant, which must be whole and not be deleted.
-    pub(super) fn wanted_whole(&self, wanted: &Wanted) -> Result<&StoredSnapshot, Error> {
-        let count = match wanted {
-            Wanted::Active => return self.active_whole(),
-            Wanted::Sha(sha) => return self.choose_whole(sha),
-            Wanted::Before(count) => *count as usize,
-        };
-        // It need not be whole itself: that may be why an older one is wanted.
-        let active = self.active();
-        let active = active.ok_or_else(|| ProfileError::NoActive(self.subject()))?;
-        let active = self.choose(&ShaPrefix(active.to_string()))?;
-        let captured_at = active.manifest.captured_at_ms;
-        let published = self.published();
-        let earlier = self.stored.snapshots.iter().rev().filter(|one| {
-            let archive = one.active.archive;
-            let is_usable = one.damage().is_none() && !self.is_tombstoned(archive);
-            is_usable && one.manifest.captured_at_ms < captured_at && published.contains(&archive)
-        });
-        let chosen = earlier.into_iter().nth(count.saturating_sub(1));
-        chosen.ok_or_else(|| {
-            ProfileError::NoSnapshot {
-                wanted: wanted.to_string(),
-                subject: self.subject(),
-            }
-            .into()
-        })
     }
 
     /// The one whose digest begins so, which must be whole and not be deleted.

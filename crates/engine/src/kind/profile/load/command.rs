@@ -2,7 +2,7 @@
 
 use crate::address::as_typed;
 use crate::check::Spawn;
-use crate::kind::profile::subject::Wanted;
+use crate::kind::profile::locate::Wanted;
 use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
