@@ -11,7 +11,7 @@ use crate::handle::DirRepo;
 use crate::kind::workspace::RunMode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_model::format::manifest::{IndexRefusal, RepoDocument, SnapshotIndex};
+use stasis_model::format::manifest::{IndexRefusal, RepoDocument, SaveReason, SnapshotIndex};
 use stasis_model::id::{Epoch, Label, SnapshotId, SubjectName};
 use stasis_model::policy::retention::{
     self, Clocks, OnDoubt, RetentionPolicy, Snapshot, SnapshotOrigin,
@@ -229,7 +229,10 @@ impl DirRepo<'_> {
                     id: one.id.clone(),
                     group: name.as_str().parse().unwrap_or_else(|_| Label::nobody()),
                     bytes: one.bytes,
-                    origin: SnapshotOrigin::Auto,
+                    origin: match one.reason {
+                        SaveReason::Manual => SnapshotOrigin::Named,
+                        _ => SnapshotOrigin::Auto,
+                    },
                     active: index.is_active(&one.id),
                     pinned: one.pinned,
                     verified: false,

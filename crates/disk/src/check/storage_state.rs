@@ -21,7 +21,7 @@ use stasis_model::storage_state::{
     SameSite, StateCookie, StateOrigin, StorageItem, StorageState, local_storage_text,
 };
 use stasis_model::tree::EntryPath;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// PBKDF2-HMAC-SHA1 of `peanuts` with the salt `saltysalt`, once: what Chromium takes where there is no keyring.
 const BASIC_KEY: [u8; 16] = [
@@ -33,6 +33,8 @@ const BOUND_TO_HOST: i64 = 24;
 const DIGEST: usize = 32;
 /// The profile whose state is exchanged: frameworks know no other.
 const FIRST_PROFILE: &[u8] = b"Default";
+/// Chrome's own, which keep nothing of their user's.
+const INTERNAL: [&[u8]; 2] = [b"System Profile", b"Guest Profile"];
 /// How the key of an entry of Local Storage begins.
 const ENTRY: &[u8] = b"_";
 
@@ -65,7 +67,7 @@ pub fn cookie_facts(
     Ok(PartlyRead { found, unread })
 }
 
-/// Everything that Playwright calls the storage state of the first profile in the archive.
+/// Everything that Playwright calls the storage state of the first profile in the archive; that there are others is said.
 pub fn storage_state(
     archive: &Archive,
     entries: &[(EntryPath, u64)],
@@ -77,6 +79,7 @@ pub fn storage_state(
         unread: Vec::new(),
     };
     let mut storage: Vec<Part<'_>> = Vec::new();
+    let mut others: BTreeSet<&[u8]> = BTreeSet::new();
     for (path, size) in entries {
         let names: Vec<&[u8]> = path.components().collect();
         match (profile_of(path), &names[..]) {
@@ -89,6 +92,12 @@ pub fn storage_state(
             (None, [FIRST_PROFILE, b"Local Storage", b"leveldb", file]) => {
                 storage.push((path, file, *size));
             }
+            (Some(other), _) => {
+                others.insert(other);
+            }
+            (None, [other, b"Local Storage", b"leveldb", _]) => {
+                others.insert(*other);
+            }
             _ => {}
         }
     }
@@ -100,6 +109,7 @@ pub fn storage_state(
             Err(why) => read.unread.push(format!("Local Storage: {why}")),
         }
     }
+    read.add_others(&others);
     Ok(read)
 }
 
@@ -152,6 +162,15 @@ impl PartlyRead<StorageState> {
             };
             self.unread.push(format!(
                 "{whose}: encrypted with the keyring of the host that wrote it, or in an unknown way"
+            ));
+        }
+    }
+
+    fn add_others(&mut self, others: &BTreeSet<&[u8]>) {
+        for other in others.iter().filter(|other| !INTERNAL.contains(other)) {
+            let name = String::from_utf8_lossy(other);
+            self.unread.push(format!(
+                "{name}: another profile of the browser; the format has a place for one, which is `Default`"
             ));
         }
     }

@@ -53,7 +53,7 @@ pub use locate::{LocatedProfile, Wanted};
 pub use logins::{InspectProfile, ProfileLogins};
 pub use pin::{Pinned, Pinning};
 pub use record::Record;
-pub use rollback::{RollbackProfile, RolledBack};
+pub use rollback::{AgreedRollback, RollbackProfile, RolledBack};
 pub use run::{AfterRun, BrowserShim, ProfileRan, ProfileRun, RunOutcome, outcome_of};
 pub use save::{OnBrowser, ProfileSave, browser_major, browser_major_for, installed_browser};
 pub use show::{ShownLineage, ShownProfile};

@@ -5,6 +5,7 @@ use super::error::BrowserError;
 use super::flush::{connect, open_blank, text};
 use serde_json::{Value, json};
 use stasis_model::storage_state::{StateCookie, StateOrigin, StorageState};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,16 +14,29 @@ const LIMIT: Duration = Duration::from_mins(2);
 
 /// Sets all of it in the browser that works in this directory. Pages of the origins are opened for that, and answered here:
 /// nothing is asked of the sites themselves.
-pub async fn set_storage(directory: &Path, state: &StorageState) -> Result<(), BrowserError> {
+///
+/// Returns the cookies that the browser does not have afterwards: it drops some without a word, such as those that have
+/// expired, or those with `SameSite=None` and without `Secure`.
+pub async fn set_storage<'a>(
+    directory: &Path,
+    state: &'a StorageState,
+) -> Result<Vec<&'a StateCookie>, BrowserError> {
     let setting = async {
         let mut browser = connect(directory).await?;
         let cookies: Vec<Value> = state.cookies.iter().map(cookie).collect();
         let all = json!({"cookies": cookies});
         browser.ask("Storage.setCookies", all, None).await?;
+        let method = "Storage.getCookies";
+        let answer = browser.ask(method, json!({}), None).await?;
+        let taken = answer["cookies"].as_array();
+        let untaken = untaken(
+            &state.cookies,
+            taken.ok_or(BrowserError::NotUnderstood { method })?,
+        );
         if !state.origins.is_empty() {
             set_local_storage(&mut browser, &state.origins).await?;
         }
-        Ok(())
+        Ok(untaken)
     };
     let set = tokio::time::timeout(LIMIT, setting).await;
     set.unwrap_or(Err(BrowserError::Silent { limit: LIMIT }))
@@ -52,6 +66,26 @@ fn cookie(cookie: &StateCookie) -> Value {
         value["partitionKey"] = json!({"topLevelSite": site, "hasCrossSiteAncestor": false});
     }
     value
+}
+
+/// The cookies that are not among those which a browser says it has.
+fn untaken<'a>(wanted: &'a [StateCookie], taken: &[Value]) -> Vec<&'a StateCookie> {
+    let taken: BTreeSet<[String; 3]> = taken
+        .iter()
+        .map(|one| ["name", "domain", "path"].map(|part| one[part].as_str().unwrap_or_default()))
+        .map(|[name, domain, path]| key(name, domain, path))
+        .collect();
+    wanted
+        .iter()
+        .filter(|one| !taken.contains(&key(&one.name, &one.domain, &one.path)))
+        .collect()
+}
+
+/// What tells cookies apart, however their domain and path are written.
+fn key(name: &str, domain: &str, path: &str) -> [String; 3] {
+    let domain = domain.trim_start_matches('.').to_ascii_lowercase();
+    let path = if path.is_empty() { "/" } else { path };
+    [name.to_owned(), domain, path.to_owned()]
 }
 
 async fn set_local_storage(browser: &mut Cdp, origins: &[StateOrigin]) -> Result<(), BrowserError> {
@@ -119,5 +153,22 @@ mod tests {
         assert_eq!((own.get("domain"), &own["expires"]), (None, &json!(5.0)));
         assert_eq!(shared["domain"], ".all.example");
         assert_eq!((shared.get("url"), shared.get("expires")), (None, None));
+    }
+
+    #[test]
+    fn a_cookie_that_the_browser_does_not_have_was_not_taken() {
+        let state: StorageState = serde_json::from_value(json!({"cookies": [
+            {"name": "a", "value": "1", "domain": "One.example", "path": ""},
+            {"name": "a", "value": "1", "domain": "one.example", "path": "/x"},
+            {"name": "b", "value": "2", "domain": ".all.example"},
+        ]}))
+        .unwrap();
+        let has = [
+            json!({"name": "a", "value": "1", "domain": "one.example", "path": "/"}),
+            json!({"name": "b", "value": "2", "domain": ".all.example", "path": "/"}),
+        ];
+
+        assert_eq!(untaken(&state.cookies, &has), [&state.cookies[1]]);
+        assert_eq!(untaken(&state.cookies, &[]).len(), 3);
     }
 }

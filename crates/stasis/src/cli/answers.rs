@@ -98,6 +98,7 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
             of::<MaterializedCheckpoint>(),
             of::<RolledBack>(),
             of::<ProfileLoaded>(),
+            of::<profile::everyday::WouldWrite>(),
         ],
     ),
     one(

@@ -27,7 +27,13 @@ const FIRST_ESTIMATE: Duration = Duration::from_secs(1);
 /// Becomes true when somebody asks the process to stop.
 pub(crate) fn cancel_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let cancel: Arc<AtomicBool> = Arc::default();
-    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+    let kinds = [
+        SignalKind::interrupt(),
+        SignalKind::terminate(),
+        // The terminal is gone.
+        SignalKind::hangup(),
+    ];
+    for kind in kinds {
         let (mut asked, cancel) = (signal(kind)?, cancel.clone());
         tokio::spawn(async move {
             asked.recv().await;

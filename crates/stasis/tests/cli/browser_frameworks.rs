@@ -343,6 +343,11 @@ fn a_shim_is_written_once_for_its_owner_and_answers_as_its_browser() {
     let version = desk.ok("./alice-browser --version");
     assert!(version.starts_with("Chromium "), "{version}");
     assert_eq!(desk.ok("stat -c %a alice-browser"), "700");
+    let reads = desk.ok("stasis profile shim acme/alice --out reads -- --no-save");
+    let script = fs::read_to_string(desk.home().join("reads")).unwrap();
+    for said in [reads, script] {
+        assert!(said.contains("saves nothing"), "{said}");
+    }
 
     let again = desk.run("stasis profile shim acme/alice");
     assert_eq!(again.status.code(), Some(2));

@@ -293,6 +293,33 @@ fn a_run_waits_for_the_owner_and_says_once_who_that_is() {
 }
 
 #[test]
+fn a_run_waits_for_another_on_the_same_host_whose_browser_is_in_the_directory() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    saved(&session, &dir, "one");
+    let mark = session.home().join("mark");
+    // Names the directory and has a file in it open, as a browser does.
+    let browser = format!("exec 9> \"${{0#*=}}/open\"; touch {}; sleep 5", text(&mark));
+    let words = ["profile", "run", LINEAGE, "--", "sh", "-c", &browser];
+    let mut command = session.command(&words);
+    command.arg("--user-data-dir={dir}");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let owner = command.spawn().unwrap();
+    let began = Instant::now();
+    while !mark.exists() {
+        assert!(began.elapsed() < Duration::from_mins(1), "never started");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+
+    let second = end(start_run(&session, &["--wait=1m"], "test -e \"$0/open\""));
+
+    assert_eq!(second.code, 0, "{}", second.err);
+    assert_eq!(report(&second)["load"]["outcome"], "success");
+    let owner = end(owner);
+    assert_eq!(owner.code, 0, "{}", owner.err);
+}
+
+#[test]
 fn a_wait_ends_at_its_bound_with_the_refusal_and_at_once_when_interrupted() {
     let session = Session::new();
     let dir = profile(&session, "p");
@@ -505,6 +532,64 @@ fn a_file_that_is_no_storage_state_is_refused_without_repeating_it() {
         "{}",
         refused.err
     );
+}
+
+#[test]
+fn profiles_of_the_browser_that_an_export_leaves_out_are_said() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    let row = format!("('a.example','','sid','secret',x'','/',{LATER},1,1,1,1)");
+    chrome_cookies(&dir, &row);
+    save(&session, 0, &dir, &[]);
+    let words = ["profile", "storage-state", "export", ALICE];
+    session.data(0, &words);
+
+    let other = dir.join("Profile 1/Network");
+    fs::create_dir_all(&other).unwrap();
+    fs::copy(dir.join("Default/Cookies"), other.join("Cookies")).unwrap();
+    save(&session, 0, &dir, &[]);
+    let said = session.run(&words);
+
+    assert_eq!(said.code, 13, "{}", said.err);
+    assert!(said.err.contains("Profile 1"), "{}", said.err);
+    assert_eq!(said.out.matches("a.example").count(), 1, "{}", said.out);
+}
+
+/// Imports a state with something that is no browser, which changes the profile first; in the background.
+fn start_import(session: &Session, ending: &str) -> Child {
+    let (state, script) = (
+        session.home().join("state.json"),
+        session.home().join("browser.sh"),
+    );
+    fs::write(&state, "{\"cookies\": []}").unwrap();
+    let change = "for word do case $word in --user-data-dir=*) \
+                  echo changed > \"${word#*=}/Default/state\" ;; esac; done";
+    fs::write(&script, format!("{change}\n{ending}\n")).unwrap();
+    let script = format!("--browser={}", text(&script));
+    let words = ["profile", "storage-state", "import", LINEAGE, text(&state)];
+    let mut command = session.command(&words);
+    command.args(["--browser", "/bin/sh", &script]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+#[test]
+fn an_import_that_did_not_set_everything_publishes_nothing() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    let first = saved(&session, &dir, "one");
+
+    let ended = end(start_import(&session, "exit 0"));
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    assert_eq!(active(&session), json!(first));
+
+    let importing = start_import(&session, "exec sleep 60");
+    std::thread::sleep(Duration::from_secs(4));
+    let pid = Pid::from_raw(i32::try_from(importing.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let ended = end(importing);
+    assert_eq!(ended.code, 130, "{}", ended.err);
+    assert_eq!(active(&session), json!(first));
 }
 
 /// Runs with variables.

@@ -1,6 +1,6 @@
 //! A directory that has snapshots in the store and checkpoints on this host: one subject, one timeline, one undo.
 
-use crate::session::{Said, Session, said};
+use crate::session::{Said, Session, said, type_command};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
@@ -251,6 +251,21 @@ fn an_undo_takes_back_what_the_restore_changed_and_leaves_what_was_changed_since
     assert_eq!(state(&restored_ones), again);
     assert_eq!(work.read("later").as_deref(), Some("after the undo"));
     assert_eq!(work.data(&["cat", "latest", "notes"]), "first");
+}
+
+#[test]
+fn a_printed_undo_is_of_that_workspace_wherever_it_is_typed() {
+    let work = Work::new();
+    let one = work.checkpoint("one");
+    work.write("notes", "second");
+    let dir = work.dir.to_str().unwrap();
+
+    let restored = work.session.data(0, &["restore", dir, &one, "--yes"]);
+    assert_eq!(work.read("notes").as_deref(), Some("first"));
+    let undone = type_command(&work.session, &restored, &["undo"], "");
+
+    assert_eq!(undone.code, 0, "{restored}{}", undone.err);
+    assert_eq!(work.read("notes").as_deref(), Some("second"));
 }
 
 #[test]

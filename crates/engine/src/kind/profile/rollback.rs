@@ -12,12 +12,13 @@
 use super::inventory::{SnapshotRow, SnapshotStatus};
 use super::subject::ShaPrefix;
 use crate::address::as_typed;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::handle::Profiles;
 use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
+use stasis_model::failure::Failure;
 use stasis_model::format::event::{EventKind, Severity};
 use stasis_model::format::lease::Holder;
 use stasis_model::format::pointer::Active;
@@ -40,6 +41,24 @@ pub struct RollbackProfile {
     pub reason: Label,
     /// Who does it.
     pub actor: Label,
+    /// What was shown and agreed to; anything else is refused.
+    pub agreed: Option<AgreedRollback>,
+}
+
+/// What somebody saw when they agreed to a rollback.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AgreedRollback {
+    from_sha256: Option<ArchiveDigest>,
+    evicts: Option<Holder>,
+}
+
+impl From<&RolledBack> for AgreedRollback {
+    fn from(plan: &RolledBack) -> Self {
+        Self {
+            from_sha256: plan.from_sha256,
+            evicts: plan.evicts.clone(),
+        }
+    }
 }
 
 /// A rollback: what it would do, or did.
@@ -72,6 +91,22 @@ pub struct RolledBack {
     pub warnings: Vec<Warning>,
 }
 
+impl RollbackProfile {
+    /// Refuses what nobody agreed to.
+    fn ensure_agreed(&self, plan: &RolledBack) -> Result<(), Error> {
+        let Some(agreed) = &self.agreed else {
+            return Ok(());
+        };
+        if *agreed == AgreedRollback::from(plan) {
+            return Ok(());
+        }
+        let subject = &plan.subject;
+        let said = format!("`{subject}` was changed, or taken by a run, since this was shown");
+        let failure = Failure::of(ErrorKind::Retry, said);
+        Err(failure.with_hint("nothing was changed; look again").into())
+    }
+}
+
 impl RolledBack {
     /// Whether there is nothing to do.
     pub fn is_active_already(&self) -> bool {
@@ -90,6 +125,7 @@ impl Profiles<'_> {
     pub async fn rollback(self, cmd: &RollbackProfile) -> Result<RolledBack, Error> {
         self.store().ensure_trusted().await?;
         let (mut plan, mut to) = self.rollback_plan(cmd).await?;
+        cmd.ensure_agreed(&plan)?;
         for _ in 1..ATTEMPTS {
             if plan.is_active_already() {
                 return Ok(plan);
@@ -102,6 +138,7 @@ impl Profiles<'_> {
                     kind,
                 }) => {
                     (plan, to) = self.rollback_plan(cmd).await?;
+                    cmd.ensure_agreed(&plan)?;
                     if plan.from_sha256 != from {
                         let refusal = Refusal::PointerMoved { seen, found };
                         let moved = LineageError::Refused {

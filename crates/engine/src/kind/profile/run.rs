@@ -208,7 +208,6 @@ impl Profiles<'_> {
             return Box::pin(self.run_discarded(run)).await;
         }
         let lineage = run.load.lineage.clone();
-        let dir = run.load.dir.clone();
         self.recover().await;
         let (command, names_dir) = run.words()?;
         let policy = match self.tenants().policy(&lineage.tenant).await {
@@ -220,7 +219,6 @@ impl Profiles<'_> {
         if run.every.is_some() && !policy.allow_hot {
             return Err(ProfileError::HotNotAllowed(lineage).into());
         }
-        nobody_uses(&dir).await?;
         let acquire = run.acquire(Some(policy.lease_ttl()));
         let acquired = tokio::select! {
             acquired = self.leases().acquire_within(acquire, run.wait.as_ref()) => acquired,
@@ -263,6 +261,8 @@ impl Profiles<'_> {
         mut keeper: Keeper<'_>,
     ) -> Result<ProfileRan, Error> {
         let lineage = &lease.lineage;
+        // Not before the lease is ours: the browser of the run that we waited for works in the same directory.
+        nobody_uses(&run.load.dir).await?;
         let loaded = self.load_kept(run, lease, keeper.as_mut()).await?;
         let group = self.start_browser(run, &loaded, command).await?;
         let mut running = Running::new(self.engine, run, Some(lease), group);

@@ -27,12 +27,14 @@ use state::StateRestore;
 use super::compare::difference;
 use super::{Declared, Project};
 use crate::bridge;
-use crate::error::{Error, PlaceError, error_chain};
+use crate::diff::TreeDifference;
+use crate::error::{Error, ErrorKind, PlaceError, error_chain};
 use crate::restore::{RepoRestore, carry_out, recover};
 use crate::result::Moment;
 use crate::warning::Warning;
 use stasis_disk::fs::root_dir::{Mounts, RootDir, in_place_of};
 use stasis_disk::tree::restore;
+use stasis_model::failure::Failure;
 use stasis_model::id::{ServiceName, SnapshotId};
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::diff::ChangeKind;
@@ -97,6 +99,9 @@ impl Project {
             let before = self.before_restore(&plan).await;
             result.record_paths = [&*before.topmost, &*before.replaced].concat();
             (result.new_paths, result.undo_paths) = (before.new, before.replaced);
+        }
+        if let Some(agreed) = command.agreed.as_ref().filter(|_| !command.dry_run) {
+            self.ensure_agreed(&plan, agreed).await?;
         }
         if command.dry_run {
             let changes = self.would_change(&plan).await?;
@@ -192,6 +197,25 @@ impl Project {
             .into_iter()
             .filter(|(path, _)| plan.is_wanted(path));
         Ok(wanted.collect())
+    }
+
+    /// Refuses what nobody agreed to.
+    async fn ensure_agreed(
+        &self,
+        plan: &ProjectPlan,
+        agreed: &[TreeDifference],
+    ) -> Result<(), Error> {
+        let changes = self.would_change(plan).await?;
+        let (changes, _) = self.may_change(changes).await;
+        let now = changes
+            .iter()
+            .map(|(path, change)| difference(path, *change));
+        if now.eq(agreed.iter().cloned()) {
+            return Ok(());
+        }
+        let said = "something else would change by now than what was shown";
+        let failure = Failure::of(ErrorKind::Retry, said);
+        Err(failure.with_hint("nothing was changed; look again").into())
     }
 
     /// What of that this user may change: what is only live and may not be moved is left alone, anything else refuses the restore.

@@ -1,4 +1,4 @@
-//! Calendar periods: the newest snapshot of each of the last hours, days, weeks, months and years.
+//! Calendar periods: the newest snapshot that somebody asked for, else the newest at all, of each of the last hours, days, weeks, months and years.
 //!
 //! Periods are those of the calendar in UTC, and a week begins on Monday. Only periods that have a snapshot count, so that a pause of a
 //! month does not use up thirty days. Nothing here asks what time it is now.
@@ -113,18 +113,26 @@ impl KeepPeriods {
             .any(|period| self.of(*period) > 0)
     }
 
-    /// The moments that are kept because of one kind of period, by their places; they are given the newest first.
-    pub(super) fn kept(&self, period: CalendarPeriod, newest_first: &[Timestamp]) -> Vec<usize> {
+    /// The moments that are kept because of one kind of period, by their places; they are given the newest first, each with whether somebody
+    /// asked for it. What made itself stands for a period only where nothing else does.
+    pub(super) fn kept(
+        &self,
+        period: CalendarPeriod,
+        newest_first: &[(Timestamp, bool)],
+    ) -> Vec<usize> {
+        let number = |place: usize| period.number(newest_first[place].0);
         let mut kept = Vec::new();
-        let mut left = self.of(period);
-        let mut last = None;
-        for (place, at) in newest_first.iter().enumerate() {
-            let number = period.number(*at);
-            if left > 0 && last != Some(number) {
-                kept.push(place);
-                last = Some(number);
-                left -= 1;
+        let mut begin = 0;
+        for _ in 0..self.of(period) {
+            if begin == newest_first.len() {
+                break;
             }
+            let rest = begin..newest_first.len();
+            let same = rest.take_while(|place| number(*place) == number(begin));
+            let same: Vec<usize> = same.collect();
+            let asked_for = same.iter().find(|place| newest_first[**place].1);
+            kept.push(*asked_for.unwrap_or(&begin));
+            begin += same.len();
         }
         kept
     }

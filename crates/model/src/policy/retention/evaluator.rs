@@ -114,8 +114,11 @@ impl<'a> RetentionEvaluator<'a> {
 
     /// Keeps the newest of each calendar period that is asked for, of one group.
     fn keep_periods(&mut self, asked: &KeepRequest, members: &[usize]) {
-        let created = |index: &usize| self.verdicts[*index].snapshot.created;
-        let moments: Vec<Timestamp> = members.iter().map(created).collect();
+        let moment = |index: &usize| {
+            let snapshot = &self.verdicts[*index].snapshot;
+            (snapshot.created, snapshot.origin == SnapshotOrigin::Named)
+        };
+        let moments: Vec<(Timestamp, bool)> = members.iter().map(moment).collect();
         for period in CalendarPeriod::ALL {
             for place in asked.periods.kept(period, &moments) {
                 self.keep(Some(members[place]), KeepReason::Period { period });

@@ -203,11 +203,12 @@ impl UndoArgs {
         if self.keep_git {
             except.push(entry_path(Some(&".git".into()))?);
         }
-        let command = UndoRestore {
+        let mut command = UndoRestore {
             dry_run: self.dry_run,
             except,
-            cancel: cancel_on_signals()?,
+            cancel: Arc::default(),
             progress: Arc::clone(&progress),
+            agreed: None,
         };
         if !self.yes && !self.dry_run && ask::is_interactive(context) {
             let look = UndoRestore {
@@ -220,7 +221,10 @@ impl UndoArgs {
                 context.output.say("nothing was changed");
                 return Ok(Exit::Cancelled);
             }
+            command.agreed = Some(shown.changes);
         }
+        // Only now: at a question, Ctrl-C ends us as it ends every program.
+        command.cancel = cancel_on_signals()?;
         let work = Box::pin(project.undo_restore(record, command));
         let undone = watched(context.output, "undoing", progress, work).await?;
         restore::say_undone(context, project, &undone)

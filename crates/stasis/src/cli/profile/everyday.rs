@@ -17,6 +17,8 @@ use crate::cli::project::upkeep::ProjectGcArgs;
 use crate::cli::{CliContext, ask, envelope, system_clock};
 use crate::report::Exit;
 use anyhow::{Context as _, bail};
+use schemars::JsonSchema;
+use serde::Serialize;
 use stasis_engine::catalog::ListedEntry;
 use stasis_engine::find::FoundVersions;
 use stasis_engine::kind::profile::{
@@ -330,6 +332,16 @@ pub(in crate::cli) async fn undo(
     choose(context, &engine, to, dry_run, agreed).await
 }
 
+/// What a restore to another directory would write.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cli) struct WouldWrite {
+    /// The first digits of the snapshot.
+    sha256: String,
+    lineage: String,
+    target: String,
+    dry_run: bool,
+}
+
 /// Writes a snapshot to a directory that is not there yet, and checks its databases.
 async fn write_to(
     context: &CliContext,
@@ -344,9 +356,21 @@ async fn write_to(
     }
     if dry_run {
         let (sha, lineage) = (of.archive.prefix(), &of.lineage);
-        context
-            .output
-            .insist(&format!("would write {sha} of {lineage} to {shown}"));
+        let would = WouldWrite {
+            sha256: sha,
+            lineage: lineage.to_string(),
+            target: shown,
+            dry_run: true,
+        };
+        context.output.result(&would, |would| {
+            let WouldWrite {
+                sha256,
+                lineage,
+                target,
+                ..
+            } = would;
+            format!("would write {sha256} of {lineage} to {target}")
+        })?;
         return Ok(Exit::Done);
     }
     let command = ProfileLoad {
@@ -379,7 +403,8 @@ async fn choose(
     dry_run: bool,
     agreed: bool,
 ) -> anyhow::Result<Exit> {
-    let command = RollbackProfile {
+    let mut command = RollbackProfile {
+        agreed: None,
         sha: to.sha(),
         lineage: to.lineage,
         reason: "restore".parse()?,
@@ -405,6 +430,7 @@ async fn choose(
             plan.subject
         );
     }
+    command.agreed = Some((&plan).into());
     let done = engine.profiles().rollback(&command).await?;
     context.output.warn(&done.warnings);
     context.output.result(&done, chosen_text)?;

@@ -37,6 +37,7 @@ impl ProfileRollbackArgs {
             sha: self.sha,
             reason: self.reason,
             actor: operator(),
+            agreed: None,
         };
         let done = if self.confirm {
             engine.profiles().rollback(&cmd).await?

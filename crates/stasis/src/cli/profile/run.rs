@@ -12,6 +12,7 @@ use crate::cli::{CliContext, duration};
 use crate::report::{self, Exit};
 use anyhow::Context as _;
 use clap::Args;
+use rustix::process::{Pid, getppid};
 use stasis_engine::error::ErrorKind;
 use stasis_engine::hold::Signal;
 use stasis_engine::kind::profile::{
@@ -22,6 +23,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// How often we look whether the framework that started us is still there.
+const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct ProfileRunArgs {
@@ -104,6 +109,7 @@ impl ProfileRunArgs {
     }
 
     async fn ran(self, context: &CliContext, metrics: &MetricsArgs) -> anyhow::Result<ProfileRan> {
+        let parent = getppid();
         // What saves nothing has no use for a store that is not there.
         let engine = if self.no_save {
             context.engine().await?
@@ -141,7 +147,11 @@ impl ProfileRunArgs {
             linger: self.linger,
             max_time: self.max_time,
             every: self.every,
-            signals: signals()?,
+            signals: if self.shim {
+                signals_and_end_of(parent)?
+            } else {
+                signals()?
+            },
             loaded: Some(said),
         };
         let output = context.output;
@@ -172,16 +182,45 @@ impl ProfileRunArgs {
     }
 }
 
-/// How the browser is started when a framework started us in its place; from now on we end with the framework, too, as
-/// if somebody had asked us to.
+/// How the browser is started when a framework started us in its place.
 fn browser_shim(is_wanted: bool) -> anyhow::Result<Option<BrowserShim>> {
     if !is_wanted {
         return Ok(None);
     }
-    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
     let program = std::env::current_exe().context("could not find out which program this is")?;
     let launcher = vec![program.into(), "internal".into(), "bound".into()];
     Ok(Some(BrowserShim { launcher }))
+}
+
+/// The signals for a run that ends with the framework that started it, as if that had asked for it. The kernel's own
+/// signal for this comes with the end of the *thread* that started us, which a framework may well outlive.
+fn signals_and_end_of(parent: Option<Pid>) -> anyhow::Result<mpsc::UnboundedReceiver<Signal>> {
+    let mut signals = signals()?;
+    let (sender, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut has_parent = true;
+        loop {
+            let signal = tokio::select! {
+                Some(signal) = signals.recv() => signal,
+                () = ended(parent), if has_parent => {
+                    has_parent = false;
+                    Signal::TERM
+                }
+                else => break,
+            };
+            if sender.send(signal).is_err() {
+                break;
+            }
+        }
+    });
+    Ok(receiver)
+}
+
+/// Waits until our parent is another process.
+async fn ended(parent: Option<Pid>) {
+    while getppid() == parent {
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 /// Where a profile lives when nobody says.

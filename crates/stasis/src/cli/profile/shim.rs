@@ -40,34 +40,38 @@ pub(in crate::cli) struct WrittenShim {
     subject: String,
     path: PathBuf,
     browser: PathBuf,
+    #[serde(skip)]
+    saves: bool,
 }
 
 impl ProfileShimArgs {
     pub(super) fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        self.check_options()?;
+        let saves = self.check_options()?;
         let named = browser_setting(context, self.browser.clone())?;
         let search_path = &context.environment.search_path;
         let browser = installed_browser(named.as_deref(), search_path)?;
         let usual = || format!("{}-browser", self.subject.profile).into();
         let path = std::path::absolute(self.out.clone().unwrap_or_else(usual))?;
-        write(&path, &self.script(context, &browser)?)?;
+        write(&path, &self.script(context, &browser, saves)?)?;
         let written = WrittenShim {
             subject: format!("{PROFILE_PREFIX}{}", self.subject),
             path,
             browser,
+            saves,
         };
         context.output.result(&written, text)?;
         Ok(Exit::Done)
     }
 
-    /// What `profile run` would not understand is said now, and not when a framework starts the browser.
-    fn check_options(&self) -> anyhow::Result<()> {
+    /// What `profile run` would not understand is said now, and not when a framework starts the browser. Returns whether
+    /// such a run saves.
+    fn check_options(&self) -> anyhow::Result<bool> {
         let options = self.options.iter().map(String::as_str);
         let words = ["profile run", "acme/alice"].into_iter().chain(options);
         let words = words.chain(["--", "chromium"]);
         let run = ProfileRunArgs::augment_args(Command::new("profile run"));
         match run.try_get_matches_from(words) {
-            Ok(_) => Ok(()),
+            Ok(matches) => Ok(!matches.get_flag("no_save")),
             Err(error) => {
                 let said = error.to_string();
                 let first = said.lines().next().unwrap_or_default();
@@ -80,7 +84,7 @@ impl ProfileShimArgs {
         }
     }
 
-    fn script(&self, context: &CliContext, browser: &Path) -> anyhow::Result<String> {
+    fn script(&self, context: &CliContext, browser: &Path, saves: bool) -> anyhow::Result<String> {
         let stasis = std::env::current_exe().context("could not find out which program this is")?;
         let mut words: Vec<OsString> = vec![stasis.into(), "--store".into()];
         words.push(context.location()?.to_string().into());
@@ -95,12 +99,13 @@ impl ProfileShimArgs {
             .collect::<Result<_, _>>()?;
         Ok(format!(
             "#!/bin/sh\n# Written by `stasis profile shim`: a browser on the profile {subject}.\n\
-             # It is started as the browser would be, loads the profile, and saves it when the browser has ended.\n\
+             # It is started as the browser would be, loads the profile, and {ending}.\n\
              for word do\n  \
                case $word in --version | --product-version) exec {browser} \"$@\" ;; esac\n\
              done\n\
              exec {command} \"$@\"\n",
             subject = self.subject,
+            ending = ending(saves),
             browser = quoted(browser.as_os_str())?,
             command = words.join(" "),
         ))
@@ -131,12 +136,22 @@ fn quoted(word: &std::ffi::OsStr) -> anyhow::Result<String> {
     Ok(shell_word(text).into_owned())
 }
 
+/// What becomes of the profile.
+fn ending(saves: bool) -> &'static str {
+    if saves {
+        "saves it when the browser has ended"
+    } else {
+        "saves nothing: each browser has a private copy, which is thrown away"
+    }
+}
+
 fn text(written: &WrittenShim) -> String {
     format!(
-        "{path} starts {} on {} and saves it when the browser has ended\n  \
+        "{path} starts {} on {} and {}\n  \
          give it to the framework as executablePath: {path}",
         printable(&written.browser.display().to_string()),
         written.subject,
+        ending(written.saves),
         path = printable(&written.path.display().to_string()),
     )
 }

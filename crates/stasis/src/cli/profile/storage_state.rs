@@ -167,9 +167,16 @@ impl StateImportArgs {
         if let Some(saved) = &ran.save {
             context.output.warn(&saved.warnings);
         }
+        if imported.refused_cookies > 0 {
+            let refused = plural(imported.refused_cookies, "cookie");
+            context.output.say(&format!(
+                "warning: the browser did not take {refused}, say with SameSite=None and without Secure"
+            ));
+        }
         context.output.result(&imported, imported_text)?;
-        Ok(match &ran.save {
-            Some(saved) => save::exit(saved),
+        Ok(match ran.save.as_ref().map(save::exit) {
+            Some(Exit::Done) if imported.refused_cookies > 0 => Exit::Incomplete,
+            Some(exit) => exit,
             None => Exit::Failed,
         })
     }
@@ -242,10 +249,14 @@ fn imported_text(imported: &StateImported) -> String {
             if count == 1 { "is" } else { "are" }
         ),
     };
+    let expired = match imported.expired_cookies {
+        0 => String::new(),
+        count => format!("\n{} not set: expired", plural(count, "cookie")),
+    };
     let saved = imported.ran.save.as_ref().map(save::text);
     let why = imported.ran.save_error.as_deref().unwrap_or_default();
     format!(
-        "set {} and the Local Storage of {}{lost}\n{}",
+        "set {} and the Local Storage of {}{lost}{expired}\n{}",
         plural(imported.cookies, "cookie"),
         plural(imported.origins, "origin"),
         saved.unwrap_or_else(|| format!("NOT SAVED: {}", printable(why))),

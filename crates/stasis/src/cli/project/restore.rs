@@ -92,13 +92,12 @@ impl RestoreOptions {
             let all = all.iter().map(|path| entry_path(Some(path)));
             all.collect::<anyhow::Result<_>>()
         };
-        let command = ProjectRestore {
+        let mut command = ProjectRestore {
             safety: !self.no_safety,
             paths: paths(&self.path)?,
             except: paths(&self.except)?,
             to: self.to,
             dry_run: self.dry_run,
-            cancel: cancel_on_signals()?,
             progress: Arc::clone(&progress),
             ..command
         };
@@ -114,7 +113,10 @@ impl RestoreOptions {
                 context.output.say("nothing was changed");
                 return Ok(Exit::Cancelled);
             }
+            command.agreed = Some(shown.changes);
         }
+        // Only now: at a question, Ctrl-C ends us as it ends every program.
+        command.cancel = cancel_on_signals()?;
         let work = Box::pin(project.restore(command));
         let restored = watched(context.output, "restoring", progress, work).await?;
         context.output.warn(&restored.warnings);

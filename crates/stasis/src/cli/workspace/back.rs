@@ -9,6 +9,7 @@ use crate::report::Exit;
 use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
+use stasis_engine::address::shell_word;
 use stasis_engine::kind::workspace::{
     self, ChangeOp, ChangePlan, ExcludedNow, ForgetReason, ForgottenUndo, GitPlan, LeftAloneEntry,
     LeftAloneReason, PathChange, RestoreWorkspace, RestoredWorkspace, RevertAction, RevertPath,
@@ -69,7 +70,8 @@ pub(in crate::cli) async fn revert(
     let reverted = workspace.revert(command).await?;
     let is_final = reverted.reverted && reverted.undo.is_none();
     warn_no_undo(context, no_undo && is_final);
-    context.output.result(&reverted, reverted_text)
+    let text = |reverted: &RevertedPath| from_here(reverted_text(reverted), workspace);
+    context.output.result(&reverted, text)
 }
 
 fn reverted_text(result: &RevertedPath) -> String {
@@ -175,7 +177,8 @@ pub(in crate::cli) async fn restore(
     }
     let is_final = restored.restored && restored.undo.is_none();
     warn_no_undo(context, no_undo && is_final);
-    context.output.result(&restored, restored_text)?;
+    let text = |restored: &RestoredWorkspace| from_here(restored_text(restored), workspace);
+    context.output.result(&restored, text)?;
     Ok(exit_of(&restored.left_alone))
 }
 
@@ -424,7 +427,8 @@ pub(in crate::cli) async fn undo(
     }
     let undone = timed(context.output, "undoing", workspace.undo(command)).await?;
     warn_left_alone(context, &undone.left_alone, &undone.undo);
-    context.output.result(&undone, undone_text)?;
+    let text = |undone: &UndoneChange| from_here(undone_text(undone), workspace);
+    context.output.result(&undone, text)?;
     Ok(exit_of(&undone.left_alone))
 }
 
@@ -529,6 +533,17 @@ pub(super) fn with_undo(words: String, undo: Option<&str>) -> String {
         Some(undo) => format!("{words}\nUndo with: stasis undo {undo}"),
         None => words,
     }
+}
+
+/// What a result says, with the workspace in its commands where they are typed outside of it.
+pub(super) fn from_here(words: String, workspace: &workspace::Workspace) -> String {
+    let directory = workspace.directory();
+    if std::env::current_dir().is_ok_and(|here| here.starts_with(directory)) {
+        return words;
+    }
+    let directory = directory.display().to_string();
+    let directory = printable(&shell_word(&directory));
+    words.replace("stasis undo u-", &format!("stasis undo {directory} u-"))
 }
 
 /// A plan with its first paths, those that go before the others.

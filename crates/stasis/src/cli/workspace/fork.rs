@@ -1,8 +1,8 @@
 //! `stasis fork`: make forks, list, compare, promote and remove them
 
 use super::back::{
-    ADDED, done, excluded_text, exit_of, git_lines, is_nothing, planned, warn_left_alone,
-    with_forgotten, with_meanwhile, with_paths, with_undo,
+    ADDED, done, excluded_text, exit_of, from_here, git_lines, is_nothing, planned,
+    warn_left_alone, with_forgotten, with_meanwhile, with_paths, with_undo,
 };
 use super::compare::ComparedArgs;
 use super::{DryRunArgs, WorkspaceSelector, entry};
@@ -336,7 +336,8 @@ impl ForkPromoteArgs {
         if let Some(excluded) = &promoted.excluded_now {
             context.output.say(&excluded_text(excluded, &promoted.fork));
         }
-        context.output.result(&promoted, promoted_text)?;
+        let text = |promoted: &PromotedFork| from_here(promoted_text(promoted), &workspace);
+        context.output.result(&promoted, text)?;
         Ok(exit_of(&promoted.left_alone))
     }
 }

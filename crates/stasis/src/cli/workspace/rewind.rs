@@ -1,6 +1,6 @@
 //! `stasis rewind`: back to before a prompt
 
-use super::back::{exit_of, is_nothing, restored_text, warn};
+use super::back::{exit_of, from_here, is_nothing, restored_text, warn};
 use super::{DryRunArgs, WorkspaceSelector, entry};
 use crate::cli::CliContext;
 use crate::cli::ask::{self, is_interactive};
@@ -101,9 +101,8 @@ impl RewindArgs {
         warn(context, &restored);
         let exit = exit_of(&restored.left_alone);
         let rewound = Rewound { prompt, restored };
-        context
-            .output
-            .result(&rewound, |rewound| rewound_text(rewound, self.back()))?;
+        let text = |rewound: &Rewound| from_here(rewound_text(rewound, self.back()), &workspace);
+        context.output.result(&rewound, text)?;
         Ok(exit)
     }
 

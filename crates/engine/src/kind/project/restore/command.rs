@@ -45,6 +45,8 @@ pub struct ProjectRestore {
     pub becomes_latest: bool,
     /// Whether it takes back what another one did: an entry that the snapshot does not have is removed.
     pub takes_back: bool,
+    /// What was shown and agreed to; where something else would change, nothing does.
+    pub agreed: Option<Vec<TreeDifference>>,
     /// Set by anybody at any time to give up.
     pub cancel: Arc<AtomicBool>,
     /// How far it has come.
@@ -66,6 +68,7 @@ impl ProjectRestore {
             auto_undo: false,
             becomes_latest: true,
             takes_back: false,
+            agreed: None,
             cancel: Arc::default(),
             progress: Arc::default(),
         }

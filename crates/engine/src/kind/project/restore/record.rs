@@ -5,6 +5,7 @@
 
 use super::{ProjectRestore, ProjectRestored, since};
 use crate::bridge;
+use crate::diff::TreeDifference;
 use crate::dir_identity::DirIdentity;
 use crate::error::{Error, ErrorKind, PlaceError, error_chain};
 use crate::kind::project::Project;
@@ -17,8 +18,11 @@ use stasis_model::failure::{AtPath, Failure};
 use stasis_model::id::SnapshotId;
 use stasis_model::invalid::Invalid;
 use stasis_model::snapshot_ref::SnapshotRef;
+use stasis_model::sqlite_file;
 use stasis_model::tree::EntryPath;
-use std::io;
+use std::ffi::OsStr;
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -79,6 +83,8 @@ pub struct UndoRestore {
     pub dry_run: bool,
     /// Entries that are left as they are.
     pub except: Vec<EntryPath>,
+    /// What was shown and agreed to; where something else would change, nothing does.
+    pub agreed: Option<Vec<TreeDifference>>,
     /// Set by anybody at any time to give up.
     pub cancel: Arc<AtomicBool>,
     /// How far it has come.
@@ -311,7 +317,10 @@ impl Project {
         changed.retain(|(path, _)| !way.was_left(path));
         let plan = self.plan_restore(&way.restore, &index, &safety).await?;
         let differing = self.would_change(&plan).await?;
-        way.restore.untouched = since::untouched(&differing, &changed);
+        let live = self.live();
+        let is_database =
+            |path: &EntryPath| may_be_database(&live.join(OsStr::from_bytes(path.as_bytes())));
+        way.restore.untouched = since::untouched(&differing, &changed, is_database);
         Ok(None)
     }
 
@@ -346,6 +355,7 @@ impl Project {
             dry_run: command.dry_run,
             takes_back: true,
             becomes_latest: false,
+            agreed: command.agreed,
             cancel: command.cancel,
             progress: command.progress,
             ..ProjectRestore::new(SnapshotRef::Text(safety.to_string()))
@@ -395,6 +405,18 @@ fn no_way_back(way_back: &WayBack) -> Error {
     let failure = Failure::of(ErrorKind::NotFound, said);
     let hint = "`stasis log` lists what there is; `stasis restore SNAPSHOT` brings it back";
     failure.with_hint(hint).into()
+}
+
+/// Whether a file is a SQLite database, or is not there to be looked at.
+fn may_be_database(path: &Path) -> bool {
+    match path.symlink_metadata() {
+        Ok(found) if found.is_file() => {}
+        Ok(_) => return false,
+        Err(error) => return error.kind() == io::ErrorKind::NotFound,
+    }
+    let mut start = [0; 16];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start == *sqlite_file::HEADER
 }
 
 /// The state is what it should be, whatever becomes of what is written down.

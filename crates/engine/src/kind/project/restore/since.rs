@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) fn untouched(
     differing: &[(EntryPath, ChangeKind)],
     changed: &[(EntryPath, ChangeKind)],
+    is_database: impl Fn(&EntryPath) -> bool,
 ) -> Vec<EntryPath> {
+    let database_of = |path: &EntryPath| database_of(path, &is_database);
     let mut touched: BTreeMap<EntryPath, ChangeKind> = BTreeMap::new();
     let mut leads_there: BTreeSet<EntryPath> = BTreeSet::new();
     for (path, change) in changed {
@@ -40,8 +42,9 @@ fn above(path: &EntryPath) -> impl Iterator<Item = EntryPath> {
 }
 
 /// The database that a journal belongs to, by its name; else the entry itself.
-fn database_of(path: &EntryPath) -> EntryPath {
+fn database_of(path: &EntryPath, is_database: impl Fn(&EntryPath) -> bool) -> EntryPath {
     let database = owner_name(path.as_bytes()).and_then(|name| EntryPath::parse(name).ok());
+    let database = database.filter(is_database);
     database.unwrap_or_else(|| path.clone())
 }
 
@@ -57,7 +60,9 @@ mod tests {
 
     #[track_caller]
     fn stays(now: &[(&str, ChangeKind)], restored: &[(&str, ChangeKind)], expected: &[&str]) {
-        let left = untouched(&all(now), &all(restored));
+        let left = untouched(&all(now), &all(restored), |path| {
+            path.as_bytes().ends_with(b".db")
+        });
         let left: Vec<String> = left.iter().map(ToString::to_string).collect();
         assert_eq!(left, expected);
     }
@@ -111,5 +116,11 @@ mod tests {
             &["b.db"],
         );
         stays(&[("a.db", Content)], &[("a.db-wal", Removed)], &[]);
+        // A file that is only called so is a file of its own.
+        stays(
+            &[("notes", Content), ("notes-journal", Content)],
+            &[("notes", Content)],
+            &["notes-journal"],
+        );
     }
 }
