@@ -77,7 +77,7 @@ fn a_file_that_did_not_exist_then_is_deleted_and_undo_brings_it_back() {
 
     assert_eq!(told.code, 0, "{}", told.err);
     assert!(
-        told.out.contains("deleted") && told.out.contains("Undo with: stasis undo u-"),
+        told.out.contains("deleted") && told.out.contains("Undo with: stasis undo "),
         "{}",
         told.out
     );

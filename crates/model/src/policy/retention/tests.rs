@@ -641,7 +641,9 @@ proptest! {
             let mine = |s: &&Snapshot| s.group == *group;
             let days: BTreeSet<u64> = all.iter().filter(mine).map(|s| s.created.millis() / DAY).collect();
             for day in days.iter().rev().take(usize::try_from(daily).unwrap()) {
-                let newest = all.iter().filter(mine).filter(|s| s.created.millis() / DAY == *day).max();
+                let that_day = || all.iter().filter(mine).filter(|s| s.created.millis() / DAY == *day);
+                let asked_for = that_day().filter(|s| s.origin == SnapshotOrigin::Named).max();
+                let newest = asked_for.or_else(|| that_day().max());
                 prop_assert!(newest.is_some_and(|newest| kept.contains(newest)));
             }
         }
