@@ -232,7 +232,7 @@ fn a_second_rewind_goes_to_the_same_state_and_more_prompts_go_further() {
     let done = rewind(&tree, &["--yes"]);
     assert_eq!((done.code, tree.read("a").as_str()), (0, "after 2"));
     assert!(done.out.contains("before prompt 3"), "{}", done.out);
-    assert!(done.out.contains("undo u-"), "{}", done.out);
+    assert!(done.out.contains("stasis undo "), "{}", done.out);
     let again = rewind(&tree, &["--yes"]);
     assert_eq!((again.code, tree.read("a").as_str()), (0, "after 2"));
     assert!(again.out.contains("Already there"), "{}", again.out);
