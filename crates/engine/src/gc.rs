@@ -11,10 +11,12 @@ use crate::handle::DirRepo;
 use crate::kind::workspace::RunMode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_model::format::manifest::{IndexRefusal, RepoDocument, SaveReason, SnapshotIndex};
+use stasis_model::format::manifest::{
+    IndexRefusal, Indexed, RepoDocument, SaveReason, SnapshotIndex,
+};
 use stasis_model::id::{Epoch, Label, SnapshotId, SubjectName};
 use stasis_model::policy::retention::{
-    self, Clocks, OnDoubt, RetentionPolicy, Snapshot, SnapshotOrigin,
+    self, Clocks, OnDoubt, RetentionPolicy, Snapshot, SnapshotNeed, SnapshotOrigin,
 };
 use stasis_model::protocol::gc::manifests::{
     ListedManifest, ManifestGc, ManifestGcAnswer, ManifestGcStep,
@@ -41,6 +43,8 @@ pub struct RepoGc {
     pub name: Option<SubjectName>,
     /// Whether ages count while clocks disagree.
     pub on_doubt: OnDoubt,
+    /// What this host knows to be needed to take back a restore, beside the last one that was made before one.
+    pub needed_for_undo: Vec<SnapshotId>,
     /// Only says what would be done.
     pub dry_run: bool,
 }
@@ -222,7 +226,10 @@ impl DirRepo<'_> {
         let mut all: Vec<Snapshot> = Vec::new();
         for (root, index) in subjects {
             let name = name_of(root);
+            let before_restore = last_before_restore(index);
             for one in &index.snapshots {
+                let is_needed =
+                    before_restore == Some(&one.id) || command.needed_for_undo.contains(&one.id);
                 names.insert(one.id.clone(), name.clone());
                 all.push(Snapshot {
                     created: one.at_ms,
@@ -237,6 +244,7 @@ impl DirRepo<'_> {
                     pinned: one.pinned,
                     verified: false,
                     rolled_back_at: None,
+                    needed_for: is_needed.then_some(SnapshotNeed::Undo),
                 });
             }
         }
@@ -528,6 +536,13 @@ impl DirRepo<'_> {
             step = sweep.next(answer);
         }
     }
+}
+
+/// The snapshot that the last restore of a subject is taken back with, whichever host made it.
+fn last_before_restore(index: &SnapshotIndex) -> Option<&SnapshotId> {
+    let safety = |one: &&Indexed| one.reason == SaveReason::BeforeRestore;
+    let safety = index.snapshots.iter().filter(safety);
+    safety.max_by_key(|one| one.at_ms).map(|one| &one.id)
 }
 
 fn words(why: Abort) -> &'static str {

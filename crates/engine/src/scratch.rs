@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::open::Engine;
 use stasis_disk::fs::atomic_write::make_directory;
 use stasis_disk::fs::free_space;
+use stasis_disk::tree::staging_view::{self, StagingView};
 use std::io;
 use std::path::PathBuf;
 
@@ -41,6 +42,16 @@ impl Engine {
             Err(error) if is_no_room(&error) => Ok(std::env::temp_dir()),
             Err(error) => Err(error),
         }
+    }
+
+    /// A directory for a tree that is only looked at; gone when it is dropped.
+    pub(crate) async fn scratch(&self) -> Result<StagingView, Error> {
+        let place = self.looking_place().await?;
+        let made = bridge::blocking(move || {
+            let looks = staging_view::look_at(&place)?.metadata();
+            StagingView::make(&place, looks)
+        });
+        Ok(made.await?)
     }
 
     /// Where the journals of freezes are: the same for all engines of this host.

@@ -142,6 +142,7 @@ async fn collect(engine: &Engine) {
     let command = RepoGc {
         policy,
         name: None,
+        needed_for_undo: Vec::new(),
         on_doubt: OnDoubt::RefuseAges,
         dry_run: false,
     };

@@ -460,6 +460,7 @@ fn sweep(keep_last: Option<u64>) -> RepoGc {
     RepoGc {
         policy,
         name: None,
+        needed_for_undo: Vec::new(),
         on_doubt: OnDoubt::RefuseAges,
         dry_run: false,
     }

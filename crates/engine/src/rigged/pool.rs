@@ -164,6 +164,7 @@ impl Saver {
         let command = RepoGc {
             policy: RetentionPolicy::Repository(keep),
             name: None,
+            needed_for_undo: Vec::new(),
             on_doubt: OnDoubt::RefuseAges,
             dry_run: false,
         };

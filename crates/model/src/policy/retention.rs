@@ -67,6 +67,15 @@ pub struct Snapshot {
     pub verified: bool,
     /// When it was last rolled back to.
     pub rolled_back_at: Option<Timestamp>,
+    /// What cannot be done without it.
+    pub needed_for: Option<SnapshotNeed>,
+}
+
+/// What a snapshot is needed for, though no pointer leads to it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum SnapshotNeed {
+    /// To take back the last restore.
+    Undo,
 }
 
 /// What to do while the clock is in doubt.
@@ -159,6 +168,8 @@ pub enum KeepReason {
     Active,
     /// It is pinned.
     Pinned,
+    /// The last restore cannot be taken back without it.
+    NeededForUndo,
     /// It is the newest.
     Newest,
     /// It is the newest that was read back and found right.
@@ -197,6 +208,7 @@ impl KeepReason {
             self,
             Self::Active
                 | Self::Pinned
+                | Self::NeededForUndo
                 | Self::Newest
                 | Self::NewestVerified
                 | Self::Named
@@ -210,6 +222,7 @@ impl fmt::Display for KeepReason {
         match self {
             Self::Active => f.write_str("it is active"),
             Self::Pinned => f.write_str("it is pinned"),
+            Self::NeededForUndo => f.write_str("`undo` of the last restore needs it"),
             Self::Newest => f.write_str("it is the newest"),
             Self::NewestVerified => f.write_str("it is the newest verified one"),
             Self::Named => f.write_str("it was asked for by name"),

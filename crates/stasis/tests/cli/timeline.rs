@@ -307,6 +307,47 @@ fn an_undo_that_cannot_know_what_the_restore_changed_says_so() {
 }
 
 #[test]
+fn gc_keeps_what_the_undo_of_the_last_restore_needs() {
+    let work = Work::new();
+    let first = work.save();
+    work.write("notes", "never saved by anybody");
+    work.data(&["restore", &first[..8]]);
+    for since in ["one", "two", "three"] {
+        work.write("since", since);
+        work.save();
+    }
+
+    let kept = work.data(&["gc", "--keep-last", "1", "--dry-run"]);
+    work.data(&["gc", "--keep-last", "1"]);
+
+    assert!(
+        kept.contains("`undo` of the last restore needs it"),
+        "{kept}"
+    );
+    assert_eq!(work.timeline().len(), 3, "{kept}");
+    work.data(&["undo"]);
+    let notes = work.read("notes");
+    assert_eq!(notes.as_deref(), Some("never saved by anybody"));
+    assert_eq!(work.read("since").as_deref(), Some("three"));
+}
+
+#[test]
+fn an_undo_whose_safety_snapshot_was_forgotten_says_so() {
+    let work = Work::new();
+    let first = work.save();
+    work.write("notes", "second");
+    let restored = work.json(&["restore", &first[..8]]);
+    let safety = restored["safety_snapshot_id"].as_str().unwrap();
+    work.data(&["forget", safety]);
+
+    let undone = work.run_in("", &["undo"]);
+
+    assert_eq!(undone.code, 3, "{}", undone.err);
+    assert!(undone.err.contains("was let go since"), "{}", undone.err);
+    assert_eq!(work.read("notes").as_deref(), Some("first"));
+}
+
+#[test]
 fn several_are_forgotten_at_once_or_none() {
     let work = Work::new();
     let first = work.save();
@@ -560,7 +601,8 @@ fn whoever_has_only_checkpoints_is_told_which_and_how_a_lost_directory_comes_bac
     assert!(gone.err.contains("makes it again"), "{}", gone.err);
     let unknown = work.session.run(&["restore", dir, "cp-99"]);
     assert_eq!(unknown.code, 3, "{}", unknown.out);
-    work.session.run(&["restore", dir, &one, "--dry-run"]);
+    let shown = work.session.data(0, &["restore", dir, &one, "--dry-run"]);
+    assert!(shown.contains("src/main.rs"), "{shown}");
     assert!(
         !work.dir.exists(),
         "what failed, or was shown, leaves nothing"

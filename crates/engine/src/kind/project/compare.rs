@@ -17,7 +17,6 @@ use stasis_disk::form::chunked::list::ListReader;
 use stasis_disk::fs::metadata;
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::compare::compare_live;
-use stasis_disk::tree::staging_view::{self, StagingView};
 use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::{SaveReason, SnapshotManifest};
@@ -188,12 +187,7 @@ impl Project {
         if paths.is_empty() {
             return Ok(Vec::new());
         }
-        let place = self.engine.looking_place().await?;
-        let scratch = bridge::blocking(move || {
-            let looks = staging_view::look_at(&place)?.metadata();
-            StagingView::make(&place, looks)
-        });
-        let scratch = scratch.await?;
+        let scratch = self.engine.scratch().await?;
         let sides = [(before, "before"), (after, "after")];
         for (id, name) in sides {
             let target = scratch.root().join(name);

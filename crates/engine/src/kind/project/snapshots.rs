@@ -15,7 +15,6 @@ use serde::Serialize;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::progress::Progress;
-use stasis_disk::tree::staging_view::{self, StagingView};
 use stasis_model::digest::TreeDigest;
 use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::{Indexed, SnapshotIndex, SnapshotManifest};
@@ -191,12 +190,7 @@ impl Project {
         let index = self.index().await?;
         let id = self.resolve(&index, wanted)?;
         let place = self.engine.looking_place().await?;
-        let made = place.clone();
-        let scratch = bridge::blocking(move || {
-            let looks = staging_view::look_at(&made)?.metadata();
-            StagingView::make(&made, looks)
-        });
-        let scratch = scratch.await?;
+        let scratch = self.engine.scratch().await?;
         let target = scratch.root().join("tree");
         let restore = RepoRestore::new(self.wanted(&id), &target);
         let restored = self.engine.dirs().restore(restore).await?;
@@ -264,6 +258,7 @@ impl Project {
         let collect = RepoGc {
             policy: RetentionPolicy::Repository(keep),
             name: None,
+            needed_for_undo: self.needed_for_undo().await?,
             on_doubt: OnDoubt::RefuseAges,
             dry_run,
         };

@@ -2,7 +2,7 @@
 
 use super::calendar::CalendarPeriod;
 use super::rules::{KeepRequest, LimitTarget, NewestScope, RetentionRules};
-use super::{Excess, KeepReason, RetentionVerdict, Snapshot, SnapshotOrigin, Unmet};
+use super::{Excess, KeepReason, RetentionVerdict, Snapshot, SnapshotNeed, SnapshotOrigin, Unmet};
 use crate::id::Label;
 use crate::time::Timestamp;
 use std::collections::BTreeMap;
@@ -65,6 +65,8 @@ impl<'a> RetentionEvaluator<'a> {
             let snapshot = self.verdicts[index].snapshot;
             self.keep(snapshot.active.then_some(index), KeepReason::Active);
             self.keep(snapshot.pinned.then_some(index), KeepReason::Pinned);
+            let for_undo = snapshot.needed_for.map(|SnapshotNeed::Undo| index);
+            self.keep(for_undo, KeepReason::NeededForUndo);
             let is_named = rules.keep_names() && snapshot.origin == SnapshotOrigin::Named;
             self.keep(is_named.then_some(index), KeepReason::Named);
             if let (Some(span), Some(at)) = (rules.keep_rolled_back, snapshot.rolled_back_at) {

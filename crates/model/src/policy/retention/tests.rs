@@ -23,6 +23,7 @@ fn snapshot(id: &str, age: u64) -> Snapshot {
         pinned: false,
         verified: false,
         rolled_back_at: None,
+        needed_for: None,
     }
 }
 
@@ -97,6 +98,26 @@ fn a_group_whose_days_are_over_ends_but_the_newest_of_all_stays() {
     let all = [of_group("a", "a1", 9 * DAY), of_group("b", "b1", 8 * DAY)];
 
     assert_eq!(going(&policy, &all, &now()), ["a1"]);
+}
+
+#[test]
+fn what_takes_back_the_last_restore_stays_against_every_limit() {
+    let mut all = [
+        snapshot("safety", 9 * DAY),
+        snapshot("a", 2),
+        snapshot("b", 1),
+    ];
+    all[0].needed_for = Some(SnapshotNeed::Undo);
+    let one = RetentionPolicy::Repository(Repository {
+        keep_last: Some(1),
+        max_bytes: Some(1),
+        ..Repository::default()
+    });
+    for policy in [one, RetentionPolicy::KeepOne] {
+        assert_eq!(going(&policy, &all, &now()), ["a"]);
+    }
+    let old = RetentionPolicy::AgeCountBytes(AgeCountBytes::default());
+    assert_eq!(going(&old, &all, &now()), [""; 0]);
 }
 
 #[test]

@@ -64,9 +64,12 @@ impl RestoreArgs {
             let how = self.how.of_profile(self.keep_git)?;
             return profile::restore(context, profile, chosen, how, self.yes).await;
         }
-        let made = self.makes_again(context, &typed).await?;
+        let (made, is_in_place) = (
+            self.makes_again(context, &typed).await?,
+            self.how.is_in_place(),
+        );
         let restored = self.restore(context, &typed).await;
-        if let (Some(made), Err(_)) = (made, &restored) {
+        if let Some(made) = made.filter(|_| restored.is_err() || !is_in_place) {
             DirPlace::unmake(&made).await;
         }
         restored
@@ -83,8 +86,7 @@ impl RestoreArgs {
             return Ok(None);
         };
         let dir = typed.dir()?;
-        let is_made =
-            is_checkpoint && self.how.is_in_place() && DirPlace::make_again(&dir, &host).await?;
+        let is_made = is_checkpoint && DirPlace::make_again(&dir, &host).await?;
         Ok(is_made.then_some(dir))
     }
 

@@ -123,6 +123,7 @@ impl RepoGcArgs {
         let command = RepoGc {
             policy,
             name: self.name,
+            needed_for_undo: Vec::new(),
             on_doubt: if self.trust_clock {
                 OnDoubt::JudgeAnyway
             } else {

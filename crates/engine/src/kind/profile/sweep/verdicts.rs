@@ -138,6 +138,7 @@ fn judged(inventory: &Inventory, one: &StoredSnapshot) -> Snapshot {
         pinned: pointer.is_some_and(|pointer| pointer.is_pinned(archive)),
         verified: pointer
             .is_some_and(|pointer| pointer.is_proven(archive, one.manifest.checked_at_ms)),
+        needed_for: None,
         rolled_back_at: pointer.and_then(|pointer| at(&pointer.rollbacks)),
     }
 }

@@ -22,6 +22,7 @@ use stasis_model::sqlite_file;
 use stasis_model::tree::EntryPath;
 use std::ffi::OsStr;
 use std::io::{self, Read as _};
+use std::iter;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -151,6 +152,21 @@ impl Project {
             }))
         });
         Ok(found.await?)
+    }
+
+    /// What takes the last restore back, and what that had restored: without them an undo takes back more, or nothing.
+    pub(in crate::kind::project) async fn needed_for_undo(&self) -> Result<Vec<SnapshotId>, Error> {
+        let record = self.last_restore().await?;
+        let here = self.engine.location.to_string();
+        let way_back = record.filter(|record| record.store == here);
+        Ok(match way_back.map(|record| record.way_back) {
+            Some(WayBack::Restore {
+                safety_snapshot_id: safety,
+                snapshot_id: restored,
+                ..
+            }) => iter::once(safety).chain(restored).collect(),
+            _ => Vec::new(),
+        })
     }
 
     /// The directory is about to change: until that is over, nothing takes it back.
@@ -284,6 +300,7 @@ impl Project {
             failure.with_hint("`stasis log` lists what was saved before restores; `stasis restore SNAPSHOT` brings it back")
         })?;
         let mut way = self.way_back(record, command)?;
+        self.ensure_kept(&way.safety).await?;
         let warning = self.leave_untouched(&mut way).await?;
         let restored = if is_dry {
             Box::pin(self.restore_locked(way.restore)).await
@@ -296,6 +313,19 @@ impl Project {
         Ok(restored)
     }
 
+    /// A restore is taken back only with what was saved before it.
+    async fn ensure_kept(&self, safety: &SnapshotId) -> Result<(), Error> {
+        if self.index().await?.find(safety).is_some() {
+            return Ok(());
+        }
+        let said = format!(
+            "the last restore cannot be taken back: what was there before it was saved as {safety}, which was let go since"
+        );
+        let failure = Failure::of(ErrorKind::NotFound, said);
+        let hint = "`stasis log` lists what there is; `stasis restore SNAPSHOT` brings it back";
+        Err(failure.with_hint(hint).into())
+    }
+
     /// Has an undo leave alone what was changed since, but not by the restore. A project with a file is one state with its databases, and
     /// goes back as a whole.
     async fn leave_untouched(&self, way: &mut UndoWay) -> Result<Option<Warning>, Error> {
@@ -303,7 +333,7 @@ impl Project {
             return Ok(None);
         }
         let index = self.index().await?;
-        let safety = self.find(&index, &way.restore.wanted).await?;
+        let safety = way.safety.clone();
         let is_kept = |id: &&SnapshotId| index.snapshots.iter().any(|one| one.id == **id);
         let Some(restored) = way.restored.as_ref().filter(is_kept) else {
             return Ok(Some(Warning::UndoneAsAWhole));
@@ -362,6 +392,7 @@ impl Project {
         };
         Ok(UndoWay {
             restore,
+            safety,
             restored: snapshot_id,
             left,
             latest: latest.filter(|_| is_whole),
@@ -372,6 +403,8 @@ impl Project {
 /// How a restore is taken back.
 struct UndoWay {
     restore: ProjectRestore,
+    /// What was there before.
+    safety: SnapshotId,
     /// What had been restored.
     restored: Option<SnapshotId>,
     /// What of that was left as it was.
