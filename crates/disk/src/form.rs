@@ -4,4 +4,5 @@ pub mod archive;
 pub mod archive_cache;
 pub mod chunked;
 pub mod git_blob;
+pub mod gzip;
 pub mod slots;

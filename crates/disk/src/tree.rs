@@ -4,6 +4,7 @@ pub mod clone;
 pub mod compare;
 pub(crate) mod content;
 pub(crate) mod database_set;
+pub mod ownership;
 pub mod restore;
 pub mod staging_view;
 pub mod stat_cache;

@@ -8,13 +8,13 @@ use stasis_store::location::StoreLocation;
 use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 
-pub use stasis_model::subject_ref::{DIR_PREFIX, PROFILE_PREFIX};
+pub use stasis_model::subject_ref::{DIR_PREFIX, PROFILE_PREFIX, SESSION_PREFIX};
 
 /// A subject, and whose it is. `Display` is what comes after the verb: `dir:notes --tenant acme`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct SubjectAddress {
-    /// `dir:NAME`, `profile:TENANT/PROFILE@MAJOR`, or the directory of a project that has its snapshots beside it.
+    /// `dir:NAME`, `profile:TENANT/PROFILE@MAJOR`, `session:TENANT/SESSION`, or the directory of a project that has its snapshots beside it.
     pub subject: String,
     /// Whose it is, where no command takes that for granted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -22,13 +22,16 @@ pub struct SubjectAddress {
 }
 
 impl SubjectAddress {
-    /// That of a directory; none for a pool, which is no subject.
+    /// That of a directory or a session; none for a pool, which is no subject.
     pub(crate) fn of_root(store: &StoreLocation, root: &ChunkRoot) -> Option<Self> {
         if let Some((tenant, id)) = root.directory() {
             return Some(Self {
                 subject: format!("{DIR_PREFIX}{id}"),
                 tenant: Some(tenant).filter(|tenant| *tenant != crate::open::default_tenant()),
             });
+        }
+        if let Some(session) = root.as_session() {
+            return Some(Self::assumed(format!("{SESSION_PREFIX}{session}")));
         }
         match store {
             StoreLocation::File(state) if root.is_alone() => {
@@ -119,6 +122,8 @@ mod tests {
             named(&ChunkRoot::state()).as_deref(),
             Some("'/home/me/my shop'")
         );
+        let session = ChunkRoot::session(&"acme/42".parse().unwrap());
+        assert_eq!(named(&session).as_deref(), Some("session:acme/42"));
         let pool = ChunkRoot::pool(&"acme".parse().unwrap());
         assert_eq!(named(&pool), None);
         assert_eq!(shell_word("it's"), r"'it'\''s'");

@@ -140,8 +140,7 @@ pub(crate) struct HeldSnapshots {
 
 /// What a subject is called: by its id, or as the one whose own state a store is.
 pub(crate) fn name_of(root: &Root) -> SubjectName {
-    let id = root.layout().directory().map(|(_, id)| id.to_string());
-    let name = id.as_deref().unwrap_or("state").parse();
+    let name = root.layout().id().unwrap_or("state").parse();
     name.expect("the names of directories and of subjects follow one rule")
 }
 

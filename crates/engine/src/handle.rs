@@ -46,6 +46,11 @@ handles! {
     /// Directories and their snapshots.
     dirs;
 
+    /// Sessions of agents: register, sleep, wake, reap.
+    Sessions,
+    /// Sessions and their snapshots.
+    sessions;
+
     /// Leases of profiles: acquire, renew, release, hold, reap.
     Leases,
     /// Who may write which profile.

@@ -3,4 +3,5 @@
 pub mod directory;
 pub mod profile;
 pub mod project;
+pub mod session;
 pub mod workspace;

@@ -4,7 +4,7 @@
 //! is an error, and never looks like an empty one.
 
 pub use crate::address::{DIR_PREFIX, PROFILE_PREFIX};
-use crate::address::{SubjectAddress, shell_word};
+use crate::address::{SESSION_PREFIX, SubjectAddress, shell_word};
 use crate::bridge;
 use crate::catalog::references::is_damage;
 use crate::check::Remedy;
@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, refused};
 use crate::kind::profile::ProfileRow;
 use crate::kind::project::namesakes::fitting;
 use crate::kind::project::{FILE, Home, KnownDirs};
+use crate::kind::session::SessionRow;
 use crate::kind::workspace::{WorkspaceRow, workspaces};
 use crate::open::Engine;
 use crate::own_places;
@@ -38,6 +39,7 @@ use std::path::{Path, PathBuf};
 pub enum SubjectKind {
     Dir,
     Profile,
+    Session,
 }
 
 /// One subject of a store.
@@ -218,6 +220,8 @@ impl Engine {
         }
         let profiles = self.profiles().list(tenant).await?.profiles;
         items.extend(profiles.into_iter().map(profile_row));
+        let sessions = self.sessions().list(tenant).await?.items;
+        items.extend(sessions.iter().map(session_row));
         if items.is_empty() {
             self.dirs().ensure_edition().await?;
         }
@@ -341,6 +345,22 @@ fn profile_row(row: ProfileRow) -> SubjectRow {
         encrypted: Some(row.encrypted),
         dir: None,
         error: SubjectError::of_lineage(row.damage, &row.subject),
+    }
+}
+
+/// What is known of a session.
+fn session_row(row: &SessionRow) -> SubjectRow {
+    SubjectRow {
+        subject: format!("{SESSION_PREFIX}{}", row.session),
+        kind: SubjectKind::Session,
+        tenant: row.session.tenant.clone(),
+        snapshots: u64::from(row.snapshot_id.is_some()),
+        newest: row.saved.clone(),
+        newest_ms: row.saved_ms,
+        bytes: row.bytes,
+        encrypted: None,
+        dir: None,
+        error: None,
     }
 }
 

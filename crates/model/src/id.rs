@@ -4,8 +4,10 @@
 //! What does not match is refused and never "cleaned up": two names must never meet in one key.
 
 mod profile_ref;
+mod session_ref;
 
 pub use profile_ref::{PROFILE_PREFIX, ProfileRef};
+pub use session_ref::{SESSION_PREFIX, SessionRef};
 
 use crate::invalid::Invalid;
 use crate::time::Timestamp;
@@ -141,6 +143,10 @@ name! {
 name! {
     /// One agent session of a tenant.
     SessionId, "session", check_name
+}
+name! {
+    /// What runs one or more sessions of a tenant.
+    SandboxName, "sandbox", check_name
 }
 name! {
     /// One application directory with its databases.

@@ -28,7 +28,7 @@
 //! |---|---|
 //! | [`policy`] | which snapshots go ([`policy::retention`]), what a tenant allows, what looks like a loss |
 //! | [`snapshot_ref`], [`subject_ref`], [`time_ref`] | what a user types to name a snapshot, a subject, a moment |
-//! | [`workspace`], [`project`], [`upgrade`] | the rules of one kind: checkpoints, `stasis.toml`, a newer Chrome |
+//! | [`workspace`], [`project`], [`session`], [`upgrade`] | the rules of one kind: checkpoints, `stasis.toml`, sleep and wake, a newer Chrome |
 //! | [`chrome`], [`sqlite_file`] | what files of other programs look like from outside |
 //! | [`metrics`] | the series that a host reports |
 //!
@@ -141,6 +141,7 @@ pub mod policy;
 pub mod project;
 pub mod protocol;
 pub mod rng;
+pub mod session;
 pub mod shared_range;
 pub mod snapshot_ref;
 pub mod sqlite_file;

@@ -3,7 +3,7 @@
 //! The subject comes first and may be left out: then it is the directory that one stands in. What looks like a path, is a directory here, or
 //! begins with a kind is a subject; everything else names a snapshot.
 
-use crate::id::ProfileRef;
+use crate::id::{ProfileRef, SessionRef};
 use crate::invalid::Invalid;
 use crate::snapshot_ref::SnapshotRef;
 use std::ffi::{OsStr, OsString};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// How a directory of the store is told from a path.
 pub const DIR_PREFIX: &str = "dir:";
 
-pub use crate::id::PROFILE_PREFIX;
+pub use crate::id::{PROFILE_PREFIX, SESSION_PREFIX};
 
 /// A subject as a user names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,6 +27,8 @@ pub enum SubjectRef {
     Dir(String),
     /// `profile:TENANT/PROFILE[@MAJOR]`
     Profile(ProfileRef),
+    /// `session:TENANT/SESSION`
+    Session(SessionRef),
 }
 
 /// The words after a verb, understood.
@@ -48,6 +50,9 @@ impl SubjectRef {
             if let Some(profile) = text.strip_prefix(PROFILE_PREFIX) {
                 return Ok(Self::Profile(profile.parse()?));
             }
+            if let Some(session) = text.strip_prefix(SESSION_PREFIX) {
+                return Ok(Self::Session(session.parse()?));
+            }
         }
         Ok(Self::Path(PathBuf::from(word)))
     }
@@ -57,7 +62,7 @@ impl SubjectRef {
 fn is_subject(word: &OsStr) -> bool {
     let bytes = word.as_bytes();
     let has_kind = |kind: &&str| bytes.starts_with(kind.as_bytes());
-    [DIR_PREFIX, PROFILE_PREFIX].iter().any(has_kind)
+    [DIR_PREFIX, PROFILE_PREFIX, SESSION_PREFIX].iter().any(has_kind)
         || bytes.contains(&b'/')
         || matches!(bytes, b"." | b".." | b"~")
 }
@@ -166,6 +171,10 @@ mod tests {
             read,
             (SubjectRef::Profile(profile), vec!["latest".to_owned()])
         );
+        let session = SubjectRef::Session("acme/42".parse().unwrap());
+        let read = named(&["session:acme/42", "a27b"], 1).unwrap();
+        assert_eq!(read, (session, vec!["a27b".to_owned()]));
+        assert!(named(&["session:acme"], 1).is_err());
         assert!(named(&["profile:acme"], 1).is_err());
         assert!(named(&["notes", "@noon"], 1).is_err());
     }

@@ -7,6 +7,7 @@ use rustix::process::{
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt};
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::process::{Child, Command};
@@ -84,6 +85,15 @@ impl ProcessGroup {
     /// Starts `command` (program first) with some more variables. It reads our standard input unless that is a terminal, which a process group
     /// in the background must not touch.
     pub fn start(command: &[OsString], variables: &[(&str, String)]) -> Result<Self, GroupError> {
+        Self::start_in(command, variables, None)
+    }
+
+    /// The same in a directory; in ours, if there is none.
+    pub fn start_in(
+        command: &[OsString],
+        variables: &[(&str, String)],
+        directory: Option<&Path>,
+    ) -> Result<Self, GroupError> {
         let program = command.first().cloned().unwrap_or_default();
         let terminal = rustix::termios::isatty(io::stdin());
         let mut started = Command::new(&program);
@@ -91,6 +101,9 @@ impl ProcessGroup {
             .args(command.get(1..).unwrap_or_default())
             .process_group(0);
         started.envs(variables.iter().map(|(name, value)| (name, value)));
+        if let Some(directory) = directory {
+            started.current_dir(directory);
+        }
         if terminal {
             started.stdin(Stdio::null());
         }

@@ -11,6 +11,7 @@ pub mod pause;
 pub mod postgres;
 pub mod process;
 pub mod programs;
+pub mod sandbox;
 pub mod service;
 pub mod sqlite;
 pub mod watchdog;

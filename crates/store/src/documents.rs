@@ -1,5 +1,6 @@
 //! What is read and written as a document, over any bucket.
 
+pub mod changing;
 pub mod events;
 pub mod leases;
 pub mod lineages;
@@ -9,3 +10,4 @@ pub mod policies;
 pub mod profiles;
 pub mod repair;
 pub mod roots;
+pub mod sessions;

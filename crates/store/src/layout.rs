@@ -270,9 +270,8 @@ pub fn role(key: &Key) -> Role {
         "lock.json" => Role::Private,
         _ if path.starts_with("meta/") => Role::Private,
         _ if path.starts_with("damaged/") => Role::Content,
-        "latest.json" | "key.json" | "index.json" | "gc.json" | "policy.json" | "repo.json" => {
-            Role::Pointer
-        }
+        "latest.json" | "key.json" | "index.json" | "gc.json" | "policy.json" | "repo.json"
+        | "session.json" => Role::Pointer,
         _ if is_manifest => Role::Manifest,
         _ => Role::Content,
     }
@@ -306,6 +305,11 @@ pub fn operation(id: OpId) -> Key {
 /// Where a damaged document is kept that an operation made anew.
 pub fn set_aside(operation: OpId, document: &Key) -> Key {
     Key(format!("damaged/{operation}/{document}"))
+}
+
+/// The lock of a job that runs on one host at a time.
+pub(crate) fn job_lock(job: &'static str) -> Key {
+    Key(format!("jobs/{job}/lock.json"))
 }
 
 /// What the last probe of this store found.

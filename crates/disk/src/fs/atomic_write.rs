@@ -87,18 +87,27 @@ pub fn read_bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Err(io::ErrorKind::FileTooLarge.into())
 }
 
+fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
+    replace_with(path, mode, |file| file.write_all(bytes))
+}
+
+/// Makes `path` hold what is written into a file, however much that is: all of it, or what was there before.
 #[expect(
     clippy::disallowed_methods,
-    reason = "this file is the one that writes small files"
+    reason = "this file is the one that replaces files"
 )]
-fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
+pub(crate) fn replace_with(
+    path: &Path,
+    mode: u32,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), Failure> {
     let parent = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or_else(|| Path::new("."));
     make_directory(parent)?;
     let (temp, file) = new_file_beside(parent, path, mode)?;
-    let written = write_durably(file, &temp, bytes)
+    let written = write_durably(file, &temp, write)
         .and_then(|()| fs::rename(&temp, path).at("rename into place", path));
     if written.is_err() {
         // The first failure is the one to tell; a temporary file that stays is only untidy.
@@ -171,8 +180,12 @@ pub(crate) fn collect(directory: &OwnedFd) {
     stale::collect(directory, is_temporary);
 }
 
-fn write_durably(mut file: File, temp: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    file.write_all(bytes).at("write", temp)?;
+fn write_durably(
+    mut file: File,
+    temp: &Path,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), Failure> {
+    write(&mut file).at("write", temp)?;
     file.sync_all().at("make durable", temp)
 }
 

@@ -45,6 +45,10 @@ pub enum EventKind {
     Repaired,
     /// An operator accepted that a store went back to an earlier state.
     RollbackAccepted,
+    /// A session was deleted with its snapshot.
+    SessionDeleted,
+    /// The sandbox of a session was ended although not everything in it was saved, or was found gone.
+    SessionLost,
     /// An operator forgot all snapshots of a name in a repository.
     #[serde(rename = "retire")]
     ForgetAll,

@@ -35,6 +35,10 @@ use stasis_engine::kind::project::{
     ProjectCollected, ProjectDiff, ProjectDuplicated, ProjectMade, ProjectRestored, ProjectSaved,
     ProjectSnapshot, ProjectStatus, ProjectUpgraded, ProjectVerified, ServiceState, SubjectUse,
 };
+use stasis_engine::kind::session::{
+    ReapedSessions, SessionCaptured, SessionDeleted, SessionExported, SessionForked, SessionList,
+    SessionRan, SessionRegistered, SessionShown, SessionSlept, SessionWoken, SnapshotDeleted,
+};
 use stasis_engine::kind::workspace::{
     CheckedWorkspace, CheckpointRow, Checkpointed, Checkpoints, Compacted, ComparedTrees,
     DeletedCheckpoint, ForkedWorkspace, Forks, MaterializedCheckpoint, PathDiff, PathHistory,
@@ -232,6 +236,19 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
     ),
     one("profile.storage-state.import", &[of::<StateImported>()]),
     // Plumbing.
+    one("session.register", &[of::<SessionRegistered>()]),
+    one("session.heartbeat", &[of::<SessionRegistered>()]),
+    one("session.list", &[of::<SessionList>()]),
+    one("session.show", &[of::<SessionShown>()]),
+    one("session.snapshot", &[of::<SessionCaptured>()]),
+    one("session.sleep", &[of::<SessionSlept>()]),
+    one("session.wake", &[of::<SessionWoken>()]),
+    one("session.reap", &[of::<ReapedSessions>()]),
+    one("session.fork", &[of::<SessionForked>()]),
+    one("session.export", &[of::<SessionExported>()]),
+    one("session.delete", &[of::<SessionDeleted>()]),
+    one("session.delete-snapshot", &[of::<SnapshotDeleted>()]),
+    one("session.run", &[of::<SessionRan>()]),
     one("lease.acquire", &[of::<Acquired>()]),
     one("lease.renew", &[of::<Changed>()]),
     one("lease.release", &[of::<Changed>()]),

@@ -48,6 +48,7 @@ mod protect;
 mod reference;
 mod repo;
 mod schema;
+mod session;
 mod store;
 mod subjects;
 pub(crate) mod suggestion;
@@ -204,6 +205,8 @@ enum CliCommand {
     /// The same as `log`; with a command the same as `workspace`, as its contract spells it
     #[command(hide = true)]
     Snapshots(Box<workspace::SnapshotsArgs>),
+    /// Sessions of agents: put to sleep when nobody uses them, woken where they left off
+    Session(Box<session::SessionArgs>),
     /// Leases of profiles: acquire, renew, release, hold, and administer
     #[command(subcommand)]
     Lease(lease::LeaseCommand),
@@ -520,6 +523,7 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Profile(profile) => return profile.run(&context).await,
         CliCommand::ProfileSnapshots(snapshots) => return snapshots.run(&context).await,
         CliCommand::Lease(lease) => return lease.run(&context).await,
+        CliCommand::Session(session) => return session.run(&context).await,
         CliCommand::Save(save) => Box::pin(save.run(&context)).await?,
         CliCommand::Restore(restore) => Box::pin(restore.run(&context)).await?,
         CliCommand::Undo(undo) => Box::pin(undo.run(&context)).await?,

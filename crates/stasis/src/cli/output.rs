@@ -154,7 +154,7 @@ fn write_talk(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// `1 file`, `2 files`, `3 entries`, `4 days`.
+/// `1 file`, `2 files`, `3 entries`, `4 days`, `5 sandboxes`.
 pub(crate) fn plural(count: u64, noun: &str) -> String {
     let stem = noun.strip_suffix('y');
     match (
@@ -163,6 +163,7 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
     ) {
         (1, _) => format!("1 {noun}"),
         (_, Some(stem)) => format!("{count} {stem}ies"),
+        _ if noun.ends_with('x') => format!("{count} {noun}es"),
         _ => format!("{count} {noun}s"),
     }
 }

@@ -9,6 +9,7 @@ const WORKSPACES: &str = include_str!("../../../../docs/guides/workspace.md");
 const UNDO_AN_AGENT: &str = include_str!("../../../../docs/guides/undo-an-agent.md");
 const RACE: &str = include_str!("../../../../docs/guides/race-three-agents.md");
 const MOVE_A_LOGIN: &str = include_str!("../../../../docs/guides/move-a-login.md");
+const SESSIONS: &str = include_str!("../../../../docs/guides/sessions.md");
 const BACK_UP: &str = include_str!("../../../../docs/guides/back-up-an-app.md");
 const README: &str = include_str!("../../../../README.md");
 const FLAGS: &str = "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run \
@@ -47,6 +48,11 @@ fn an_agent_is_undone_in_the_words_of_the_guide() {
 #[test]
 fn three_agents_race_in_the_words_of_the_guide() {
     follow_blocks(RACE);
+}
+
+#[test]
+fn sessions_sleep_and_wake_in_the_words_of_the_guide() {
+    follow_blocks(SESSIONS);
 }
 
 #[test]

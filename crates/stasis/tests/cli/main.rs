@@ -8,6 +8,8 @@
 #![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 mod access;
+mod agent_sessions;
+mod agent_sessions_crash;
 mod agents;
 mod archive;
 mod bad_input;

@@ -554,7 +554,8 @@ async fn directories_in(
     let mut roots = Vec::new();
     while let Some(row) = listed.try_next().await? {
         let root = ChunkRoot::subject_of(&row.key);
-        let new = root.filter(|root| roots.last() != Some(root));
+        let directory = root.filter(|root| root.directory().is_some());
+        let new = directory.filter(|root| roots.last() != Some(root));
         roots.extend(new);
     }
     Ok(roots)

@@ -3,7 +3,7 @@
 use super::{Key, Prefix};
 use stasis_model::digest::{CondemnedDigest, ReferencesDigest};
 use stasis_model::format::key::PoolId;
-use stasis_model::id::{Epoch, ProjectId, SnapshotId, TenantId};
+use stasis_model::id::{Epoch, ProjectId, SessionRef, SnapshotId, TenantId};
 use stasis_model::protocol::gc::{ChunkName, GcEpoch};
 use stasis_model::rng::Rng;
 use stasis_model::time::Timestamp;
@@ -23,6 +23,8 @@ pub struct ChunkRoot {
 const SUBJECTS: &str = "subjects/";
 /// The kind of subject that a directory is, in keys.
 const DIR: &str = "dir";
+/// The same of a session.
+const SESSION: &str = "session";
 
 impl ChunkRoot {
     /// The pool of a tenant, with all subjects whose chunks lie in it.
@@ -59,6 +61,15 @@ impl ChunkRoot {
         }
     }
 
+    /// A session, whose chunks lie in the pool of its tenant.
+    pub fn session(session: &SessionRef) -> Self {
+        let SessionRef { tenant, session } = session;
+        Self {
+            subject: Some(format!("{SUBJECTS}{tenant}/{SESSION}/{session}/")),
+            ..Self::pool(tenant)
+        }
+    }
+
     /// A directory among others in the same pool; of a directory's own state, that itself.
     #[must_use = "the root itself is not changed"]
     pub fn beside(&self, id: &ProjectId) -> Self {
@@ -86,6 +97,11 @@ impl ChunkRoot {
         Prefix(format!("{SUBJECTS}{tenant}/{DIR}/"))
     }
 
+    /// Everything that the sessions of a tenant keep.
+    pub fn sessions(tenant: &TenantId) -> Prefix {
+        Prefix(format!("{SUBJECTS}{tenant}/{SESSION}/"))
+    }
+
     /// Everything that the subjects keep whose chunks lie in the same pool.
     pub fn pool_subjects(&self) -> Prefix {
         match self.tenant() {
@@ -106,11 +122,42 @@ impl ChunkRoot {
 
     /// The directory among others that this is, and whose.
     pub fn directory(&self) -> Option<(TenantId, ProjectId)> {
+        let (tenant, id) = self.of_kind(DIR)?;
+        Some((tenant.parse().ok()?, id.parse().ok()?))
+    }
+
+    /// The session that this is.
+    pub fn as_session(&self) -> Option<SessionRef> {
+        let (tenant, id) = self.of_kind(SESSION)?;
+        Some(SessionRef {
+            tenant: tenant.parse().ok()?,
+            session: id.parse().ok()?,
+        })
+    }
+
+    /// Whose subject this is and what it is called, if it is one of a kind.
+    fn of_kind(&self, wanted: &str) -> Option<(&str, &str)> {
         let inner = self.subject.as_deref()?;
         let inner = inner.strip_prefix(SUBJECTS)?.strip_suffix('/')?;
         let (tenant, rest) = inner.split_once('/')?;
-        let (_, id) = rest.split_once('/').filter(|(kind, _)| *kind == DIR)?;
-        Some((tenant.parse().ok()?, id.parse().ok()?))
+        let (_, id) = rest.split_once('/').filter(|(kind, _)| *kind == wanted)?;
+        Some((tenant, id))
+    }
+
+    /// What the subject is called among those of its kind.
+    pub fn id(&self) -> Option<&str> {
+        let named = self.of_kind(DIR).or_else(|| self.of_kind(SESSION));
+        named.map(|(_, id)| id)
+    }
+
+    /// The session that a key belongs to, if it is one's.
+    pub fn session_of(key: &Key) -> Option<SessionRef> {
+        Self::subject_of(key)?.as_session()
+    }
+
+    /// Where a session stands.
+    pub fn session_json(&self) -> Key {
+        Key(format!("{}session.json", self.subject()))
     }
 
     /// The root of the subject that a key belongs to.
@@ -135,8 +182,10 @@ impl ChunkRoot {
             subject: Some(name.to_owned()),
             ..Self::state()
         };
-        let (tenant, id) = claimed.directory()?;
-        Some(Self::project(&tenant, &id))
+        let directory = claimed
+            .directory()
+            .map(|(tenant, id)| Self::project(&tenant, &id));
+        directory.or_else(|| claimed.as_session().map(|session| Self::session(&session)))
     }
 
     /// An id for a snapshot that is made now.
@@ -323,6 +372,26 @@ mod tests {
         assert_eq!((pool.gc(), pool.is_pool()), (shop.gc(), true));
         assert_eq!(ChunkRoot::named("subjects/../dir/x/"), None);
         assert_eq!(ChunkRoot::named("subjects/acme/future/x/"), None);
+    }
+
+    #[test]
+    fn a_session_shares_the_pool_of_its_tenant() {
+        let session: SessionRef = "acme/42".parse().unwrap();
+        let root = ChunkRoot::session(&session);
+        let id = "one".parse().unwrap();
+
+        assert_eq!(
+            root.session_json().as_str(),
+            "subjects/acme/session/42/session.json"
+        );
+        assert_eq!(role(&root.session_json()), Role::Pointer);
+        assert_eq!(ChunkRoot::session_of(&root.manifest(&id)), Some(session));
+        assert_eq!(ChunkRoot::named(root.name()), Some(root.clone()));
+        assert_eq!((root.directory(), root.id()), (None, Some("42")));
+        let shop = ChunkRoot::project(&"acme".parse().unwrap(), &"42".parse().unwrap());
+        assert_eq!(shop.gc(), root.gc());
+        assert_ne!(shop.index(), root.index());
+        assert_eq!(ChunkRoot::session_of(&shop.index()), None);
     }
 
     #[test]

@@ -965,6 +965,121 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
             "then: man stasis, man stasis-save",
         )],
     ),
+    // Kinds: sessions
+    (
+        "session",
+        &[
+            (
+                "stasis session register acme/42 --dir /srv/42 --pid 4711",
+                "it runs from now on",
+            ),
+            ("stasis session reap", "put to sleep what nobody uses"),
+            ("stasis session wake acme/42", "where it left off"),
+        ],
+    ),
+    (
+        "session register",
+        &[
+            (
+                "stasis session register acme/42 --dir /srv/42 --pid 4711",
+                "a process runs it",
+            ),
+            (
+                "stasis session register acme/43 --dir /srv/43 --sandbox pod-7 --terminate-cmd 'podctl stop pod-7'",
+                "a command ends its sandbox, which others may share",
+            ),
+        ],
+    ),
+    (
+        "session heartbeat",
+        &[("stasis session heartbeat acme/42", "it is in use")],
+    ),
+    (
+        "session list",
+        &[
+            ("stasis session list", "all of them"),
+            (
+                "stasis session list acme --json",
+                "those of one tenant, for programs",
+            ),
+        ],
+    ),
+    (
+        "session show",
+        &[(
+            "stasis session show acme/42",
+            "its sandbox, its snapshot, how long it is idle",
+        )],
+    ),
+    (
+        "session snapshot",
+        &[("stasis session snapshot acme/42", "save it; it goes on")],
+    ),
+    (
+        "session sleep",
+        &[(
+            "stasis session sleep acme/42",
+            "save it and end its sandbox",
+        )],
+    ),
+    (
+        "session wake",
+        &[
+            ("stasis session wake acme/42", "where it lay"),
+            (
+                "stasis session wake acme/42 --dir /srv/42 --start-cmd ./agent.sh",
+                "on another host, with its sandbox",
+            ),
+        ],
+    ),
+    (
+        "session reap",
+        &[
+            (
+                "stasis session reap --dry-run",
+                "what would be put to sleep",
+            ),
+            (
+                "stasis session reap --background-snapshots 15m",
+                "and save what runs every quarter of an hour",
+            ),
+        ],
+    ),
+    (
+        "session fork",
+        &[(
+            "stasis session fork acme/42 acme/42-b",
+            "a second session that begins as the first",
+        )],
+    ),
+    (
+        "session export",
+        &[(
+            "stasis session export acme/42 42.tar.gz",
+            "its snapshot as one file",
+        )],
+    ),
+    (
+        "session delete",
+        &[(
+            "stasis session delete acme/42 --confirm",
+            "with its snapshot",
+        )],
+    ),
+    (
+        "session delete-snapshot",
+        &[(
+            "stasis session delete-snapshot acme/42 --confirm",
+            "the session stays",
+        )],
+    ),
+    (
+        "session run",
+        &[(
+            "stasis session run acme/42 --dir /srv/42 -- ./agent.sh",
+            "wake it, run it, put it to sleep",
+        )],
+    ),
     // Plumbing
     (
         "lease",

@@ -73,6 +73,7 @@ pub(super) const GROUPS: &[Group] = &[
                 &["project"],
                 "Applications with databases: save, restore, upgrade",
             ),
+            row(&["session"], "Sessions of agents: sleep, wake, reap"),
         ],
     },
     Group {

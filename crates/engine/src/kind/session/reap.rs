@@ -1,0 +1,378 @@
+//! Puts every sandbox to sleep that nobody uses.
+//!
+//! One run at a time, on whatever host: a lock says whose. It spares work and keeps order, and nothing is safe because of it: what is done
+//! to a session is decided by its own document. One session's failure never stops another's sleep.
+
+use super::sleep::{SessionSlept, SleepSession, SleptState};
+use super::{SessionHost, failure};
+use crate::error::{Error, ErrorKind, error_chain};
+use crate::handle::Sessions;
+use schemars::JsonSchema;
+use serde::Serialize;
+use stasis_model::failure::{Failure, Kinded as _};
+use stasis_model::format::lease::{Fence, Holder};
+use stasis_model::id::{SandboxName, TenantId};
+use stasis_model::protocol::job::JobRefusal;
+use stasis_model::session::document::{SessionDocument, SessionState};
+use stasis_store::documents::sessions::{self, JobError};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// How many sandboxes are put to sleep at once.
+const TOGETHER: usize = 4;
+
+/// Which sessions, and how.
+#[derive(Clone, Debug, Default)]
+pub struct ReapSessions {
+    /// Of which tenant; without, of all.
+    pub tenant: Option<TenantId>,
+    /// Only says what would be done.
+    pub dry_run: bool,
+    /// Whether workspaces of other hosts can be reached from here as well.
+    pub any_host: bool,
+    /// How each is put to sleep.
+    pub how: SleepSession,
+    /// Saves running sessions too, whose last snapshot is so old; not at all when not given.
+    pub background: Option<Duration>,
+}
+
+/// What became of a session.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case", untagged)]
+pub enum SessionFate {
+    /// What came of putting it to sleep.
+    Slept(SleptState),
+    /// It was left alone.
+    Left(LeftBecause),
+}
+
+/// Why a session was left alone.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LeftBecause {
+    /// It is idle, and would be put to sleep.
+    WouldSleep,
+    /// Another session of its sandbox is in use.
+    SandboxInUse,
+    /// It lies on another host.
+    Elsewhere,
+}
+
+/// One session that was looked at and not simply passed by.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct ReapedSession {
+    /// What was done.
+    #[serde(flatten)]
+    pub slept: SessionSlept,
+    /// What became of it.
+    pub fate: SessionFate,
+    /// Its sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxName>,
+}
+
+/// What a run did.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+#[non_exhaustive]
+#[must_use = "what could not be saved is said only here"]
+pub struct ReapedSessions {
+    /// How many sessions there are.
+    pub scanned: u64,
+    /// How many are in use.
+    pub in_use: u64,
+    /// How many sleep already, or have no sandbox.
+    pub asleep: u64,
+    /// How many sandboxes were ended.
+    pub sandboxes_ended: u64,
+    /// Those that were looked at more closely.
+    pub items: Vec<ReapedSession>,
+    /// Sessions whose documents cannot be read, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
+}
+
+impl ReapedSessions {
+    /// Whether something should be looked at.
+    pub fn has_trouble(&self) -> bool {
+        let is_trouble = |one: &ReapedSession| {
+            let state = SessionFate::Slept;
+            [
+                state(SleptState::SnapshotFailed),
+                state(SleptState::TerminateFailed),
+                state(SleptState::Terminated),
+            ]
+            .contains(&one.fate)
+        };
+        !self.unreadable.is_empty() || self.items.iter().any(is_trouble)
+    }
+}
+
+/// Sessions that end together.
+type SandboxGroup = Vec<SessionDocument>;
+
+impl Sessions<'_> {
+    /// Puts every sandbox to sleep whose sessions are all idle.
+    #[tracing::instrument(skip_all, err(level = "info"))]
+    pub async fn reap(
+        self,
+        host: &SessionHost,
+        command: &ReapSessions,
+    ) -> Result<ReapedSessions, Error> {
+        self.store().ensure_trusted().await?;
+        if command.dry_run {
+            return self.reap_held(host, command).await;
+        }
+        let ttl = command.how.lease_ttl;
+        let fence = self.take_reap(host, ttl).await?;
+        let work = self.reap_held(host, command);
+        tokio::pin!(work);
+        let reaped = loop {
+            tokio::select! {
+                done = &mut work => break done,
+                () = tokio::time::sleep(ttl / 4) => self.renew_reap(fence, ttl).await?,
+            }
+        };
+        let (op_id, now) = (self.rng.op_id(), self.now());
+        let released = sessions::release_reap(&*self.bucket, fence, op_id, now).await;
+        if let Err(error) = released {
+            let error = error_chain(&error);
+            tracing::info!(
+                error,
+                "the lock of the reaper was not given back; it expires"
+            );
+        }
+        reaped
+    }
+
+    async fn take_reap(self, host: &SessionHost, ttl: Duration) -> Result<Fence, Error> {
+        let holder = Holder {
+            run_id: "session-reap".parse().expect("a constant that is a label"),
+            host: host.name.clone(),
+            host_run_id: host.by.clone(),
+        };
+        let (op_id, now) = (self.rng.op_id(), self.now());
+        let taken = sessions::take_reap(&*self.bucket, &holder, op_id, now, ttl).await;
+        Ok(taken.map_err(|error| not_ours(&error))?.fence())
+    }
+
+    async fn renew_reap(self, fence: Fence, ttl: Duration) -> Result<(), Error> {
+        let (op_id, now) = (self.rng.op_id(), self.now());
+        let renewed = sessions::renew_reap(&*self.bucket, fence, op_id, now, ttl).await;
+        match renewed {
+            Ok(_) => Ok(()),
+            Err(error @ JobError::Refused(JobRefusal::Lost)) => Err(not_ours(&error).into()),
+            // The next one may be heard; what is done meanwhile is right all the same.
+            Err(error) => {
+                tracing::info!(%error, "the lock of the reaper was not renewed");
+                Ok(())
+            }
+        }
+    }
+
+    async fn reap_held(
+        self,
+        host: &SessionHost,
+        command: &ReapSessions,
+    ) -> Result<ReapedSessions, Error> {
+        let (documents, unreadable) = self.documents(command.tenant.as_ref()).await?;
+        let mut reaped = ReapedSessions {
+            scanned: documents.len() as u64 + unreadable.len() as u64,
+            unreadable,
+            ..ReapedSessions::default()
+        };
+        let mut waiting = self.judged(host, command, documents, &mut reaped);
+        let mut working = JoinSet::new();
+        loop {
+            while working.len() < TOGETHER
+                && let Some(group) = waiting.pop()
+            {
+                let (engine, host, how) = (self.engine.clone(), host.clone(), command.how.clone());
+                working.spawn(async move {
+                    let names: Vec<_> = group.iter().map(sandbox_name).collect();
+                    let slept = engine.sessions().sleep_idle(&host, group, &how).await;
+                    slept.into_iter().zip(names).collect::<Vec<_>>()
+                });
+            }
+            let Some(done) = working.join_next().await else {
+                break;
+            };
+            let done = done.map_err(|error| failure(ErrorKind::Bug, error.to_string()))?;
+            reaped.add(done);
+        }
+        if let Some(age) = command.background.filter(|_| !command.dry_run) {
+            self.save_running(host, command, age, &mut reaped).await?;
+        }
+        reaped
+            .items
+            .sort_by(|a, b| a.slept.session.cmp(&b.slept.session));
+        Ok(reaped)
+    }
+
+    /// Which sandboxes are idle; the others are counted.
+    fn judged(
+        self,
+        host: &SessionHost,
+        command: &ReapSessions,
+        documents: Vec<SessionDocument>,
+        reaped: &mut ReapedSessions,
+    ) -> Vec<SandboxGroup> {
+        let now = self.now();
+        let mut idle = Vec::new();
+        for group in grouped(documents, &mut reaped.asleep) {
+            let is_here = command.any_host || group.iter().all(|one| one.place.host == host.name);
+            let is_idle = |one: &SessionDocument| one.is_idle(now) && one.claimed(now).is_none();
+            let in_use = group.iter().filter(|one| !is_idle(one)).count();
+            let left = if in_use > 0 {
+                reaped.in_use += in_use as u64;
+                Some(LeftBecause::SandboxInUse)
+            } else if !is_here {
+                Some(LeftBecause::Elsewhere)
+            } else if command.dry_run {
+                Some(LeftBecause::WouldSleep)
+            } else {
+                None
+            };
+            match left {
+                None => idle.push(group),
+                Some(why) => {
+                    let left = group.into_iter().filter(is_idle);
+                    reaped
+                        .items
+                        .extend(left.map(|one| ReapedSession::left(&one, why)));
+                }
+            }
+        }
+        idle
+    }
+
+    /// Saves sessions that run, whose last snapshot is old.
+    async fn save_running(
+        self,
+        host: &SessionHost,
+        command: &ReapSessions,
+        age: Duration,
+        reaped: &mut ReapedSessions,
+    ) -> Result<(), Error> {
+        let now = self.now();
+        for document in self.documents(command.tenant.as_ref()).await?.0 {
+            let is_here = command.any_host || document.place.host == host.name;
+            let saved = document.snapshot.as_ref().map(|snapshot| snapshot.at);
+            let is_due = saved.is_none_or(|at| now.since(at) >= age);
+            if document.state != SessionState::Running || !is_here || !is_due {
+                continue;
+            }
+            let mut slept = SessionSlept::new(&document.session, SleptState::Saved);
+            match Box::pin(self.capture(&document, &command.how.snapshot)).await {
+                Ok(saved) => slept.saved = Some(saved),
+                Err(error) => {
+                    slept.state = SleptState::SnapshotFailed;
+                    slept.problem = Some(error_chain(&error));
+                }
+            }
+            reaped.add(vec![(slept, sandbox_name(&document))]);
+        }
+        Ok(())
+    }
+
+    /// What is kept of all sessions of a tenant, or of all; and of which it cannot be read.
+    pub(super) async fn documents(
+        self,
+        tenant: Option<&TenantId>,
+    ) -> Result<(Vec<SessionDocument>, Vec<String>), Error> {
+        let all = sessions::all(&*self.bucket, tenant).await?;
+        let (mut documents, mut unreadable) = (Vec::new(), Vec::new());
+        for some in all.chunks(TOGETHER * 4) {
+            let mut reading = JoinSet::new();
+            for (at, session) in some.iter().cloned().enumerate() {
+                let bucket = self.bucket.clone();
+                reading.spawn(async move {
+                    let found = sessions::session(&*bucket, &session).await;
+                    (at, session, found)
+                });
+            }
+            let mut read = reading.join_all().await;
+            read.sort_by_key(|(at, ..)| *at);
+            for (_, session, found) in read {
+                match found {
+                    Ok(found) => {
+                        let found = found.map(|found| found.value);
+                        documents.extend(found.filter(SessionDocument::is_alive));
+                    }
+                    Err(error) if error.kind() == ErrorKind::Corrupt => {
+                        unreadable.push(format!("{session}: {}", error_chain(&error)));
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok((documents, unreadable))
+    }
+}
+
+impl ReapedSessions {
+    fn add(&mut self, slept: Vec<(SessionSlept, Option<SandboxName>)>) {
+        let has_ended = |(one, sandbox): &(SessionSlept, Option<SandboxName>)| {
+            let states = [SleptState::Sleeping, SleptState::Terminated];
+            sandbox.is_some() && states.contains(&one.state)
+        };
+        self.sandboxes_ended += u64::from(slept.iter().any(has_ended));
+        let items = slept.into_iter().map(|(slept, sandbox)| ReapedSession {
+            fate: SessionFate::Slept(slept.state),
+            slept,
+            sandbox,
+        });
+        self.items.extend(items);
+    }
+}
+
+impl ReapedSession {
+    fn left(document: &SessionDocument, why: LeftBecause) -> Self {
+        Self {
+            slept: SessionSlept::new(&document.session, SleptState::InUse),
+            fate: SessionFate::Left(why),
+            sandbox: sandbox_name(document),
+        }
+    }
+}
+
+fn sandbox_name(document: &SessionDocument) -> Option<SandboxName> {
+    document
+        .sandbox
+        .as_ref()
+        .map(|sandbox| sandbox.name.clone())
+}
+
+/// Sessions that run, those of one sandbox together; how many do not is counted.
+fn grouped(documents: Vec<SessionDocument>, asleep: &mut u64) -> Vec<SandboxGroup> {
+    let mut groups: BTreeMap<(TenantId, String, String), SandboxGroup> = BTreeMap::new();
+    for document in documents {
+        if document.state != SessionState::Running {
+            *asleep += 1;
+            continue;
+        }
+        let own = || format!(" {}", document.session);
+        let name = sandbox_name(&document).map_or_else(own, |name| name.to_string());
+        let (tenant, host) = (
+            document.session.tenant.clone(),
+            document.place.host.to_string(),
+        );
+        let key = (tenant, host, name);
+        groups.entry(key).or_default().push(document);
+    }
+    groups.into_values().collect()
+}
+
+fn not_ours(error: &JobError) -> Failure {
+    let kind = match error {
+        JobError::Refused(JobRefusal::Held(_)) => ErrorKind::Conflict,
+        JobError::Refused(_) => ErrorKind::Fenced,
+        JobError::Read(error) => error.kind(),
+        JobError::Write(error) => stasis_model::failure::Kinded::kind(error),
+        JobError::Unknown { .. } => ErrorKind::Unknown,
+        _ => ErrorKind::Retry,
+    };
+    let said = format!("sessions are not put to sleep now: {}", error_chain(error));
+    failure(kind, said).with_hint("nothing was done; the next run goes on")
+}

@@ -1,0 +1,274 @@
+//! Registers sessions, hears that they are in use, and lets them go.
+
+use super::sandbox::SandboxRequest;
+use super::{SessionHost, failed, failure};
+use crate::bridge;
+use crate::error::{Error, ErrorKind};
+use crate::handle::Sessions;
+use schemars::JsonSchema;
+use serde::Serialize;
+use stasis_model::failure::{AtPath, OPEN_DIRECTORY};
+use stasis_model::format::event::EventKind;
+use stasis_model::format::manifest::{IndexRefusal, SnapshotIndex};
+use stasis_model::id::{OpId, SessionRef, SnapshotId};
+use stasis_model::protocol::operation::IndexOperation;
+use stasis_model::session::document::{SessionDocument, SessionPlace, SessionState};
+use stasis_model::session::roots::SessionRoots;
+use stasis_model::session::step::Registration;
+use stasis_store::documents::sessions;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A session that runs from now on.
+#[derive(Clone, Debug)]
+pub struct RegisterSession {
+    /// Which.
+    pub session: SessionRef,
+    /// Its workspace.
+    pub dir: PathBuf,
+    /// What of that is saved.
+    pub roots: SessionRoots,
+    /// What runs it.
+    pub sandbox: Option<SandboxRequest>,
+    /// After how long without a heartbeat it is idle.
+    pub idle_timeout: Duration,
+}
+
+/// A session that was registered, or beat.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct SessionRegistered {
+    /// Which.
+    pub session: SessionRef,
+    /// Where it stands.
+    pub state: SessionState,
+    /// Its workspace.
+    pub dir: String,
+    /// When it is idle unless it beats before.
+    pub idle_at: String,
+    /// The same in milliseconds since 1970.
+    pub idle_at_ms: u64,
+}
+
+/// A session that was deleted.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct SessionDeleted {
+    /// Which.
+    pub session: SessionRef,
+    /// Whether it was there.
+    pub was_there: bool,
+    /// How many snapshots went with it.
+    pub snapshots: u64,
+}
+
+/// A session that has no snapshot any more.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct SnapshotDeleted {
+    /// Which.
+    pub session: SessionRef,
+    /// The snapshots that went; none if there was none.
+    pub deleted: Vec<SnapshotId>,
+}
+
+impl SessionRegistered {
+    fn of(document: &SessionDocument) -> Self {
+        let timeout = Duration::from_millis(document.idle_timeout_ms);
+        let idle_at = document.idle_since().plus(timeout);
+        Self {
+            session: document.session.clone(),
+            state: document.state,
+            dir: document.place.dir.clone(),
+            idle_at: idle_at.to_string(),
+            idle_at_ms: idle_at.millis(),
+        }
+    }
+}
+
+impl Sessions<'_> {
+    /// Registers a session, or tells a running one anew what runs it.
+    pub async fn register(
+        self,
+        host: &SessionHost,
+        command: RegisterSession,
+    ) -> Result<SessionRegistered, Error> {
+        self.store().ensure_trusted().await?;
+        let dir = whole(&command.dir).await?;
+        let sandbox = match &command.sandbox {
+            Some(request) => Some(request.resolve(host).await?),
+            None => None,
+        };
+        let new = Registration {
+            session: command.session.clone(),
+            place: SessionPlace {
+                host: host.name.clone(),
+                dir,
+            },
+            roots: command.roots,
+            sandbox,
+            idle_timeout: command.idle_timeout,
+        };
+        let (now, op_id) = (self.now(), self.rng.op_id());
+        let rule =
+            |found: Option<&SessionDocument>| SessionDocument::register(found, &new, now, op_id);
+        let registered = sessions::change(&*self.bucket, &new.session, op_id, rule).await;
+        Ok(SessionRegistered::of(&registered.map_err(failed)?))
+    }
+
+    /// Hears that a session is in use.
+    pub async fn heartbeat(self, session: &SessionRef) -> Result<SessionRegistered, Error> {
+        let beaten = self
+            .change(session, |found| {
+                found.heartbeat(self.now(), self.rng.op_id())
+            })
+            .await;
+        Ok(SessionRegistered::of(&beaten.map_err(failed)?))
+    }
+
+    /// Deletes a session with its snapshot; a second time does nothing. Its sandbox and its workspace stay.
+    pub async fn delete(self, session: &SessionRef) -> Result<SessionDeleted, Error> {
+        self.store().ensure_trusted().await?;
+        let found = sessions::session(&*self.bucket, session).await?;
+        let was_there = found.is_some_and(|found| found.value.is_alive());
+        if was_there {
+            let deleted = self.change(session, |found| found.delete(self.now(), self.rng.op_id()));
+            deleted.await.map_err(failed)?;
+        }
+        let snapshots = self.let_go_of_all(session).await?.len() as u64;
+        if was_there {
+            let said = format!("{snapshots} snapshots went with it");
+            self.note_event(EventKind::SessionDeleted, session, &said)
+                .await;
+        }
+        Ok(SessionDeleted {
+            session: session.clone(),
+            was_there,
+            snapshots,
+        })
+    }
+
+    /// Deletes the snapshot of a session; a second time does nothing.
+    pub async fn delete_snapshot(self, session: &SessionRef) -> Result<SnapshotDeleted, Error> {
+        self.store().ensure_trusted().await?;
+        let document = self.read(session).await?;
+        if document.snapshot.is_some() {
+            let changed = self.change(session, |found| {
+                found.without_snapshot(self.now(), self.rng.op_id())
+            });
+            changed.await.map_err(failed)?;
+        }
+        let deleted = self.let_go_of_all(session).await?;
+        if !deleted.is_empty() {
+            let said = "its snapshot was deleted on request";
+            self.note_event(EventKind::Delete, session, said).await;
+        }
+        Ok(SnapshotDeleted {
+            session: session.clone(),
+            deleted,
+        })
+    }
+
+    /// Lets every snapshot of a session go that was published before `kept`, and finishes what was begun before.
+    pub(super) async fn prune(
+        self,
+        session: &SessionRef,
+        kept: &SnapshotId,
+    ) -> Result<Vec<SnapshotId>, Error> {
+        let root = self.of(session).dirs().root();
+        let Some(index) = root.index().await? else {
+            return Ok(Vec::new());
+        };
+        let index = index.value;
+        // Oldest first. A newer one, of somebody who was faster, is not ours to judge.
+        let rows = index.snapshots.iter().take_while(|one| one.id != *kept);
+        let rows = rows.filter(|one| !index.is_active(&one.id));
+        let going: Vec<SnapshotId> = rows.map(|one| one.id.clone()).collect();
+        let (op_id, now) = (self.rng.op_id(), self.now());
+        let forget = |index: &SnapshotIndex| index.forget(&going, now, op_id);
+        self.bury(session, &index, &going, (op_id, forget)).await?;
+        Ok(going)
+    }
+
+    /// Lets all snapshots of a session go.
+    async fn let_go_of_all(self, session: &SessionRef) -> Result<Vec<SnapshotId>, Error> {
+        let root = self.of(session).dirs().root();
+        let Some(index) = root.index().await? else {
+            return Ok(Vec::new());
+        };
+        let index = index.value;
+        let going: Vec<SnapshotId> = index.snapshots.iter().map(|one| one.id.clone()).collect();
+        let (op_id, now) = (self.rng.op_id(), self.now());
+        let delete = |index: &SnapshotIndex| index.delete(now, op_id);
+        self.bury(session, &index, &going, (op_id, delete)).await?;
+        Ok(going)
+    }
+
+    /// Removes snapshots: tombstone, then the manifest, then the tombstone. A manifest that is missing counts as removed; where one could
+    /// not be, its tombstone stays, and whoever comes next goes on. Chunks go with the next gc of the tenant.
+    async fn bury(
+        self,
+        session: &SessionRef,
+        index: &SnapshotIndex,
+        going: &[SnapshotId],
+        (op_id, rule): (
+            OpId,
+            impl Fn(&SnapshotIndex) -> Result<SnapshotIndex, IndexRefusal>,
+        ),
+    ) -> Result<(), Error> {
+        let engine = self.of(session);
+        let (root, operations) = (engine.dirs().root(), engine.operations());
+        let mut tombstones: BTreeSet<SnapshotId> = index.tombstones.keys().cloned().collect();
+        if !going.is_empty() {
+            let changed = root.change(op_id, rule).await;
+            operations
+                .known(IndexOperation::Forget, &root, changed)
+                .await?;
+            tombstones.extend(going.iter().cloned());
+        }
+        let mut left = BTreeSet::new();
+        for id in &tombstones {
+            if let Err(error) = root.remove_manifest(id).await {
+                tracing::warn!(%session, snapshot = %id, %error, "a snapshot that was let go could not be removed yet");
+                left.insert(id.clone());
+            }
+        }
+        if left.len() == tombstones.len() {
+            return Ok(());
+        }
+        // A tombstone of somebody who came since is not ours.
+        let (op_id, since) = (self.rng.op_id(), self.now().plus(Duration::from_millis(1)));
+        let drop = |index: &SnapshotIndex| {
+            let others = index
+                .tombstones
+                .keys()
+                .filter(|id| !tombstones.contains(id));
+            let kept = left.iter().chain(others).cloned().collect();
+            Ok(index.without_tombstones(since, &kept, op_id))
+        };
+        let changed = root.change(op_id, drop).await;
+        operations.known(IndexOperation::Gc, &root, changed).await?;
+        Ok(())
+    }
+}
+
+/// A directory by its full name, which must be text.
+pub(super) async fn whole(dir: &Path) -> Result<String, Error> {
+    let dir = dir.to_owned();
+    let found = bridge::blocking(move || {
+        let whole = dir.canonicalize().at(OPEN_DIRECTORY, &dir)?;
+        if !whole.is_dir() {
+            let said = format!("`{}` is not a directory", dir.display());
+            return Err(failure(ErrorKind::Invalid, said));
+        }
+        Ok(whole)
+    });
+    let found = found.await?;
+    let text = found.to_str().map(str::to_owned);
+    let not_text = || {
+        let said = format!("the name of `{}` is not UTF-8", found.display());
+        Error::from(failure(ErrorKind::Invalid, said))
+    };
+    text.ok_or_else(not_text)
+}

@@ -1,0 +1,361 @@
+//! What runs a session: asked whether it is healthy, ended, started.
+//!
+//! A command that a document names is run only where it was typed: whoever can write to the bucket must not thereby run programs on every
+//! host that puts sessions to sleep. A host remembers which commands were typed on it, by their digest.
+
+use super::{SessionHost, failure};
+use crate::bridge;
+use crate::error::{Error, ErrorKind};
+use schemars::JsonSchema;
+use serde::Serialize;
+use stasis_disk::fs::atomic_write::atomic_write;
+use stasis_model::digest::StoreDigest;
+use stasis_model::failure::Failure;
+use stasis_model::id::{Label, SandboxName, SessionRef};
+use stasis_model::session::document::{
+    Sandbox, SandboxCommands, SandboxDriver, SessionDocument, SessionPlace,
+};
+use stasis_quiesce::hook::{self, HookCommand, HookExit};
+use stasis_quiesce::invocation::Invocation;
+use stasis_quiesce::sandbox::KnownProcess;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// How long a command may take that asks whether a sandbox is healthy.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one may take that starts or ends it.
+const ACT_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long processes have to end when they are asked to.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long a sandbox may take to become healthy.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const TICK: Duration = Duration::from_millis(100);
+
+/// What runs a session, as somebody says it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SandboxRequest {
+    /// What it is called; sessions that say the same share it.
+    pub name: SandboxName,
+    /// What it is.
+    pub driver: SandboxRequestDriver,
+    /// What starts, asks and ends it.
+    pub commands: SandboxCommands,
+}
+
+/// What a sandbox is, as somebody says it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SandboxRequestDriver {
+    /// The process of this number; where a command starts it, the process that this starts.
+    Process(Option<u32>),
+    /// Whatever the commands reach.
+    Command,
+}
+
+/// What is known of a sandbox.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case", tag = "health")]
+pub enum SandboxHealth {
+    /// It answers.
+    Healthy,
+    /// It does not answer as it should.
+    Unreachable {
+        /// What it said.
+        because: String,
+    },
+    /// It is not there.
+    Gone,
+    /// There is none.
+    None,
+    /// It is on another host, or nobody said how it is asked.
+    NotKnown,
+}
+
+impl SandboxRequest {
+    /// The sandbox that is meant, which must be there.
+    pub(super) async fn resolve(&self, host: &SessionHost) -> Result<Sandbox, Error> {
+        let driver = match self.driver {
+            SandboxRequestDriver::Command => {
+                if self.commands.terminate.is_none() {
+                    let said = "a sandbox that commands reach needs one that ends it";
+                    let failure = failure(ErrorKind::Invalid, said);
+                    return Err(failure.with_hint("say `--terminate-cmd CMD`").into());
+                }
+                SandboxDriver::Command
+            }
+            SandboxRequestDriver::Process(Some(pid)) => process(pid)?,
+            SandboxRequestDriver::Process(None) if self.commands.start.is_some() => {
+                SandboxDriver::Process {
+                    pid: 0,
+                    started: 0,
+                    boot: Label::nobody(),
+                }
+            }
+            SandboxRequestDriver::Process(None) => {
+                let said = "which process runs the session is not said";
+                let failure = failure(ErrorKind::Invalid, said);
+                let hint = "say `--pid PID`, or `--start-cmd CMD` when it is woken";
+                return Err(failure.with_hint(hint).into());
+            }
+        };
+        remember(host, &self.commands).await?;
+        Ok(Sandbox {
+            name: self.name.clone(),
+            driver,
+            commands: self.commands.clone(),
+        })
+    }
+}
+
+/// The process of this number, as it is known again.
+fn process(pid: u32) -> Result<SandboxDriver, Error> {
+    let known = KnownProcess::find(pid)?.ok_or_else(|| {
+        let said = format!("there is no process {pid}");
+        failure(ErrorKind::NotFound, said)
+    })?;
+    Ok(SandboxDriver::Process {
+        pid,
+        started: known.started,
+        boot: known.boot.parse().map_err(|error| {
+            let said = format!("this boot of the machine has a name that cannot be kept: {error}");
+            failure(ErrorKind::Bug, said)
+        })?,
+    })
+}
+
+/// The sandbox of a session on this host.
+pub(super) struct LiveSandbox<'s> {
+    host: &'s SessionHost,
+    session: &'s SessionRef,
+    place: &'s SessionPlace,
+    sandbox: Option<&'s Sandbox>,
+    /// Whether commands are run that nobody typed here.
+    trusts_commands: bool,
+}
+
+impl<'s> LiveSandbox<'s> {
+    pub(super) fn of(host: &'s SessionHost, document: &'s SessionDocument) -> Self {
+        Self {
+            host,
+            session: &document.session,
+            place: &document.place,
+            sandbox: document.sandbox.as_ref(),
+            trusts_commands: false,
+        }
+    }
+
+    /// The same, which runs commands that nobody typed here, if that is wished.
+    pub(super) fn trusting(self, trusts_commands: bool) -> Self {
+        Self {
+            trusts_commands,
+            ..self
+        }
+    }
+
+    fn known(&self) -> Option<KnownProcess> {
+        let sandbox = self.sandbox?;
+        match &sandbox.driver {
+            SandboxDriver::Process { pid, started, boot } => Some(KnownProcess {
+                boot: boot.to_string(),
+                pid: *pid,
+                started: *started,
+            }),
+            SandboxDriver::Command => None,
+        }
+    }
+
+    async fn may_run(&self, commands: &SandboxCommands) -> bool {
+        self.trusts_commands || is_known(self.host, commands).await
+    }
+
+    /// Whether it answers.
+    pub(super) async fn health(&self) -> Result<SandboxHealth, Error> {
+        let Some(sandbox) = self.sandbox else {
+            return Ok(SandboxHealth::None);
+        };
+        if self.place.host != self.host.name {
+            return Ok(SandboxHealth::NotKnown);
+        }
+        if let Some(known) = self.known()
+            && !known.is_running()?
+        {
+            return Ok(SandboxHealth::Gone);
+        }
+        let Some(command) = &sandbox.commands.health else {
+            let is_process = self.known().is_some();
+            return Ok(if is_process {
+                SandboxHealth::Healthy
+            } else {
+                SandboxHealth::NotKnown
+            });
+        };
+        if !self.may_run(&sandbox.commands).await {
+            return Ok(SandboxHealth::NotKnown);
+        }
+        Ok(match self.run(command, HEALTH_TIMEOUT).await {
+            Ok(()) => SandboxHealth::Healthy,
+            Err(error) => SandboxHealth::Unreachable {
+                because: error.to_string(),
+            },
+        })
+    }
+
+    /// Ends it. Once more does no harm.
+    pub(super) async fn terminate(&self) -> Result<(), Error> {
+        let Some(sandbox) = self.sandbox else {
+            return Ok(());
+        };
+        if let Some(command) = &sandbox.commands.terminate {
+            if !self.may_run(&sandbox.commands).await {
+                return Err(self.not_typed_here());
+            }
+            self.run(command, ACT_TIMEOUT).await?;
+        }
+        if let Some(known) = self.known() {
+            known.terminate(GRACE).await?;
+        }
+        Ok(())
+    }
+
+    fn not_typed_here(&self) -> Error {
+        let said = format!(
+            "the commands of the sandbox of `{}` were not typed on this host, and are not run",
+            self.session
+        );
+        let hint = "look at them with `stasis session show`; `--trust-commands` runs them";
+        failure(ErrorKind::Denied, said).with_hint(hint).into()
+    }
+
+    fn environment(&self) -> Vec<(OsString, OsString)> {
+        let name = self.sandbox.map(|sandbox| sandbox.name.to_string());
+        let pid = self.known().map(|known| known.pid.to_string());
+        let variables = [
+            ("STASIS_TENANT", self.session.tenant.to_string()),
+            ("STASIS_SESSION", self.session.session.to_string()),
+            ("STASIS_SESSION_DIR", self.place.dir.clone()),
+            ("STASIS_SANDBOX", name.unwrap_or_default()),
+            ("STASIS_SANDBOX_PID", pid.unwrap_or_default()),
+        ];
+        let owned = |(name, value): (&str, String)| (name.into(), value.into());
+        variables.map(owned).to_vec()
+    }
+
+    async fn run(&self, command: &str, timeout: Duration) -> Result<(), Failure> {
+        let mut call = Invocation::shell(command);
+        call.environment = self.environment();
+        let result = hook::run(&HookCommand { call, timeout }).await?;
+        let said = match result.ending {
+            HookExit::Exited(0) => return Ok(()),
+            HookExit::Exited(code) => format!("`{command}` ended with {code}"),
+            HookExit::Signalled(signal) => format!("`{command}` was ended by signal {signal}"),
+            HookExit::TimedOut => {
+                format!("`{command}` did not end within {} s", timeout.as_secs())
+            }
+        };
+        let complaint = result.stderr.text();
+        let last = complaint.lines().last().unwrap_or_default().trim();
+        let said = match last {
+            "" => said,
+            last => format!("{said}: {last}"),
+        };
+        Err(failure(ErrorKind::Failed, said))
+    }
+
+    /// Starts it by its command, in the workspace; waits until it is healthy. Without a command there is none.
+    pub(super) async fn start(&self) -> Result<Option<Sandbox>, Error> {
+        let Some(sandbox) = self.sandbox else {
+            return Ok(None);
+        };
+        let Some(command) = &sandbox.commands.start else {
+            return Ok(Some(sandbox.clone()));
+        };
+        if !self.may_run(&sandbox.commands).await {
+            return Err(self.not_typed_here());
+        }
+        let started = match sandbox.driver {
+            SandboxDriver::Command => {
+                self.run(command, ACT_TIMEOUT).await?;
+                sandbox.clone()
+            }
+            SandboxDriver::Process { .. } => Sandbox {
+                driver: process(self.spawn(command)?)?,
+                ..sandbox.clone()
+            },
+        };
+        let live = LiveSandbox {
+            sandbox: Some(&started),
+            ..*self
+        };
+        if let Err(error) = live.wait_until_healthy().await {
+            if let Err(more) = live.terminate().await {
+                tracing::warn!(%more, "a sandbox that did not become healthy could not be ended");
+            }
+            return Err(error);
+        }
+        Ok(Some(started))
+    }
+
+    /// Starts a process that goes on without us.
+    fn spawn(&self, command: &str) -> Result<u32, Error> {
+        let mut words = std::process::Command::new("setsid");
+        words
+            .args(["sh", "-c", command])
+            .envs(self.environment())
+            .current_dir(&self.place.dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let started = words.spawn().map_err(|error| {
+            let said = format!("could not start `{command}`: {error}");
+            failure(ErrorKind::Failed, said)
+        });
+        Ok(started?.id())
+    }
+
+    async fn wait_until_healthy(&self) -> Result<(), Error> {
+        let mut waited = Duration::ZERO;
+        loop {
+            match self.health().await? {
+                SandboxHealth::Healthy | SandboxHealth::NotKnown | SandboxHealth::None => {
+                    return Ok(());
+                }
+                SandboxHealth::Gone => {
+                    let said = "the sandbox ended as soon as it was started";
+                    return Err(failure(ErrorKind::Failed, said).into());
+                }
+                SandboxHealth::Unreachable { because } if waited >= START_TIMEOUT => {
+                    let said = format!("the sandbox was started and is not healthy: {because}");
+                    return Err(failure(ErrorKind::Failed, said).into());
+                }
+                SandboxHealth::Unreachable { .. } => {}
+            }
+            tokio::time::sleep(TICK).await;
+            waited += TICK;
+        }
+    }
+}
+
+/// Where this host remembers that some commands were typed on it.
+fn typed(host: &SessionHost, commands: &SandboxCommands) -> Option<PathBuf> {
+    let text = serde_json::to_vec(commands).ok()?;
+    let digest = StoreDigest::of(&text).to_string();
+    let state = host.state.as_ref()?;
+    Some(state.join("session-commands").join(digest))
+}
+
+async fn is_known(host: &SessionHost, commands: &SandboxCommands) -> bool {
+    match typed(host, commands) {
+        Some(path) => bridge::blocking(move || path.exists()).await,
+        None => false,
+    }
+}
+
+/// Remembers that commands were typed here.
+pub(super) async fn remember(host: &SessionHost, commands: &SandboxCommands) -> Result<(), Error> {
+    let Some(path) = typed(host, commands).filter(|_| !commands.is_empty()) else {
+        return Ok(());
+    };
+    let written = bridge::blocking(move || atomic_write(&path, b"typed\n"));
+    Ok(written.await?)
+}

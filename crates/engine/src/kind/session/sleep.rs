@@ -1,0 +1,380 @@
+//! Puts the sessions of one sandbox to sleep: save each, then claim each, then end the sandbox, then write down that they sleep.
+//!
+//! *Fail closed.* A session that could not be saved keeps its sandbox up, with everybody in it, as long as that is healthy. One whose
+//! sandbox does not answer is ended and said to be lost. A heartbeat that comes before the claim keeps the sandbox up.
+//! Whoever dies on the way leaves snapshots, and claims that expire: the next one begins anew, and nothing is done that does harm twice.
+
+use super::capture::{SessionCaptured, SnapshotSession};
+use super::sandbox::{LiveSandbox, SandboxHealth};
+use super::{LEASE_TTL, SessionHost, failed};
+use crate::error::{Error, error_chain};
+use crate::handle::Sessions;
+use schemars::JsonSchema;
+use serde::Serialize;
+use stasis_model::failure::Kinded as _;
+use stasis_model::format::event::EventKind;
+use stasis_model::id::SessionRef;
+use stasis_model::session::document::{
+    SessionDocument, SessionProblem, SessionState, SessionTrouble,
+};
+use stasis_model::session::step::{ClaimRequest, SleepEnding, SleepReason};
+use std::time::Duration;
+
+/// Of the time for which a sandbox that is being ended is nobody else's, the part after which nothing is ended any more: one of so many.
+const LAST: u32 = 8;
+
+/// Puts a session to sleep.
+#[derive(Clone, Debug)]
+pub struct SleepSession {
+    /// How it is saved.
+    pub snapshot: SnapshotSession,
+    /// Whether commands of its sandbox are run that nobody typed on this host.
+    pub trust_commands: bool,
+    /// For how long others leave what this one does alone when it is not heard of any more.
+    pub lease_ttl: Duration,
+}
+
+impl Default for SleepSession {
+    fn default() -> Self {
+        Self {
+            snapshot: SnapshotSession::default(),
+            trust_commands: false,
+            lease_ttl: LEASE_TTL,
+        }
+    }
+}
+
+/// What became of a session that was to be put to sleep.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SleptState {
+    /// It sleeps, and everything is in its snapshot.
+    Sleeping,
+    /// Its sandbox did not answer and was ended; what was done since its last snapshot is lost.
+    Terminated,
+    /// It could not be saved, and goes on.
+    SnapshotFailed,
+    /// Its sandbox could not be ended, and goes on.
+    TerminateFailed,
+    /// Somebody used it meanwhile, or somebody else acts on it: it goes on.
+    InUse,
+    /// It was saved, and goes on, because its sandbox does.
+    Saved,
+}
+
+/// A session that was to be put to sleep.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+#[must_use = "a session that goes on is said only here"]
+pub struct SessionSlept {
+    /// Which.
+    pub session: SessionRef,
+    /// What became of it.
+    pub state: SleptState,
+    /// What was saved of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved: Option<SessionCaptured>,
+    /// Why it goes on, or what is lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Sessions that keep its sandbox running.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sandbox_kept_for: Vec<SessionRef>,
+}
+
+impl SessionSlept {
+    pub(super) fn new(session: &SessionRef, state: SleptState) -> Self {
+        Self {
+            session: session.clone(),
+            state,
+            saved: None,
+            problem: None,
+            sandbox_kept_for: Vec::new(),
+        }
+    }
+
+    fn because(self, problem: impl Into<String>) -> Self {
+        Self {
+            problem: Some(problem.into()),
+            ..self
+        }
+    }
+}
+
+/// One session of a sandbox, on its way to sleep.
+struct Sleeper {
+    document: SessionDocument,
+    saved: Option<SessionCaptured>,
+    /// Why it could not be saved.
+    trouble: Option<String>,
+    attempt: Option<u64>,
+}
+
+impl Sleeper {
+    fn slept(&self, state: SleptState) -> SessionSlept {
+        SessionSlept {
+            saved: self.saved.clone(),
+            problem: self.trouble.clone(),
+            ..SessionSlept::new(&self.document.session, state)
+        }
+    }
+}
+
+/// How a sandbox ends, and why.
+#[derive(Clone, Copy)]
+struct SleepWay<'w> {
+    host: &'w SessionHost,
+    how: &'w SleepSession,
+    why: SleepReason,
+}
+
+impl Sessions<'_> {
+    /// Puts a session to sleep, whether it is in use or not. Where it shares its sandbox with sessions that are awake, that goes on for them.
+    pub async fn sleep(
+        self,
+        host: &SessionHost,
+        session: &SessionRef,
+        how: &SleepSession,
+    ) -> Result<SessionSlept, Error> {
+        self.store().ensure_trusted().await?;
+        let document = self.read(session).await?;
+        if document.state == SessionState::Sleeping {
+            return Ok(SessionSlept::new(session, SleptState::Sleeping));
+        }
+        Self::ensure_here(host, &document)?;
+        let sharing = self.sharing(&document).await?;
+        let way = SleepWay {
+            host,
+            how,
+            why: SleepReason::Asked,
+        };
+        let ends_sandbox = sharing.is_empty();
+        let mut slept = self.put_to_sleep(vec![document], way, ends_sandbox).await;
+        let mut one = slept.remove(0);
+        one.sandbox_kept_for = sharing;
+        Ok(one)
+    }
+
+    /// The other sessions that run in the sandbox of this one.
+    async fn sharing(self, document: &SessionDocument) -> Result<Vec<SessionRef>, Error> {
+        let Some(sandbox) = &document.sandbox else {
+            return Ok(Vec::new());
+        };
+        let all = self.documents(Some(&document.session.tenant)).await?.0;
+        let shares = |other: &&SessionDocument| {
+            let is_same = other.sandbox.as_ref().map(|one| &one.name) == Some(&sandbox.name);
+            let is_here = other.place.host == document.place.host;
+            other.session != document.session && is_same && is_here && other.state.has_sandbox()
+        };
+        let sharing = all.iter().filter(shares);
+        Ok(sharing.map(|other| other.session.clone()).collect())
+    }
+
+    /// Puts all sessions of one sandbox to sleep that is ended with them, if it is idle.
+    pub(super) async fn sleep_idle(
+        self,
+        host: &SessionHost,
+        sandbox: Vec<SessionDocument>,
+        how: &SleepSession,
+    ) -> Vec<SessionSlept> {
+        let way = SleepWay {
+            host,
+            how,
+            why: SleepReason::Idle,
+        };
+        self.put_to_sleep(sandbox, way, true).await
+    }
+
+    async fn put_to_sleep(
+        self,
+        sessions: Vec<SessionDocument>,
+        way: SleepWay<'_>,
+        ends_sandbox: bool,
+    ) -> Vec<SessionSlept> {
+        let mut sleepers = Vec::new();
+        for document in sessions {
+            let saved = Box::pin(self.capture(&document, &way.how.snapshot)).await;
+            let (saved, trouble) = match saved {
+                Ok(saved) => (Some(saved), None),
+                Err(error) => (None, Some(error_chain(&error))),
+            };
+            sleepers.push(Sleeper {
+                document,
+                saved,
+                trouble,
+                attempt: None,
+            });
+        }
+        let is_lost = sleepers.iter().any(|one| one.trouble.is_some());
+        if is_lost && self.stays_up(&sleepers, way).await {
+            return self.keep_up(sleepers).await;
+        }
+        if let Err(stopped) = self.claim_all(&mut sleepers, way).await {
+            return stopped;
+        }
+        let claimed_at = self.clock.uptime();
+        let ended = if ends_sandbox {
+            self.end_sandbox(&sleepers, way, claimed_at).await
+        } else {
+            Ok(())
+        };
+        match ended {
+            Ok(()) => self.write_down(sleepers).await,
+            Err(error) => self.wake_up_again(sleepers, &error_chain(&error)).await,
+        }
+    }
+
+    /// Whether a sandbox with sessions that could not be saved is left alone: unless it does not answer.
+    async fn stays_up(self, sleepers: &[Sleeper], way: SleepWay<'_>) -> bool {
+        let Some(first) = sleepers.first() else {
+            return true;
+        };
+        let live = LiveSandbox::of(way.host, &first.document).trusting(way.how.trust_commands);
+        match live.health().await {
+            Ok(SandboxHealth::Gone | SandboxHealth::Unreachable { .. }) => false,
+            // What we cannot tell is not taken for dead.
+            _ => true,
+        }
+    }
+
+    /// Says of sessions that could not be saved why; the others were saved, and go on with them.
+    async fn keep_up(self, sleepers: Vec<Sleeper>) -> Vec<SessionSlept> {
+        let mut all = Vec::new();
+        for one in sleepers {
+            let Some(trouble) = one.trouble.clone() else {
+                all.push(one.slept(SleptState::Saved));
+                continue;
+            };
+            let problem = SessionProblem::new(SessionTrouble::SnapshotFailed, &trouble, self.now());
+            let session = &one.document.session;
+            let noted = self.change(session, |found| {
+                found.note_problem(&problem, self.rng.op_id())
+            });
+            if let Err(error) = noted.await {
+                let error = error_chain(&error);
+                tracing::warn!(%session, error, "could not write down that it was not saved");
+            }
+            all.push(one.slept(SleptState::SnapshotFailed));
+        }
+        all
+    }
+
+    /// Claims all sessions of a sandbox, or none: what is in use keeps it up.
+    async fn claim_all(
+        self,
+        sleepers: &mut [Sleeper],
+        way: SleepWay<'_>,
+    ) -> Result<(), Vec<SessionSlept>> {
+        for at in 0..sleepers.len() {
+            let who = ClaimRequest {
+                by: way.host.by.clone(),
+                now: self.now(),
+                ttl: way.how.lease_ttl,
+            };
+            let session = sleepers[at].document.session.clone();
+            let claimed = self.change(&session, |found| {
+                found.claim_sleep(&who, way.why, self.rng.op_id())
+            });
+            match claimed.await {
+                Ok(document) => {
+                    sleepers[at].attempt = Some(document.attempt);
+                    sleepers[at].document = document;
+                }
+                Err(error) => {
+                    let why = error_chain(&failed(error));
+                    self.release(sleepers, None).await;
+                    let stopped = sleepers.iter().map(|one| {
+                        let slept = one.slept(SleptState::InUse);
+                        slept.because(why.clone())
+                    });
+                    return Err(stopped.collect());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives claims back.
+    async fn release(self, sleepers: &[Sleeper], problem: Option<&SessionProblem>) {
+        for one in sleepers {
+            let Some(attempt) = one.attempt else { continue };
+            let session = &one.document.session;
+            let released = self.change(session, |found| {
+                found.sleep_given_up(attempt, problem, self.rng.op_id())
+            });
+            if let Err(error) = released.await {
+                let error = error_chain(&error);
+                tracing::info!(%session, error, "a claim was not given back; it expires");
+            }
+        }
+    }
+
+    /// Ends a sandbox whose sessions are all claimed.
+    async fn end_sandbox(
+        self,
+        sleepers: &[Sleeper],
+        way: SleepWay<'_>,
+        claimed_at: Duration,
+    ) -> Result<(), Error> {
+        let Some(first) = sleepers.first() else {
+            return Ok(());
+        };
+        let held_for = self.clock.uptime().saturating_sub(claimed_at);
+        let ttl = way.how.lease_ttl;
+        if held_for > ttl.saturating_sub(ttl / LAST) {
+            let said = "the claim is about to expire: nothing is ended any more";
+            return Err(super::failure(crate::error::ErrorKind::Retry, said).into());
+        }
+        let live = LiveSandbox::of(way.host, &first.document).trusting(way.how.trust_commands);
+        let left = ttl.saturating_sub(held_for);
+        let Ok(ended) = tokio::time::timeout(left, live.terminate()).await else {
+            let said = "the sandbox did not end in time";
+            return Err(super::failure(crate::error::ErrorKind::Failed, said).into());
+        };
+        ended
+    }
+
+    /// Writes down that sessions sleep, or are lost.
+    async fn write_down(self, sleepers: Vec<Sleeper>) -> Vec<SessionSlept> {
+        let mut all = Vec::new();
+        for one in sleepers {
+            let (session, attempt) = (&one.document.session, one.attempt.unwrap_or_default());
+            let (ending, state) = match &one.trouble {
+                None => (SleepEnding::Asleep, SleptState::Sleeping),
+                Some(trouble) => {
+                    let trouble =
+                        SessionProblem::new(SessionTrouble::Unreachable, trouble, self.now());
+                    (SleepEnding::Lost(trouble), SleptState::Terminated)
+                }
+            };
+            let written = self.change(session, |found| {
+                found.slept(attempt, &ending, self.rng.op_id())
+            });
+            if let Err(error) = written.await {
+                // Its claim expires, and whoever comes next finds the sandbox gone.
+                let why = format!(
+                    "its sandbox was ended, but that could not be written down: {}",
+                    error_chain(&error)
+                );
+                tracing::warn!(%session, kind = ?error.kind(), why);
+                all.push(one.slept(state).because(why));
+                continue;
+            }
+            if let (SleptState::Terminated, Some(trouble)) = (state, &one.trouble) {
+                self.note_event(EventKind::SessionLost, session, trouble)
+                    .await;
+            }
+            all.push(one.slept(state));
+        }
+        all
+    }
+
+    /// The sandbox could not be ended: its sessions go on.
+    async fn wake_up_again(self, sleepers: Vec<Sleeper>, why: &str) -> Vec<SessionSlept> {
+        let problem = SessionProblem::new(SessionTrouble::TerminateFailed, why, self.now());
+        self.release(&sleepers, Some(&problem)).await;
+        let state = SleptState::TerminateFailed;
+        let all = sleepers.iter().map(|one| one.slept(state).because(why));
+        all.collect()
+    }
+}

@@ -1,0 +1,472 @@
+//! Wakes a session: its workspace becomes what its snapshot has, and its sandbox is started.
+//!
+//! 1. claim it   2. restore, beside what is there, and put that in its place   3. start the sandbox   4. write down that it runs
+//!
+//! *Always true:* "fresh" is said of a session that never had a snapshot, and of no other; one whose snapshot cannot be restored stays
+//! asleep. A wake that fails leaves no half of a workspace; what it replaced is kept beside it. An attempt that was superseded, because it
+//! took so long that another one began, changes nothing any more.
+
+use super::capture::unreadable;
+use super::register::whole;
+use super::sandbox::{LiveSandbox, SandboxHealth, SandboxRequest};
+use super::{LEASE_TTL, SessionHost, failed, failure, name_of, refused};
+use crate::bridge;
+use crate::catalog::SnapshotSelector;
+use crate::error::{Error, ErrorKind, error_chain};
+use crate::handle::Sessions;
+use crate::restore::{Placement, RepoRestore, RepoRestored};
+use schemars::JsonSchema;
+use serde::Serialize;
+use stasis_disk::progress::Progress;
+use stasis_disk::tree::ownership;
+use stasis_model::failure::AtPath;
+use stasis_model::format::event::EventKind;
+use stasis_model::id::{SessionRef, SnapshotId};
+use stasis_model::session::document::{
+    Sandbox, SessionDocument, SessionPlace, SessionProblem, SessionState, SessionTrouble,
+};
+use stasis_model::session::step::{ClaimRequest, SessionRefusal, SleepEnding, SleepReason};
+use stasis_model::snapshot_ref::SnapshotRef;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Wakes a session.
+#[derive(Clone, Debug)]
+pub struct WakeSession {
+    /// Which.
+    pub session: SessionRef,
+    /// Where its workspace shall lie; where it lay when not given.
+    pub dir: Option<PathBuf>,
+    /// Who shall own it: user and group.
+    pub owner: Option<(u32, u32)>,
+    /// What runs it from now on; what ran it before when not given.
+    pub sandbox: Option<SandboxRequest>,
+    /// Whether one that runs on another host, which is gone, is woken here.
+    pub take_over: bool,
+    /// Whether commands of its sandbox are run that nobody typed on this host.
+    pub trust_commands: bool,
+    /// For how long others leave it alone when this one is not heard of any more.
+    pub lease_ttl: Duration,
+    /// Set by anybody at any time to give up.
+    pub cancel: Arc<AtomicBool>,
+    /// How far it has come.
+    pub progress: Arc<Progress>,
+}
+
+impl WakeSession {
+    /// Wakes a session where it lay.
+    pub fn new(session: SessionRef) -> Self {
+        Self {
+            session,
+            dir: None,
+            owner: None,
+            sandbox: None,
+            take_over: false,
+            trust_commands: false,
+            lease_ttl: LEASE_TTL,
+            cancel: Arc::default(),
+            progress: Arc::default(),
+        }
+    }
+}
+
+/// What a session woke up to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WakeOutcome {
+    /// What its snapshot has.
+    Restored,
+    /// Nothing: it never had a snapshot.
+    Fresh,
+    /// It was awake, and its workspace is there.
+    Present,
+}
+
+/// A session that is awake.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+#[must_use = "what was restored is said only here"]
+pub struct SessionWoken {
+    /// Which.
+    pub session: SessionRef,
+    /// What it woke up to.
+    pub outcome: WakeOutcome,
+    /// Its workspace.
+    pub dir: String,
+    /// What was restored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot_id: Option<SnapshotId>,
+    /// Regular files.
+    pub files: u64,
+    /// The length of all files.
+    pub bytes: u64,
+    /// Bytes that were on this host already.
+    pub bytes_reused: u64,
+    /// Chunks that were fetched.
+    pub chunks_fetched: u64,
+    /// Where that is kept which was replaced, for seven days.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup: Option<String>,
+    /// What was lost with the sandbox that it had before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
+    /// How often something was done to it.
+    pub attempt: u64,
+    /// How long it took.
+    pub elapsed_ms: u64,
+}
+
+/// A wake that has the claim.
+struct Waking<'w> {
+    host: &'w SessionHost,
+    command: &'w WakeSession,
+    document: SessionDocument,
+    dir: String,
+}
+
+impl Sessions<'_> {
+    /// Wakes a session.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(session = %command.session))]
+    pub async fn wake(
+        self,
+        host: &SessionHost,
+        command: &WakeSession,
+    ) -> Result<SessionWoken, Error> {
+        self.store().ensure_trusted().await?;
+        let started = self.clock.uptime();
+        let mut document = self.read(&command.session).await?;
+        if document.state == SessionState::Running {
+            if let Some(present) = self.present(host, command, &document).await? {
+                return Ok(present);
+            }
+            document = self.give_up_sandbox(host, command, &document).await?;
+        }
+        let lost = document
+            .problem
+            .as_ref()
+            .filter(|_| document.state == SessionState::Terminated);
+        let lost = lost.map(|problem| problem.message.to_string());
+        let waking = self.begin(host, command, &document).await?;
+        let attempt = waking.document.attempt;
+        let work = self.bring_back(&waking);
+        tokio::pin!(work);
+        let woken = loop {
+            tokio::select! {
+                done = &mut work => break done,
+                () = tokio::time::sleep(command.lease_ttl / 4) => {
+                    self.renew_wake(command, attempt).await;
+                }
+            }
+        };
+        let mut woken = match woken {
+            Ok(woken) => woken,
+            Err(error) => {
+                self.note_failed(&command.session, attempt, &error).await;
+                return Err(error);
+            }
+        };
+        woken.lost = lost;
+        let elapsed = self.clock.uptime().saturating_sub(started);
+        woken.elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        Ok(woken)
+    }
+
+    /// A session that runs here and whose workspace is there needs nothing, but perhaps its sandbox.
+    async fn present(
+        self,
+        host: &SessionHost,
+        command: &WakeSession,
+        document: &SessionDocument,
+    ) -> Result<Option<SessionWoken>, Error> {
+        let place = &document.place;
+        if place.host != host.name {
+            return Ok(None);
+        }
+        let wanted = match &command.dir {
+            Some(dir) => Some(absolute(dir)?),
+            None => None,
+        };
+        if wanted.is_some_and(|wanted| wanted != place.dir) {
+            let session = document.session.clone();
+            let place = place.clone();
+            return Err(refused(SessionRefusal::Running { session, place }));
+        }
+        let dir = PathBuf::from(&place.dir);
+        if !bridge::blocking(move || dir.is_dir()).await {
+            return Ok(None);
+        }
+        let live = LiveSandbox::of(host, document).trusting(command.trust_commands);
+        let is_gone = live.health().await? == SandboxHealth::Gone;
+        if is_gone
+            && document
+                .sandbox
+                .as_ref()
+                .is_some_and(|one| one.commands.start.is_some())
+        {
+            // What is in the workspace is newer than any snapshot: only the sandbox is started.
+            let started = live.start().await?;
+            let told = self.change(&document.session, |found| {
+                let mut next = found.heartbeat(self.now(), self.rng.op_id())?;
+                next.sandbox.clone_from(&started);
+                Ok(next)
+            });
+            told.await.map_err(failed)?;
+        }
+        Ok(Some(SessionWoken::at(document, WakeOutcome::Present)))
+    }
+
+    /// A session whose workspace is gone, or lies on a host that is, is said to be lost before it is woken from its snapshot.
+    async fn give_up_sandbox(
+        self,
+        host: &SessionHost,
+        command: &WakeSession,
+        document: &SessionDocument,
+    ) -> Result<SessionDocument, Error> {
+        let (session, place) = (&document.session, &document.place);
+        let is_here = place.host == host.name;
+        if !is_here && !command.take_over {
+            let failure = refused(SessionRefusal::Running {
+                session: session.clone(),
+                place: place.clone(),
+            });
+            let said = error_chain(&failure);
+            let hint = format!(
+                "if {} is gone, `stasis session wake {session} --take-over` wakes it here from its last snapshot",
+                place.host
+            );
+            return Err(super::failure(ErrorKind::Conflict, said)
+                .with_hint(hint)
+                .into());
+        }
+        let said = if is_here {
+            format!("its workspace `{}` is gone", place.dir)
+        } else {
+            format!("it was taken over from {}", place.host)
+        };
+        let who = self.who(host, command);
+        let claimed = self.change(session, |found| {
+            found.claim_sleep(&who, SleepReason::Asked, self.rng.op_id())
+        });
+        let claimed = claimed.await.map_err(failed)?;
+        let live = LiveSandbox::of(host, &claimed).trusting(command.trust_commands);
+        if is_here && let Err(error) = live.terminate().await {
+            let error = error_chain(&error);
+            tracing::warn!(%session, error, "what is left of its sandbox could not be ended");
+        }
+        let problem = SessionProblem::new(SessionTrouble::Unreachable, &said, self.now());
+        let lost = self.change(session, |found| {
+            let ending = SleepEnding::Lost(problem.clone());
+            found.slept(claimed.attempt, &ending, self.rng.op_id())
+        });
+        let lost = lost.await.map_err(failed)?;
+        self.note_event(EventKind::SessionLost, session, &said)
+            .await;
+        Ok(lost)
+    }
+
+    fn who(self, host: &SessionHost, command: &WakeSession) -> ClaimRequest {
+        ClaimRequest {
+            by: host.by.clone(),
+            now: self.now(),
+            ttl: command.lease_ttl,
+        }
+    }
+
+    /// Claims a session that sleeps.
+    async fn begin<'w>(
+        self,
+        host: &'w SessionHost,
+        command: &'w WakeSession,
+        document: &SessionDocument,
+    ) -> Result<Waking<'w>, Error> {
+        let dir = match &command.dir {
+            Some(dir) => absolute(dir)?,
+            None => document.place.dir.clone(),
+        };
+        let place = SessionPlace {
+            host: host.name.clone(),
+            dir: dir.clone(),
+        };
+        let who = self.who(host, command);
+        let begun = self.change(&command.session, |found| {
+            found.begin_wake(&who, &place, self.rng.op_id())
+        });
+        Ok(Waking {
+            host,
+            command,
+            document: begun.await.map_err(failed)?,
+            dir,
+        })
+    }
+
+    async fn renew_wake(self, command: &WakeSession, attempt: u64) {
+        let (session, ttl) = (&command.session, command.lease_ttl);
+        let renewed = self.change(session, |found| {
+            found.renew(attempt, self.now(), ttl, self.rng.op_id())
+        });
+        if let Err(error) = renewed.await {
+            // Whether it still is ours is found out at the end.
+            tracing::info!(%session, %error, "the claim of a wake was not renewed");
+        }
+    }
+
+    async fn note_failed(self, session: &SessionRef, attempt: u64, error: &Error) {
+        let said = error_chain(error);
+        let problem = SessionProblem::new(SessionTrouble::WakeFailed, &said, self.now());
+        let noted = self.change(session, |found| {
+            found.wake_failed(attempt, &problem, self.rng.op_id())
+        });
+        if let Err(error) = noted.await {
+            tracing::info!(%session, %error, "that a wake failed was not written down; its claim expires");
+        }
+    }
+
+    async fn bring_back(self, waking: &Waking<'_>) -> Result<SessionWoken, Error> {
+        let restored = self.restore_latest(waking).await?;
+        if let Some(owner) = waking.command.owner {
+            own(&waking.dir, owner).await?;
+        }
+        let session = &waking.command.session;
+        // Whoever was superseded starts nothing.
+        let now = self.read(session).await?;
+        if now.claim.as_ref().map(|claim| claim.attempt) != Some(waking.document.attempt) {
+            return Err(refused(SessionRefusal::Superseded {
+                session: session.clone(),
+                attempt: waking.document.attempt,
+                by: now.attempt,
+            }));
+        }
+        let sandbox = self.start_sandbox(waking).await?;
+        let attempt = waking.document.attempt;
+        let woken = self.change(session, |found| {
+            found.woken(attempt, sandbox.as_ref(), self.now(), self.rng.op_id())
+        });
+        let document = match woken.await {
+            Ok(document) => document,
+            Err(error) => {
+                let mut late = waking.document.clone();
+                late.sandbox = sandbox;
+                let live = LiveSandbox::of(waking.host, &late).trusting(true);
+                if let Err(error) = live.terminate().await {
+                    let error = error_chain(&error);
+                    tracing::warn!(%session, error, "a sandbox that was started in vain could not be ended");
+                }
+                return Err(failed(error));
+            }
+        };
+        let outcome = match &restored {
+            Some(_) => WakeOutcome::Restored,
+            None => WakeOutcome::Fresh,
+        };
+        let woken = SessionWoken::at(&document, outcome);
+        Ok(match restored {
+            Some(restored) => woken.with(restored),
+            None => woken,
+        })
+    }
+
+    /// Makes the workspace what the published snapshot has; nothing where there never was one.
+    async fn restore_latest(self, waking: &Waking<'_>) -> Result<Option<RepoRestored>, Error> {
+        let session = &waking.command.session;
+        let engine = self.of(session);
+        let index = engine.dirs().root().index().await?;
+        let latest = index.and_then(|index| index.value.active);
+        let known = waking.document.snapshot.as_ref();
+        let Some(latest) = latest else {
+            if let Some(known) = known {
+                // It had one: to begin with nothing would pass for all there is.
+                return Err(Error::LostManifest(known.snapshot_id.clone()));
+            }
+            let dir = PathBuf::from(&waking.dir);
+            let made = bridge::blocking(move || {
+                std::fs::create_dir_all(&dir).at("make the directory", &dir)
+            });
+            made.await?;
+            return Ok(None);
+        };
+        let dir = PathBuf::from(&waking.dir);
+        let parent = dir.parent().map(Path::to_owned);
+        let made = bridge::blocking(move || match parent {
+            Some(parent) => std::fs::create_dir_all(&parent).at("make the directory", &parent),
+            None => Ok(()),
+        });
+        made.await?;
+        let wanted = SnapshotSelector {
+            snapshot: SnapshotRef::Text(latest.to_string()),
+            name: Some(name_of(session)),
+        };
+        let restore = RepoRestore {
+            placement: Placement::InPlace,
+            owner: waking.command.owner.is_none(),
+            cancel: waking.command.cancel.clone(),
+            progress: waking.command.progress.clone(),
+            ..RepoRestore::new(wanted, dir)
+        };
+        Ok(Some(engine.dirs().restore(restore).await?))
+    }
+
+    async fn start_sandbox(self, waking: &Waking<'_>) -> Result<Option<Sandbox>, Error> {
+        let mut document = waking.document.clone();
+        if let Some(request) = &waking.command.sandbox {
+            document.sandbox = Some(request.resolve(waking.host).await?);
+        }
+        let is_stale = document.sandbox.as_ref().is_some_and(Sandbox::cannot_start);
+        if is_stale {
+            // The process that it was is gone, and nobody says how another one is started.
+            document.sandbox = None;
+        }
+        let live = LiveSandbox::of(waking.host, &document);
+        live.trusting(waking.command.trust_commands).start().await
+    }
+}
+
+impl SessionWoken {
+    fn at(document: &SessionDocument, outcome: WakeOutcome) -> Self {
+        let snapshot = document.snapshot.as_ref();
+        Self {
+            session: document.session.clone(),
+            outcome,
+            dir: document.place.dir.clone(),
+            snapshot_id: snapshot.map(|one| one.snapshot_id.clone()),
+            files: 0,
+            bytes: 0,
+            bytes_reused: 0,
+            chunks_fetched: 0,
+            backup: None,
+            lost: None,
+            attempt: document.attempt,
+            elapsed_ms: 0,
+        }
+    }
+
+    fn with(self, restored: RepoRestored) -> Self {
+        let backup = restored.changes.and_then(|changes| changes.backup);
+        Self {
+            snapshot_id: Some(restored.snapshot_id),
+            files: restored.files,
+            bytes: restored.bytes,
+            bytes_reused: restored.bytes_reused,
+            chunks_fetched: restored.chunks_fetched,
+            backup,
+            ..self
+        }
+    }
+}
+
+/// A directory that need not be there, by its full name.
+fn absolute(dir: &Path) -> Result<String, Error> {
+    let whole = std::path::absolute(dir).at("find", dir)?;
+    let text = whole.to_str().map(str::to_owned);
+    text.ok_or_else(|| {
+        let said = format!("the name of `{}` is not UTF-8", whole.display());
+        failure(ErrorKind::Invalid, said).into()
+    })
+}
+
+async fn own(dir: &str, (user, group): (u32, u32)) -> Result<(), Error> {
+    let whole = whole(Path::new(dir)).await?;
+    let given = bridge::blocking(move || ownership::give(Path::new(&whole), user, group));
+    given.await.map_err(unreadable)
+}

@@ -1,0 +1,271 @@
+//! `session.json`: where a session stands, and what is known of its sandbox.
+
+use crate::digest::TreeDigest;
+use crate::format::document::Document;
+use crate::id::{Generation, Label, OpId, SandboxName, SessionRef, SnapshotId};
+use crate::session::roots::SessionRoots;
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// How many recent writers are recorded.
+pub(super) const RECENT: usize = 16;
+/// After how long without a heartbeat a session is idle, unless it says otherwise.
+pub const IDLE_TIMEOUT: Duration = Duration::from_hours(1);
+
+/// Where a session stands.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SessionState {
+    /// It is being woken.
+    Provisioning,
+    /// Its sandbox runs.
+    Running,
+    /// Its sandbox is gone, and everything is in its snapshot.
+    Sleeping,
+    /// Its sandbox is gone, and what was done since its last snapshot is lost.
+    Terminated,
+    /// It was to be woken, and could not be.
+    Failed,
+}
+
+impl SessionState {
+    /// Whether something may run that belongs to it.
+    pub fn has_sandbox(self) -> bool {
+        matches!(self, Self::Provisioning | Self::Running)
+    }
+}
+
+/// What is being done to a session.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SessionAct {
+    /// Its sandbox is about to be terminated.
+    Sleep,
+    /// Its workspace comes back, and its sandbox is started.
+    Wake,
+}
+
+/// Who is doing it. Nobody else does anything until it is over, or has expired.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SessionClaim {
+    /// Counts what was done to the session: an attempt that was superseded changes nothing.
+    pub attempt: u64,
+    /// What.
+    pub act: SessionAct,
+    /// Who.
+    pub by: Label,
+    /// Since when.
+    #[serde(rename = "at_ms")]
+    pub at: Timestamp,
+    /// Until when it is certainly done by nobody else.
+    #[serde(rename = "expires_at_ms")]
+    pub expires_at: Timestamp,
+}
+
+/// What kind of trouble a session has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SessionTrouble {
+    /// It could not be saved; its sandbox stays up.
+    SnapshotFailed,
+    /// It could not be saved, and its sandbox does not answer: that was terminated.
+    Unreachable,
+    /// Its sandbox could not be terminated.
+    TerminateFailed,
+    /// It could not be woken.
+    WakeFailed,
+}
+
+/// The trouble a session has.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SessionProblem {
+    /// Of which kind.
+    pub trouble: SessionTrouble,
+    /// What was said.
+    pub message: Label,
+    /// When.
+    #[serde(rename = "at_ms")]
+    pub at: Timestamp,
+}
+
+/// The snapshot that a session is woken from: durable, published, read back and found right.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DurableSnapshot {
+    /// Which.
+    pub snapshot_id: SnapshotId,
+    /// What the tree is.
+    pub state_digest: TreeDigest,
+    /// The length of all files.
+    pub bytes: u64,
+    /// How many entries it has.
+    pub entries: u64,
+    /// When the workspace was last known to be this.
+    #[serde(rename = "at_ms")]
+    pub at: Timestamp,
+}
+
+/// Where a session's workspace lies.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SessionPlace {
+    /// On which host.
+    pub host: Label,
+    /// The directory there.
+    pub dir: String,
+}
+
+/// What runs a session, possibly together with others.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Sandbox {
+    /// What it is called: sessions of one tenant and one host that say the same name share it.
+    pub name: SandboxName,
+    /// What it is.
+    pub driver: SandboxDriver,
+    /// What starts, asks and ends it instead, where that is a command.
+    #[serde(default)]
+    pub commands: SandboxCommands,
+}
+
+impl Sandbox {
+    /// Whether nobody could start it again: the process that it was is gone, and no command starts another one.
+    pub fn cannot_start(&self) -> bool {
+        let is_process = matches!(self.driver, SandboxDriver::Process { .. });
+        is_process && self.commands.start.is_none()
+    }
+}
+
+/// What a sandbox is.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum SandboxDriver {
+    /// A process with its children.
+    Process {
+        /// Its number.
+        pid: u32,
+        /// When it was started, in ticks of its host's clock since that was: numbers are used again.
+        started: u64,
+        /// Which life of its host that was.
+        boot: Label,
+    },
+    /// Whatever commands reach.
+    Command,
+}
+
+/// Shell commands that act on a sandbox.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SandboxCommands {
+    /// Starts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<String>,
+    /// Ends with 0 if it is healthy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<String>,
+    /// Ends it; once more does no harm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminate: Option<String>,
+}
+
+impl SandboxCommands {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The document `session.json`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SessionDocument {
+    pub(super) version: u64,
+    /// Which session.
+    pub session: SessionRef,
+    /// Counts the writes.
+    pub generation: Generation,
+    /// The operation that wrote these bytes.
+    pub op_id: OpId,
+    /// Where it stands.
+    pub state: SessionState,
+    /// How often something was done to it.
+    pub attempt: u64,
+    /// Who is doing something to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<SessionClaim>,
+    /// Where its workspace lies; after it went to sleep, where that lay.
+    pub place: SessionPlace,
+    /// What of its workspace is saved.
+    pub roots: SessionRoots,
+    /// What runs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<Sandbox>,
+    /// After how long without a heartbeat it is idle.
+    pub idle_timeout_ms: u64,
+    /// When it was registered, or woken.
+    #[serde(rename = "registered_at_ms")]
+    pub registered_at: Timestamp,
+    /// When it was last said to be in use.
+    #[serde(rename = "heartbeat_at_ms")]
+    pub heartbeat_at: Timestamp,
+    /// What it is woken from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<DurableSnapshot>,
+    /// What is wrong with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<SessionProblem>,
+    /// The session whose snapshot it began with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<SessionRef>,
+    /// Since when it is deleted, if it is.
+    #[serde(
+        rename = "deleted_at_ms",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub deleted_at: Option<Timestamp>,
+    /// The last operations that wrote it, the newest last: how a lost answer is settled.
+    #[serde(default)]
+    pub recent: Vec<OpId>,
+    #[serde(flatten)]
+    pub(super) extra: Map<String, Value>,
+}
+
+impl Document for SessionDocument {
+    const NAME: &'static str = "session.json";
+}
+
+impl SessionDocument {
+    /// Since when nobody has said that it is in use.
+    pub fn idle_since(&self) -> Timestamp {
+        self.heartbeat_at.max(self.registered_at)
+    }
+
+    /// Whether nobody has said so for as long as it allows.
+    pub fn is_idle(&self, now: Timestamp) -> bool {
+        now.since(self.idle_since()) >= Duration::from_millis(self.idle_timeout_ms)
+    }
+
+    /// Whether an operation wrote it, as far back as it records them.
+    pub fn remembers(&self, op_id: OpId) -> bool {
+        self.recent.contains(&op_id)
+    }
+
+    /// Who is doing something to it that has not expired.
+    pub fn claimed(&self, now: Timestamp) -> Option<&SessionClaim> {
+        self.claim.as_ref().filter(|claim| now < claim.expires_at)
+    }
+
+    /// Whether it is there, and not deleted.
+    pub fn is_alive(&self) -> bool {
+        self.deleted_at.is_none()
+    }
+}

@@ -1,0 +1,578 @@
+//! `stasis session …`
+
+mod text;
+
+use super::CliContext;
+use super::hold::{signals, start_failure};
+use super::progress::{cancel_on_signals, watched};
+use super::{byte_size, duration};
+use crate::report::Exit;
+use anyhow::{Context as _, ensure};
+use clap::{Args, Subcommand, ValueEnum};
+use stasis_engine::kind::session::{
+    ForkSession, IDLE_TIMEOUT, LEASE_TTL, ReapSessions, RegisterSession, RunSession,
+    SandboxRequest, SandboxRequestDriver, SessionHost, SessionLimits, SessionSlept, SleepSession,
+    SleptState, SnapshotSession, WakeSession,
+};
+use stasis_engine::model::id::{Label, SandboxName, SessionRef, TenantId};
+use stasis_engine::model::session::document::SandboxCommands;
+use stasis_engine::model::session::roots::SessionRoots;
+use stasis_engine::open::Engine;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+pub(super) struct SessionArgs {
+    /// What this host is called [default: `host` in the configuration file, then the host name]
+    #[arg(long, global = true, value_name = "NAME")]
+    host: Option<Label>,
+    #[command(subcommand)]
+    command: SessionCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum SessionCommand {
+    /// Register a session that runs from now on, or tell anew what runs it
+    Register(RegisterArgs),
+    /// Say that a session is in use
+    ///
+    /// Exits with 4 when it sleeps, or is just being put to sleep: wake it then.
+    Heartbeat {
+        /// <tenant>/<session>
+        session: SessionRef,
+    },
+    /// List sessions, and where they stand
+    #[command(visible_alias = "status")]
+    List {
+        /// Only those of this tenant
+        tenant: Option<TenantId>,
+    },
+    /// Show everything that is known of a session, and whether its sandbox answers
+    Show {
+        /// <tenant>/<session>
+        session: SessionRef,
+    },
+    /// Save a session; its sandbox goes on
+    Snapshot {
+        /// <tenant>/<session>
+        session: SessionRef,
+        #[command(flatten)]
+        how: SnapshotArgs,
+    },
+    /// Save a session and end its sandbox, whether it is in use or not
+    ///
+    /// Where the sandbox holds other sessions that are awake, it goes on for them. Exits with 1 if the session was not saved: then its
+    /// sandbox goes on.
+    Sleep {
+        /// <tenant>/<session>
+        session: SessionRef,
+        #[command(flatten)]
+        how: SleepArgs,
+    },
+    /// Bring a session back where it left off, and start its sandbox
+    Wake(WakeArgs),
+    /// Put every session to sleep that nobody uses
+    ///
+    /// Of each sandbox all sessions, once all are idle. One run at a time, on whatever host; exits with 4 while another runs, and with 1 when
+    /// something could not be saved or ended.
+    Reap(ReapArgs),
+    /// Begin a session with the snapshot of another
+    Fork {
+        /// Which one: <tenant>/<session>
+        source: SessionRef,
+        /// What the new one is called: <tenant>/<session>, of the same tenant
+        session: SessionRef,
+    },
+    /// Write the snapshot of a session as a .tar.gz
+    Export {
+        /// <tenant>/<session>
+        session: SessionRef,
+        /// The file
+        #[arg(value_name = "FILE")]
+        target: PathBuf,
+    },
+    /// Delete a session with its snapshot; its sandbox and its workspace stay
+    Delete {
+        /// <tenant>/<session>
+        session: SessionRef,
+        /// Really do it
+        #[arg(long)]
+        confirm: bool,
+    },
+    /// Delete the snapshot of a session; what runs goes on
+    DeleteSnapshot {
+        /// <tenant>/<session>
+        session: SessionRef,
+        /// Really do it
+        #[arg(long)]
+        confirm: bool,
+    },
+    /// Wake or begin a session, run a command in it, save it and put it to sleep
+    ///
+    /// Exits with the command's code, or with 100 + ours when ours is not 0. The command runs in the workspace and finds STASIS_TENANT,
+    /// STASIS_SESSION and STASIS_SESSION_DIR in its environment.
+    Run(RunArgs),
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DriverArg {
+    /// A process with everything it started
+    Process,
+    /// Whatever the commands reach
+    Command,
+}
+
+#[derive(Debug, Args)]
+struct SandboxArgs {
+    /// What the sandbox is called; sessions that say the same share it [default: the session's id]
+    #[arg(long, value_name = "NAME")]
+    sandbox: Option<SandboxName>,
+    /// What the sandbox is
+    #[arg(long, value_name = "KIND")]
+    driver: Option<DriverArg>,
+    /// The process that runs it
+    #[arg(long)]
+    pid: Option<u32>,
+    /// What starts it when it is woken, in its workspace
+    #[arg(long, value_name = "CMD")]
+    start_cmd: Option<String>,
+    /// What ends with 0 if it is healthy
+    #[arg(long, value_name = "CMD")]
+    health_cmd: Option<String>,
+    /// What ends it; once more must do no harm
+    #[arg(long, value_name = "CMD")]
+    terminate_cmd: Option<String>,
+}
+
+impl SandboxArgs {
+    fn request(self, session: &SessionRef) -> anyhow::Result<Option<SandboxRequest>> {
+        let commands = SandboxCommands {
+            start: self.start_cmd,
+            health: self.health_cmd,
+            terminate: self.terminate_cmd,
+        };
+        let driver = match (self.driver, self.pid) {
+            (Some(DriverArg::Command), pid) => {
+                ensure!(pid.is_none(), "--pid is of --driver process");
+                SandboxRequestDriver::Command
+            }
+            (Some(DriverArg::Process), pid) => SandboxRequestDriver::Process(pid),
+            (None, Some(pid)) => SandboxRequestDriver::Process(Some(pid)),
+            (None, None) if commands.terminate.is_some() => SandboxRequestDriver::Command,
+            (None, None) if commands.start.is_some() => SandboxRequestDriver::Process(None),
+            (None, None) => {
+                let is_said = self.sandbox.is_some() || !commands.is_empty();
+                ensure!(
+                    !is_said,
+                    "say what the sandbox is: --pid PID, or --terminate-cmd CMD"
+                );
+                return Ok(None);
+            }
+        };
+        let name = match self.sandbox {
+            Some(name) => name,
+            None => session.session.as_str().parse()?,
+        };
+        Ok(Some(SandboxRequest {
+            name,
+            driver,
+            commands,
+        }))
+    }
+}
+
+#[derive(Debug, Args)]
+struct WorkspaceArgs {
+    /// What of the workspace is saved; may be given more than once [default: outputs, attachments and .opencode-data]
+    #[arg(long = "root", value_name = "PATH")]
+    roots: Vec<String>,
+    /// After how long without a heartbeat it is idle, such as 15m [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = duration::positive)]
+    idle_timeout: Option<Duration>,
+}
+
+impl WorkspaceArgs {
+    fn registration(
+        self,
+        session: SessionRef,
+        dir: PathBuf,
+        sandbox: Option<SandboxRequest>,
+    ) -> anyhow::Result<RegisterSession> {
+        Ok(RegisterSession {
+            session,
+            dir,
+            roots: SessionRoots::try_from(self.roots)?,
+            sandbox,
+            idle_timeout: self.idle_timeout.unwrap_or(IDLE_TIMEOUT),
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+struct RegisterArgs {
+    /// <tenant>/<session>
+    session: SessionRef,
+    /// Its workspace
+    #[arg(long)]
+    dir: PathBuf,
+    #[command(flatten)]
+    workspace: WorkspaceArgs,
+    #[command(flatten)]
+    sandbox: SandboxArgs,
+}
+
+#[derive(Debug, Args)]
+struct SnapshotArgs {
+    /// Publish it although it is less than a tenth of what it was
+    #[arg(long)]
+    accept_shrink: bool,
+    /// Refuse to save more than this, such as 16GiB
+    #[arg(long, value_name = "SIZE", value_parser = byte_size::positive)]
+    max_bytes: Option<u64>,
+    /// Refuse to save more files than this
+    #[arg(long, value_name = "N")]
+    max_entries: Option<u64>,
+}
+
+impl SnapshotArgs {
+    fn how(&self) -> anyhow::Result<SnapshotSession> {
+        let usual = SessionLimits::default();
+        Ok(SnapshotSession {
+            accept_shrink: self.accept_shrink,
+            limits: SessionLimits {
+                bytes: self.max_bytes.unwrap_or(usual.bytes),
+                entries: self.max_entries.unwrap_or(usual.entries),
+            },
+            cancel: cancel_on_signals()?,
+            ..SnapshotSession::default()
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+struct SleepArgs {
+    #[command(flatten)]
+    snapshot: SnapshotArgs,
+    /// Run commands of sandboxes that nobody typed on this host
+    #[arg(long)]
+    trust_commands: bool,
+    #[command(flatten)]
+    lease: LeaseArgs,
+}
+
+#[derive(Debug, Args)]
+struct LeaseArgs {
+    /// For how long others leave alone what this one does when it is not heard of any more, such as 5m [default: 2m]
+    #[arg(long, value_name = "TIME", value_parser = duration::positive)]
+    lease_ttl: Option<Duration>,
+}
+
+impl LeaseArgs {
+    fn ttl(&self) -> Duration {
+        self.lease_ttl.unwrap_or(LEASE_TTL)
+    }
+}
+
+impl SleepArgs {
+    fn how(&self) -> anyhow::Result<SleepSession> {
+        Ok(SleepSession {
+            snapshot: self.snapshot.how()?,
+            trust_commands: self.trust_commands,
+            lease_ttl: self.lease.ttl(),
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+struct WakeArgs {
+    /// <tenant>/<session>
+    session: SessionRef,
+    /// Where its workspace shall lie [default: where it lay]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Who shall own it, as numbers
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    owner: Option<(u32, u32)>,
+    /// Wake it here although it runs on another host, which is gone: what was done there since its last snapshot is lost
+    #[arg(long)]
+    take_over: bool,
+    /// Run commands of its sandbox that nobody typed on this host
+    #[arg(long)]
+    trust_commands: bool,
+    #[command(flatten)]
+    lease: LeaseArgs,
+    #[command(flatten)]
+    sandbox: SandboxArgs,
+}
+
+fn owner(text: &str) -> Result<(u32, u32), String> {
+    let (user, group) = text.split_once(':').ok_or("write it as UID:GID")?;
+    let number = |text: &str| text.parse().map_err(|_| format!("`{text}` is no number"));
+    Ok((number(user)?, number(group)?))
+}
+
+#[derive(Debug, Args)]
+struct ReapArgs {
+    /// Only sessions of this tenant
+    tenant: Option<TenantId>,
+    /// Only show what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Also sessions of other hosts: their workspaces lie under the same names here
+    #[arg(long)]
+    any_host: bool,
+    /// Save running sessions too, whose last snapshot is so old, such as 15m
+    #[arg(long, value_name = "TIME", value_parser = duration::positive)]
+    background_snapshots: Option<Duration>,
+    #[command(flatten)]
+    how: SleepArgs,
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// <tenant>/<session>
+    session: SessionRef,
+    /// Its workspace; needed where it is not known yet
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    #[command(flatten)]
+    workspace: WorkspaceArgs,
+    #[command(flatten)]
+    how: SleepArgs,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+impl SessionArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<ExitCode> {
+        let name = context.host(self.host.as_ref())?;
+        let host = SessionHost {
+            by: format!("{name} (process {})", std::process::id()).parse()?,
+            name,
+            state: context.environment.local_dirs.state.clone(),
+        };
+        let exit = match self.command {
+            SessionCommand::Run(run) => return run.run(context, &host).await,
+            command => Box::pin(command.run(context, &host)).await?,
+        };
+        Ok(exit.into())
+    }
+}
+
+impl SessionCommand {
+    async fn run(self, context: &CliContext, host: &SessionHost) -> anyhow::Result<Exit> {
+        let engine = match &self {
+            Self::Register(_) => context.writable_engine().await?,
+            _ => context.engine().await?,
+        };
+        match self {
+            Self::Register(register) => register.run(context, &engine, host).await,
+            Self::Wake(wake) => wake.run(context, &engine, host).await,
+            Self::Reap(reap) => reap.run(context, &engine, host).await,
+            Self::Snapshot { session, how } => {
+                let how = how.how()?;
+                let work = engine.sessions().snapshot(host, &session, &how);
+                let progress = how.progress.clone();
+                let saved = watched(context.output, "saving", progress, Box::pin(work)).await?;
+                context.output.warn(&saved.warnings);
+                context.output.result(&saved, text::captured)?;
+                Ok(Exit::Done)
+            }
+            Self::Sleep { session, how } => {
+                let how = how.how()?;
+                let work = engine.sessions().sleep(host, &session, &how);
+                let progress = how.snapshot.progress.clone();
+                let slept = watched(context.output, "saving", progress, Box::pin(work)).await?;
+                context.output.result(&slept, text::slept)?;
+                Ok(exit_of(&slept))
+            }
+            other => other.run_small(context, &engine, host).await,
+        }
+    }
+
+    /// What only reads or writes documents.
+    async fn run_small(
+        self,
+        context: &CliContext,
+        engine: &Engine,
+        host: &SessionHost,
+    ) -> anyhow::Result<Exit> {
+        let (sessions, output) = (engine.sessions(), context.output);
+        match self {
+            Self::Heartbeat { session } => {
+                let beaten = sessions.heartbeat(&session).await?;
+                output.result(&beaten, text::beaten)?;
+            }
+            Self::List { tenant } => {
+                let list = sessions.list(tenant.as_ref()).await?;
+                output.result(&list, text::list)?;
+                if !list.unreadable.is_empty() {
+                    return Ok(Exit::Corrupt);
+                }
+            }
+            Self::Show { session } => {
+                let shown = sessions.show(host, &session).await?;
+                output.result(&shown, text::shown)?;
+            }
+            Self::Fork { source, session } => {
+                ensure!(
+                    source.tenant == session.tenant,
+                    "a fork has the tenant of what it is forked from"
+                );
+                let command = ForkSession { source, session };
+                let forked = Box::pin(sessions.fork(&command)).await?;
+                output.result(&forked, text::forked)?;
+            }
+            Self::Export { session, target } => {
+                let exported = Box::pin(sessions.export(&session, &target)).await?;
+                output.result(&exported, text::exported)?;
+            }
+            Self::Delete { session, confirm } => {
+                ensure!(
+                    confirm,
+                    "this deletes the session and its snapshot; say --confirm"
+                );
+                let deleted = sessions.delete(&session).await?;
+                output.result(&deleted, text::deleted)?;
+            }
+            Self::DeleteSnapshot { session, confirm } => {
+                ensure!(
+                    confirm,
+                    "this deletes the snapshot of the session; say --confirm"
+                );
+                let deleted = sessions.delete_snapshot(&session).await?;
+                output.result(&deleted, text::snapshot_deleted)?;
+            }
+            _ => unreachable!("the other commands are run above"),
+        }
+        Ok(Exit::Done)
+    }
+}
+
+impl RegisterArgs {
+    async fn run(
+        self,
+        context: &CliContext,
+        engine: &Engine,
+        host: &SessionHost,
+    ) -> anyhow::Result<Exit> {
+        let sandbox = self.sandbox.request(&self.session)?;
+        let new = self
+            .workspace
+            .registration(self.session, self.dir, sandbox)?;
+        let registered = engine.sessions().register(host, new).await?;
+        context.output.result(&registered, text::registered)?;
+        Ok(Exit::Done)
+    }
+}
+
+impl WakeArgs {
+    async fn run(
+        self,
+        context: &CliContext,
+        engine: &Engine,
+        host: &SessionHost,
+    ) -> anyhow::Result<Exit> {
+        let sandbox = self.sandbox.request(&self.session)?;
+        let command = WakeSession {
+            dir: self.dir,
+            owner: self.owner,
+            sandbox,
+            take_over: self.take_over,
+            trust_commands: self.trust_commands,
+            lease_ttl: self.lease.ttl(),
+            cancel: cancel_on_signals()?,
+            ..WakeSession::new(self.session)
+        };
+        let work = engine.sessions().wake(host, &command);
+        let progress = command.progress.clone();
+        let woken = watched(context.output, "restoring", progress, Box::pin(work)).await?;
+        context.output.result(&woken, text::woken)?;
+        Ok(Exit::Done)
+    }
+}
+
+impl ReapArgs {
+    async fn run(
+        self,
+        context: &CliContext,
+        engine: &Engine,
+        host: &SessionHost,
+    ) -> anyhow::Result<Exit> {
+        let command = ReapSessions {
+            tenant: self.tenant,
+            dry_run: self.dry_run,
+            any_host: self.any_host,
+            how: self.how.how()?,
+            background: self.background_snapshots,
+        };
+        let work = engine.sessions().reap(host, &command);
+        let progress = command.how.snapshot.progress.clone();
+        let reaped = watched(context.output, "saving", progress, Box::pin(work)).await?;
+        context.output.result(&reaped, text::reaped)?;
+        Ok(if reaped.has_trouble() {
+            Exit::Failed
+        } else {
+            Exit::Done
+        })
+    }
+}
+
+impl RunArgs {
+    async fn run(self, context: &CliContext, host: &SessionHost) -> anyhow::Result<ExitCode> {
+        match Box::pin(self.run_whole(context, host)).await {
+            Ok(code) => Ok(ExitCode::from(code)),
+            Err(error) => {
+                let exit = crate::report::print(&error, context.output.as_json);
+                Ok(ExitCode::from(start_failure(&error).unwrap_or(
+                    match exit {
+                        Exit::Cancelled => Exit::Cancelled as u8,
+                        exit => 100 + exit as u8,
+                    },
+                )))
+            }
+        }
+    }
+
+    async fn run_whole(self, context: &CliContext, host: &SessionHost) -> anyhow::Result<u8> {
+        let engine = context.writable_engine().await?;
+        let here = std::env::current_dir().context("the current directory is gone")?;
+        let dir = self.dir.clone();
+        let register =
+            self.workspace
+                .registration(self.session.clone(), dir.clone().unwrap_or(here), None)?;
+        let run = RunSession {
+            wake: WakeSession {
+                dir,
+                ..WakeSession::new(self.session)
+            },
+            register,
+            sleep: self.how.how()?,
+            command: self.command,
+            signals: signals()?,
+        };
+        let ran = engine.sessions().run(host, run).await?;
+        // On one line, because the command's own output stands before it.
+        context.output.result_line(&ran, |_| String::new())?;
+        if !context.output.as_json {
+            context.output.say(text::slept(&ran.slept).trim_end());
+        }
+        let code = u8::try_from(ran.exit_code).unwrap_or(1);
+        Ok(match exit_of(&ran.slept) {
+            Exit::Done => code,
+            exit => 100 + exit as u8,
+        })
+    }
+}
+
+/// A session that goes on, though it should sleep, is a failure.
+fn exit_of(slept: &SessionSlept) -> Exit {
+    match slept.state {
+        SleptState::Sleeping => Exit::Done,
+        SleptState::InUse => Exit::Held,
+        _ => Exit::Failed,
+    }
+}

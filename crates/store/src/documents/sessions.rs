@@ -1,0 +1,90 @@
+//! Sessions: the document of each, and the lock of the job that puts them to sleep.
+
+use crate::bucket::{Bucket, BucketError, objects};
+use crate::documents::changing::{self, ChangingError};
+use crate::documents::lineages::{ReadError, read};
+use crate::layout::{self, ChunkRoot};
+use futures_util::TryStreamExt;
+use stasis_model::format::document::Versioned;
+use stasis_model::format::lease::{Fence, Holder, Lock};
+use stasis_model::id::{OpId, SessionRef, TenantId};
+use stasis_model::protocol::job::{self, JobRefusal};
+use stasis_model::session::document::SessionDocument;
+use stasis_model::session::step::SessionRefusal;
+use stasis_model::time::Timestamp;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Why a session was not changed.
+pub type SessionError = ChangingError<SessionRefusal>;
+/// Why the lock of a job was not.
+pub type JobError = ChangingError<JobRefusal>;
+
+/// The job that puts idle sessions to sleep, in keys.
+const REAP: &str = "session-reap";
+
+/// What is kept of a session; none if nobody registered it.
+pub async fn session(
+    bucket: &dyn Bucket,
+    session: &SessionRef,
+) -> Result<Option<Versioned<SessionDocument>>, ReadError> {
+    read(bucket, &ChunkRoot::session(session).session_json()).await
+}
+
+/// Changes it by a rule.
+pub async fn change(
+    bucket: &dyn Bucket,
+    session: &SessionRef,
+    op_id: OpId,
+    rule: impl Fn(Option<&SessionDocument>) -> Result<SessionDocument, SessionRefusal>,
+) -> Result<SessionDocument, SessionError> {
+    let key = ChunkRoot::session(session).session_json();
+    changing::change(bucket, &key, op_id, rule).await
+}
+
+/// Every session of a tenant, or of all, in order.
+pub async fn all(
+    bucket: &dyn Bucket,
+    tenant: Option<&TenantId>,
+) -> Result<Vec<SessionRef>, BucketError> {
+    let prefix = tenant.map_or_else(ChunkRoot::subjects, ChunkRoot::sessions);
+    let listed = objects(bucket, &prefix);
+    let owners = listed.try_filter_map(async |row| Ok(ChunkRoot::session_of(&row.key)));
+    let owners: BTreeSet<SessionRef> = owners.try_collect().await?;
+    Ok(owners.into_iter().collect())
+}
+
+/// Takes the lock of the job that puts sessions to sleep.
+pub async fn take_reap(
+    bucket: &dyn Bucket,
+    holder: &Holder,
+    op_id: OpId,
+    now: Timestamp,
+    ttl: Duration,
+) -> Result<Lock, JobError> {
+    let rule = |found: Option<&Lock>| job::take(found, holder, op_id, now, ttl);
+    changing::change(bucket, &layout::job_lock(REAP), op_id, rule).await
+}
+
+/// Keeps it.
+pub async fn renew_reap(
+    bucket: &dyn Bucket,
+    fence: Fence,
+    op_id: OpId,
+    now: Timestamp,
+    ttl: Duration,
+) -> Result<Lock, JobError> {
+    let rule = |found: Option<&Lock>| job::renew(found, fence, op_id, now, ttl);
+    changing::change(bucket, &layout::job_lock(REAP), op_id, rule).await
+}
+
+/// Gives it back.
+pub async fn release_reap(
+    bucket: &dyn Bucket,
+    fence: Fence,
+    op_id: OpId,
+    now: Timestamp,
+) -> Result<Lock, JobError> {
+    let rule = |found: Option<&Lock>| job::release(found, fence, op_id, now);
+    changing::change(bucket, &layout::job_lock(REAP), op_id, rule).await
+}
