@@ -31,7 +31,7 @@ const DRAWING: [(&str, &str); 8] = [
     ),
     (
         "disk",
-        "stasis-model stasis-sys aws-lc-rs blake3 crc32c flate2 ignore libc rusqlite rustix snap thiserror zeroize zstd",
+        "stasis-model stasis-sys aws-lc-rs blake3 crc32c flate2 ignore rusqlite rustix snap thiserror zeroize zstd",
     ),
     (
         "quiesce",
