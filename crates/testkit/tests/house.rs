@@ -4,6 +4,8 @@
 
 #[path = "house/paths.rs"]
 mod paths;
+#[path = "house/system.rs"]
+mod system;
 #[path = "house/words.rs"]
 mod words;
 
