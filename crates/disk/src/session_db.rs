@@ -37,6 +37,7 @@ pub use events::{EventRow, GapRow, USUAL_MOST_EVENTS};
 pub use own::{LeftEntry, RestoredFile, RestoredFrom};
 pub use record::RecordedEvents;
 
+use crate::fs::sys::processes;
 use crate::watch::EventBatch;
 use error::SqliteContext;
 use owner::OwnerProcess;
@@ -120,7 +121,7 @@ impl SessionDb {
     /// To be called before anything is touched; `act` is a name that nobody else uses. Ends with [`SessionDb::settle`] or
     /// [`SessionDb::abandon`], or with the process.
     pub fn announce(&self, act: &str, paths: &[EntryPath]) -> Result<(), SessionDbError> {
-        let stat = owner::path(std::process::id());
+        let stat = processes::file(std::process::id());
         let owner = OwnerProcess::this().at("read", &stat)?;
         self.write("announce a change in", |within| {
             own::announce(within, act, owner, paths)

@@ -3,8 +3,8 @@
 //! *Always true:* a directory that was renamed within its filesystem has the identity that it had. No other one of that filesystem ever
 //! gets it; what a snapshot of the filesystem shows differs from it by the number of the device alone.
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
+use stasis_sys::stat;
 use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 
@@ -21,14 +21,12 @@ pub(crate) struct DirIdentity {
 impl DirIdentity {
     /// Of what lies at a path; none where nothing does, or where the filesystem does not say when it was made.
     pub(crate) fn of(dir: &Path) -> Option<Self> {
-        let wanted = StatxFlags::INO | StatxFlags::BTIME;
-        let seen = statx(CWD, dir, AtFlags::SYMLINK_NOFOLLOW, wanted).ok()?;
-        let has_birth = seen.stx_mask & StatxFlags::BTIME.bits() != 0;
-        has_birth.then(|| Self {
-            device: rustix::fs::makedev(seen.stx_dev_major, seen.stx_dev_minor),
-            inode: seen.stx_ino,
-            born_s: seen.stx_btime.tv_sec,
-            born_ns: seen.stx_btime.tv_nsec,
+        let seen = stat::birth(dir)?;
+        Some(Self {
+            device: seen.device,
+            inode: seen.inode,
+            born_s: seen.at.seconds,
+            born_ns: seen.at.nanos,
         })
     }
 

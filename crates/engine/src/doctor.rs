@@ -10,6 +10,7 @@ use serde::Serialize;
 use stasis_disk::fs::facilities::{self, Facilities, Support};
 use stasis_quiesce::programs;
 use stasis_store::location::StoreLocation;
+use stasis_sys::watch;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -179,10 +180,11 @@ const WATCHES_WANTED: u64 = 65_536;
 fn watches() -> DoctorFinding {
     let costs = "directories beyond the limit are read again every few seconds instead; raise it with: sysctl fs.inotify.max_user_watches=524288";
     let name = "inotify watches";
-    match facilities::inotify_limits() {
+    match watch::limits() {
         None => DoctorFinding::new(name, Health::Missing, "the kernel names no limits", costs),
-        Some((watches, instances)) => {
-            let detail = format!("{watches} directories, {instances} programs");
+        Some(limits) => {
+            let (watches, programs) = (limits.directories, limits.programs);
+            let detail = format!("{watches} directories, {programs} programs");
             let health = if watches < WATCHES_WANTED {
                 Health::Missing
             } else {

@@ -2,7 +2,6 @@
 
 use crate::open::{AwsSettings, LocalDirs, Secret};
 use chrono::{DateTime, Datelike, Local, NaiveDate, TimeZone as _, Timelike, Utc};
-use rustix::time::{ClockId, clock_gettime};
 use stasis_model::digest::StoreDigest;
 use stasis_model::id::{OpId, ProjectId};
 use stasis_model::rng::Rng;
@@ -30,9 +29,7 @@ impl Clock for SystemClock {
     }
 
     fn uptime(&self) -> Duration {
-        let time = clock_gettime(ClockId::Boottime);
-        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-        Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+        stasis_sys::clock::uptime()
     }
 }
 
@@ -169,12 +166,8 @@ pub(crate) fn name_for_id(dir: &Path) -> String {
 /// The id of a directory on this host: its name, and what tells it from all others of that name.
 pub(crate) fn directory_id(dir: &Path) -> ProjectId {
     let name = name_for_id(dir);
-    let host = ["/etc/machine-id", "/proc/sys/kernel/hostname"]
-        .iter()
-        .find_map(|path| std::fs::read_to_string(path).ok())
-        .unwrap_or_default();
     let identity = [
-        host.trim().as_bytes(),
+        stasis_sys::host::machine().as_bytes(),
         b"\0",
         dir.as_os_str().as_encoded_bytes(),
     ]

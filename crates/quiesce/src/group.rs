@@ -1,9 +1,8 @@
 //! A command that runs in a process group of its own, so that all of it can be stopped.
 
 pub use rustix::process::Signal;
-use rustix::process::{
-    Pid, getppid, kill_process_group, set_parent_process_death_signal, test_kill_process_group,
-};
+use rustix::process::{Pid, getppid, kill_process_group, test_kill_process_group};
+use stasis_sys::process_handle::end_with_parent;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt};
@@ -42,8 +41,8 @@ pub fn become_bound(words: &[OsString]) -> io::Error {
     let [parent, program, arguments @ ..] = words else {
         return io::Error::from(io::ErrorKind::InvalidInput);
     };
-    if let Err(error) = set_parent_process_death_signal(Some(Signal::TERM)) {
-        return error.into();
+    if let Err(error) = end_with_parent() {
+        return error;
     }
     // A parent that died before that is not told to us any more.
     let is_bound = getppid().map(|pid| pid.as_raw_nonzero().to_string());

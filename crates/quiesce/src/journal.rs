@@ -7,9 +7,9 @@
 
 use crate::docker::Container;
 use crate::process::ProcessId;
-use crate::process::namespace::{boot, namespace};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use rustix::io::Errno;
+use stasis_sys::processes::{boot, namespace};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;

@@ -53,7 +53,7 @@ impl HelperCommand {
     /// This very program, even if its file was replaced since, with some words.
     pub fn this_program(words: &[&str]) -> Self {
         Self {
-            program: "/proc/self/exe".into(),
+            program: stasis_sys::host::this_program(),
             arguments: words.iter().map(OsString::from).collect(),
         }
     }

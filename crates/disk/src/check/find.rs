@@ -3,6 +3,7 @@
 use super::{CheckError, CheckSettings, DatabaseKind};
 use crate::fs::metadata;
 use crate::fs::root_dir::RootDir;
+use crate::fs::sys::open::PLACE;
 use crate::tree::walk::{
     Visitor, WalkError, WalkReport, WalkSettings, WalkedDir, WalkedEntry, walk,
 };
@@ -75,7 +76,7 @@ pub(super) fn databases(
 
 /// The directory for copies: what a killed check left there does not belong to the tree.
 fn copies(settings: &CheckSettings) -> Option<(u64, u64)> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let flags = PLACE | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = fs::open(&settings.scratch, flags, Mode::empty()).ok()?;
     metadata::of(&opened).ok().map(|seen| seen.identity())
 }

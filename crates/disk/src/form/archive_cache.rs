@@ -3,10 +3,10 @@
 //! *Always true:* everything here can be lost, and nothing is believed: whoever takes an archive from here checks its
 //! digest, or the digest of every frame it uses. The newest archive is always kept, older ones only within the limit.
 
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, linkat, unlinkat, utimensat};
+use crate::fs::sys::unnamed;
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, unlinkat, utimensat};
 use stasis_model::digest::ArchiveDigest;
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -49,15 +49,8 @@ impl ArchiveCache {
 
     /// Keeps the archive in `file`, which has no name yet and lies on the same filesystem; removes what is too much.
     pub fn keep(&self, digest: ArchiveDigest, file: &File) {
-        let unnamed = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         // One that is there already, or a filesystem that cannot, costs only time later.
-        let _ = linkat(
-            CWD,
-            &unnamed,
-            CWD,
-            self.path(digest),
-            AtFlags::SYMLINK_FOLLOW,
-        );
+        let _ = unnamed::give_name(file, &self.path(digest));
         self.trim();
     }
 

@@ -1,10 +1,10 @@
 //! What a filesystem and this kernel can do for us.
 
-use rustix::fs::{self, Mode, OFlags, ResolveFlags};
+use crate::fs::sys::{mounts, open, share, unnamed};
+use rustix::fs::{self, OFlags};
 use rustix::io::Errno;
 use stasis_model::filesystem::Filesystem;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 
 /// Whether something works here.
@@ -33,10 +33,10 @@ pub struct Facilities {
 
 /// Tries what the filesystem of `directory` can do; leaves nothing behind.
 pub fn examine(directory: &Path) -> io::Result<Facilities> {
-    let statistics = fs::statfs(directory)?;
+    let filesystem = mounts::filesystem(directory)?;
     let space = fs::statvfs(directory)?;
     Ok(Facilities {
-        filesystem: Filesystem::of_magic(statistics.f_type),
+        filesystem,
         reflinks: try_reflink(directory),
         free_bytes: space.f_bavail.saturating_mul(space.f_frsize),
         total_bytes: space.f_blocks.saturating_mul(space.f_frsize),
@@ -51,17 +51,10 @@ pub fn total_bytes(directory: &Path) -> io::Result<u64> {
 
 /// Clones a small nameless file into another one.
 fn try_reflink(directory: &Path) -> Support {
-    let nameless = || -> rustix::io::Result<OwnedFd> {
-        fs::open(
-            directory,
-            OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
-            Mode::RUSR | Mode::WUSR,
-        )
-    };
     let attempt = || -> rustix::io::Result<()> {
-        let (source, target) = (nameless()?, nameless()?);
+        let (source, target) = (unnamed::at(directory)?, unnamed::at(directory)?);
         rustix::io::write(&source, &[7; 4096])?;
-        fs::ioctl_ficlone(&target, &source)
+        share::share_blocks(&source, &target)
     };
     match attempt() {
         Ok(()) => Support::Yes,
@@ -72,26 +65,10 @@ fn try_reflink(directory: &Path) -> Support {
     }
 }
 
-/// How many directories a user may watch with inotify, and how many programs may; none if the kernel does not say.
-pub fn inotify_limits() -> Option<(u64, u64)> {
-    let limit = |name: &str| {
-        let text = std::fs::read_to_string(format!("/proc/sys/fs/inotify/{name}")).ok()?;
-        text.trim().parse().ok()
-    };
-    Some((limit("max_user_watches")?, limit("max_user_instances")?))
-}
-
 /// Whether the kernel opens files beneath a directory without ever leaving it.
 pub fn openat2() -> Support {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    let opened = fs::openat2(
-        fs::CWD,
-        ".",
-        OFlags::PATH | OFlags::CLOEXEC,
-        Mode::empty(),
-        resolve,
-    );
-    match opened {
+    let flags = open::PLACE | OFlags::CLOEXEC;
+    match open::inside(fs::CWD, b".", flags, open::Reach::AnyFilesystem) {
         Ok(_) => Support::Yes,
         Err(Errno::NOSYS | Errno::PERM) => Support::No,
         Err(_) => Support::Unknown,

@@ -8,6 +8,7 @@
 //! without a rename then.
 
 use crate::fs::fd::open_dir;
+use crate::fs::sys::{sync, unnamed};
 use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
@@ -83,8 +84,7 @@ pub fn check(directory: &Path, bytes: u64) -> io::Result<()> {
     if !free(directory)?.has_entries() {
         return Err(Errno::NOSPC.into());
     }
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let taken = fs::open(directory, flags, Mode::RUSR | Mode::WUSR)
+    let taken = unnamed::at(directory)
         .and_then(|file| fs::fallocate(file, FallocateFlags::empty(), 0, bytes));
     match taken {
         Err(error) if is_errno(error) => Err(error.into()),
@@ -149,7 +149,7 @@ impl Reserve {
             return false;
         }
         // Blocks are free when the filesystem has written down that they are.
-        let _ = self.above().and_then(fs::syncfs);
+        let _ = self.above().and_then(sync::filesystem);
         true
     }
 

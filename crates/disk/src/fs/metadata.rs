@@ -1,14 +1,13 @@
 //! What is known of an entry besides its content, and how it is given to another one.
 
-use rustix::fs::{
-    self, AtFlags, FileType, Gid, Mode, Stat, StatxAttributes, StatxFlags, Timespec, Timestamps,
-    UTIME_OMIT, Uid, XattrFlags,
-};
+use rustix::fs::{self, AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
 use rustix::io::{Errno, Result};
 use stasis_model::tree::acl::{self, Acl};
 use stasis_model::tree::{Attribute, FileTime, Metadata};
 use std::ffi::CStr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
+
+pub use stasis_sys::stat::{Seen, look, of};
 
 /// The bits of a mode that are permissions: the rest says what the entry is.
 const PERMISSIONS: u32 = 0o7777;
@@ -16,116 +15,6 @@ const PERMISSIONS: u32 = 0o7777;
 const PRIVILEGES: u32 = 0o6000;
 /// More bytes than this the kernel puts neither into an attribute nor into the list of their names.
 const LARGEST: usize = 64 << 10;
-
-/// What the system said of one entry at one moment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seen {
-    /// The filesystem.
-    pub device: u64,
-    /// The number of the entry in its filesystem.
-    pub inode: u64,
-    /// How many names it has, here and elsewhere.
-    pub links: u64,
-    /// Type and permissions.
-    pub raw_mode: u32,
-    /// The owner.
-    pub uid: u32,
-    /// The group.
-    pub gid: u32,
-    /// The length, holes included.
-    pub size: u64,
-    /// 512-byte blocks in use.
-    pub blocks: u64,
-    /// When the content changed.
-    pub modified: FileTime,
-    /// When anything changed.
-    pub changed: FileTime,
-    /// Whether another filesystem is mounted on it; where the kernel does not tell, no.
-    pub is_mount: bool,
-}
-
-impl Seen {
-    /// What it is.
-    pub fn file_type(&self) -> FileType {
-        FileType::from_raw_mode(self.raw_mode)
-    }
-
-    /// Equal for two names of one thing.
-    pub fn identity(&self) -> (u64, u64) {
-        (self.device, self.inode)
-    }
-
-    /// What a tree keeps of it.
-    pub fn metadata(&self) -> Metadata {
-        Metadata {
-            mode: self.raw_mode & PERMISSIONS,
-            uid: self.uid,
-            gid: self.gid,
-            modified: self.modified,
-        }
-    }
-
-    /// Whether this is still the same thing with the same content.
-    pub fn is_unchanged_since(&self, before: &Self) -> bool {
-        self.identity() == before.identity()
-            && self.size == before.size
-            && self.modified == before.modified
-            && self.changed == before.changed
-    }
-}
-
-fn file_time(seconds: i64, nanos: impl TryInto<u32>) -> FileTime {
-    let nanos = nanos.try_into().unwrap_or_default();
-    FileTime { seconds, nanos }
-}
-
-impl From<&Stat> for Seen {
-    fn from(stat: &Stat) -> Self {
-        Self {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            links: stat.st_nlink,
-            raw_mode: stat.st_mode,
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            size: u64::try_from(stat.st_size).unwrap_or_default(),
-            blocks: u64::try_from(stat.st_blocks).unwrap_or_default(),
-            modified: file_time(stat.st_mtime, stat.st_mtime_nsec),
-            changed: file_time(stat.st_ctime, stat.st_ctime_nsec),
-            is_mount: false,
-        }
-    }
-}
-
-/// What an open thing is.
-pub fn of(fd: impl AsFd) -> Result<Seen> {
-    Ok(Seen::from(&fs::fstat(fd)?))
-}
-
-/// What the entry `name` of an open directory is; a symbolic link is not followed.
-pub fn look(directory: BorrowedFd<'_>, name: &CStr) -> Result<Seen> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    let seen = match fs::statx(directory, name, flags, StatxFlags::BASIC_STATS) {
-        Ok(seen) => seen,
-        Err(Errno::NOSYS | Errno::PERM) => {
-            return Ok(Seen::from(&fs::statat(directory, name, flags)?));
-        }
-        Err(error) => return Err(error),
-    };
-    Ok(Seen {
-        device: fs::makedev(seen.stx_dev_major, seen.stx_dev_minor),
-        inode: seen.stx_ino,
-        links: u64::from(seen.stx_nlink),
-        raw_mode: u32::from(seen.stx_mode),
-        uid: seen.stx_uid,
-        gid: seen.stx_gid,
-        size: seen.stx_size,
-        blocks: seen.stx_blocks,
-        modified: file_time(seen.stx_mtime.tv_sec, seen.stx_mtime.tv_nsec),
-        changed: file_time(seen.stx_ctime.tv_sec, seen.stx_ctime.tv_nsec),
-        is_mount: seen.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
-    })
-}
 
 /// The attributes of one thing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

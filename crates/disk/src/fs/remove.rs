@@ -7,8 +7,9 @@
 
 use crate::fs::fd::{c_name, open_dir, reopen_dir};
 use crate::fs::free_space;
-use crate::fs::sys;
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, ResolveFlags};
+use crate::fs::sys::listing::Listing;
+use crate::fs::sys::{open as sys_open, processes, subvolume};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, Result, retry_on_intr};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,8 +28,7 @@ pub fn left_by_the_dead(parent: &Path, stem: &str) {
         let name = entry.file_name();
         let rest = name.to_str().and_then(|name| name.strip_prefix(stem));
         let pid = rest.and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
-        let is_dead = |pid: u32| !Path::new("/proc").join(pid.to_string()).exists();
-        if pid.is_some_and(is_dead) {
+        if pid.is_some_and(|pid| !processes::exists(pid)) {
             // What stays is looked for again the next time.
             let _ = tree_at(&entry.path());
         }
@@ -65,7 +65,9 @@ pub fn tree_at(path: &Path) -> Result<()> {
 /// Removes the directory `name` with everything in it; one that is not there is no error.
 pub fn tree(parent: impl AsFd, name: &CStr) -> Result<()> {
     // A subvolume goes at once, if we may; otherwise it is emptied like any other directory.
-    if sys::is_subvolume(parent.as_fd(), name) && sys::destroy(parent.as_fd(), name).is_ok() {
+    if subvolume::is_subvolume(parent.as_fd(), name)
+        && subvolume::destroy(parent.as_fd(), name).is_ok()
+    {
         return Ok(());
     }
     let top = match open(parent.as_fd(), name) {
@@ -124,8 +126,7 @@ fn open(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd> {
 
 fn open_here(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let stay = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
-    match retry_on_intr(|| fs::openat2(parent, name, flags, Mode::empty(), stay)) {
+    match retry_on_intr(|| sys_open::entry_of(parent, name, flags)) {
         Err(Errno::NOSYS | Errno::PERM) => {}
         opened => return opened,
     }
@@ -141,8 +142,8 @@ fn unlink_files(directory: &OwnedFd) -> Result<Vec<CString>> {
     let (mut files, mut directories) = (Vec::new(), Vec::new());
     let listed = reopen_dir(directory)?;
     let mut buffer = Vec::with_capacity(BUFFER);
-    let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
-    while let Some(entry) = entries.next() {
+    let mut entries = Listing::new(&listed, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.read() {
         let entry = entry?;
         let name = entry.file_name();
         match entry.file_type() {

@@ -5,7 +5,8 @@
 //! is opened by itself, and a link in the way fails the open just the same.
 
 use crate::fs::metadata;
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use crate::fs::sys::open::{self, PLACE, Reach};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::{Errno, Result};
 use stasis_model::tree::EntryPath;
 use std::ffi::{CStr, CString};
@@ -112,7 +113,7 @@ impl RootDir {
             let slash = rest[..LONGEST_WAY].iter().rposition(|byte| *byte == b'/');
             let slash = slash.ok_or(Errno::NAMETOOLONG)?;
             let from = reached.as_ref().unwrap_or(root).as_fd();
-            let on_the_way = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let on_the_way = PLACE | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let next = self.step(from, &rest[..slash], on_the_way)?;
             (reached, rest) = (Some(next), &rest[slash + 1..]);
         }
@@ -171,14 +172,12 @@ impl RootDir {
     }
 
     fn by_kernel(&self, from: BorrowedFd<'_>, way: &[u8], flags: OFlags) -> Result<OwnedFd> {
-        let stay = match self.mounts {
-            Mounts::Stay => ResolveFlags::NO_XDEV,
-            Mounts::Cross => ResolveFlags::empty(),
+        let reach = match self.mounts {
+            Mounts::Stay => Reach::OneFilesystem,
+            Mounts::Cross => Reach::AnyFilesystem,
         };
-        let resolve =
-            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | stay;
         for _ in 0..MOST_RETRIES {
-            match fs::openat2(from, way, flags, Mode::empty(), resolve) {
+            match open::inside(from, way, flags, reach) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 answer => return answer,
             }
@@ -187,7 +186,7 @@ impl RootDir {
     }
 
     fn by_component(&self, from: BorrowedFd<'_>, way: &[u8], flags: OFlags) -> Result<OwnedFd> {
-        let on_the_way = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let on_the_way = PLACE | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut reached: Option<OwnedFd> = None;
         let mut names = way.split(|byte| *byte == b'/').peekable();
         while let Some(name) = names.next() {
@@ -228,7 +227,7 @@ pub fn holds(outer: (u64, u64), inner: impl AsFd) -> Result<bool> {
         if at == outer {
             return Ok(true);
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let flags = PLACE | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let above = fs::openat(&here, c"..", flags, Mode::empty())?;
         let above_at = metadata::of(&above)?.identity();
         if above_at == at {

@@ -12,8 +12,10 @@
 
 use crate::fs::fd::{c_name, open_dir_in, reopen_dir};
 use crate::fs::lock_file::{try_lock, try_lock_if_supported};
+use crate::fs::sys::listing::Listing;
+use crate::fs::sys::sync;
 use crate::fs::{metadata, root_dir};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, Result};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -146,7 +148,7 @@ impl Staging {
 
     /// Makes everything in it durable.
     pub(crate) fn sync(&self) -> Result<()> {
-        fs::syncfs(&self.root)
+        sync::filesystem(&self.root)
     }
 
     /// Gives the tree its name; [`Errno::EXIST`] when something has it already.
@@ -397,9 +399,9 @@ pub(crate) fn named(
 ) -> Result<Vec<CString>> {
     let listed = reopen_dir(parent)?;
     let mut buffer = Vec::with_capacity(BUFFER);
-    let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
+    let mut entries = Listing::new(&listed, buffer.spare_capacity_mut());
     let mut found = Vec::new();
-    while let Some(entry) = entries.next() {
+    while let Some(entry) = entries.read() {
         let entry = entry?;
         let rest = entry.file_name().to_bytes().strip_prefix(prefix);
         if rest.is_some_and(&is_one) {

@@ -1,6 +1,7 @@
 //! Which process is in the middle of something, and whether it still is.
 
-use std::{fs, io};
+use crate::fs::sys::processes::{ProcessInfo, ProcessState};
+use std::io;
 
 /// A process, told from others that had or will have its number by the moment it began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,31 +14,23 @@ pub(super) struct OwnerProcess {
 impl OwnerProcess {
     /// This process.
     pub(super) fn this() -> io::Result<Self> {
-        let pid = std::process::id();
-        let line = fs::read(path(pid))?;
-        let (started, _) = parse(&line).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Self { pid, started })
+        Ok(Self::from(&ProcessInfo::of_this()?))
     }
 
     /// Whether it has not ended. One that we may not see has: then too much is told, and nothing is kept back for ever.
     pub(super) fn is_alive(self) -> bool {
-        let line = fs::read(path(self.pid)).unwrap_or_default();
-        parse(&line).is_some_and(|(started, has_ended)| started == self.started && !has_ended)
+        let found = ProcessInfo::read(self.pid);
+        found.is_some_and(|found| Self::from(&found) == self && found.state != ProcessState::Ended)
     }
 }
 
-pub(super) fn path(pid: u32) -> String {
-    format!("/proc/{pid}/stat")
-}
-
-/// When it began, and whether it only waits to be forgotten. The name of a program may hold anything, also brackets.
-fn parse(line: &[u8]) -> Option<(i64, bool)> {
-    let close = line.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(&line[close + 1..]).ok()?;
-    let mut fields = rest.split_ascii_whitespace();
-    let has_ended = matches!(fields.next()?, "Z" | "X" | "x");
-    // The state is field 3 of the manual page, the start is field 22.
-    Some((fields.nth(18)?.parse().ok()?, has_ended))
+impl From<&ProcessInfo> for OwnerProcess {
+    fn from(found: &ProcessInfo) -> Self {
+        Self {
+            pid: found.pid(),
+            started: found.identity.started().cast_signed(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -53,26 +46,11 @@ mod tests {
             ..this
         };
         let mut child = Command::new("true").spawn().unwrap();
-        let line = fs::read(path(child.id())).unwrap();
-        let ended = OwnerProcess {
-            pid: child.id(),
-            started: parse(&line).unwrap().0,
-        };
+        let ended = OwnerProcess::from(&ProcessInfo::read(child.id()).unwrap());
         child.wait().unwrap();
 
         assert!(this.is_alive());
         assert!(!other.is_alive());
         assert!(!ended.is_alive());
-    }
-
-    #[test]
-    fn the_name_of_a_program_may_hold_brackets_and_the_dead_are_not_alive() {
-        let line = |state| {
-            format!("7 (a) Z ) (b) {state} 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 12345 99 1")
-        };
-
-        assert_eq!(parse(line("S").as_bytes()), Some((12345, false)));
-        assert_eq!(parse(line("Z").as_bytes()), Some((12345, true)));
-        assert_eq!(parse(b""), None);
     }
 }

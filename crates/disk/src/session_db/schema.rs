@@ -12,6 +12,7 @@
 //! The file is never opened but by SQLite: closing any other descriptor would end all locks that this process has on it.
 
 use super::error::{SessionDbError, SqliteContext, check_room};
+use crate::fs::sys::node;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, RenameFlags};
@@ -302,7 +303,7 @@ impl NewDatabase {
             name.push(target.file_name().unwrap_or_default());
             let path = target.with_file_name(name);
             let mode = Mode::RUSR | Mode::WUSR;
-            match fs::mknodat(CWD, &path, FileType::RegularFile, mode, 0) {
+            match node::make_file(&path, mode) {
                 Ok(()) => return Ok(Self { path }),
                 // Left by a process of the same number that was killed.
                 Err(Errno::EXIST) => {}

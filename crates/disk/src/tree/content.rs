@@ -1,6 +1,7 @@
 //! The bytes of one file: shared if the filesystem can, copied with their holes if it cannot.
 
 use crate::fs::holes;
+use crate::fs::sys::share;
 use rustix::fs;
 use rustix::io::{self, Errno};
 use std::os::fd::BorrowedFd;
@@ -106,7 +107,7 @@ pub(crate) fn carry_until(
     if size == 0 {
         return Ok(Filled::Shared(0));
     }
-    match fs::ioctl_ficlone(target, source) {
+    match share::share_blocks(source, target) {
         Ok(()) => Ok(Filled::Shared(size)),
         Err(
             error @ (Errno::OPNOTSUPP
@@ -139,9 +140,8 @@ fn copy(
             stop.check()?;
             let most = usize::try_from(data.end - at).map_or(STRETCH, |left| left.min(STRETCH));
             let done = if by_kernel {
-                let (mut from, mut to) = (at, at);
-                match fs::copy_file_range(source, Some(&mut from), target, Some(&mut to), most) {
-                    Ok(done) => done as u64,
+                match share::copy_range(source, target, at, most) {
+                    Ok(done) => done,
                     Err(Errno::INTR) => continue,
                     Err(
                         Errno::XDEV | Errno::NOSYS | Errno::INVAL | Errno::OPNOTSUPP | Errno::PERM,

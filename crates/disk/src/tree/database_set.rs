@@ -22,10 +22,9 @@
 use crate::fs::fd::c_name;
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
-use crate::fs::sys;
+use crate::fs::sys::{clock, record_lock};
 use crate::tree::content::{self, CarryError};
 use rustix::io::{self, Errno};
-use rustix::time::{ClockId, clock_gettime};
 use stasis_model::format::manifest::StoredAs;
 use stasis_model::sqlite_file::{
     COMPANIONS, HEADER, LOGS, LockRange, PENDING_LOCK, RESERVED_LOCK, SHARED_LOCK,
@@ -339,12 +338,12 @@ fn settle(members: &[SetMember]) -> bool {
 }
 
 fn is_settled(seen: &Seen) -> bool {
-    let now = clock_gettime(ClockId::RealtimeCoarse);
+    let now = clock::file_time();
     if seen.changed.nanos == 0 {
         // As those have it that know whole seconds only.
-        return seen.changed.seconds < now.tv_sec;
+        return seen.changed.seconds < now.seconds;
     }
-    (seen.changed.seconds, i64::from(seen.changed.nanos)) < (now.tv_sec, now.tv_nsec)
+    seen.changed < now
 }
 
 /// The locks of a reader. They belong to the descriptors, and go with them.
@@ -403,7 +402,7 @@ impl SetHold {
 
     /// Whether somebody writes a transaction, which has not touched the database while we hold it.
     fn is_reserved(&self) -> bool {
-        sys::is_locked(self.database.as_fd(), RESERVED_LOCK).unwrap_or(false)
+        record_lock::is_locked(self.database.as_fd(), RESERVED_LOCK).unwrap_or(false)
     }
 }
 
@@ -422,18 +421,18 @@ fn within(deadline: Instant, attempt: impl Fn() -> io::Result<bool>) -> io::Resu
 
 /// Locks a database as a reader does: past the byte of those who wait to write.
 fn share(database: BorrowedFd<'_>) -> io::Result<bool> {
-    if !sys::try_share(database, PENDING_LOCK)? {
+    if !record_lock::try_share(database, PENDING_LOCK)? {
         return Ok(false);
     }
-    let shared = sys::try_share(database, SHARED_LOCK);
-    sys::unlock(database, PENDING_LOCK)?;
+    let shared = record_lock::try_share(database, SHARED_LOCK);
+    record_lock::unlock(database, PENDING_LOCK)?;
     shared
 }
 
 /// Locks any mark of readers: while one is, nobody begins the WAL anew.
 fn mark(index: BorrowedFd<'_>) -> io::Result<bool> {
     for at in MARKS {
-        if sys::try_share(
+        if record_lock::try_share(
             index,
             LockRange {
                 start: at,

@@ -23,6 +23,7 @@ pub use report::{TreeWriteError, WriteReport};
 
 use crate::fs::metadata::{self, Has, Rights};
 use crate::fs::root_dir::{Mounts, RootDir};
+use crate::fs::sys::access_list;
 use crate::progress::Progress;
 use crate::worker_pool::lock;
 use directories::{Directories, DirectoryState, Index, Later, ROOT, Waiting};
@@ -125,7 +126,7 @@ impl MadeEntries {
             fs::fchmod(root, Mode::RWXU)?; // not setgid, which everything in it would inherit
         }
         // Nor a list of rights that everything in it would inherit; where there is none, that is what we want.
-        let _ = fs::fremovexattr(root, c"system.posix_acl_default");
+        let _ = access_list::remove_inherited(root);
         let name = c".stasis-probe";
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let probe = fs::openat(root, name, flags, Mode::from_raw_mode(0o777))?;

@@ -1,13 +1,14 @@
 //! Which directories the kernel watches for us, and the events that it reports.
 //!
-//! *Always true:* every directory of the table has a watch of inotify, or is among the unwatched ones with the reason: those are
+//! *Always true:* every directory of the table has a watch of the kernel's, or is among the unwatched ones with the reason: those are
 //! read again now and then.
 
-mod inotify;
+mod kernel;
 mod watch_table;
 
 use super::{GapReason, MonitorSettings};
-use inotify::{AddedWatch, Inotify};
+use crate::fs::sys::watch::AddedWatch;
+use kernel::KernelWatches;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, Result};
 use stasis_model::tree::EntryPath;
@@ -36,7 +37,7 @@ pub(super) enum RawEvent {
 /// How many directories are watched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WatchCoverage {
-    /// Watched by inotify.
+    /// Watched by the kernel.
     pub watched: usize,
     /// Not watched, and read again now and then.
     pub unwatched: usize,
@@ -44,7 +45,7 @@ pub struct WatchCoverage {
 
 #[derive(Debug)]
 pub(super) struct Watches {
-    inotify: Inotify,
+    kernel: KernelWatches,
     unwatched: BTreeMap<EntryPath, GapReason>,
     /// The reason of a directory that became unwatched since it was last asked for.
     newly_unwatched: Option<GapReason>,
@@ -53,7 +54,7 @@ pub(super) struct Watches {
 impl Watches {
     pub(super) fn new(settings: &MonitorSettings) -> Result<Self> {
         Ok(Self {
-            inotify: Inotify::open(settings.most_watches)?,
+            kernel: KernelWatches::open(settings.most_watches)?,
             unwatched: BTreeMap::new(),
             newly_unwatched: None,
         })
@@ -61,8 +62,8 @@ impl Watches {
 
     /// Watches an open directory that was reached as `path`, or makes it an unwatched one.
     pub(super) fn watch(&mut self, path: &EntryPath, directory: BorrowedFd<'_>) -> Result<()> {
-        match self.inotify.watch(path, directory)? {
-            AddedWatch::Watched => {
+        match self.kernel.watch(path, directory)? {
+            AddedWatch::Watched(_) => {
                 self.unwatched.remove(path);
             }
             AddedWatch::Unreadable => self.mark_unwatched(path, GapReason::Unreadable),
@@ -73,7 +74,7 @@ impl Watches {
 
     /// Makes a directory one whose changes only a rescan finds.
     pub(super) fn mark_unwatched(&mut self, path: &EntryPath, why: GapReason) {
-        self.inotify.forget(path);
+        self.kernel.forget(path);
         if self.unwatched.insert(path.clone(), why).is_none() {
             self.newly_unwatched = Some(why);
         }
@@ -82,11 +83,11 @@ impl Watches {
     /// Ends the watch on a directory that is not in the tree any more.
     pub(super) fn forget(&mut self, path: &EntryPath) {
         self.unwatched.remove(path);
-        self.inotify.forget(path);
+        self.kernel.forget(path);
     }
 
     pub(super) fn is_watched(&self, path: &EntryPath) -> bool {
-        self.inotify.has(path)
+        self.kernel.has(path)
     }
 
     pub(super) fn unwatched(&self) -> &BTreeMap<EntryPath, GapReason> {
@@ -99,7 +100,7 @@ impl Watches {
 
     pub(super) fn coverage(&self) -> WatchCoverage {
         WatchCoverage {
-            watched: self.inotify.len(),
+            watched: self.kernel.len(),
             unwatched: self.unwatched.len(),
         }
     }
@@ -108,13 +109,13 @@ impl Watches {
     #[cfg(test)]
     pub(super) fn has_kernel_watch(&self, directory: BorrowedFd<'_>) -> bool {
         let inode = crate::fs::metadata::of(directory).unwrap().inode;
-        self.inotify.has_kernel_watch(inode)
+        self.kernel.has_kernel_watch(inode)
     }
 
     /// Makes the kernel end a watch without our knowing.
     #[cfg(test)]
     pub(super) fn lose(&self, path: &EntryPath) {
-        self.inotify.lose(path);
+        self.kernel.lose(path);
     }
 
     /// Waits until the kernel has something to report; says whether a signal ended the waiting.
@@ -123,7 +124,7 @@ impl Watches {
             tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(longest.subsec_nanos()),
         };
-        let queue = self.inotify.queue();
+        let queue = self.kernel.queue();
         let mut polled: Vec<PollFd<'_>> = queue
             .map(|queue| PollFd::from_borrowed_fd(queue, PollFlags::IN))
             .into_iter()
@@ -137,6 +138,6 @@ impl Watches {
 
     /// Reads everything that the kernel had to report when this was called; not forever, if more keeps coming.
     pub(super) fn read_events(&mut self) -> Result<Vec<RawEvent>> {
-        self.inotify.read_events()
+        self.kernel.read_events()
     }
 }

@@ -8,10 +8,11 @@ use stasis_disk::fs::metadata::Seen;
 use stasis_disk::tree::staging_view::{self, StagingView};
 use stasis_model::tree::{EntryPath, FileTime};
 use stasis_quiesce::sqlite::{self, LiveFile, SqliteError, SqliteSettings};
+use stasis_sys::descriptor;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -80,13 +81,12 @@ impl LiveDatabases {
 
     /// The path of a database, which SQLite wants. It leads through the directory that was opened from the root of the tree.
     fn path_of(&self, database: &LiveDatabase<'_>) -> PathBuf {
-        let link = format!("/proc/self/fd/{}", database.directory.as_raw_fd());
         let name = OsStr::from_bytes(database.name.to_bytes());
         let from_root = || {
             self.source
                 .join(OsStr::from_bytes(database.path.as_bytes()))
         };
-        let directory = std::fs::read_link(link).ok();
+        let directory = descriptor::path_of(database.directory).ok();
         directory.map_or_else(from_root, |directory| directory.join(name))
     }
 

@@ -6,6 +6,7 @@
 use super::error::BrowserError;
 use super::evidence::Directory;
 use crate::process::Process;
+use stasis_sys::sockets;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
@@ -22,10 +23,10 @@ impl DebugEndpoint {
     /// Finds where the processes of the browser in this directory listen.
     pub(super) fn find(directory: &Directory, family: &[Process]) -> Result<Self, BrowserError> {
         let (port, path) = read(directory).ok_or(BrowserError::NoPort)?;
-        let listeners = listeners(port);
+        let listeners = sockets::listeners(port);
         let (ip, inodes) = reached(&listeners).ok_or(BrowserError::NotItsPort { port })?;
-        let sockets: BTreeSet<u64> = family.iter().flat_map(sockets_of).collect();
-        if !inodes.is_subset(&sockets) {
+        let held = family.iter().map(|process| sockets::held_by(process.pid()));
+        if !inodes.is_subset(&held.flatten().collect()) {
             return Err(BrowserError::NotItsPort { port });
         }
         let address = SocketAddr::new(ip, port);
@@ -45,47 +46,6 @@ fn read(directory: &Directory) -> Option<(u16, String)> {
     expected.then_some((port.trim().parse().ok()?, path.to_owned()))
 }
 
-/// The addresses on which a process listens at this port, with the sockets.
-fn listeners(port: u16) -> Vec<(IpAddr, u64)> {
-    ["/proc/self/net/tcp", "/proc/self/net/tcp6"]
-        .iter()
-        .filter_map(|path| fs::read_to_string(path).ok())
-        .flat_map(|text| text.lines().filter_map(listener).collect::<Vec<_>>())
-        .filter(|(address, _)| address.port() == port)
-        .map(|(address, inode)| (address.ip(), inode))
-        .collect()
-}
-
-/// Reads one line of `/proc/net/tcp` or `tcp6`, if it is of a socket that listens.
-fn listener(line: &str) -> Option<(SocketAddr, u64)> {
-    const LISTENS: &str = "0A";
-    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-    let [_, local, _, state, _, _, _, _, _, inode, ..] = fields[..] else {
-        return None;
-    };
-    let (address, port) = local.split_once(':')?;
-    let port = u16::from_str_radix(port, 16).ok()?;
-    let inode = inode.parse().ok()?;
-    (state == LISTENS).then_some((SocketAddr::new(address_of(address)?, port), inode))
-}
-
-/// The kernel prints an address as words in the machine's own byte order.
-fn address_of(hex: &str) -> Option<IpAddr> {
-    let word = |at: usize| {
-        let word = u32::from_str_radix(hex.get(at * 8..at * 8 + 8)?, 16).ok()?;
-        Some(word.to_ne_bytes())
-    };
-    match hex.len() {
-        8 => Some(IpAddr::from(word(0)?)),
-        32 => {
-            let words = [word(0)?, word(1)?, word(2)?, word(3)?];
-            let bytes: [u8; 16] = words.concat().try_into().ok()?;
-            Some(IpAddr::from(bytes))
-        }
-        _ => None,
-    }
-}
-
 /// Which sockets a connection from this host may reach, and by which address: the more exact one comes first.
 fn reached(listeners: &[(IpAddr, u64)]) -> Option<(IpAddr, BTreeSet<u64>)> {
     let (four, six) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
@@ -100,23 +60,6 @@ fn reached(listeners: &[(IpAddr, u64)]) -> Option<(IpAddr, BTreeSet<u64>)> {
         let inodes: BTreeSet<u64> = at.map(|(_, inode)| *inode).collect();
         (!inodes.is_empty()).then_some((to, inodes))
     })
-}
-
-/// The sockets that a process holds.
-fn sockets_of(process: &Process) -> Vec<u64> {
-    let descriptors = fs::read_dir(format!("/proc/{}/fd", process.pid()));
-    let paths = descriptors
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path());
-    paths
-        .filter_map(|path| fs::read_link(path).ok())
-        .filter_map(|target| {
-            let inode = target.to_str()?.strip_prefix("socket:[")?;
-            inode.strip_suffix(']')?.parse().ok()
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -173,22 +116,6 @@ mod tests {
 
             assert_eq!(read(&directory), None, "{text:?}");
         }
-    }
-
-    #[test]
-    fn the_kernels_lines_are_understood() {
-        let four =
-            "1: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 77 1";
-        let six = "1: 00000000000000000000000001000000:1F90 00000000000000000000000000000000:0000 0A \
-                   00000000:00000000 00:00000000 00000000 0 0 78 1";
-        let connected = four.replace(" 0A ", " 01 ");
-
-        assert_eq!(
-            listener(four),
-            Some(("127.0.0.1:8080".parse().unwrap(), 77))
-        );
-        assert_eq!(listener(six), Some(("[::1]:8080".parse().unwrap(), 78)));
-        assert_eq!(listener(&connected), None);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! What speaks for a process using a directory: its command line, and the files it has open.
 
 use rustix::fs::{Mode, OFlags, fstat, open, stat};
+use stasis_sys::open::PLACE;
+use stasis_sys::{descriptor, processes};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -19,10 +19,10 @@ pub(super) struct Directory {
 
 impl Directory {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let flags = PLACE | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = open(path, flags, Mode::empty())?;
         let found = fstat(&opened)?;
-        let path = fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd()))?;
+        let path = descriptor::path_of(&opened)?;
         Ok(Self {
             path,
             id: (found.st_dev, found.st_ino),
@@ -122,24 +122,23 @@ fn seen_by(pid: u32, path: &OsStr) -> Vec<PathBuf> {
     let path = Path::new(path);
     match path.strip_prefix("/") {
         Ok(beneath) => {
-            let root = PathBuf::from(format!("/proc/{pid}/root"));
             // A process that may not look at its root can still believe that it is the usual one.
-            match fs::read_link(&root) {
-                Ok(_) => vec![root.join(beneath)],
-                Err(_) => vec![path.to_owned()],
+            if processes::is_root_known(pid) {
+                vec![processes::root_of(pid).join(beneath)]
+            } else {
+                vec![path.to_owned()]
             }
         }
-        Err(_) => vec![PathBuf::from(format!("/proc/{pid}/cwd")).join(path)],
+        Err(_) => vec![processes::working_directory_of(pid).join(path)],
     }
 }
 
 /// Whether a process has the directory or anything beneath it open.
 pub(super) fn has_open(pid: u32, directory: &Directory) -> bool {
-    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+    let Ok(opened) = processes::open_files(pid) else {
         return false;
     };
-    let targets = descriptors.flatten().map(|entry| entry.path());
-    let targets = targets.filter_map(|path| fs::read_link(path).ok());
+    let targets = opened.filter_map(|file| file.path());
     let targets: BTreeSet<PathBuf> = targets.filter(|target| target.is_absolute()).collect();
     if targets
         .iter()
@@ -148,12 +147,11 @@ pub(super) fn has_open(pid: u32, directory: &Directory) -> bool {
         return true;
     }
     // In another mount namespace the same directory may have another name.
-    let elsewhere = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
-    if elsewhere(&pid.to_string()) == elsewhere("self") {
+    if !processes::sees_other_mounts(pid) {
         return false;
     }
     let above: BTreeSet<&Path> = targets.iter().flat_map(|path| path.ancestors()).collect();
-    let root = PathBuf::from(format!("/proc/{pid}/root"));
+    let root = processes::root_of(pid);
     above
         .iter()
         .filter_map(|path| path.strip_prefix("/").ok())
@@ -163,6 +161,7 @@ pub(super) fn has_open(pid: u32, directory: &Directory) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn words(line: &[u8]) -> Vec<String> {
         let words = arguments(line);

@@ -79,7 +79,7 @@ struct Evidence {
 
 impl Evidence {
     fn read(row: ProcessInfo, directory: &Directory) -> Self {
-        let line = std::fs::read(format!("/proc/{}/cmdline", row.pid())).unwrap_or_default();
+        let line = stasis_sys::processes::command_line(row.pid());
         Self {
             row,
             claim: DirectoryClaim::read(row.pid(), &line, directory),

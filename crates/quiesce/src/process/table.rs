@@ -1,83 +1,9 @@
-//! All processes at one glance, as `/proc` shows them, and who belongs to whom.
+//! All processes at one glance, and who belongs to whom.
 
-use super::ProcessId;
+use super::{ProcessId, ProcessInfo, ProcessState};
+use stasis_sys::processes;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
-
-/// What a process does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ProcessState {
-    /// It runs or sleeps, and may change things at any moment.
-    Alive,
-    /// It stands still, by a signal or by a debugger.
-    Stopped,
-    /// It has ended; perhaps not waited for yet.
-    Ended,
-}
-
-/// One process as the kernel describes it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ProcessInfo {
-    /// Which process.
-    pub identity: ProcessId,
-    /// Who started it, or who took it over when that one ended.
-    pub parent: u32,
-    /// The number of its process group.
-    pub group: u32,
-    /// The number of its session.
-    pub session: u32,
-    /// What its first thread does.
-    pub state: ProcessState,
-}
-
-impl ProcessInfo {
-    /// Its number.
-    pub fn pid(&self) -> u32 {
-        self.identity.pid()
-    }
-
-    /// Reads one process, or `None` when there is none of this number.
-    pub fn read(pid: u32) -> Option<Self> {
-        Self::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
-    }
-
-    /// Reads the line of `/proc/PID/stat`. The name may hold anything, also spaces and brackets.
-    fn parse(line: &[u8]) -> Option<Self> {
-        let open = line.iter().position(|byte| *byte == b'(')?;
-        let close = line.iter().rposition(|byte| *byte == b')')?;
-        let number = std::str::from_utf8(line.get(..open)?).ok()?;
-        let rest = std::str::from_utf8(line.get(close + 1..)?).ok()?;
-        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-        // Field 3 of the manual page, the state, is the first after the name.
-        let field = |number: usize| fields.get(number - 3).copied();
-        Some(Self {
-            identity: ProcessId::new(number.trim().parse().ok()?, field(22)?.parse().ok()?),
-            parent: field(4)?.parse().ok()?,
-            group: field(5)?.parse().ok()?,
-            session: field(6)?.parse().ok()?,
-            state: match field(3)? {
-                "T" | "t" => ProcessState::Stopped,
-                "Z" | "X" | "x" => ProcessState::Ended,
-                _ => ProcessState::Alive,
-            },
-        })
-    }
-
-    /// Whether no thread of the process can change anything: all stand still or have ended.
-    ///
-    /// The process's own line tells only of its first thread, which may stand still while others are still on their way.
-    pub fn is_stopped(pid: u32) -> bool {
-        let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
-            return true;
-        };
-        threads.flatten().all(|thread| {
-            let line = fs::read(thread.path().join("stat"));
-            let row = line.ok().and_then(|line| Self::parse(&line));
-            row.is_none_or(|row| row.state != ProcessState::Alive)
-        })
-    }
-}
 
 /// All processes that this one can see.
 #[derive(Clone, Debug, Default)]
@@ -97,13 +23,8 @@ impl FromIterator<ProcessInfo> for ProcessTable {
 impl ProcessTable {
     /// Looks at all processes. They come and go meanwhile: only those that stand still are surely all there.
     pub fn read() -> io::Result<Self> {
-        let mut rows = Vec::new();
-        for entry in fs::read_dir("/proc")? {
-            let name = entry?.file_name();
-            let pid = name.to_str().and_then(|name| name.parse().ok());
-            rows.extend(pid.and_then(ProcessInfo::read));
-        }
-        Ok(rows.into_iter().collect())
+        let all = processes::all()?.into_iter();
+        Ok(all.filter_map(ProcessInfo::read).collect())
     }
 
     /// Those that have not ended.
@@ -178,19 +99,6 @@ mod tests {
         let table: ProcessTable = rows.iter().copied().collect();
         let family = table.family(&[ProcessId::new(10, 1010)]);
         family.iter().map(ProcessInfo::pid).collect()
-    }
-
-    #[test]
-    fn a_name_with_brackets_and_spaces_does_not_confuse_the_fields() {
-        let line = b"42 (a) R 1 (b) T 7 8 9 0 0 0 0 0 0 0 0 0 0 0 0 0 3 0 5555 1 2";
-
-        let row = ProcessInfo::parse(line).unwrap();
-
-        assert_eq!(row.identity, ProcessId::new(42, 5555));
-        assert_eq!((row.parent, row.group, row.session), (7, 8, 9));
-        assert_eq!(row.state, ProcessState::Stopped);
-        assert_eq!(ProcessInfo::parse(b"42 (cut off"), None);
-        assert_eq!(ProcessInfo::parse(b"42 (x) R 1"), None);
     }
 
     #[test]

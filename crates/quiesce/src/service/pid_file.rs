@@ -5,7 +5,8 @@
 
 use super::ServiceLookup;
 use crate::process::Process;
-use std::fs::{self, File};
+use stasis_sys::host;
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -33,7 +34,7 @@ pub(super) fn find(path: &Path) -> io::Result<ServiceLookup> {
     let Some(process) = Process::open(pid)? else {
         return Ok(ServiceLookup::Nothing);
     };
-    let began = booted()? + began_after_boot(&process);
+    let began = host::booted()? + began_after_boot(&process);
     if began > written + SLACK {
         let path = path.display();
         let why = format!(
@@ -45,14 +46,6 @@ pub(super) fn find(path: &Path) -> io::Result<ServiceLookup> {
 }
 
 fn began_after_boot(process: &Process) -> i64 {
-    let ticks = rustix::param::clock_ticks_per_second().max(1);
-    i64::try_from(process.identity().started() / ticks).unwrap_or(i64::MAX / 2)
-}
-
-/// When the machine was started, in seconds of the calendar's clock as it is set now.
-fn booted() -> io::Result<i64> {
-    let stat = fs::read_to_string("/proc/stat")?;
-    let line = stat.lines().find_map(|line| line.strip_prefix("btime "));
-    let booted = line.and_then(|seconds| seconds.trim().parse().ok());
-    booted.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let began = process.identity().after_boot().as_secs();
+    i64::try_from(began).unwrap_or(i64::MAX / 2)
 }

@@ -4,10 +4,10 @@
 //! start. It is replaced as a whole.
 
 use super::ServiceLookup;
-use crate::process::namespace::{boot, namespace};
 use crate::process::{Process, ProcessId, ProcessInfo, ProcessTable};
 use rustix::fs::{Mode, OFlags, fsync, open, rename, unlink};
 use rustix::io::Errno;
+use stasis_sys::processes::{boot, namespace};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};

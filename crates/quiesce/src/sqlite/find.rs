@@ -3,10 +3,10 @@
 use super::{SourceFile, SqliteError};
 use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use stasis_model::sqlite_file::{self, HEADER};
+use stasis_sys::record_lock;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Whether a regular file begins like a SQLite database. An empty file, a symbolic link and a pipe do not.
@@ -100,21 +100,7 @@ pub(super) fn has_companion(path: &Path) -> bool {
 /// and change what lies there. Locks that we are not shown are those of another container; what is copied then must not move.
 pub(super) fn is_left(path: &Path) -> bool {
     let shared = companion(path, b"-shm");
-    has_companion(path) && !is_locked(path) && !is_locked(&shared)
-}
-
-/// Whether a process has a lock on this file, as far as the kernel tells us.
-fn is_locked(path: &Path) -> bool {
-    let Ok(seen) = path.symlink_metadata() else {
-        return false;
-    };
-    let (device, inode) = (seen.dev(), seen.ino());
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let wanted = format!("{major:02x}:{minor:02x}:{inode}");
-    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
-    locks
-        .lines()
-        .any(|line| line.split_whitespace().any(|word| word == wanted))
+    has_companion(path) && !record_lock::is_known_at(path) && !record_lock::is_known_at(&shared)
 }
 
 /// The same file by a path whose directories are no links, if it is a regular file itself.

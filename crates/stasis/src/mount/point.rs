@@ -1,12 +1,10 @@
 //! The directory that something is mounted on.
 
 use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, unmount};
 use stasis_engine::error::{Error, ErrorKind};
 use stasis_engine::model::failure::Failure;
-use std::ffi::{OsStr, OsString};
+use stasis_sys::mounts::{self, Mount, mounted_on};
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -23,31 +21,20 @@ pub(crate) struct MountPoint {
     pub(crate) was_dead: bool,
 }
 
-/// What is mounted on a directory, as far as it concerns us.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct MountRow {
-    point: PathBuf,
-    kind: String,
-    source: String,
-    options: String,
+/// Whether `stasis mount` has mounted it: root names only the source, fusermount3 the type as well.
+fn is_ours(mount: &Mount) -> bool {
+    let kinds = ["fuse".to_owned(), format!("fuse.{NAME}")];
+    kinds.contains(&mount.kind) && mount.source == NAME
 }
 
-impl MountRow {
-    /// Whether `stasis mount` has mounted it: root names only the source, fusermount3 the type as well.
-    fn is_ours(&self) -> bool {
-        let kinds = ["fuse".to_owned(), format!("fuse.{NAME}")];
-        kinds.contains(&self.kind) && self.source == NAME
-    }
-
-    /// Whether whoever runs this may unmount it.
-    fn is_of_this_user(&self) -> bool {
-        let user = rustix::process::geteuid();
-        let owner = self.options.split(',').find_map(|option| {
-            let owner = option.strip_prefix("user_id=")?;
-            owner.parse::<u32>().ok()
-        });
-        user.is_root() || owner == Some(user.as_raw())
-    }
+/// Whether whoever runs this may unmount it.
+fn is_of_this_user(mount: &Mount) -> bool {
+    let user = rustix::process::geteuid();
+    let owner = mount.options.split(',').find_map(|option| {
+        let owner = option.strip_prefix("user_id=")?;
+        owner.parse::<u32>().ok()
+    });
+    user.is_root() || owner == Some(user.as_raw())
 }
 
 fn refused(said: String, hint: impl Into<std::borrow::Cow<'static, str>>) -> Error {
@@ -77,7 +64,7 @@ impl MountPoint {
             }
         }
         let mounted = mounted_on(&path);
-        let ours = mounted.filter(MountRow::is_ours);
+        let ours = mounted.filter(is_ours);
         let mut was_dead = false;
         if let Some(row) = ours {
             if !is_dead(&path) {
@@ -85,7 +72,7 @@ impl MountPoint {
                 let hint = format!("end that one first: {HELPER} -u {shown}");
                 return Err(refused(said, hint));
             }
-            if !row.is_of_this_user() {
+            if !is_of_this_user(&row) {
                 let said = format!("{shown} has a dead mount of another user");
                 return Err(refused(said, format!("as root: umount {shown}")));
             }
@@ -142,7 +129,7 @@ fn is_dead(path: &Path) -> bool {
 }
 
 fn detach(path: &Path) -> io::Result<()> {
-    match unmount(path, UnmountFlags::DETACH) {
+    match mounts::detach(path) {
         Err(Errno::PERM) => {}
         // Somebody else was faster.
         Err(Errno::INVAL) => return Ok(()),
@@ -156,45 +143,6 @@ fn detach(path: &Path) -> io::Result<()> {
     }
     let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
     Err(io::Error::other(said))
-}
-
-/// What is mounted on a directory, the uppermost.
-fn mounted_on(path: &Path) -> Option<MountRow> {
-    let table = std::fs::read("/proc/self/mountinfo").ok()?;
-    let mut rows = table.split(|byte| *byte == b'\n').filter_map(mount_row);
-    rows.rfind(|row| row.point == path)
-}
-
-/// A line of `/proc/self/mountinfo`: the fifth word is the mount point; after a dash come type, source and options.
-fn mount_row(line: &[u8]) -> Option<MountRow> {
-    let mut words = line.split(|byte| *byte == b' ');
-    let point = unescaped(words.nth(4)?);
-    let mut rest = words.skip_while(|word| *word != b"-").skip(1);
-    let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
-    let (kind, source) = (text(rest.next()?), text(rest.next()?));
-    Some(MountRow {
-        point: PathBuf::from(OsString::from_vec(point)),
-        kind,
-        source,
-        options: text(rest.next()?),
-    })
-}
-
-/// Blanks and backslashes stand in the table as `\040`, three digits to the base eight.
-fn unescaped(word: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(word.len());
-    let mut rest = word;
-    while let Some((first, behind)) = rest.split_first() {
-        let code = behind.split_first_chunk::<3>().filter(|_| *first == b'\\');
-        let code = code.and_then(|(digits, after)| {
-            let digits = OsStr::from_bytes(digits).to_str()?;
-            Some((u8::from_str_radix(digits, 8).ok()?, after))
-        });
-        let (byte, after) = code.unwrap_or((*first, behind));
-        bytes.push(byte);
-        rest = after;
-    }
-    bytes
 }
 
 /// Says what to do about a mount that was refused.
@@ -223,26 +171,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_of_the_table_says_what_is_mounted_where() {
-        let line = b"310 29 0:52 / /tmp/a\\040b ro,nosuid,nodev,noatime shared:1 - fuse.stasis stasis ro,user_id=1000,group_id=1000";
-
-        let row = mount_row(line).unwrap();
-
-        assert_eq!(row.point, Path::new("/tmp/a b"));
-        assert!(row.is_ours());
-        let by_root = MountRow {
-            kind: "fuse".to_owned(),
-            ..row.clone()
+    fn a_mount_of_ours_is_known_by_its_source() {
+        let by_user = Mount {
+            point: PathBuf::from("/tmp/a b"),
+            kind: "fuse.stasis".to_owned(),
+            source: "stasis".to_owned(),
+            options: "ro,user_id=1000,group_id=1000".to_owned(),
         };
-        assert!(by_root.is_ours());
-        let another = MountRow {
+
+        assert!(is_ours(&by_user));
+        let by_root = Mount {
+            kind: "fuse".to_owned(),
+            ..by_user
+        };
+        assert!(is_ours(&by_root));
+        let another = Mount {
             source: "sshfs".to_owned(),
             ..by_root
         };
-        assert!(!another.is_ours());
-        assert_eq!(row.options, "ro,user_id=1000,group_id=1000");
-        assert_eq!(mount_row(b""), None);
-        assert_eq!(mount_row(b"1 2 3 4"), None);
+        assert!(!is_ours(&another));
     }
 
     #[test]

@@ -7,8 +7,8 @@ use super::root;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-const CRATES: [&str; 7] = [
-    "model", "store", "disk", "quiesce", "engine", "stasis", "testkit",
+const CRATES: [&str; 8] = [
+    "model", "sys", "store", "disk", "quiesce", "engine", "stasis", "testkit",
 ];
 
 /// Every file and directory of the crates, from the root.

@@ -3,7 +3,7 @@
 use crate::fs::fd::reopen_dir;
 use crate::fs::metadata;
 use crate::fs::root_dir::RootDir;
-use rustix::fs::RawDir;
+use crate::fs::sys::listing::Listing;
 use rustix::io::{self as sys, Errno};
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -83,9 +83,9 @@ impl<'a> Beside<'a> {
     pub(super) fn new(root: &'a RootDir, directory: OwnedFd) -> sys::Result<Self> {
         let listed = reopen_dir(&directory)?;
         let mut buffer = Vec::with_capacity(BUFFER);
-        let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
+        let mut entries = Listing::new(&listed, buffer.spare_capacity_mut());
         let mut names = Vec::new();
-        while let Some(entry) = entries.next() {
+        while let Some(entry) = entries.read() {
             let name = entry?.file_name().to_str().map(str::to_owned);
             names.extend(name.ok());
             if names.len() > MOST_NAMES {

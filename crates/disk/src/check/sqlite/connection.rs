@@ -1,20 +1,20 @@
 //! A database, opened by somebody who trusts nothing in it.
 
 use super::limits::{ChildLimits, ChildTask, enclose};
+use crate::fs::sys::descriptor;
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags};
 
-/// What our standard input is called. SQLite opens what that name leads to, so nobody may move it meanwhile.
-const INPUT: &str = "file:/proc/self/fd/0?immutable=1";
-
 /// Opens the database so that nothing in it is trusted. A copy is recovered; what is opened in place has nothing to
 /// recover, and is opened as a file that nobody changes: without locks, without looking beside it, and not for writing.
 pub(super) fn open(limits: &ChildLimits) -> rusqlite::Result<Connection> {
+    // SQLite opens what the name of our standard input leads to, so nobody may move it meanwhile.
+    let input = format!("file:{}?immutable=1", descriptor::STANDARD_INPUT);
     let (name, flags) = match limits.task {
         ChildTask::CheckInPlace(_) => {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-            (INPUT, flags)
+            (&*input, flags)
         }
         _ => ("db", OpenFlags::SQLITE_OPEN_READ_WRITE),
     };

@@ -6,9 +6,9 @@
 use super::limits::ChildLimits;
 use crate::check::scratch::CheckScratch;
 use crate::check::{CheckError, CheckSettings, Spawn};
+use crate::fs::sys::descriptor;
 use stasis_model::failure::AtPath;
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -77,7 +77,7 @@ fn start(
     input: Stdio,
 ) -> io::Result<Child> {
     // The descriptor is still open when the new process enters the directory, and closed when the program starts.
-    let directory = format!("/proc/self/fd/{}", scratch.fd().as_raw_fd());
+    let directory = descriptor::link_to(scratch.fd());
     Command::new(&spawn.program)
         .args(&spawn.arguments)
         .args(limits.arguments())

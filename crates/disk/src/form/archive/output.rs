@@ -3,6 +3,7 @@
 use super::ArchiveError;
 use crate::fs::fd::{c_name, open_dir};
 use crate::fs::stale;
+use crate::fs::sys::unnamed;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::failure::AtPath;
@@ -110,9 +111,7 @@ pub fn nameless(directory: &Path) -> Result<File, ArchiveError> {
 }
 
 fn open_nameless(directory: &Path) -> Result<File, Errno> {
-    let mode = Mode::RUSR | Mode::WUSR;
-    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-    match fs::open(directory, flags, mode) {
+    match unnamed::at(directory) {
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
             let parent = open_dir(directory)?;
             let (temp, file) = new_file(&parent, b"spool")?;

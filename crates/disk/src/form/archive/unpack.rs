@@ -3,6 +3,7 @@
 use super::{Archive, ArchiveError, ReadSettings};
 use crate::fs::metadata::Rights;
 use crate::fs::root_dir::RootDir;
+use crate::fs::sys::sync;
 use crate::progress::Progress;
 use crate::tree::restore::{Placement, RestoreOrigin, RestoreStage, RestoredTree};
 use crate::tree::write::{WriteLimits, WriteReport, WriteSettings};
@@ -67,7 +68,7 @@ impl UnpackedArchive {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let root = self.tree().directory(b"");
-                root.and_then(rustix::fs::syncfs)
+                root.and_then(sync::filesystem)
             });
             work()
         })
@@ -135,7 +136,7 @@ fn sync_along(tree: &RootDir, progress: &Progress, is_written: &AtomicBool) {
         std::thread::park_timeout(PAUSE);
         let reached = progress.reached().bytes;
         if reached >= next {
-            let _ = rustix::fs::syncfs(&root);
+            let _ = sync::filesystem(&root);
             next = reached + SYNCED;
         }
     }

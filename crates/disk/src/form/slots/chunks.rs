@@ -20,10 +20,11 @@ use crate::fs::atomic_write;
 use crate::fs::fd::{open_dir_in, reopen_dir};
 use crate::fs::metadata;
 use crate::fs::staging::{self, Staging};
+use crate::fs::sys::listing::Listing;
 use crate::tree::clone::Fallback;
 use crate::tree::content::{self, CarryError};
 use crate::worker_pool::lock;
-use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
+use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::digest::{ChunkDigest, FileDigest};
 use stasis_model::failure::{AtPath, Failure};
@@ -81,9 +82,9 @@ impl Chunks {
     pub(super) fn costs(&self) -> Result<HashMap<ChunkDigest, u64>, SlotError> {
         let listed = reopen_dir(&self.fd).at("list", &self.path)?;
         let mut buffer = Vec::with_capacity(BUFFER);
-        let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
+        let mut entries = Listing::new(&listed, buffer.spare_capacity_mut());
         let mut costs = HashMap::new();
-        while let Some(entry) = entries.next() {
+        while let Some(entry) = entries.read() {
             let entry = entry.at("list", &self.path)?;
             let name = entry.file_name();
             let Some(digest) = name.to_str().ok().and_then(|name| name.parse().ok()) else {

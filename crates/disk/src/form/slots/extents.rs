@@ -6,7 +6,7 @@
 use super::cost::ENTRY;
 use crate::fs::atomic_write::atomic_write;
 use crate::fs::root_dir::RootDir;
-use crate::fs::sys;
+use crate::fs::sys::extents;
 use crate::tree::walk::{self, Visitor, WalkError, WalkSettings, WalkedDir, WalkedEntry};
 use crate::worker_pool::{into_inner, lock};
 use rustix::io::Errno;
@@ -47,7 +47,7 @@ impl Extents {
     /// Where the bytes of one file lie that takes so many of the disk, its name included.
     pub(super) fn of_file(file: BorrowedFd<'_>, bytes: u64) -> Self {
         let mut found = Self::of_bytes(ENTRY);
-        let mapped = sys::stretches(file, |at, length| match at {
+        let mapped = extents::stretches(file, |at, length| match at {
             Some(at) => found.places.push((at, at.saturating_add(length))),
             None => found.own += length,
         });
@@ -180,7 +180,7 @@ impl Visitor for ExtentFinder {
                 continue;
             };
             let (before, places) = (found.own, found.places.len());
-            let mapped = sys::stretches(file.as_fd(), |at, length| match at {
+            let mapped = extents::stretches(file.as_fd(), |at, length| match at {
                 Some(at) => found.places.push((at, at.saturating_add(length))),
                 None => found.own += length,
             });

@@ -4,8 +4,9 @@ use super::{METADATA, SYSTEM, WORKSPACE};
 use crate::fs::fd::{open_dir_in, reopen_dir};
 use crate::fs::metadata;
 use crate::fs::root_dir;
+use crate::fs::sys::listing::Listing;
 use crate::fs::{atomic_write, free_space, remove, staging};
-use rustix::fs::{self, FileType, Mode, OFlags, RawDir, RenameFlags};
+use rustix::fs::{self, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use stasis_model::failure::{AtPath, Failure};
 use stasis_model::workspace::{LARGEST_METADATA, Occupant, Slot, SlotForm, SlotMetadata};
@@ -63,9 +64,9 @@ impl SlotDir {
     fn names(&self) -> Result<Vec<CString>, Failure> {
         let listed = self.again()?;
         let mut buffer = Vec::with_capacity(BUFFER);
-        let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
+        let mut entries = Listing::new(&listed, buffer.spare_capacity_mut());
         let mut names = Vec::new();
-        while let Some(entry) = entries.next() {
+        while let Some(entry) = entries.read() {
             let entry = entry.at("list", &self.path)?;
             names.push(entry.file_name().to_owned());
         }

@@ -17,8 +17,9 @@ use crate::fs::atomic_write;
 use crate::fs::fd::{open_dir_in, reopen_dir};
 use crate::fs::metadata;
 use crate::fs::staging;
+use crate::fs::sys::listing::Listing;
 use crate::worker_pool::lock;
-use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
+use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::digest::FileDigest;
 use stasis_model::failure::{AtPath, Failure};
@@ -217,9 +218,9 @@ impl Versions {
     fn names(&self) -> Result<Vec<CString>, Failure> {
         let listed = reopen_dir(&self.fd).at("list", &self.path)?;
         let mut buffer = Vec::with_capacity(BUFFER);
-        let mut entries = RawDir::new(&listed, buffer.spare_capacity_mut());
+        let mut entries = Listing::new(&listed, buffer.spare_capacity_mut());
         let mut found = Vec::new();
-        while let Some(entry) = entries.next() {
+        while let Some(entry) = entries.read() {
             found.push(entry.at("list", &self.path)?.file_name().to_owned());
         }
         Ok(found)

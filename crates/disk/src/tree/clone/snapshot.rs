@@ -16,10 +16,10 @@
 
 use super::{CloneError, CloneReport, CloneSettings, Method, SourceSurvey};
 use crate::fs::metadata::{self, Rights};
-use crate::fs::mounts::mounts_inside;
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::fs::staging::Staging;
-use crate::fs::sys;
+use crate::fs::sys::mounts::mounts_inside;
+use crate::fs::sys::subvolume;
 use crate::tree::walk::{
     self, Visitor, WalkReport, WalkSettings, WalkSkip, WalkedDir, WalkedEntry,
 };
@@ -50,7 +50,7 @@ pub(super) fn take(
         return Ok(None);
     };
     let made = Staging::make_by(parent, name, |parent, temp| {
-        sys::snapshot(root.as_fd(), parent, temp)
+        subvolume::snapshot(root.as_fd(), parent, temp)
     });
     let Ok(staging) = made else {
         return Ok(None);
@@ -76,7 +76,7 @@ pub fn is_whole_subvolume(source: &Path, walk: &WalkSettings) -> bool {
 
 /// What is told of a snapshot that nobody looks at; nothing when a subvolume was made in the source meanwhile.
 fn unsurveyed(source: &OwnedFd) -> Option<CloneReport> {
-    let is_whole = sys::has_nested(source.as_fd()) == Ok(false);
+    let is_whole = subvolume::has_nested(source.as_fd()) == Ok(false);
     is_whole.then(|| CloneReport {
         method: Method::Subvolume,
         survey: SourceSurvey::Skip,
@@ -101,8 +101,8 @@ fn report(walk: WalkReport) -> CloneReport {
 /// The root of the source, when everything that is seen in it belongs to one subvolume.
 fn whole_subvolume(source: &RootDir) -> Option<OwnedFd> {
     let root = source.directory(b"").ok()?;
-    let is_whole = sys::is_subvolume(root.as_fd(), c".")
-        && !sys::has_nested(root.as_fd()).unwrap_or_default()
+    let is_whole = subvolume::is_subvolume(root.as_fd(), c".")
+        && !subvolume::has_nested(root.as_fd()).unwrap_or_default()
         && mounts_inside(root.as_fd())?.is_empty();
     is_whole.then_some(root)
 }
@@ -148,7 +148,7 @@ impl Visitor for Surveyor {
             if seen.uid != self.user {
                 self.has_strangers.store(true, Ordering::Relaxed);
             }
-            if seen.file_type().is_dir() && seen.inode == sys::EMPTY_SUBVOLUME {
+            if seen.file_type().is_dir() && seen.inode == subvolume::EMPTY_SUBVOLUME {
                 self.has_nested.store(true, Ordering::Relaxed);
             }
             if seen.file_type().is_fifo() {

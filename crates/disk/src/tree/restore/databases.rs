@@ -9,18 +9,16 @@ use super::journal::{JournalStep, RestoreJournal};
 use super::scope::DATABASE_SUFFIXES;
 use crate::fs::metadata::Seen;
 use crate::fs::root_dir::{self, Mounts, RootDir};
-use crate::fs::sys;
+use crate::fs::sys::{descriptor, processes, record_lock};
 use rustix::io;
 use stasis_model::failure::AtPath;
 use stasis_model::sqlite_file::{DATABASE_LOCKS, HEADER, INDEX_LOCKS};
 use stasis_model::tree::EntryPath;
 use std::collections::BTreeSet;
 use std::ffi::CString;
-use std::fs::{DirEntry, read_link};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The databases among these entries, or whose journals are, that a program has open, and which program if that is known.
 pub fn open_databases<'a>(
@@ -64,7 +62,7 @@ pub fn open_databases_in(directory: &Path) -> Vec<EntryPath> {
 
 /// The entries of a directory that other processes have open, as far as that can be seen.
 fn open_files_below(root: &Path) -> BTreeSet<EntryPath> {
-    let links = descriptors().filter_map(|(_, descriptor)| read_link(descriptor).ok());
+    let links = processes::files_open_elsewhere().filter_map(|file| file.path());
     let paths = links.filter_map(|link| {
         let path = link.strip_prefix(root).ok()?;
         EntryPath::parse(path.as_os_str().as_bytes()).ok()
@@ -93,8 +91,7 @@ pub(super) fn check(live: &RootDir, journal: &RestoreJournal) -> Result<(), Rest
     let directories: Vec<EntryPath> = touched.iter().filter(is_directory).cloned().collect();
     if !directories.is_empty() {
         let root = live.directory(b"").ok();
-        let root =
-            root.and_then(|root| read_link(format!("/proc/self/fd/{}", root.as_raw_fd())).ok());
+        let root = root.and_then(|root| descriptor::path_of(&root).ok());
         let open = root
             .map(|root| open_files_below(&root))
             .unwrap_or_default()
@@ -154,7 +151,7 @@ impl OpenDatabase {
 
     fn is_locked(&self) -> bool {
         let is_locked =
-            |file: &OwnedFd, range| sys::is_locked(file.as_fd(), range).unwrap_or(false);
+            |file: &OwnedFd, range| record_lock::is_locked(file.as_fd(), range).unwrap_or(false);
         let index = self.index.as_ref();
         is_locked(&self.file, DATABASE_LOCKS)
             || index.is_some_and(|index| is_locked(index, INDEX_LOCKS))
@@ -164,28 +161,15 @@ impl OpenDatabase {
 /// For each database a process that has it open, among those that may be looked at.
 fn holders(databases: &[OpenDatabase]) -> Vec<Option<u32>> {
     let mut holders = vec![None; databases.len()];
-    for (pid, descriptor) in descriptors() {
-        let Ok(seen) = std::fs::metadata(descriptor) else {
+    for file in processes::files_open_elsewhere() {
+        let Some(identity) = file.identity() else {
             continue;
         };
-        let identity = (seen.dev(), seen.ino());
         for (database, holder) in databases.iter().zip(&mut holders) {
             if database.identities.contains(&identity) {
-                *holder = Some(pid);
+                *holder = Some(file.pid);
             }
         }
     }
     holders
-}
-
-/// The descriptors of all other processes that may be looked at.
-fn descriptors() -> impl Iterator<Item = (u32, PathBuf)> {
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pid = |process: &DirEntry| process.file_name().to_str()?.parse::<u32>().ok();
-    let processes = processes.filter_map(move |process| Some((pid(&process)?, process.path())));
-    let others = processes.filter(|(pid, _)| *pid != std::process::id());
-    others.flat_map(|(pid, process)| {
-        let all = std::fs::read_dir(process.join("fd")).into_iter().flatten();
-        all.flatten().map(move |one| (pid, one.path()))
-    })
 }

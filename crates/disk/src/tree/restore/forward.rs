@@ -18,6 +18,7 @@ use crate::fs::fd::{open_dir_in, reopen_dir};
 use crate::fs::remove;
 use crate::fs::root_dir::{self, Mounts, RootDir};
 use crate::fs::staging::{self, JOURNAL, UNDO};
+use crate::fs::sys::sync;
 use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
 use stasis_model::failure::AtPath;
@@ -158,7 +159,7 @@ impl Forward<'_> {
         let ended = settled
             .undo
             .commit(self.staging, UNDO)
-            .and_then(|()| fs::syncfs(self.staging))
+            .and_then(|()| sync::filesystem(self.staging))
             .and_then(|()| fs::unlinkat(self.staging, JOURNAL, AtFlags::empty()));
         ended.at("make durable", &self.target.path)?;
         // A journal that comes back after a power cut finds everything done.

@@ -9,12 +9,14 @@ use super::journal::{JournalStep, RestoreJournal};
 use crate::fs::fd::c_name;
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::{self, RootDir};
+use crate::fs::sys::descriptor;
+use crate::fs::sys::open::PLACE;
 use rustix::fs::{self, Access, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::tree::EntryPath;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// In such a directory only the owner of an entry moves it.
 const STICKY: u32 = 0o1000;
@@ -178,13 +180,8 @@ pub(super) fn make_writable(tree: &RootDir, path: &EntryPath) -> rustix::io::Res
 
 /// Gives a directory other permissions.
 pub(super) fn set_mode(parent: &OwnedFd, name: &CStr, mode: u32) -> rustix::io::Result<()> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = PLACE | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = fs::openat(parent, name, flags, Mode::empty())?;
     // By the descriptor, which nobody can make lead elsewhere.
-    let link = format!("/proc/self/fd/{}", found.as_raw_fd());
-    fs::chmod(link, Mode::from_raw_mode(mode)).map_err(|error| match error {
-        // Not the directory is absent, but `/proc`.
-        Errno::NOENT => Errno::OPNOTSUPP,
-        error => error,
-    })
+    descriptor::set_mode(&found, Mode::from_raw_mode(mode))
 }

@@ -1,6 +1,6 @@
 //! The names in one directory, sorted, in as little memory as a million of them need.
 
-use rustix::fs::RawDir;
+use crate::fs::sys::listing::Listing;
 use rustix::io::Result;
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -24,8 +24,8 @@ impl Names {
     ) -> Result<Self> {
         let mut names = Self::default();
         let mut buffer = Vec::with_capacity(BUFFER);
-        let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
-        while let Some(entry) = entries.next() {
+        let mut entries = Listing::new(directory, buffer.spare_capacity_mut());
+        while let Some(entry) = entries.read() {
             let entry = entry?;
             let name = entry.file_name();
             if !matches!(name.to_bytes(), b"." | b"..") {

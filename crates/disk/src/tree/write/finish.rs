@@ -5,8 +5,9 @@ use super::places::WritePlace;
 use super::{DIRECTORY_MODE, TreeWriteError, TreeWriter, WriteReport, named};
 use crate::fs::metadata::{self, Has, Rights, Withheld};
 use crate::fs::root_dir;
+use crate::fs::sys::node;
 use crate::worker_pool::{WorkerPool, all_processors, lock};
-use rustix::fs::{self, AtFlags, FileType, Mode};
+use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
 use stasis_model::failure::AtPath;
 use stasis_model::tree::{EntryPath, Metadata};
@@ -86,7 +87,7 @@ impl TreeWriter {
             let path = self.path(&fifo);
             let (place, name) = (self.above(&path)?, c_name(fifo.name));
             let making = "make the pipe";
-            match fs::mknodat(&place.fd, &*name, FileType::Fifo, Mode::RUSR, 0) {
+            match node::make_pipe(&place.fd, &name, Mode::RUSR) {
                 Err(Errno::EXIST) => return Err(self.taken(&path)),
                 made => made.on(making, &path)?,
             }

@@ -135,7 +135,7 @@ fn remove_what_the_dead_left(record: &Path) -> Option<()> {
         let left = left.to_str().and_then(|left| left.strip_suffix(name));
         let number = left.and_then(|left| left.strip_prefix(".stasis-tmp-"));
         let pid = number.and_then(|number| number.split('-').next()?.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+        if pid.is_some_and(|pid| !stasis_sys::processes::exists(pid)) {
             // What stays is looked for again the next time.
             let _ = stasis_disk::fs::remove::file_at(&entry.path());
         }

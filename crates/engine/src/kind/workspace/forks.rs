@@ -496,7 +496,7 @@ fn clear_unwritten(session: &Path) {
             .to_str()
             .and_then(|name| name.strip_prefix(".stasis-tmp-"));
         let pid = rest.and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+        if pid.is_some_and(|pid| !stasis_sys::processes::exists(pid)) {
             let _ = remove::file_at(&entry.path());
         }
     }

@@ -16,6 +16,7 @@ use crate::layout::Key;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::id::OpId;
+use stasis_sys::sync;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::CString;
@@ -78,7 +79,7 @@ impl Disk {
     }
 
     fn publish_batch(&self, batch: &StagedBatch) -> Result<(), FileTrouble> {
-        rustix::fs::syncfs(&batch.directory)?;
+        sync::filesystem(&batch.directory)?;
         let named = self.name_batch(batch);
         if named.is_err() {
             for key in &batch.staged {
@@ -117,7 +118,7 @@ impl Disk {
             }
         }
         if parents.len() > FEW || batch.staged.is_empty() {
-            rustix::fs::syncfs(&batch.directory)?;
+            sync::filesystem(&batch.directory)?;
         } else {
             for (parent, directory) in &parents {
                 rustix::fs::fsync(directory)?;
@@ -129,7 +130,7 @@ impl Disk {
 
     /// Makes everything durable that is in the store, whoever put it there.
     pub(super) fn sync(&self) -> Result<(), FileTrouble> {
-        Ok(rustix::fs::syncfs(&self.workshop()?.tmp)?)
+        Ok(sync::filesystem(&self.workshop()?.tmp)?)
     }
 
     pub(super) fn abandon(&self, batch: OpId) {

@@ -7,6 +7,7 @@
 use super::tree::OWN;
 use super::trouble::FileTrouble;
 use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags};
+use stasis_sys::sync;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -48,7 +49,7 @@ fn release(root: &Path) -> bool {
     let is_gone = fs::unlinkat(&own, NAME, AtFlags::empty()).is_ok();
     if is_gone {
         // Blocks are free when the filesystem has written down that they are.
-        let _ = fs::syncfs(&own);
+        let _ = sync::filesystem(&own);
     }
     is_gone
 }

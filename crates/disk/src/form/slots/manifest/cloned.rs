@@ -16,7 +16,8 @@
 use super::{GatheredEntries, Manifest, list, read};
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::RootDir;
-use crate::fs::sys;
+use crate::fs::sys::open::PLACE;
+use crate::fs::sys::subvolume;
 use crate::tree::stat_cache::{CachedFile, FileStat, HeldContent, RacyLimit, StatCache};
 use crate::tree::walk::{
     self, Visitor, WalkError, WalkReport, WalkSettings, WalkedDir, WalkedEntry,
@@ -44,7 +45,7 @@ pub fn manifest_of_clone(
 ) -> Result<(Manifest, WalkReport), WalkError> {
     let look = |root: &RootDir| {
         let root = root.directory(b"").ok()?;
-        let is_subvolume = sys::is_subvolume(root.as_fd(), c".");
+        let is_subvolume = subvolume::is_subvolume(root.as_fd(), c".");
         Some((metadata::of(&root).ok()?, is_subvolume))
     };
     let (tree_root, live_root) = (look(tree), look(live));
@@ -144,7 +145,7 @@ impl CloneReader<'_> {
             if self.racy.is_racy(seen.changed) {
                 return false;
             }
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let flags = PLACE | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let from = above.as_ref().unwrap_or(directory);
             let Ok(next) = fs::openat(from, c"..", flags, Mode::empty()) else {
                 return false;

@@ -5,10 +5,10 @@ use crate::form::chunked::databases::{DatabaseCapture, DatabaseCopy, LiveDatabas
 use crate::fs::fd::open_dir;
 use crate::fs::metadata;
 use crate::fs::root_dir::RootDir;
+use crate::fs::sys::unnamed;
 use crate::tree::clone::Fallback;
 use crate::tree::content::{self, CarryError, CarryLimit};
 use crate::tree::database_set::{self, Set, SetWaitBudget};
-use rustix::fs::{self, MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 use stasis_model::failure::AtPath;
 use std::collections::HashMap;
@@ -41,11 +41,8 @@ impl<'a> Sets<'a> {
 
     /// A file without a name.
     fn nameless(&self) -> rustix::io::Result<OwnedFd> {
-        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-        match fs::openat(&self.spool, c".", flags, Mode::RUSR | Mode::WUSR) {
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
-                fs::memfd_create(c"stasis", MemfdFlags::CLOEXEC)
-            }
+        match unnamed::within(&self.spool) {
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => unnamed::in_memory(),
             made => made,
         }
     }
