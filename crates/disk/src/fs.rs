@@ -8,6 +8,7 @@ pub mod holes;
 pub mod lock_file;
 pub mod metadata;
 pub(crate) mod mounts;
+pub mod new_file;
 pub mod remove;
 pub mod root_dir;
 pub(crate) mod staging;
