@@ -7,6 +7,7 @@ pub mod free_space;
 pub mod holes;
 pub mod lock_file;
 pub mod metadata;
+pub mod new_file;
 pub mod remove;
 pub mod root_dir;
 pub(crate) mod staging;

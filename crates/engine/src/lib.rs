@@ -92,6 +92,7 @@ mod upload;
 pub mod warning;
 
 pub use library::Stasis;
+pub use stasis_disk::fs::new_file::write_new;
 pub use stasis_disk::progress;
 pub use stasis_model as model;
 pub use stasis_quiesce::watchdog;

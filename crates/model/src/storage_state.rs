@@ -76,6 +76,13 @@ pub struct StateCookie {
     /// The site under which alone it counts, if it is partitioned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition_key: Option<String>,
+    /// Whether a partitioned one belongs to pages with a frame of another site above them; Playwright's name for it.
+    #[serde(
+        rename = "_crHasCrossSiteAncestor",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub has_cross_site_ancestor: Option<bool>,
 }
 
 fn root() -> String {
@@ -90,6 +97,13 @@ impl StateCookie {
     /// Whether it ends with the browser, so that no snapshot keeps it.
     pub fn is_session(&self) -> bool {
         self.expires < 0.0
+    }
+
+    /// The site under which alone it counts, and whether a frame of another site is above its own. A file that does not say so
+    /// means the cookie of an embedded page, as Playwright reads it.
+    pub fn partition(&self) -> Option<(&str, bool)> {
+        let site = self.partition_key.as_deref()?;
+        Some((site, self.has_cross_site_ancestor.unwrap_or(true)))
     }
 }
 
@@ -111,6 +125,15 @@ pub struct StateOrigin {
     /// What it keeps.
     #[serde(default)]
     pub local_storage: Vec<StorageItem>,
+}
+
+impl StateOrigin {
+    /// Whether its pages come from a site. Playwright writes no others, and a page of a file has no origin that one could
+    /// open again.
+    pub fn is_site(&self) -> bool {
+        let is = |scheme: &&str| self.origin.starts_with(scheme);
+        ["http://", "https://"].iter().any(is)
+    }
 }
 
 /// All of it.
@@ -159,6 +182,50 @@ mod tests {
         assert_eq!(written["cookies"][0]["httpOnly"], true);
         assert_eq!(written["origins"][0]["localStorage"][0]["value"], "secret");
         assert!(!format!("{state:?}").contains("secret"));
+    }
+
+    #[test]
+    fn a_partition_is_read_and_written_as_playwright_does() {
+        let text = r#"{"cookies":[
+            {"name":"a","value":"","domain":"a.b","partitionKey":"https://top.example","_crHasCrossSiteAncestor":false},
+            {"name":"b","value":"","domain":"a.b","partitionKey":"https://top.example"},
+            {"name":"c","value":"","domain":"a.b"}]}"#;
+
+        let state: StorageState = serde_json::from_str(text).unwrap();
+
+        let partitions: Vec<_> = state.cookies.iter().map(StateCookie::partition).collect();
+        let top = "https://top.example";
+        assert_eq!(partitions, [Some((top, false)), Some((top, true)), None]);
+        let written = serde_json::to_value(&state).unwrap();
+        assert_eq!(written["cookies"][0]["_crHasCrossSiteAncestor"], false);
+        for unsaid in [1, 2] {
+            assert_eq!(
+                written["cookies"][unsaid].get("_crHasCrossSiteAncestor"),
+                None
+            );
+        }
+    }
+
+    #[test]
+    fn only_pages_of_sites_have_a_place_in_the_file() {
+        let is_site = |origin: &str| {
+            let (origin, local_storage) = (origin.to_owned(), Vec::new());
+            StateOrigin {
+                origin,
+                local_storage,
+            }
+            .is_site()
+        };
+        assert!(is_site("https://a.example") && is_site("http://localhost:8080"));
+        for other in [
+            "file://",
+            "file:",
+            "chrome://newtab",
+            "chrome-extension://abc",
+            "",
+        ] {
+            assert!(!is_site(other), "{other}");
+        }
     }
 
     #[test]

@@ -12,15 +12,15 @@ mod evidence;
 #[cfg(test)]
 mod fake_browser;
 mod flush;
+mod pipe;
 mod stop;
 mod storage;
 mod users;
 mod version;
 
-pub use cookies::{count_cookies, is_ready};
 pub use error::BrowserError;
 pub use flush::{Flushed, flush_cookies};
+pub use pipe::{PIPE_FLAG, PipedBrowser};
 pub use stop::{BrowserExit, BrowserStopped, StopSettings, stop};
-pub use storage::set_storage;
-pub use users::{DirectoryUser, ProcessRole, has_stale_lock, users_of};
+pub use users::{DirectoryUser, ProcessRole, has_stale_lock, is_used, users_of};
 pub use version::{NAMES, is_browser_name, version};

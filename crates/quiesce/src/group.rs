@@ -9,7 +9,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt};
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 /// Why a command could not be run or watched.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +50,17 @@ pub fn become_bound(words: &[OsString]) -> io::Error {
         return io::Error::other("whoever asked for it is gone");
     }
     std::process::Command::new(program).args(arguments).exec()
+}
+
+/// Gives a command what we call its standard input and output as descriptors 3 and 4, where a browser with
+/// `--remote-debugging-pipe` reads and writes; what it prints goes where our diagnostics go.
+const ON_PIPE: &str = "exec \"$@\" 3<&0 4>&1 0</dev/null 1>&2";
+
+/// The ends of a command's descriptors 3 and 4. Nobody else has them, and a browser closes itself when they are dropped.
+#[derive(Debug)]
+pub struct CommandPipe {
+    pub(crate) to: ChildStdin,
+    pub(crate) from: ChildStdout,
 }
 
 /// A running command and everything it started.
@@ -94,18 +105,39 @@ impl ProcessGroup {
         directory: Option<&Path>,
     ) -> Result<Self, GroupError> {
         let program = command.first().cloned().unwrap_or_default();
-        let terminal = rustix::termios::isatty(io::stdin());
         let mut started = Command::new(&program);
-        started
-            .args(command.get(1..).unwrap_or_default())
-            .process_group(0);
-        started.envs(variables.iter().map(|(name, value)| (name, value)));
+        started.args(command.get(1..).unwrap_or_default());
         if let Some(directory) = directory {
             started.current_dir(directory);
         }
-        if terminal {
+        if rustix::termios::isatty(io::stdin()) {
             started.stdin(Stdio::null());
         }
+        Self::spawn(started, program, variables)
+    }
+
+    /// Starts a command that is spoken to over its descriptors 3 and 4. A shell puts them there, and becomes the command; that a
+    /// program is not found is known from its exit code, 127.
+    pub fn start_piped(
+        command: &[OsString],
+        variables: &[(&str, String)],
+    ) -> Result<(Self, CommandPipe), GroupError> {
+        let mut started = Command::new("sh");
+        started.args(["-c", ON_PIPE, "sh"]).args(command);
+        started.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut group = Self::spawn(started, "sh".into(), variables)?;
+        let ends = group.child.stdin.take().zip(group.child.stdout.take());
+        let (to, from) = ends.expect("both were asked for");
+        Ok((group, CommandPipe { to, from }))
+    }
+
+    fn spawn(
+        mut started: Command,
+        program: OsString,
+        variables: &[(&str, String)],
+    ) -> Result<Self, GroupError> {
+        started.process_group(0);
+        started.envs(variables.iter().map(|(name, value)| (name, value)));
         let failed = |source| GroupError::Start { program, source };
         let child = started.spawn().map_err(failed)?;
         let pid = child
@@ -209,6 +241,23 @@ mod tests {
 
         assert_eq!(ending.code(), 4);
         assert!(!group.is_running());
+    }
+
+    #[tokio::test]
+    async fn a_command_is_spoken_to_over_its_descriptors_and_prints_elsewhere() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let script = "read word; echo printed; read said <&3; echo \"$said, heard; $word\" >&4";
+        let words = ["sh", "-c", script].map(OsString::from);
+
+        let (mut group, mut pipe) = ProcessGroup::start_piped(&words, &[]).unwrap();
+        pipe.to.write_all(b"said\n").await.unwrap();
+        let mut heard = String::new();
+        pipe.from.read_to_string(&mut heard).await.unwrap();
+
+        assert_eq!(heard, "said, heard; \n");
+        assert_eq!(group.wait().await.unwrap().code(), 0);
+        let missing = ProcessGroup::start_piped(&["no-such-program".into()], &[]);
+        assert_eq!(missing.unwrap().0.wait().await.unwrap().code(), 127);
     }
 
     #[tokio::test]

@@ -5,8 +5,9 @@
 //! read is named with the reason; it never reads as "nothing there".
 
 use super::leveldb::{self, Bytes, LevelDbSettings};
+use super::message::printable;
 use super::scratch::CheckScratch;
-use super::sqlite::{self, Cookies};
+use super::sqlite::{self, CookieRow, RowValues};
 use super::{CheckError, CheckSettings, Depth, Spawn};
 use crate::form::archive::{Archive, ArchiveError, ReadSettings};
 use stasis_model::chrome::CookieLife;
@@ -84,6 +85,9 @@ pub fn identity(
     Ok(identity)
 }
 
+/// The cookies by site and name, each with the longest life; else why they cannot be told.
+type Cookies = Result<BTreeMap<(String, String), CookieLife>, String>;
+
 fn cookies(
     archive: &Archive,
     path: &EntryPath,
@@ -91,10 +95,23 @@ fn cookies(
     settings: &CheckSettings,
     spawn: &Spawn,
 ) -> Result<Cookies, CheckError> {
-    match copied_cookies(archive, path, size, settings)? {
-        Ok((scratch, bytes)) => sqlite::read_cookies(&scratch, bytes, settings, spawn),
-        Err(why) => Ok(Err(why)),
+    let (scratch, bytes) = match copied_cookies(archive, path, size, settings)? {
+        Ok(copied) => copied,
+        Err(why) => return Ok(Err(why)),
+    };
+    let rows = sqlite::read_cookie_rows(&scratch, bytes, RowValues::Without, settings, spawn)?;
+    Ok(rows.map(|all| by_name(&all.rows)))
+}
+
+fn by_name(rows: &[CookieRow]) -> BTreeMap<(String, String), CookieLife> {
+    let mut cookies = BTreeMap::new();
+    for row in rows {
+        let life = row.life();
+        let longest = cookies.entry((printable(&row.host), printable(&row.name)));
+        let longest = longest.or_insert(life);
+        *longest = life.max(*longest);
     }
+    cookies
 }
 
 /// A private copy of a database of cookies with its journals, and how many bytes they have; or why there is none.

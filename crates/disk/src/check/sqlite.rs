@@ -25,14 +25,12 @@ mod child;
 mod connection;
 mod cookie_rows;
 mod cookie_store;
-mod cookies;
 mod limits;
 mod process;
 
 pub use child::child;
 pub(super) use cookie_rows::{CookieRow, CookieRows, read as read_cookie_rows};
 pub use cookie_store::cookie_store;
-pub(super) use cookies::{Cookies, read as read_cookies};
 pub(super) use limits::RowValues;
 
 use super::find::{self, JOURNAL, SQLITE};

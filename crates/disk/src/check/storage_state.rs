@@ -137,7 +137,7 @@ fn rows(
 
 fn facts(row: CookieRow) -> CookieFacts {
     CookieFacts {
-        life: CookieLife::of_row(row.is_persistent, row.expires_utc),
+        life: row.life(),
         domain: row.host,
         name: row.name,
         http_only: row.is_http_only,
@@ -205,7 +205,7 @@ fn storage_item(key: &[u8], value: &[u8]) -> Option<(String, StorageItem)> {
     let key = key.strip_prefix(ENTRY)?;
     let end = key.iter().position(|byte| *byte == 0)?;
     let origin = std::str::from_utf8(&key[..end]).ok()?;
-    let origin = (!origin.contains('^')).then(|| origin.trim_end_matches('/').to_owned())?;
+    let origin = (!origin.contains('^')).then(|| plain_origin(origin).to_owned())?;
     let item = StorageItem {
         name: local_storage_text(&key[end + 1..])?,
         value: local_storage_text(value)?.into(),
@@ -213,9 +213,17 @@ fn storage_item(key: &[u8], value: &[u8]) -> Option<(String, StorageItem)> {
     Some((origin, item))
 }
 
+/// An origin without a slash after its host; one that has no host, as that of files, stays as it is.
+fn plain_origin(origin: &str) -> &str {
+    let plain = origin.strip_suffix('/');
+    plain
+        .filter(|plain| !plain.ends_with('/'))
+        .unwrap_or(origin)
+}
+
 fn cookie(row: CookieRow, value: String) -> StateCookie {
     #[expect(clippy::cast_precision_loss, reason = "seconds of this age fit")]
-    let expires = match CookieLife::of_row(row.is_persistent, row.expires_utc) {
+    let expires = match row.life() {
         CookieLife::Until(moment) => moment.millis() as f64 / 1000.0,
         CookieLife::Session | CookieLife::Unknown => -1.0,
     };
@@ -228,6 +236,9 @@ fn cookie(row: CookieRow, value: String) -> StateCookie {
         http_only: row.is_http_only,
         secure: row.is_secure,
         same_site: SameSite::of_column(row.same_site),
+        has_cross_site_ancestor: row
+            .has_cross_site_ancestor
+            .filter(|_| !row.top_site.is_empty()),
         partition_key: (!row.top_site.is_empty()).then_some(row.top_site),
     }
 }
@@ -271,11 +282,12 @@ mod tests {
             top_site: String::new(),
             value: b"plain".to_vec(),
             encrypted: encrypted.to_vec(),
-            expires_utc: 0,
-            is_persistent: true,
+            expires_utc: Some(0),
+            is_persistent: Some(true),
             is_secure: true,
             is_http_only: true,
             same_site: -1,
+            has_cross_site_ancestor: None,
         }
     }
 
@@ -321,6 +333,8 @@ mod tests {
         let (origin, item) = storage_item(b"_http://localhost:8080\0\x01k", b"\x01v").unwrap();
         assert_eq!((&*origin, &*item.name), ("http://localhost:8080", "k"));
         assert_eq!(item.value.expose(), "v");
+        let (origin, _) = storage_item(b"_file://\0\x01k", b"\x01v").unwrap();
+        assert_eq!(origin, "file://", "and nothing that nobody else calls so");
         let embedded = storage_item(b"_https://a.example/^0https://b.example\0\x01k", b"\x01v");
         assert_eq!(embedded, None);
     }

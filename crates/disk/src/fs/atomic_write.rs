@@ -7,6 +7,7 @@
 //! and locked while its maker lives: a link that somebody put there first is not followed.
 
 use crate::fs::stale;
+use rustix::fs::{Mode, OFlags};
 use stasis_model::failure::{AtPath, Failure};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -135,8 +136,30 @@ pub fn make_directory(directory: &Path) -> Result<(), Failure> {
     }
 }
 
+/// The same for a directory that others must not look into, also where it was made before: one of ours loses the rights that others
+/// have. A link, and what belongs to somebody else, is left as it is.
+pub fn make_private_directory(directory: &Path) -> Result<(), Failure> {
+    make_directory(directory)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(opened) = rustix::fs::open(directory, flags, Mode::empty()) else {
+        return Ok(());
+    };
+    let seen = rustix::fs::fstat(&opened).at("look at", directory)?;
+    let (mode, own) = (Mode::from_raw_mode(seen.st_mode), Mode::RWXU);
+    let is_ours = seen.st_uid == rustix::process::geteuid().as_raw();
+    if is_ours && mode.intersects(Mode::RWXG | Mode::RWXO) {
+        let taken = rustix::fs::fchmod(&opened, mode & own);
+        taken.at("take away the rights of others from", directory)?;
+    }
+    Ok(())
+}
+
 /// Creates a file that was not there before.
-fn new_file_beside(parent: &Path, path: &Path, mode: u32) -> Result<(PathBuf, File), Failure> {
+pub(crate) fn new_file_beside(
+    parent: &Path,
+    path: &Path,
+    mode: u32,
+) -> Result<(PathBuf, File), Failure> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     loop {
         let mut name = OsString::from(format!(
@@ -180,7 +203,7 @@ pub(crate) fn collect(directory: &OwnedFd) {
     stale::collect(directory, is_temporary);
 }
 
-fn write_durably(
+pub(crate) fn write_durably(
     mut file: File,
     temp: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,
@@ -189,7 +212,7 @@ fn write_durably(
     file.sync_all().at("make durable", temp)
 }
 
-fn sync_directory(directory: &Path) -> Result<(), Failure> {
+pub(crate) fn sync_directory(directory: &Path) -> Result<(), Failure> {
     let opened = File::open(directory).at("open the directory", directory)?;
     opened.sync_all().at("make durable", directory)
 }
@@ -219,6 +242,28 @@ mod tests {
 
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn others_lose_their_rights_on_a_directory_that_was_made_before() {
+        use std::os::unix::fs::PermissionsExt;
+        let home = tempfile::tempdir().unwrap();
+        let (before, new) = (home.path().join("before"), home.path().join("new/er"));
+        DirBuilder::new().mode(0o755).create(&before).unwrap();
+        let link = home.path().join("link");
+        std::os::unix::fs::symlink(&before, &link).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+
+        make_private_directory(&link).unwrap();
+        assert_eq!(
+            mode(&before),
+            0o755,
+            "what a link leads to is not ours to judge"
+        );
+        make_private_directory(&before).unwrap();
+        make_private_directory(&new).unwrap();
+
+        assert_eq!((mode(&before), mode(&new)), (0o700, 0o700));
     }
 
     #[test]

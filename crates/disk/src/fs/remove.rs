@@ -21,6 +21,11 @@ const BUFFER: usize = 32 << 10;
 
 /// Removes every directory in `parent` that is called `STEM<pid>` or `STEM<pid>-…` after a process that does not live.
 pub fn left_by_the_dead(parent: &Path, stem: &str) {
+    left_by_the_dead_unless(parent, stem, |_| false);
+}
+
+/// The same, but leaves those of which `is_used` says that somebody still needs them.
+pub fn left_by_the_dead_unless(parent: &Path, stem: &str, is_used: impl Fn(&Path) -> bool) {
     let Ok(entries) = std::fs::read_dir(parent) else {
         return;
     };
@@ -28,7 +33,7 @@ pub fn left_by_the_dead(parent: &Path, stem: &str) {
         let name = entry.file_name();
         let rest = name.to_str().and_then(|name| name.strip_prefix(stem));
         let pid = rest.and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !processes::exists(pid)) {
+        if pid.is_some_and(|pid| !processes::exists(pid)) && !is_used(&entry.path()) {
             // What stays is looked for again the next time.
             let _ = tree_at(&entry.path());
         }

@@ -6,7 +6,7 @@ use super::stage::DemoStage;
 use super::working_tree::Shown;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::kind::profile::{
-    AfterRun, BrowserState, Capture, LoadOutcome, ProfileLoad, ProfileRan, ProfileRun, UpgradeWish,
+    BrowserState, Capture, LoadOutcome, ProfileLoad, ProfileRan, ProfileRun, UpgradeWish,
     browser_major,
 };
 use stasis_model::failure::{AtPath, Failure};
@@ -171,20 +171,10 @@ impl Tour<'_> {
             progress: Arc::default(),
             cancel: Arc::default(),
         };
-        ProfileRun {
-            load,
-            after: AfterRun::Save,
-            wait: None,
-            capture,
-            command: self.command(host, url),
-            shim: None,
-            close_timeout: CLOSE_TIMEOUT,
-            linger: None,
-            max_time: PAGE_TIMEOUT + CLOSE_TIMEOUT,
-            every: None,
-            signals,
-            loaded: None,
-        }
+        let mut run = ProfileRun::new(load, capture, self.command(host, url), signals);
+        run.close_timeout = CLOSE_TIMEOUT;
+        run.max_time = PAGE_TIMEOUT + CLOSE_TIMEOUT;
+        run
     }
 
     /// The browser with a home in the demo's directory; what it says goes into a file.

@@ -30,6 +30,9 @@ pub enum BrowserError {
     /// It did not accept the connection, or broke it.
     #[error("could not speak to the browser over its debugging port")]
     Connection(#[source] Box<SocketError>),
+    /// What it says over its debugging pipe could not be read, or nothing written there.
+    #[error("could not speak to the browser over its debugging pipe")]
+    Pipe(#[source] io::Error),
     /// It hung up.
     #[error("the browser hung up before it answered `{method}`")]
     HungUp {

@@ -133,6 +133,20 @@ fn seen_by(pid: u32, path: &OsStr) -> Vec<PathBuf> {
     }
 }
 
+/// Whether an environment variable of a process names the directory.
+pub(super) fn was_told_of(pid: u32, directory: &Directory, variable: &str) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let mut words = environment.split(|byte| *byte == 0);
+    words.any(|word| {
+        let value = word.strip_prefix(variable.as_bytes());
+        let path = value.and_then(|value| value.strip_prefix(b"="));
+        path.is_some_and(|path| {
+            let paths = seen_by(pid, OsStr::from_bytes(path));
+            paths.iter().any(|path| directory.is(path))
+        })
+    })
+}
+
 /// Whether a process has the directory or anything beneath it open.
 pub(super) fn has_open(pid: u32, directory: &Directory) -> bool {
     let Ok(opened) = processes::open_files(pid) else {

@@ -51,7 +51,7 @@ pub async fn flush_cookies(directory: &Path) -> Result<Flushed, BrowserError> {
 }
 
 /// Speaks to the browser that works in the directory.
-pub(super) async fn connect(directory: &Path) -> Result<Cdp, BrowserError> {
+async fn connect(directory: &Path) -> Result<Cdp, BrowserError> {
     let users = users_of(directory)?;
     if users
         .first()

@@ -2,44 +2,48 @@
 
 use super::cdp::Cdp;
 use super::error::BrowserError;
-use super::flush::{connect, open_blank, text};
+use super::flush::{open_blank, text};
+use super::pipe::PipedBrowser;
 use serde_json::{Value, json};
 use stasis_model::storage_state::{StateCookie, StateOrigin, StorageState};
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::Duration;
 
 /// How long it may take: a page is opened for each origin.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// Sets all of it in the browser that works in this directory. Pages of the origins are opened for that, and answered here:
-/// nothing is asked of the sites themselves.
-///
-/// Returns the cookies that the browser does not have afterwards: it drops some without a word, such as those that have
-/// expired, or those with `SameSite=None` and without `Secure`.
-pub async fn set_storage<'a>(
-    directory: &Path,
+impl PipedBrowser {
+    /// Sets all of it. Pages of the origins are opened for that, and answered here: nothing is asked of the sites themselves.
+    ///
+    /// Returns the cookies that the browser does not have afterwards: it drops some without a word, such as those that have
+    /// expired, or those with `SameSite=None` and without `Secure`.
+    pub async fn set_storage<'a>(
+        &mut self,
+        state: &'a StorageState,
+    ) -> Result<Vec<&'a StateCookie>, BrowserError> {
+        let set = tokio::time::timeout(LIMIT, set_all(&mut self.cdp, state)).await;
+        set.unwrap_or(Err(BrowserError::Silent { limit: LIMIT }))
+    }
+}
+
+async fn set_all<'a>(
+    browser: &mut Cdp,
     state: &'a StorageState,
 ) -> Result<Vec<&'a StateCookie>, BrowserError> {
-    let setting = async {
-        let mut browser = connect(directory).await?;
-        let cookies: Vec<Value> = state.cookies.iter().map(cookie).collect();
-        let all = json!({"cookies": cookies});
-        browser.ask("Storage.setCookies", all, None).await?;
-        let method = "Storage.getCookies";
-        let answer = browser.ask(method, json!({}), None).await?;
-        let taken = answer["cookies"].as_array();
-        let untaken = untaken(
-            &state.cookies,
-            taken.ok_or(BrowserError::NotUnderstood { method })?,
-        );
-        if !state.origins.is_empty() {
-            set_local_storage(&mut browser, &state.origins).await?;
-        }
-        Ok(untaken)
-    };
-    let set = tokio::time::timeout(LIMIT, setting).await;
-    set.unwrap_or(Err(BrowserError::Silent { limit: LIMIT }))
+    let cookies: Vec<Value> = state.cookies.iter().map(cookie).collect();
+    let all = json!({"cookies": cookies});
+    browser.ask("Storage.setCookies", all, None).await?;
+    let method = "Storage.getCookies";
+    let answer = browser.ask(method, json!({}), None).await?;
+    let taken = answer["cookies"].as_array();
+    let untaken = untaken(
+        &state.cookies,
+        taken.ok_or(BrowserError::NotUnderstood { method })?,
+    );
+    if !state.origins.is_empty() {
+        set_local_storage(browser, &state.origins).await?;
+    }
+    Ok(untaken)
 }
 
 /// A cookie as the protocol takes it. One without a dot before its domain belongs to that host alone, which only an address
@@ -62,30 +66,60 @@ fn cookie(cookie: &StateCookie) -> Value {
     if !cookie.is_session() {
         value["expires"] = json!(cookie.expires);
     }
-    if let Some(site) = &cookie.partition_key {
-        value["partitionKey"] = json!({"topLevelSite": site, "hasCrossSiteAncestor": false});
+    if let Some((site, has_ancestor)) = cookie.partition() {
+        value["partitionKey"] = json!({"topLevelSite": site, "hasCrossSiteAncestor": has_ancestor});
     }
     value
 }
 
 /// The cookies that are not among those which a browser says it has.
 fn untaken<'a>(wanted: &'a [StateCookie], taken: &[Value]) -> Vec<&'a StateCookie> {
-    let taken: BTreeSet<[String; 3]> = taken
-        .iter()
-        .map(|one| ["name", "domain", "path"].map(|part| one[part].as_str().unwrap_or_default()))
-        .map(|[name, domain, path]| key(name, domain, path))
-        .collect();
-    wanted
-        .iter()
-        .filter(|one| !taken.contains(&key(&one.name, &one.domain, &one.path)))
-        .collect()
+    let taken: BTreeSet<CookieKey> = taken.iter().map(CookieKey::of_answer).collect();
+    let is_taken = |one: &&StateCookie| taken.contains(&CookieKey::of(one));
+    wanted.iter().filter(|one| !is_taken(one)).collect()
 }
 
 /// What tells cookies apart, however their domain and path are written.
-fn key(name: &str, domain: &str, path: &str) -> [String; 3] {
-    let domain = domain.trim_start_matches('.').to_ascii_lowercase();
-    let path = if path.is_empty() { "/" } else { path };
-    [name.to_owned(), domain, path.to_owned()]
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct CookieKey {
+    name: String,
+    domain: String,
+    path: String,
+    partition: Option<(String, bool)>,
+}
+
+impl CookieKey {
+    fn new(name: &str, domain: &str, path: &str, partition: Option<(&str, bool)>) -> Self {
+        let plain = |(site, has_ancestor): (&str, bool)| {
+            let site = site.trim_end_matches('/').to_ascii_lowercase();
+            (site, has_ancestor)
+        };
+        Self {
+            name: name.to_owned(),
+            domain: domain.trim_start_matches('.').to_ascii_lowercase(),
+            path: if path.is_empty() { "/" } else { path }.to_owned(),
+            partition: partition.map(plain),
+        }
+    }
+
+    fn of(cookie: &StateCookie) -> Self {
+        Self::new(
+            &cookie.name,
+            &cookie.domain,
+            &cookie.path,
+            cookie.partition(),
+        )
+    }
+
+    fn of_answer(cookie: &Value) -> Self {
+        let [name, domain, path] =
+            ["name", "domain", "path"].map(|part| cookie[part].as_str().unwrap_or_default());
+        let partition = &cookie["partitionKey"];
+        let has_ancestor = partition["hasCrossSiteAncestor"].as_bool();
+        let partition = partition["topLevelSite"].as_str();
+        let partition = partition.map(|site| (site, has_ancestor.unwrap_or(true)));
+        Self::new(name, domain, path, partition)
+    }
 }
 
 async fn set_local_storage(browser: &mut Cdp, origins: &[StateOrigin]) -> Result<(), BrowserError> {
@@ -170,5 +204,24 @@ mod tests {
 
         assert_eq!(untaken(&state.cookies, &has), [&state.cookies[1]]);
         assert_eq!(untaken(&state.cookies, &[]).len(), 3);
+    }
+
+    #[test]
+    fn cookies_of_two_partitions_are_two_cookies() {
+        let top = "https://top.example";
+        let state: StorageState = serde_json::from_value(json!({"cookies": [
+            {"name": "a", "value": "1", "domain": "a.b", "partitionKey": top, "_crHasCrossSiteAncestor": true},
+            {"name": "a", "value": "1", "domain": "a.b", "partitionKey": top, "_crHasCrossSiteAncestor": false},
+            {"name": "a", "value": "1", "domain": "a.b"},
+        ]}))
+        .unwrap();
+        let partition = json!({"topLevelSite": top, "hasCrossSiteAncestor": true});
+        let has = json!({"name": "a", "value": "1", "domain": "a.b", "path": "/", "partitionKey": partition});
+
+        assert_eq!(cookie(&state.cookies[0])["partitionKey"], partition);
+        assert_eq!(
+            untaken(&state.cookies, &[has]),
+            [&state.cookies[1], &state.cookies[2]]
+        );
     }
 }

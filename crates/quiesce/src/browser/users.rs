@@ -6,7 +6,7 @@
 //! 3. everything the browser started, and every helper that names the directory, is a child
 //! 4. who only names the directory is a launcher, who only has it open a bystander
 
-use super::evidence::{Directory, DirectoryClaim, has_open};
+use super::evidence::{Directory, DirectoryClaim, has_open, was_told_of};
 use crate::process::{LOOK, PROC, Process, ProcessId, ProcessInfo, ProcessTable};
 use stasis_model::failure::{AtPath, Failure};
 use std::path::Path;
@@ -51,6 +51,25 @@ pub fn users_of(directory: &Path) -> Result<Vec<DirectoryUser>, Failure> {
         users.extend(process.map(|process| DirectoryUser { process, role }));
     }
     Ok(users)
+}
+
+/// Whether any live process but this one uses a directory in whatever way: works in it, has something of it open, names it
+/// on its command line, or was started with its path in the environment variable `variable`, as its children are in turn. A
+/// directory that is not there is not used; where nobody can tell, it is.
+pub fn is_used(directory: &Path, variable: &str) -> bool {
+    let opened = match Directory::open(directory) {
+        Ok(opened) => opened,
+        Err(error) => return error.kind() != std::io::ErrorKind::NotFound,
+    };
+    let Ok(users) = users_of(directory) else {
+        return true;
+    };
+    let Ok(table) = ProcessTable::read() else {
+        return true;
+    };
+    let ours = std::process::id();
+    let mut others = table.living().map(ProcessInfo::pid);
+    !users.is_empty() || others.any(|pid| pid != ours && was_told_of(pid, &opened, variable))
 }
 
 /// Whether a browser of this host left its lock in a directory that no browser runs in: it was killed, or ended by SIGTERM,

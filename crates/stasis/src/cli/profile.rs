@@ -14,6 +14,7 @@ mod metrics;
 mod pin;
 mod rollback;
 mod run;
+mod running;
 mod save;
 mod shim;
 mod show;

@@ -50,6 +50,7 @@ mod profile_everyday;
 mod profile_hosts;
 mod profile_metrics;
 mod profile_operators;
+mod profile_state;
 mod profile_upgrade;
 mod progress;
 mod project;

@@ -1,13 +1,13 @@
 //! What agents ask of profiles, without a browser: other snapshots, private copies, waiting, caches, logins, settings.
 
 use crate::profile::{ALICE, load, profile, save, sqlite, text};
-use crate::session::{Said, Session, said};
+use crate::session::{STASIS, Said, Session, said};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const LINEAGE: &str = "acme/alice@131";
@@ -245,27 +245,72 @@ fn a_run_that_saves_nothing_takes_any_snapshot_and_no_flag_about_saving() {
 }
 
 #[test]
-fn what_a_killed_run_left_of_its_private_copy_goes_with_the_next_command() {
+fn what_a_killed_run_left_of_its_private_copy_goes_when_nobody_works_on_it() {
     let session = Session::new();
     let dir = profile(&session, "p");
     saved(&session, &dir, "one");
 
-    let killed = start_run(&session, &["--no-save"], "exec sleep 3");
+    let mark = session.home().join("pid");
+    // An agent: nothing of the directory is open, but it knows where it is.
+    let agent = format!("echo $$ > {}; exec sleep 60", text(&mark));
+    let mut killed = start_run(&session, &["--no-save"], &agent);
     let spool = session.home().join("cache/stasis/archives");
     let copies = || {
         let all = fs::read_dir(&spool).unwrap().flatten();
         all.filter(|one| text(&one.path()).contains("discard-"))
             .count()
     };
-    while copies() == 0 {
+    let began = Instant::now();
+    while !fs::read_to_string(&mark).is_ok_and(|pid| pid.ends_with('\n')) {
+        assert!(began.elapsed() < Duration::from_mins(1), "never started");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let pid = Pid::from_raw(i32::try_from(killed.id()).unwrap()).unwrap();
-    kill_process(pid, Signal::KILL).unwrap();
-    end(killed);
-    assert!(copies() > 0, "a run that is killed leaves its copy");
-    assert_eq!(end(start_run(&session, &["--no-save"], "true")).code, 0);
-    assert_eq!(copies(), 0, "and the next command removes it");
+    let agent = fs::read_to_string(&mark).unwrap();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let next = || assert_eq!(end(start_run(&session, &["--no-save"], "true")).code, 0);
+    next();
+    let left = copies();
+    let agent = Pid::from_raw(agent.trim().parse().unwrap()).unwrap();
+    kill_process(agent, Signal::KILL).unwrap();
+
+    assert_eq!(left, 1, "what it works on stays under a living agent");
+    next();
+    assert_eq!(copies(), 0, "and goes when that has ended");
+}
+
+#[test]
+fn a_browser_that_outlives_a_killed_run_keeps_its_private_copy_until_it_has_ended() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    saved(&session, &dir, "one");
+    let mark = session.home().join("mark");
+    // Has a file of the directory open as a browser does, and knows nothing from its environment.
+    let script = format!(
+        "exec env -u STASIS_PROFILE_DIR sh -c 'exec 9> \"$0/open\"; echo $$ \"$0\" > {}; exec sleep 60' \"$0\"",
+        text(&mark)
+    );
+    let mut killed = start_run(&session, &["--no-save"], &script);
+    let began = Instant::now();
+    let told = loop {
+        match fs::read_to_string(&mark) {
+            Ok(told) if told.ends_with('\n') => break told,
+            _ => std::thread::sleep(Duration::from_millis(20)),
+        }
+        assert!(began.elapsed() < Duration::from_mins(1), "never started");
+    };
+    let (browser, place) = told.trim().split_once(' ').unwrap();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let next = || assert_eq!(end(start_run(&session, &["--no-save"], "true")).code, 0);
+    next();
+    let is_left = Path::new(place).join("Default/state").exists();
+    let browser = Pid::from_raw(browser.parse().unwrap()).unwrap();
+    kill_process(browser, Signal::KILL).unwrap();
+
+    assert!(is_left, "the browser goes on with its files");
+    next();
+    assert!(!Path::new(place).exists(), "and goes when that has ended");
 }
 
 #[test]
@@ -573,23 +618,109 @@ fn start_import(session: &Session, ending: &str) -> Child {
     command.spawn().unwrap()
 }
 
+/// That an import left the profile as it was: nothing is published, and nothing is there to be saved.
+fn left_nothing(session: &Session, first: &str) {
+    assert_eq!(active(session), json!(first));
+    let next = end(start_run(session, &[], "cat \"$0/Default/state\"; echo"));
+    assert_eq!(next.code, 0, "{}", next.err);
+    assert_eq!(next.out.lines().next(), Some("one"));
+    let report = report(&next);
+    assert_eq!(report["load"]["warnings"], json!([]), "{report}");
+    let local = session.json(0, &["profile", "list", "--local"]);
+    assert_eq!(local["unsaved"], json!([]), "{local}");
+}
+
 #[test]
-fn an_import_that_did_not_set_everything_publishes_nothing() {
+fn an_import_that_did_not_set_everything_leaves_the_profile_as_it_was() {
     let session = Session::new();
     let dir = profile(&session, "p");
     let first = saved(&session, &dir, "one");
 
-    let ended = end(start_import(&session, "exit 0"));
+    let ended = end(start_import(&session, "exit 3"));
     assert_eq!(ended.code, 1, "{}", ended.err);
-    assert_eq!(active(&session), json!(first));
+    assert!(ended.err.contains("exit code 3"), "{}", ended.err);
+    left_nothing(&session, &first);
 
-    let importing = start_import(&session, "exec sleep 60");
-    std::thread::sleep(Duration::from_secs(4));
+    let mark = session.home().join("mark");
+    let script = format!("echo $$ > {}; exec sleep 60", text(&mark));
+    let started = || {
+        let importing = start_import(&session, &script);
+        let began = Instant::now();
+        while !fs::read_to_string(&mark).is_ok_and(|pid| pid.ends_with('\n')) {
+            assert!(began.elapsed() < Duration::from_mins(1), "never started");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let browser = fs::read_to_string(&mark).unwrap();
+        fs::remove_file(&mark).unwrap();
+        (
+            importing,
+            Pid::from_raw(browser.trim().parse().unwrap()).unwrap(),
+        )
+    };
+    let (importing, _) = started();
     let pid = Pid::from_raw(i32::try_from(importing.id()).unwrap()).unwrap();
     kill_process(pid, Signal::INT).unwrap();
     let ended = end(importing);
     assert_eq!(ended.code, 130, "{}", ended.err);
-    assert_eq!(active(&session), json!(first));
+    left_nothing(&session, &first);
+
+    let (mut killed, browser) = started();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    kill_process(browser, Signal::KILL).unwrap();
+    let unlock = ["profile", "force-unlock", ALICE, "--reason", "killed"];
+    session.data(0, &[&unlock[..], &["--confirm"]].concat());
+    left_nothing(&session, &first);
+}
+
+#[test]
+fn an_export_that_cannot_be_written_leaves_no_file() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    // In JSON each of these bytes is six.
+    let value = "replace(hex(zeroblob(400000)), '00', char(1))";
+    let row = format!("('a.example','','sid',{value},x'','/',{LATER},1,1,1,1)");
+    chrome_cookies(&dir, &row);
+    save(&session, 0, &dir, &[]);
+    let there = session.home().join("there");
+    fs::create_dir(&there).unwrap();
+    let file = there.join("state.json");
+    let plain = session.command(&[]);
+    // No file may grow beyond a megabyte or so: what a full disk says, at the same place.
+    let script = "trap '' XFSZ; ulimit -f 2400; exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh", STASIS]);
+    command.args(["profile", "storage-state", "export", ALICE, text(&file)]);
+    command.env_clear();
+    let variables = plain.get_envs();
+    command.envs(variables.filter_map(|(name, value)| Some((name, value?))));
+
+    let failed = said(command.output().unwrap());
+
+    assert_ne!(failed.code, 0, "{}", failed.out);
+    assert!(failed.err.contains("state.json"), "{}", failed.err);
+    assert_eq!(fs::read_dir(&there).unwrap().count(), 0, "{}", failed.err);
+    let words = ["profile", "storage-state", "export", ALICE, text(&file)];
+    session.data(0, &words);
+    assert!(fs::metadata(&file).unwrap().len() > 2_000_000);
+}
+
+#[test]
+fn the_directories_above_profiles_are_their_owners_alone_also_when_they_were_not() {
+    let session = Session::new();
+    let dir = profile(&session, "p");
+    saved(&session, &dir, "one");
+    let all = session.home().join("state/stasis/profiles");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+
+    assert_eq!(end(start_run(&session, &[], "true")).code, 0);
+    assert_eq!((mode(&all), mode(&all.join("acme"))), (0o700, 0o700));
+
+    for path in [&all, &all.join("acme")] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    assert_eq!(end(start_run(&session, &[], "true")).code, 0);
+    assert_eq!((mode(&all), mode(&all.join("acme"))), (0o700, 0o700));
 }
 
 /// Runs with variables.

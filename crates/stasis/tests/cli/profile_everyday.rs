@@ -131,8 +131,9 @@ fn whoever_owns_a_profile_is_thrown_out_only_if_that_was_agreed_to() {
     session.json(0, &acquire);
 
     let refused = session.run(&["restore", SUBJECT, "latest~1"]);
-    assert_ne!(refused.code, 0, "{}", refused.out);
+    assert_eq!(refused.code, 4, "{}", refused.err);
     assert!(refused.err.contains("night-shift"), "{}", refused.err);
+    assert!(refused.err.contains("--yes"), "{}", refused.err);
     assert_eq!(saved.active(), saved.shas[2]);
     session.data(0, &["restore", SUBJECT, "latest~1", "--yes"]);
     assert_eq!(saved.active(), saved.shas[1]);

@@ -3,7 +3,7 @@
 use super::answer::{SqliteAnswer, SqliteClaim};
 use super::connection::open;
 use super::limits::{ChildLimits, ChildTask, enclose};
-use super::{cookie_rows, cookie_store, cookies};
+use super::{cookie_rows, cookie_store};
 use crate::check::find::{self, JOURNAL};
 use crate::check::{Depth, Messages, Recovered};
 use rusqlite::{Connection, ErrorCode};
@@ -34,7 +34,6 @@ pub fn child(arguments: &[OsString]) -> String {
     }
     let depth = match limits.task {
         ChildTask::Check(depth) | ChildTask::CheckInPlace(depth) => depth,
-        ChildTask::Cookies => return cookies::answer(&limits),
         ChildTask::CookieRows(values) => return cookie_rows::answer(&limits, values),
         ChildTask::CookieStore => return cookie_store::answer(&limits),
     };

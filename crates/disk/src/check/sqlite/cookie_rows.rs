@@ -11,6 +11,7 @@ use crate::check::scratch::CheckScratch;
 use crate::check::{CheckError, CheckSettings, Spawn};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
+use stasis_model::chrome::CookieLife;
 use std::fmt::Write;
 
 /// More cookies than this are not read.
@@ -21,11 +22,27 @@ const WORD: &str = "row ";
 const VERSION: &str = "version ";
 const WHOLE: &str = "whole";
 const UNABLE: &str = "unable ";
-/// What is asked of every row, in this order: four texts or bytes, then six numbers.
-const COLUMNS: &str = "host_key, name, path, top_frame_site_key, value, encrypted_value, \
-    expires_utc, is_persistent, is_secure, is_httponly, samesite";
+/// What is asked of every row, in this order: texts or bytes, the last two the values; then numbers. A Chrome of another age may
+/// lack all but the first two.
+const COLUMNS: [&str; TEXTS + NUMBERS] = [
+    "host_key",
+    "name",
+    "path",
+    "top_frame_site_key",
+    "value",
+    "encrypted_value",
+    "expires_utc",
+    "is_persistent",
+    "is_secure",
+    "is_httponly",
+    "samesite",
+    "has_cross_site_ancestor",
+];
+const NEEDED: usize = 2;
 const TEXTS: usize = 6;
-const NUMBERS: usize = 5;
+const NUMBERS: usize = 6;
+/// What stands for a text that is empty, and for a number that nobody knows.
+const NOTHING: &str = "-";
 
 /// One row of Chrome's table.
 #[derive(Clone, PartialEq, Eq)]
@@ -37,11 +54,22 @@ pub(in crate::check) struct CookieRow {
     pub(in crate::check) top_site: String,
     pub(in crate::check) value: Vec<u8>,
     pub(in crate::check) encrypted: Vec<u8>,
-    pub(in crate::check) expires_utc: i64,
-    pub(in crate::check) is_persistent: bool,
+    pub(in crate::check) expires_utc: Option<i64>,
+    pub(in crate::check) is_persistent: Option<bool>,
     pub(in crate::check) is_secure: bool,
     pub(in crate::check) is_http_only: bool,
     pub(in crate::check) same_site: i64,
+    pub(in crate::check) has_cross_site_ancestor: Option<bool>,
+}
+
+impl CookieRow {
+    /// How long it lasts.
+    pub(in crate::check) fn life(&self) -> CookieLife {
+        let known = self.is_persistent.zip(self.expires_utc);
+        known.map_or(CookieLife::Unknown, |(is_persistent, expires)| {
+            CookieLife::of_row(is_persistent, expires)
+        })
+    }
 }
 
 /// What a database has.
@@ -97,32 +125,42 @@ fn row(line: &str) -> Option<CookieRow> {
     let (texts, numbers) = words.split_at_checked(TEXTS)?;
     let texts: Vec<Vec<u8>> = texts.iter().map(|hex| bytes(hex)).collect::<Option<_>>()?;
     let texts: [Vec<u8>; TEXTS] = texts.try_into().ok()?;
-    let numbers: Vec<i64> = numbers
-        .iter()
-        .map(|number| number.parse().ok())
-        .collect::<Option<_>>()?;
-    let [expires_utc, persistent, secure, http_only, same_site]: [i64; NUMBERS] =
-        numbers.try_into().ok()?;
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
+    let number = |word: &&str| match *word {
+        NOTHING => Some(None),
+        word => word.parse::<i64>().ok().map(Some),
+    };
+    let numbers: Vec<Option<i64>> = numbers.iter().map(number).collect::<Option<_>>()?;
+    let [
+        expires_utc,
+        persistent,
+        secure,
+        http_only,
+        same_site,
+        ancestor,
+    ]: [Option<i64>; NUMBERS] = numbers.try_into().ok()?;
+    // What is no text, such as half of a letter, is told apart and nothing more.
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let is_set = |number: i64| number != 0;
     let [host, name, path, top_site, value, encrypted] = texts;
     Some(CookieRow {
-        host: text(host)?,
-        name: text(name)?,
-        path: text(path)?,
-        top_site: text(top_site)?,
+        host: text(host),
+        name: text(name),
+        path: text(path),
+        top_site: text(top_site),
         value,
         encrypted,
         expires_utc,
-        is_persistent: persistent != 0,
-        is_secure: secure != 0,
-        is_http_only: http_only != 0,
-        same_site,
+        is_persistent: persistent.map(is_set),
+        is_secure: secure.is_some_and(is_set),
+        is_http_only: http_only.is_some_and(is_set),
+        same_site: same_site.unwrap_or(-1),
+        has_cross_site_ancestor: ancestor.map(is_set),
     })
 }
 
-/// The bytes that hexadecimal digits stand for; a `-` stands for none.
+/// The bytes that hexadecimal digits stand for.
 fn bytes(hex: &str) -> Option<Vec<u8>> {
-    if hex == "-" {
+    if hex == NOTHING {
         return Some(Vec::new());
     }
     let digit = |byte: u8| {
@@ -154,7 +192,16 @@ pub(super) fn answer(limits: &ChildLimits, values: RowValues) -> String {
 fn all(limits: &ChildLimits, values: RowValues) -> rusqlite::Result<Result<String, String>> {
     let connection = open(limits)?;
     let mut text = format!("{VERSION}{}\n", version(&connection));
-    let mut statement = connection.prepare(&format!("SELECT {COLUMNS} FROM main.cookies"))?;
+    let columns: Vec<&str> = COLUMNS
+        .iter()
+        .enumerate()
+        .map(|(at, name)| match column(&connection, name) {
+            Err(_) if at >= NEEDED => "NULL",
+            _ => name,
+        })
+        .collect();
+    let columns = columns.join(", ");
+    let mut statement = connection.prepare(&format!("SELECT {columns} FROM main.cookies"))?;
     let mut rows = statement.query([])?;
     let mut count = 0;
     while let Some(row) = rows.next()? {
@@ -172,6 +219,12 @@ fn all(limits: &ChildLimits, values: RowValues) -> rusqlite::Result<Result<Strin
     Ok(Ok(text + WHOLE + "\n"))
 }
 
+/// Whether the table has a column.
+fn column(connection: &Connection, name: &str) -> rusqlite::Result<()> {
+    let asked = format!("SELECT {name} FROM main.cookies");
+    connection.prepare(&asked).map(|_| ())
+}
+
 fn line(text: &mut String, row: &Row<'_>, values: RowValues) -> rusqlite::Result<()> {
     for column in 0..TEXTS {
         let is_value = column >= TEXTS - 2;
@@ -184,17 +237,21 @@ fn line(text: &mut String, row: &Row<'_>, values: RowValues) -> rusqlite::Result
                 }
                 text.push(' ');
             }
-            _ => text.push_str("- "),
+            _ => {
+                text.push_str(NOTHING);
+                text.push(' ');
+            }
         }
     }
-    for column in TEXTS..TEXTS + NUMBERS {
-        let number = row.get::<_, i64>(column).unwrap_or(-1);
-        let end = if column + 1 == TEXTS + NUMBERS {
-            '\n'
-        } else {
-            ' '
-        };
-        let _ = write!(text, "{number}{end}");
+    for column in TEXTS..COLUMNS.len() {
+        match row.get::<_, i64>(column) {
+            Ok(number) => {
+                let _ = write!(text, "{number}");
+            }
+            Err(_) => text.push_str(NOTHING),
+        }
+        let is_last = column + 1 == COLUMNS.len();
+        text.push(if is_last { '\n' } else { ' ' });
     }
     Ok(())
 }
@@ -213,21 +270,30 @@ mod tests {
 
     #[test]
     fn an_answer_without_its_end_says_nothing() {
-        let said = "version 24\nrow 2e61 62 2f - - 7631 5 1 0 1 -1\nwhole\n";
+        let said = "version 24\nrow 2e61 62 2f - - 7631 5 1 0 1 -1 -\nrow 61 ff - - - - - - - - - 1\nwhole\n";
 
         let found = heard(said).unwrap();
 
         assert_eq!(found.version, 24);
-        assert_eq!((&*found.rows[0].host, &*found.rows[0].name), (".a", "b"));
-        assert_eq!(found.rows[0].encrypted, b"v1");
-        assert!(found.rows[0].is_http_only && !found.rows[0].is_secure);
+        let [whole, little] = &found.rows[..] else {
+            panic!("two rows");
+        };
+        assert_eq!((&*whole.host, &*whole.name), (".a", "b"));
+        assert_eq!(whole.encrypted, b"v1");
+        assert!(whole.is_http_only && !whole.is_secure);
+        assert_eq!(whole.has_cross_site_ancestor, None);
+        assert_eq!(
+            (&*little.name, little.life()),
+            ("\u{fffd}", CookieLife::Unknown)
+        );
+        assert_eq!(little.has_cross_site_ancestor, Some(true));
         for bad in [
             "",
             "version 24\n",
-            "row 2e61 62 2f - - 7631 5 1 0 1\nwhole\n",
-            "row 2e6 62 2f - - 7631 5 1 0 1 0\nwhole\n",
-            "row zz 62 2f - - 7631 5 1 0 1 0\nwhole\n",
-            "row ff 62 2f - - 7631 5 1 0 1 0\nwhole\n",
+            "row 2e61 62 2f - - 7631 5 1 0 1 -1\nwhole\n",
+            "row 2e6 62 2f - - 7631 5 1 0 1 0 -\nwhole\n",
+            "row zz 62 2f - - 7631 5 1 0 1 0 -\nwhole\n",
+            "row 61 62 2f - - 7631 5 1 0 1 x -\nwhole\n",
             "unable no such table\n",
         ] {
             assert!(heard(bad).is_err(), "{bad:?}");

@@ -11,8 +11,6 @@ pub(super) enum ChildTask {
     Check(Depth),
     /// Checks the database that its standard input is, which nobody writes to.
     CheckInPlace(Depth),
-    /// Says which cookies are in it, by site and name.
-    Cookies,
     /// Says what each cookie in it says of itself, with its value or without.
     CookieRows(RowValues),
     /// Says how the encrypted values of cookies begin.
@@ -26,13 +24,12 @@ pub(in crate::check) enum RowValues {
     Without,
 }
 
-const TASKS: [(ChildTask, &str); 8] = [
+const TASKS: [(ChildTask, &str); 7] = [
     (ChildTask::CookieStore, "cookie-store"),
     (ChildTask::Check(Depth::Quick), "quick"),
     (ChildTask::Check(Depth::Full), "full"),
     (ChildTask::CheckInPlace(Depth::Quick), "quick-in-place"),
     (ChildTask::CheckInPlace(Depth::Full), "full-in-place"),
-    (ChildTask::Cookies, "cookies"),
     (ChildTask::CookieRows(RowValues::Without), "cookie-rows"),
     (ChildTask::CookieRows(RowValues::With), "cookie-values"),
 ];

@@ -1,16 +1,45 @@
 //! The directory that a browser keeps its profile in: what it says of itself, and who works in it.
 
 use crate::bridge;
-use crate::error::{Error, OPEN_DIRECTORY, ProfileError};
+use crate::error::{Error, ErrorKind, OPEN_DIRECTORY, ProfileError};
+use crate::handle::Profiles;
 use stasis_disk::chrome::{self, ProfileFacts};
+use stasis_disk::fs::atomic_write::make_private_directory;
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_model::chrome::DatabaseFiles;
-use stasis_model::failure::AtPath;
+use stasis_model::failure::{AtPath, Failure};
+use stasis_model::id::Lineage;
 use stasis_quiesce::browser::{self, DirectoryUser, ProcessRole};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+/// The variable that tells a command where its directory is.
+pub(super) const DIR_VARIABLE: &str = "STASIS_PROFILE_DIR";
 /// What a browser makes in its user data directory, before anything else.
 const PROFILE_NAMES: [&str; 4] = ["Last Version", "Local State", "First Run", "Default"];
+
+/// Where the profiles of a host live, in its state directory.
+const PROFILES: &str = "profiles";
+
+impl Profiles<'_> {
+    /// Where a profile lives on this host when nobody says otherwise. The directories above it are there afterwards, and nobody
+    /// else may look into them: a profile is signed in.
+    pub async fn own_dir(self, lineage: &Lineage) -> Result<PathBuf, Error> {
+        let Some(state) = self.local_dirs.state.clone() else {
+            let said = "there is no place for the profile on this host";
+            let failure = Failure::of(ErrorKind::Invalid, said);
+            return Err(failure.with_hint("say one with --dir").into());
+        };
+        let all = state.join(PROFILES);
+        let parent = all.join(lineage.tenant.as_str());
+        let dir = parent.join(format!("{}@{}", lineage.profile, lineage.major));
+        let made = bridge::blocking(move || {
+            make_private_directory(&all)?;
+            make_private_directory(&parent)
+        });
+        made.await?;
+        Ok(dir)
+    }
+}
 
 /// Opens the directory of a profile.
 pub(super) fn open(dir: &Path) -> Result<RootDir, Error> {

@@ -12,8 +12,8 @@ mod shim;
 mod unowned;
 mod watch;
 
-use super::capture::{Capture, ProfileSaved, SaveOutcome};
-use super::directory::nobody_uses;
+use super::capture::{BrowserState, Capture, ProfileSaved, SaveOutcome};
+use super::directory::{DIR_VARIABLE, nobody_uses};
 use super::load::{OnFailure, ProfileLoad, ProfileLoaded};
 use super::save::lost_or;
 use crate::address::as_typed;
@@ -25,22 +25,25 @@ use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::id::Lineage;
+use stasis_quiesce::browser::{PipedBrowser, StopSettings};
 use stasis_quiesce::group::{CommandExit, ProcessGroup, Signal};
 use stasis_store::documents::leases::Lease;
 use std::ffi::{OsStr, OsString};
 use std::future::Future;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use watch::Running;
 
 pub use shim::BrowserShim;
 
 /// What stands for the directory in a command.
 const DIR: &[u8] = b"{dir}";
+/// How long a run may take when nobody says.
+const LONGEST: Duration = Duration::from_hours(24);
 
 /// What becomes of the directory when the browser has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -78,8 +81,21 @@ pub struct ProfileRun {
     pub every: Option<Duration>,
     /// Signals: the first closes the browser, the second stops waiting for it.
     pub signals: mpsc::UnboundedReceiver<Signal>,
-    /// Hears what was loaded before the browser starts: whoever watches need not wait for its end.
-    pub loaded: Option<mpsc::UnboundedSender<ProfileLoaded>>,
+    /// Hears how far it has come: whoever watches need not wait for its end.
+    pub steps: Option<mpsc::UnboundedSender<RunStep>>,
+    /// Gets the conversation with the browser, which is then started to be spoken to over its debugging pipe.
+    pub(super) pipe: Option<oneshot::Sender<PipedBrowser>>,
+}
+
+/// How far a run has come.
+#[derive(Clone, Debug)]
+pub enum RunStep {
+    /// It may use the profile, and loads it.
+    Loading,
+    /// The browser starts on this.
+    Loaded(Box<ProfileLoaded>),
+    /// The browser has ended, and what it left is saved.
+    Saving,
 }
 
 /// What became of the save at the end of a run.
@@ -173,6 +189,48 @@ pub struct ProfileRan {
 }
 
 impl ProfileRun {
+    /// A run of a command (program first) in the directory that `load` names, which saves it at the end; whatever else can be
+    /// said has its usual value.
+    pub fn new(
+        load: ProfileLoad,
+        capture: Capture,
+        command: Vec<OsString>,
+        signals: mpsc::UnboundedReceiver<Signal>,
+    ) -> Self {
+        let dir = load.dir.clone();
+        let run = Self {
+            load,
+            after: AfterRun::Save,
+            wait: None,
+            capture,
+            command,
+            shim: None,
+            close_timeout: StopSettings::default().timeout,
+            linger: None,
+            max_time: LONGEST,
+            every: None,
+            signals,
+            steps: None,
+            pipe: None,
+        };
+        run.placed(dir)
+    }
+
+    /// The same in another directory.
+    #[must_use]
+    pub fn placed(mut self, dir: PathBuf) -> Self {
+        self.capture.dir.clone_from(&dir);
+        self.load.dir = dir;
+        self
+    }
+
+    /// Tells whoever watches; nobody has to.
+    fn tell(&self, step: RunStep) {
+        if let Some(steps) = &self.steps {
+            let _ = steps.send(step);
+        }
+    }
+
     /// The command with the directory in its place; and whether it has a place for it.
     fn words(&self) -> Result<(Vec<OsString>, bool), Error> {
         let dir = &self.load.dir;
@@ -280,6 +338,7 @@ impl Profiles<'_> {
             ));
         }
         run.capture.browser = ended.browser;
+        run.tell(RunStep::Saving);
         let saved = self.capture_kept(&run.capture, lease, keeper).await;
         Ok(self.with_save(ran, saved, &run.load.dir).await)
     }
@@ -296,13 +355,10 @@ impl Profiles<'_> {
         run.capture.base = loaded.base_sha256;
         run.capture.upgraded_from = loaded.carried_from();
         run.capture.held_back = loaded.is_held_back();
-        if let Some(listener) = &run.loaded {
-            // Nobody has to listen.
-            let _ = listener.send(loaded.clone());
-        }
+        run.tell(RunStep::Loaded(Box::new(loaded.clone())));
         let variables = [
             ("STASIS_PROFILE", run.load.lineage.to_string()),
-            ("STASIS_PROFILE_DIR", run.load.dir.display().to_string()),
+            (DIR_VARIABLE, run.load.dir.display().to_string()),
             ("STASIS_PROFILE_LOAD", loaded.outcome.to_string()),
         ];
         if run.shim.is_some()
@@ -310,13 +366,39 @@ impl Profiles<'_> {
         {
             shim::link_port(&named, &run.load.dir);
         }
-        match ProcessGroup::start(&run.bound(command), &variables) {
+        let words = run.bound(command);
+        let started = match run.pipe.take() {
+            None => ProcessGroup::start(&words, &variables),
+            Some(wanted) => ProcessGroup::start_piped(&words, &variables).map(|(group, pipe)| {
+                // Who does not wait for it any more has it closed, and the browser with it.
+                let _ = wanted.send(PipedBrowser::new(pipe));
+                group
+            }),
+        };
+        match started {
             Ok(group) => Ok(group),
             Err(error) => {
                 self.note_load(&run.load, loaded).await?;
                 Err(error.into())
             }
         }
+    }
+
+    /// Starts the command on what was loaded, and watches it to its end without a lease: nothing can be saved in between.
+    async fn run_unleased(
+        self,
+        run: &mut ProfileRun,
+        loaded: ProfileLoaded,
+        command: &[OsString],
+    ) -> Result<(ProfileRan, BrowserState), Error> {
+        run.every = None;
+        let group = self.start_browser(run, &loaded, command).await?;
+        let lineage = run.load.lineage.clone();
+        let mut running = Running::new(self.engine, run, None, group);
+        let never = std::pin::pin!(std::future::pending());
+        let ended = running.watch(never).await?;
+        let ran = ran(&lineage, loaded, ended.ending, &mut running);
+        Ok((ran, ended.browser))
     }
 
     /// Captures while the lease is kept alive.
@@ -349,6 +431,7 @@ impl Profiles<'_> {
         mut keeper: Keeper<'_>,
     ) -> Result<ProfileLoaded, Error> {
         let lineage = &lease.lineage;
+        run.tell(RunStep::Loading);
         let loading = self.load_leased(&run.load, lease.base.clone());
         let mut loading = std::pin::pin!(loading);
         tokio::select! {

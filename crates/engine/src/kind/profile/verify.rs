@@ -18,7 +18,7 @@ use serde::Serialize;
 use stasis_disk::progress::Progress;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Label, Lineage, ProfileRef};
-use stasis_quiesce::browser;
+use stasis_quiesce::browser::{BrowserError, PIPE_FLAG, PipedBrowser};
 use stasis_quiesce::group::ProcessGroup;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -27,19 +27,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// What lets a browser be asked, whatever machine it runs on.
+/// What lets a browser be asked by us alone, whatever machine it runs on.
 pub(super) const HEADLESS: [&str; 6] = [
     "--headless=new",
     "--no-first-run",
     "--disable-gpu",
     "--disable-background-networking",
     "--password-store=basic",
-    "--remote-debugging-port=0",
+    PIPE_FLAG,
 ];
 /// How long a browser may take to start and to be closed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often we ask whether it is ready.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long a browser that hung up may take to end, before we stop waiting to hear how.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Which snapshot is proved, and with what.
 #[derive(Clone, Debug)]
@@ -140,28 +140,31 @@ async fn count_cookies(command: &[OsString], dir: &Path) -> Result<BTreeMap<Stri
     let mut data_dir = OsString::from("--user-data-dir=");
     data_dir.push(dir);
     words.extend([data_dir, "about:blank".into()]);
-    let mut group = ProcessGroup::start(&words, &[])?;
-    let ready = async {
-        while !browser::is_ready(dir).await {
-            tokio::time::sleep(PAUSE).await;
-        }
+    let (mut group, pipe) = ProcessGroup::start_piped(&words, &[])?;
+    let mut browser = PipedBrowser::new(pipe);
+    let mut counted = tokio::select! {
+        counted = count(&mut browser) => Ok(counted),
+        code = failure(&mut group) => Err(code),
     };
-    let is_ready = tokio::select! {
-        () = ready => Ok(()),
-        // A browser that never gets ready answers nothing below, and says why.
-        () = tokio::time::sleep(STOP_TIMEOUT) => Ok(()),
-        failed = failure(&mut group) => Err(failed),
-    };
-    if let Err(code) = is_ready {
-        let _ = group.stop(Duration::from_secs(1)).await;
-        return Err(ProfileError::BrowserEnded(code).into());
+    if matches!(counted, Ok(Err(BrowserError::HungUp { .. })))
+        && let Ok(code) = tokio::time::timeout(LAST_WORDS, failure(&mut group)).await
+    {
+        counted = Err(code);
     }
-    let counted = browser::count_cookies(dir).await;
     let closed = close(dir, STOP_TIMEOUT).await;
     let _ = group.stop(Duration::from_secs(1)).await;
+    let counted = counted.map_err(ProfileError::BrowserEnded)?;
     let counted = counted.map_err(ProfileError::Asked)?;
     closed?;
     Ok(counted)
+}
+
+/// Asks a browser as soon as it can be spoken to.
+async fn count(browser: &mut PipedBrowser) -> Result<BTreeMap<String, u64>, BrowserError> {
+    let limit = STOP_TIMEOUT;
+    let ready = tokio::time::timeout(limit, browser.ready()).await;
+    ready.unwrap_or(Err(BrowserError::Silent { limit }))?;
+    browser.count_cookies().await
 }
 
 /// The exit code of a browser that fails; one that ends well has left its work to another process.

@@ -196,3 +196,22 @@ fn a_directory_that_is_not_there_is_named() {
 
     assert_eq!(error.to_string(), "/not/there: no such directory");
 }
+
+#[test]
+fn whoever_was_told_of_a_directory_uses_it_until_it_has_ended() {
+    let home = home();
+    let [ada, other] = ["ada", "ada2"].map(|name| home.path().join(name));
+    let (variable, script) = (
+        "STASIS_TEST_PLACE",
+        "STASIS_TEST_PLACE=\"$1\" exec sh -c 'echo; read x'",
+    );
+    assert!(!is_used(&ada, variable), "nobody is there yet");
+
+    let told = FakeBrowser::start(&home, script, ada.to_str().unwrap());
+
+    assert!(is_used(&ada, variable) && is_used(&home.path().join("link"), variable));
+    assert!(!is_used(&other, variable) && !is_used(&ada, "STASIS_TEST"));
+    drop(told);
+    assert!(!is_used(&ada, variable));
+    assert!(!is_used(&home.path().join("missing"), variable));
+}

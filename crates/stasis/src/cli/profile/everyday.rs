@@ -22,9 +22,9 @@ use serde::Serialize;
 use stasis_engine::catalog::ListedEntry;
 use stasis_engine::find::FoundVersions;
 use stasis_engine::kind::profile::{
-    CheckedProfile, DeleteSnapshot, DiffSnapshots, LocatedProfile, OnFailure, Pinning,
-    ProfileCheck, ProfileDamage, ProfileGc, ProfileLoad, ProfileLog, ProfileUse, RollbackProfile,
-    RolledBack, UpgradeWish,
+    CheckedProfile, DeleteSnapshot, DiffSnapshots, Eviction, LocatedProfile, OnFailure, Pinning,
+    ProfileCheck, ProfileDamage, ProfileGc, ProfileLoad, ProfileLog, ProfileUse, RolledBack,
+    UpgradeWish,
 };
 use stasis_engine::model::id::ProfileRef;
 use stasis_engine::model::policy::retention::OnDoubt;
@@ -394,8 +394,7 @@ async fn write_to(
     Ok(load::exit(&loaded))
 }
 
-/// Shows what would be done, asks where somebody is there to answer, and does it. Whoever owns the profile is thrown out only if that
-/// was agreed to.
+/// Shows what would be done, asks where somebody is there to answer, and lets it be done.
 async fn choose(
     context: &CliContext,
     engine: &Engine,
@@ -403,35 +402,27 @@ async fn choose(
     dry_run: bool,
     agreed: bool,
 ) -> anyhow::Result<Exit> {
-    let mut command = RollbackProfile {
-        agreed: None,
-        sha: to.sha(),
-        lineage: to.lineage,
-        reason: "restore".parse()?,
-        actor: operator(),
-    };
-    let plan = engine.profiles().plan_rollback(&command).await?;
+    let choice = engine.profiles().plan_choice(to, operator()).await?;
+    let plan = choice.plan();
     if dry_run || plan.is_active_already() {
         context.output.warn(&plan.warnings);
-        context.output.result(&plan, rolled_back_text)?;
+        context.output.result(plan, rolled_back_text)?;
         return Ok(Exit::Done);
     }
+    let mut eviction = if agreed {
+        Eviction::Agreed
+    } else {
+        Eviction::Refused
+    };
     if !agreed && ask::is_interactive(context) {
-        context.output.insist(&rolled_back_text(&plan));
+        context.output.insist(&rolled_back_text(plan));
         if !ask::is_yes("Continue?")? {
             context.output.say("nothing was changed");
             return Ok(Exit::Cancelled);
         }
-    } else if let Some(holder) = plan.evicts.as_ref().filter(|_| !agreed) {
-        bail!(
-            "run `{}` on `{}` owns `{}` and would be thrown out: say --yes, or wait until it has ended",
-            holder.run_id,
-            holder.host,
-            plan.subject
-        );
+        eviction = Eviction::Agreed;
     }
-    command.agreed = Some((&plan).into());
-    let done = engine.profiles().rollback(&command).await?;
+    let done = engine.profiles().make_choice(&choice, eviction).await?;
     context.output.warn(&done.warnings);
     context.output.result(&done, chosen_text)?;
     Ok(Exit::Done)

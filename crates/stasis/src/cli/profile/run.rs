@@ -1,13 +1,10 @@
 //! `stasis profile run`
 
-use super::load::LoadArgs;
 use super::metrics::MetricsArgs;
-use super::save::CaptureArgs;
-use super::who::ProfileOwnerArgs;
+use super::running::{RunArgs, show_steps};
 use super::{load, save};
-use crate::cli::hold::{signals, start_failure};
+use crate::cli::hold::start_failure;
 use crate::cli::output::printable;
-use crate::cli::wait::WaitArgs;
 use crate::cli::{CliContext, duration};
 use crate::report::{self, Exit};
 use anyhow::Context as _;
@@ -16,7 +13,7 @@ use rustix::process::{Pid, getppid};
 use stasis_engine::error::ErrorKind;
 use stasis_engine::hold::Signal;
 use stasis_engine::kind::profile::{
-    AfterRun, BrowserShim, ProfileRan, ProfileRun, RunOutcome, Wanted, browser_major_for,
+    AfterRun, BrowserShim, ProfileRan, RunOutcome, Wanted, browser_major_for,
 };
 use stasis_engine::model::id::{Lineage, ProfileRef};
 use std::ffi::OsString;
@@ -63,13 +60,7 @@ pub(crate) struct ProfileRunArgs {
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::positive)]
     max_time: Duration,
     #[command(flatten)]
-    waiting: WaitArgs,
-    #[command(flatten)]
-    loading: LoadArgs,
-    #[command(flatten)]
-    capturing: CaptureArgs,
-    #[command(flatten)]
-    who: ProfileOwnerArgs,
+    running: RunArgs,
     /// We are started in the place of a browser: `stasis profile shim`
     #[arg(long, hide = true)]
     shim: bool,
@@ -117,52 +108,29 @@ impl ProfileRunArgs {
             context.writable_engine().await?
         };
         let lineage = self.lineage(context).await?;
-        let wait = self.waiting.lease_wait(context, &lineage)?;
-        let dir = match &self.dir {
-            // The engine chooses a private one.
-            None if self.no_save => PathBuf::new(),
-            Some(dir) => std::path::absolute(dir)?,
-            None => own_dir(context, &lineage)?,
-        };
-        let holder = self.who.holder(context, &engine)?;
-        let mut load = self
-            .loading
-            .command(context, lineage, dir.clone(), &self.who)?;
-        load.actor = holder.run_id.clone();
-        load.exactly = self.sha;
-        let capture = self.capturing.capture(context, dir, holder, &self.who)?;
-        let (said, mut heard) = tokio::sync::mpsc::unbounded_channel();
-        let run = ProfileRun {
-            load,
-            after: if self.no_save {
-                AfterRun::Discard
-            } else {
-                AfterRun::Save
-            },
-            wait,
-            capture,
-            command: self.command,
-            shim: browser_shim(self.shim)?,
-            close_timeout: self.capturing.close_timeout,
-            linger: self.linger,
-            max_time: self.max_time,
-            every: self.every,
-            signals: if self.shim {
-                signals_and_end_of(parent)?
-            } else {
-                signals()?
-            },
-            loaded: Some(said),
-        };
-        let output = context.output;
-        let talk = tokio::spawn(async move {
-            if let Some(loaded) = heard.recv().await {
-                output.say(&load::text(&loaded));
-                output.warn(&loaded.warnings);
-            }
-        });
+        let running = &self.running;
+        let mut run = running.profile_run(context, &engine, lineage.clone(), self.command)?;
+        if self.no_save {
+            // The engine chooses a private directory.
+            run.after = AfterRun::Discard;
+        } else {
+            let dir = match &self.dir {
+                Some(dir) => std::path::absolute(dir)?,
+                None => engine.profiles().own_dir(&lineage).await?,
+            };
+            run = run.placed(dir);
+        }
+        run.load.exactly = self.sha;
+        run.linger = self.linger;
+        run.max_time = self.max_time;
+        run.every = self.every;
+        run.shim = browser_shim(self.shim)?;
+        if self.shim {
+            run.signals = or_end_of(parent, run.signals);
+        }
+        let shown = show_steps(context.output, &mut run);
         let ran = Box::pin(engine.profiles().run(run)).await;
-        let _ = talk.await;
+        let _ = shown.await;
         metrics.add(context, |file| file.ran(&ran)).await?;
         Ok(ran?)
     }
@@ -173,12 +141,13 @@ impl ProfileRunArgs {
     async fn lineage(&self, context: &CliContext) -> anyhow::Result<Lineage> {
         let environment = &context.environment;
         let browser = load::browser_setting(context, self.browser.clone())?;
-        if self.loading.major(&self.subject).is_some() || browser.is_some() {
-            return self.loading.lineage(&self.subject, browser.as_ref()).await;
+        let loading = &self.running.loading;
+        if loading.major(&self.subject).is_some() || browser.is_some() {
+            return loading.lineage(&self.subject, browser.as_ref()).await;
         }
         let major = browser_major_for(&self.command, &environment.search_path).await?;
         let subject = self.subject.lineage(major).into();
-        self.loading.lineage(&subject, None).await
+        loading.lineage(&subject, None).await
     }
 }
 
@@ -194,8 +163,10 @@ fn browser_shim(is_wanted: bool) -> anyhow::Result<Option<BrowserShim>> {
 
 /// The signals for a run that ends with the framework that started it, as if that had asked for it. The kernel's own
 /// signal for this comes with the end of the *thread* that started us, which a framework may well outlive.
-fn signals_and_end_of(parent: Option<Pid>) -> anyhow::Result<mpsc::UnboundedReceiver<Signal>> {
-    let mut signals = signals()?;
+fn or_end_of(
+    parent: Option<Pid>,
+    mut signals: mpsc::UnboundedReceiver<Signal>,
+) -> mpsc::UnboundedReceiver<Signal> {
     let (sender, receiver) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         let mut has_parent = true;
@@ -213,7 +184,7 @@ fn signals_and_end_of(parent: Option<Pid>) -> anyhow::Result<mpsc::UnboundedRece
             }
         }
     });
-    Ok(receiver)
+    receiver
 }
 
 /// Waits until our parent is another process.
@@ -221,16 +192,6 @@ async fn ended(parent: Option<Pid>) {
     while getppid() == parent {
         tokio::time::sleep(LOOK).await;
     }
-}
-
-/// Where a profile lives when nobody says.
-pub(super) fn own_dir(context: &CliContext, lineage: &Lineage) -> anyhow::Result<PathBuf> {
-    let state = context.environment.local_dirs.state.as_ref();
-    let state = state.context("there is no place for the profile; say one with --dir")?;
-    let parent = state.join("profiles").join(lineage.tenant.as_str());
-    std::fs::create_dir_all(&parent)
-        .with_context(|| format!("could not make the directory `{}`", parent.display()))?;
-    Ok(parent.join(format!("{}@{}", lineage.profile, lineage.major)))
 }
 
 fn text(ran: &ProfileRan) -> String {

@@ -10,13 +10,17 @@ use clap::{Args, Command};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::address::shell_word;
+use stasis_engine::error::Error;
 use stasis_engine::kind::profile::installed_browser;
 use stasis_engine::model::id::ProfileRef;
 use stasis_engine::model::subject_ref::PROFILE_PREFIX;
+use stasis_engine::write_new;
 use std::ffi::OsString;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+/// The options of `profile run` whose values are paths.
+const PATHS: [&str; 2] = ["--dir", BROWSER];
+const BROWSER: &str = "--browser";
 
 #[derive(Debug, Args)]
 pub(crate) struct ProfileShimArgs {
@@ -91,7 +95,7 @@ impl ProfileShimArgs {
         words.extend(context.keys.words()?);
         words.extend(["profile", "run", "--shim"].map(OsString::from));
         words.push(self.subject.to_string().into());
-        words.extend(self.options.iter().map(OsString::from));
+        words.extend(with_whole_paths(&self.options)?);
         words.extend([OsString::from("--"), browser.into()]);
         let words: Vec<String> = words
             .iter()
@@ -114,20 +118,36 @@ impl ProfileShimArgs {
 
 /// Writes the program; what else is there stays.
 fn write(path: &Path, script: &str) -> anyhow::Result<()> {
-    let failed = || format!("could not write `{}`", path.display());
     anyhow::ensure!(
-        !path.exists(),
+        path.symlink_metadata().is_err(),
         "`{}` is there already; remove it, or give another --out",
         path.display()
     );
     // A command that prints the key may stand in it.
-    let file = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o700)
-        .open(path);
-    let mut file = file.with_context(failed)?;
-    file.write_all(script.as_bytes()).with_context(failed)
+    Ok(write_new(path, script.as_bytes(), 0o700).map_err(Error::from)?)
+}
+
+/// Options with whole paths: a framework starts the program wherever it likes.
+fn with_whole_paths(options: &[String]) -> anyhow::Result<Vec<OsString>> {
+    let (mut words, mut before) = (Vec::new(), "");
+    for option in options {
+        let is_value = PATHS.contains(&before);
+        let (flag, begin, path) = match option.split_once('=') {
+            _ if is_value => (before, "", option.as_str()),
+            Some((flag, path)) if PATHS.contains(&flag) => (flag, &option[..=flag.len()], path),
+            _ => ("", option.as_str(), ""),
+        };
+        let mut word = OsString::from(begin);
+        // A program without a slash is looked for among those that are installed.
+        if path.is_empty() || (flag == BROWSER && !path.contains('/')) {
+            word.push(path);
+        } else {
+            word.push(std::path::absolute(path)?);
+        }
+        words.push(word);
+        before = if is_value { "" } else { option };
+    }
+    Ok(words)
 }
 
 fn quoted(word: &std::ffi::OsStr) -> anyhow::Result<String> {
@@ -154,4 +174,24 @@ fn text(written: &WrittenShim) -> String {
         ending(written.saves),
         path = printable(&written.path.display().to_string()),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_among_the_options_are_whole_however_they_are_written() {
+        let here = std::env::current_dir().unwrap();
+        let here = here.to_str().unwrap();
+        let given = "--dir p --notes --dir=p/q --browser ./b --browser=chromium --dir /p";
+        let given: Vec<String> = given.split(' ').map(str::to_owned).collect();
+
+        let words = with_whole_paths(&given).unwrap();
+
+        let wanted = format!(
+            "--dir {here}/p --notes --dir={here}/p/q --browser {here}/b --browser=chromium --dir /p"
+        );
+        assert_eq!(words, wanted.split(' ').collect::<Vec<_>>());
+    }
 }

@@ -1,30 +1,28 @@
 //! `stasis profile storage-state …`
 
-use super::load::{LoadArgs, browser_setting};
+use super::load::browser_setting;
 use super::logins::{InspectArgs, warn_unread};
-use super::run::own_dir;
-use super::save::{self, CaptureArgs};
-use super::who::ProfileOwnerArgs;
+use super::running::{RunArgs, show_steps};
+use super::save;
 use crate::cli::CliContext;
-use crate::cli::hold::signals;
 use crate::cli::output::{plural, printable};
-use crate::cli::wait::WaitArgs;
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use schemars::JsonSchema;
 use serde::Serialize;
+use stasis_engine::error::Error;
 use stasis_engine::kind::profile::{
-    AfterRun, ProfileRun, StateExported, StateImported, installed_browser,
+    PassedOver, ProfileRun, StateExported, StateImported, installed_browser,
 };
 use stasis_engine::model::digest::ArchiveDigest;
 use stasis_engine::model::id::ProfileRef;
 use stasis_engine::model::storage_state::StorageState;
 use stasis_engine::model::subject_ref::PROFILE_PREFIX;
 use stasis_engine::open::Engine;
+use stasis_engine::write_new;
 use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -41,8 +39,9 @@ pub(crate) enum StorageStateCommand {
     Export(StateExportArgs),
     /// Give a profile the cookies and the Local Storage of a storageState file, and save it
     ///
-    /// The browser is started headless on the profile, gets everything through its debugging port, and is closed. Cookies
-    /// that end with the browser are not in the snapshot. As root, Chromium needs --browser chromium --browser=--no-sandbox.
+    /// The browser is started headless on a private copy, gets everything through a pipe that nobody else can use, and is
+    /// closed. Cookies that end with the browser are not in the snapshot. As root, Chromium needs --browser chromium
+    /// --browser=--no-sandbox.
     Import(Box<StateImportArgs>),
 }
 
@@ -65,13 +64,7 @@ pub(crate) struct StateImportArgs {
     #[arg(long, value_name = "COMMAND")]
     browser: Vec<OsString>,
     #[command(flatten)]
-    waiting: WaitArgs,
-    #[command(flatten)]
-    loading: LoadArgs,
-    #[command(flatten)]
-    capturing: CaptureArgs,
-    #[command(flatten)]
-    who: ProfileOwnerArgs,
+    running: RunArgs,
 }
 
 /// What was written into a file, without any of it.
@@ -82,6 +75,7 @@ pub(in crate::cli) struct WrittenState {
     file: PathBuf,
     cookies: u64,
     origins: u64,
+    passed_over: Vec<PassedOver>,
     unread: Vec<String>,
 }
 
@@ -101,6 +95,7 @@ impl StateExportArgs {
         let exported = engine.profiles().export_storage_state(&cmd).await?;
         context.output.warn(&exported.warnings);
         warn_unread(context, &exported.unread);
+        warn_passed_over(context, &exported.passed_over);
         let json = serde_json::to_string_pretty(&exported.state)?;
         match &self.file {
             None => writeln!(std::io::stdout(), "{json}")?,
@@ -126,6 +121,7 @@ fn written(exported: &StateExported, file: &Path) -> WrittenState {
         file: file.to_owned(),
         cookies: exported.state.cookies.len() as u64,
         origins: exported.state.origins.len() as u64,
+        passed_over: exported.passed_over.clone(),
         unread: exported.unread.clone(),
     }
 }
@@ -141,29 +137,49 @@ fn written_text(written: &WrittenState) -> String {
     )
 }
 
-/// Writes a file that nobody else may read; one that is there stays.
+/// Says which origins were left out.
+fn warn_passed_over(context: &CliContext, passed_over: &[PassedOver]) {
+    let Some(first) = passed_over.first() else {
+        return;
+    };
+    let origins = passed_over.iter().map(|one| {
+        let entries = match one.entries {
+            1 => "1 entry".to_owned(),
+            entries => format!("{entries} entries"),
+        };
+        format!("{} ({entries})", printable(&one.origin))
+    });
+    let origins: Vec<String> = origins.collect();
+    context.output.say(&format!(
+        "warning: left out the Local Storage of {}: {}",
+        origins.join(", "),
+        first.reason
+    ));
+}
+
+/// Writes a file that nobody else may read, whole or not at all; one that is there stays.
 fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
-    let failed = || format!("could not write `{}`", path.display());
-    let file = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path);
-    let mut file = file.with_context(failed)?;
-    file.write_all(text.as_bytes()).with_context(failed)?;
-    file.write_all(b"\n").with_context(failed)
+    anyhow::ensure!(
+        path.symlink_metadata().is_err(),
+        "`{}` is there already; remove it, or name another file",
+        path.display()
+    );
+    let text = format!("{text}\n");
+    Ok(write_new(path, text.as_bytes(), 0o600).map_err(Error::from)?)
 }
 
 impl StateImportArgs {
     async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let state = read(&self.file)?;
         let engine = context.writable_engine().await?;
-        let run = self.profile_run(context, &engine).await?;
+        let mut run = self.profile_run(context, &engine).await?;
+        let shown = show_steps(context.output, &mut run);
         let imported = engine.profiles().import_storage_state(run, state);
-        let imported = Box::pin(imported).await?;
+        let imported = Box::pin(imported).await;
+        let _ = shown.await;
+        let imported = imported?;
         let ran = &imported.ran;
         context.output.warn(&ran.warnings);
-        context.output.warn(&ran.load.warnings);
         if let Some(saved) = &ran.save {
             context.output.warn(&saved.warnings);
         }
@@ -173,9 +189,11 @@ impl StateImportArgs {
                 "warning: the browser did not take {refused}, say with SameSite=None and without Secure"
             ));
         }
+        warn_passed_over(context, &imported.passed_over);
         context.output.result(&imported, imported_text)?;
+        let is_whole = imported.refused_cookies == 0 && imported.passed_over.is_empty();
         Ok(match ran.save.as_ref().map(save::exit) {
-            Some(Exit::Done) if imported.refused_cookies > 0 => Exit::Incomplete,
+            Some(Exit::Done) if !is_whole => Exit::Incomplete,
             Some(exit) => exit,
             None => Exit::Failed,
         })
@@ -192,30 +210,15 @@ impl StateImportArgs {
         let named = self.browser.first().map(PathBuf::from);
         let named = browser_setting(context, named)?;
         let browser = installed_browser(named.as_deref(), &context.environment.search_path)?;
-        let lineage = self.loading.lineage(&self.subject, Some(&browser)).await?;
-        let dir = own_dir(context, &lineage)?;
-        let holder = self.who.holder(context, engine)?;
-        let wait = self.waiting.lease_wait(context, &lineage)?;
-        let mut load = self
-            .loading
-            .command(context, lineage, dir.clone(), &self.who)?;
-        load.actor = holder.run_id.clone();
+        let loading = &self.running.loading;
+        let lineage = loading.lineage(&self.subject, Some(&browser)).await?;
         let mut command = vec![browser.into()];
         command.extend(self.browser.iter().skip(1).cloned());
-        Ok(ProfileRun {
-            load,
-            after: AfterRun::Save,
-            wait,
-            capture: self.capturing.capture(context, dir, holder, &self.who)?,
-            command,
-            shim: None,
-            close_timeout: self.capturing.close_timeout,
-            linger: None,
-            max_time: LONGEST,
-            every: None,
-            signals: signals()?,
-            loaded: None,
-        })
+        let mut run = self
+            .running
+            .profile_run(context, engine, lineage, command)?;
+        run.max_time = LONGEST;
+        Ok(run)
     }
 }
 

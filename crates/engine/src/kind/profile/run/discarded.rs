@@ -3,10 +3,10 @@
 //! load → start → the browser ends → remove
 //!
 //! *Always true:* no lease is taken and nothing is published, so any number of such runs go on beside each other and
-//! beside one that saves. The directory belongs to this run alone; one whose process died is removed by the next command.
+//! beside one that saves. The directory belongs to this run alone. When the run was killed it stays for as long as anybody works in
+//! it, and goes with a later command ([`scratch`](crate::kind::profile::scratch)).
 
-use super::watch::Running;
-use super::{ProfileRan, ProfileRun, RunOutcome, ran};
+use super::{ProfileRan, ProfileRun, RunOutcome, RunStep};
 use crate::error::Error;
 use crate::handle::Profiles;
 use crate::kind::profile::load::ProfileLoaded;
@@ -19,18 +19,10 @@ impl Profiles<'_> {
     pub(super) async fn run_discarded(self, mut run: ProfileRun) -> Result<ProfileRan, Error> {
         self.recover().await;
         let scratch = self.scratch_profile(DISCARDED).await?;
-        scratch.path().clone_into(&mut run.load.dir);
-        // A save in between would be one, too.
-        run.every = None;
+        run = run.placed(scratch.path().to_owned());
         let (command, names_dir) = run.words()?;
         let loaded = self.load_until_signalled(&mut run).await?;
-        let group = self.start_browser(&mut run, &loaded, &command).await?;
-        let mut running = Running::new(self.engine, &mut run, None, group);
-        let ended = running
-            .watch(std::pin::pin!(std::future::pending()))
-            .await?;
-        let lineage = running.lineage().clone();
-        let mut ran = ran(&lineage, loaded, ended.ending, &mut running);
+        let (mut ran, _) = self.run_unleased(&mut run, loaded, &command).await?;
         ran.save_outcome = RunOutcome::Discarded;
         if !names_dir {
             ran.warnings.push(Warning::DirNotInCommand);
@@ -40,6 +32,7 @@ impl Profiles<'_> {
 
     /// Loads; a signal ends that, and nothing goes on working in the directory.
     async fn load_until_signalled(self, run: &mut ProfileRun) -> Result<ProfileLoaded, Error> {
+        run.tell(RunStep::Loading);
         let mut loading = std::pin::pin!(self.load(run.load.clone()));
         tokio::select! {
             biased;

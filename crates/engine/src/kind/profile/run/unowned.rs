@@ -6,8 +6,7 @@
 //! published only if the lineage turns out to have none, and no other Chrome has one either; else it is stored, and
 //! diverged. A store that is still away in the end leaves the directory as it is, unsaved.
 
-use super::watch::Running;
-use super::{ProfileRan, ProfileRun, outcome_of, ran, without_save};
+use super::{ProfileRan, ProfileRun, RunStep, outcome_of, without_save};
 use crate::error::Error;
 use crate::handle::Profiles;
 use crate::kind::profile::directory::nobody_uses;
@@ -26,16 +25,9 @@ impl Profiles<'_> {
         let loaded = self
             .fresh(&run.load, Some(LoadFailure::unreachable(why)))
             .await?;
-        let group = self.start_browser(&mut run, &loaded, command).await?;
-        // Without a lease nothing can be saved in between.
-        run.every = None;
-        let mut running = Running::new(self.engine, &mut run, None, group);
-        let ended = running
-            .watch(std::pin::pin!(std::future::pending()))
-            .await?;
-        let lineage = running.lineage().clone();
-        let mut ran = ran(&lineage, loaded, ended.ending, &mut running);
-        run.capture.browser = ended.browser;
+        let (mut ran, browser) = self.run_unleased(&mut run, loaded, command).await?;
+        run.capture.browser = browser;
+        run.tell(RunStep::Saving);
         let acquired = match self.leases().acquire(run.acquire(None)).await {
             Ok(acquired) => acquired,
             Err(error) => return Ok(without_save(ran, outcome_of(&error), &error)),
@@ -43,7 +35,7 @@ impl Profiles<'_> {
         ran.warnings.extend(acquired.warnings);
         let lease = acquired.lease;
         // Where there turns out to be a snapshot, the pointer's own rule refuses what has no base.
-        let is_first = lease.base.is_none() && self.has_no_other_major(&lineage).await;
+        let is_first = lease.base.is_none() && self.has_no_other_major(&lease.lineage).await;
         run.capture.held_back = !is_first;
         let renew_every = lease.ttl / 3;
         let keeper = std::pin::pin!(self.leases().keep_alive(&lease, renew_every));

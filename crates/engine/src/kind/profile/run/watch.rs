@@ -13,13 +13,13 @@ use crate::kind::profile::save::close;
 use crate::open::Engine;
 use crate::warning::Warning;
 use stasis_model::format::manifest::EndingRecord;
-use stasis_model::id::Lineage;
 use stasis_quiesce::browser::{self, ProcessRole};
 use stasis_quiesce::group::{CommandExit, ProcessGroup};
 use stasis_store::documents::leases::Lease;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
@@ -93,10 +93,6 @@ impl<'a> Running<'a> {
         }
     }
 
-    pub(super) fn lineage(&self) -> &Lineage {
-        &self.run.load.lineage
-    }
-
     /// Watches to the end. When that itself fails, nothing goes on running: the lease is about to be given back.
     pub(super) async fn watch(&mut self, keeper: Keeper<'_>) -> Result<Ended, Error> {
         let watched = self.watch_on(keeper).await;
@@ -138,15 +134,7 @@ impl<'a> Running<'a> {
                 }
                 // It is still starting, or has just ended: there is nothing to be saved while it runs.
                 Happened::Due if users(&self.run.load.dir).await?.is_empty() => {}
-                Happened::Due => {
-                    let (engine, capture) = (self.engine, self.run.capture.clone());
-                    saving = self.lease.map(|lease| -> Saving<'a> {
-                        Box::pin(async move {
-                            let session = engine.profiles().session_under(lease).await?;
-                            engine.profiles().capture_hot(&capture, &session).await
-                        })
-                    });
-                }
+                Happened::Due => saving = self.save_between(),
                 Happened::Overdue => {
                     let after_s = self.run.max_time.as_secs();
                     self.overdue = Some(Warning::ClosedAfterMaxTime { after_s });
@@ -167,6 +155,19 @@ impl<'a> Running<'a> {
                 });
             }
         }
+    }
+
+    /// Begins to save while the browser runs; without a lease there is nothing to save to.
+    fn save_between(&self) -> Option<Saving<'a>> {
+        let (engine, mut capture) = (self.engine, self.run.capture.clone());
+        // What is shown is the save at the end.
+        capture.progress = Arc::default();
+        self.lease.map(|lease| -> Saving<'a> {
+            Box::pin(async move {
+                let session = engine.profiles().session_under(lease).await?;
+                engine.profiles().capture_hot(&capture, &session).await
+            })
+        })
     }
 
     /// Stops everything: somebody else may own the profile by now.

@@ -4,7 +4,7 @@ use super::World;
 use crate::error::ErrorKind;
 use crate::hold::Signal;
 use crate::kind::profile::load::{ProfileLoad, UpgradeWish};
-use crate::kind::profile::run::{AfterRun, ProfileRun};
+use crate::kind::profile::run::ProfileRun;
 use crate::kind::profile::save::{OnBrowser, ProfileSave};
 use stasis_model::format::lease::Lock;
 use stasis_model::id::Label;
@@ -89,32 +89,23 @@ async fn a_run_whose_browser_always_comes_back_ends_with_the_second_signal_and_s
         world.dir().display()
     );
     let words = ["sh", "-c", &env, pid.to_str().unwrap(), KEEPER, "{dir}"];
-    let run = ProfileRun {
-        load: ProfileLoad {
-            lineage: world.lineage.clone(),
-            dir: world.dir(),
-            exactly: None,
-            on_failure: None,
-            upgrade: UpgradeWish::default(),
-            cold_only: false,
-            region: None,
-            actor: Label::nobody(),
-            spawn: World::spawn(),
-            progress: Arc::default(),
-            cancel: Arc::default(),
-        },
-        after: AfterRun::Save,
-        wait: None,
-        capture: world.capture(),
-        command: words.map(Into::into).to_vec(),
-        shim: None,
-        close_timeout: Duration::from_millis(1600),
-        linger: None,
-        max_time: Duration::from_mins(5),
-        every: None,
-        signals,
-        loaded: None,
+    let load = ProfileLoad {
+        lineage: world.lineage.clone(),
+        dir: world.dir(),
+        exactly: None,
+        on_failure: None,
+        upgrade: UpgradeWish::default(),
+        cold_only: false,
+        region: None,
+        actor: Label::nobody(),
+        spawn: World::spawn(),
+        progress: Arc::default(),
+        cancel: Arc::default(),
     };
+    let command = words.map(Into::into).to_vec();
+    let mut run = ProfileRun::new(load, world.capture(), command, signals);
+    run.close_timeout = Duration::from_millis(1600);
+    run.max_time = Duration::from_mins(5);
     let engine = world.engine.clone();
     let running = tokio::spawn(async move { Box::pin(engine.profiles().run(run)).await });
     while !world.dir().join("open").exists() {
