@@ -55,6 +55,7 @@ mod tenant;
 mod wait;
 mod whole_machine;
 mod workspace;
+mod usage;
 
 use crate::config::{self, Config};
 use crate::env::Environment;
@@ -367,7 +368,7 @@ pub(crate) fn main() -> ExitCode {
         Err(error) if error.use_stderr() && hook::is_asked_to_run(std::env::args_os()) => {
             return hook::undisturbed(|| Err(error.into()));
         }
-        Err(error) => return usage(&pointed(error)),
+        Err(error) => return mistaken(&pointed(error)),
     };
     if matches!(
         cli.command,
@@ -443,14 +444,14 @@ fn pointed(mut error: clap::Error) -> clap::Error {
 }
 
 /// Help goes where it always goes; a mistake is told as JSON to whoever asked for JSON.
-fn usage(error: &clap::Error) -> ExitCode {
+fn mistaken(error: &clap::Error) -> ExitCode {
     let asked_for_json = std::env::args()
         .take_while(|argument| argument != "--")
         .any(|argument| argument == "--json");
     if !error.use_stderr() || !asked_for_json {
         error.exit();
     }
-    report::print(&anyhow::anyhow!(error.to_string().trim().to_owned()), true).into()
+    report::print(&usage::error(error).into(), true).into()
 }
 
 fn start(cli: Cli, command: &'static str) -> anyhow::Result<ExitCode> {
