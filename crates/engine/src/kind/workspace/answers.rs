@@ -114,6 +114,8 @@ pub struct AgentEventRow {
     pub text: Option<String>,
     /// When.
     pub timestamp: String,
+    /// The same in milliseconds.
+    pub timestamp_ms: u64,
     /// How long after that the checkpoint was complete, if the agent did not wait for it: what it did meanwhile may be in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_ms: Option<u64>,
@@ -139,6 +141,8 @@ pub struct PromptRow {
     pub text: Option<String>,
     /// When.
     pub timestamp: String,
+    /// The same in milliseconds.
+    pub timestamp_ms: u64,
     /// The same, as people say it.
     pub age: String,
     /// How many commands and edits of it are known.
@@ -508,6 +512,8 @@ pub struct PathVersion {
     pub age: String,
     /// When it was made.
     pub timestamp: String,
+    /// The same in milliseconds.
+    pub timestamp_ms: u64,
     /// How long the file is in it.
     pub size: Option<u64>,
     /// Against the checkpoint before it.
@@ -736,6 +742,8 @@ pub struct WorkspaceStatus {
 pub struct RemovedWorkspace {
     /// The directory, which was not touched.
     pub workspace: String,
+    /// The same in milliseconds.
+    pub newest_at_ms: Option<u64>,
     /// Where its checkpoints were.
     pub session: String,
     /// How many those were.

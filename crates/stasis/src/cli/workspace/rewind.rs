@@ -255,6 +255,7 @@ mod tests {
 
     fn rewound(deletes: u64, dry_run: bool) -> Rewound {
         Rewound {
+                timestamp_ms: 0,
             prompt: Some(PromptRow {
                 prompt: 3,
                 checkpoint: "cp-104".to_owned(),
