@@ -271,15 +271,30 @@ impl Workspace {
             let mut settings = own.pool.settings().clone();
             settings.progress = progress;
             settings.walk.cancel = cancel;
-            let pool = own.pool.again(settings)?;
-            let pool = Arc::new(pool);
-            let watched = Self {
-                pool,
-                ..own.clone()
-            };
-            watched.create_now(&command)
+            own.with_settings(settings)?.create_now(&command)
         })
         .await
+    }
+
+    /// The same workspace for somebody who watches how far its checkpoints have come that are made, restored, forked, written out or
+    /// read.
+    pub async fn watched(&self, progress: Arc<Progress>) -> Result<Self, Error> {
+        self.blocking(move |own| {
+            let settings = own.pool.settings().clone();
+            own.with_settings(PoolSettings {
+                progress,
+                ..settings
+            })
+        })
+        .await
+    }
+
+    fn with_settings(&self, settings: PoolSettings) -> Result<Self, Error> {
+        let pool = Arc::new(self.pool.again(settings)?);
+        Ok(Self {
+            pool,
+            ..self.clone()
+        })
     }
 
     /// All checkpoints, with what each changed if that is asked for.

@@ -5,7 +5,7 @@ use crate::cli::damage::DamageHints;
 use crate::cli::first_checkpoint::is_no_workspace;
 use crate::cli::output::short;
 use crate::cli::profile::everyday as profile;
-use crate::cli::progress::watched;
+use crate::cli::progress::{Doing, watched};
 use crate::cli::project::{ProjectSelector, is_absent, upkeep};
 use crate::cli::repo::{self, RepoCheckArgs};
 use crate::cli::{CliContext, workspace};
@@ -88,15 +88,16 @@ async fn checked_snapshots(
 ) -> anyhow::Result<(PathBuf, RepoChecked)> {
     let project = typed.look(context).await?;
     let progress = Arc::default();
-    let check = project.check(read_data, Arc::clone(&progress));
-    let checked = watched(context.output, "checking", progress, check).await?;
+    let check = Box::pin(project.check(read_data, Arc::clone(&progress)));
+    let doing = Doing::new("checking", "snapshots");
+    let checked = watched(context.output, doing, progress, check).await?;
     Ok((project.home().dir.clone(), checked))
 }
 
 async fn checked_workspace(context: &CliContext, dir: &Path) -> anyhow::Result<CheckedWorkspace> {
     let dir = std::path::absolute(dir)?;
     let workspace = Workspace::find(&dir, &context.environment.host_env()?).await?;
-    Ok(workspace.check().await?)
+    workspace::checked(context, &workspace).await
 }
 
 impl CheckedDirectory {

@@ -4,8 +4,9 @@ use super::{ProjectSelector, labels, restore, save};
 use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::keep::KeepPeriodArgs;
-use crate::cli::output::{plural, printable, short, table};
-use crate::cli::progress::{cancel_on_signals, timed};
+use crate::cli::output::{plural, printable, short};
+use crate::cli::progress::{Doing, cancel_on_signals, watched};
+use crate::cli::{CliContext, collected};
 use crate::report::Exit;
 use clap::{Args, ValueEnum};
 use stasis_engine::error::Error;
@@ -19,6 +20,7 @@ use stasis_engine::model::project::Layout;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ProjectInitArgs {
@@ -127,12 +129,14 @@ impl ProjectGcArgs {
         which: &ProjectSelector,
     ) -> anyhow::Result<()> {
         let project = which.look(context).await?;
-        let command = ProjectGc {
+        let progress = Arc::default();
+        let mut command = ProjectGc {
             keep: self.policy(),
             dry_run: self.dry_run,
         };
         let work = Box::pin(project.gc(command));
-        let collected = timed(context.output, "collecting", work).await?;
+        let doing = Doing::new("collecting", "snapshots");
+        let collected = watched(context.output, doing, progress, work).await?;
         context.output.result(&collected, |all| {
             let done = &all.collected;
             let would = if done.dry_run { "would go" } else { "went" };
@@ -219,12 +223,9 @@ pub(in crate::cli) async fn verify(
     project: &Project,
     snapshot: &SnapshotRef,
 ) -> anyhow::Result<Exit> {
-    let verified = timed(
-        context.output,
-        "verifying",
-        Box::pin(project.verify(snapshot)),
-    )
-    .await?;
+    let progress = Arc::default();
+    let work = Box::pin(project.verify(snapshot, Arc::clone(&progress)));
+    let verified = watched(context.output, "verifying", progress, work).await?;
     context.output.result(&verified, |done| {
         if done.damaged.is_empty() {
             return format!(
@@ -259,8 +260,9 @@ pub(in crate::cli) async fn duplicate(
     dir: &Path,
     id: &ProjectId,
 ) -> anyhow::Result<()> {
-    let work = Box::pin(project.duplicate(snapshot, dir, id));
-    let made = timed(context.output, "duplicating", work).await?;
+    let progress = Arc::default();
+    let work = Box::pin(project.duplicate(snapshot, dir, id, Arc::clone(&progress)));
+    let made = watched(context.output, "duplicating", progress, work).await?;
     context.output.result(&made, |made| {
         let dir = printable(&made.dir);
         format!(

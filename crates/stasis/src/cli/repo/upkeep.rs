@@ -3,9 +3,9 @@
 use crate::cli::byte_size::size;
 use crate::cli::damage::{self, Ailment, DamageHints};
 use crate::cli::keep::KeepPeriodArgs;
-use crate::cli::output::{Measured, plural, table};
-use crate::cli::progress::{timed, watched};
-use crate::cli::{CliContext, duration};
+use crate::cli::output::{Measured, plural};
+use crate::cli::progress::{Doing, watched};
+use crate::cli::{CliContext, collected, duration};
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::check::RepoChecked;
@@ -30,8 +30,9 @@ impl RepoCheckArgs {
     ) -> anyhow::Result<Exit> {
         let engine = context.repo_engine(repo, false).await?;
         let progress = Arc::default();
-        let check = engine.dirs().check(self.read_data, Arc::clone(&progress));
-        let checked = watched(context.output, "checking", progress, check).await?;
+        let check = Box::pin(engine.dirs().check(self.read_data, Arc::clone(&progress)));
+        let doing = Doing::new("checking", "snapshots");
+        let checked = watched(context.output, doing, progress, check).await?;
         let exit = if checked.damage.is_empty() {
             Exit::Done
         } else {
@@ -120,8 +121,8 @@ impl RepoGcArgs {
         } else {
             RetentionPolicy::Repository(asked)
         };
-        let command = RepoGc {
-            policy,
+        let progress = Arc::default();
+        let mut command = RepoGc {
             name: self.name,
             on_doubt: if self.trust_clock {
                 OnDoubt::JudgeAnyway
@@ -132,8 +133,9 @@ impl RepoGcArgs {
         };
         let engine = context.repo_engine(repo, false).await?;
         let work = Box::pin(engine.dirs().gc(command));
-        let collected = timed(context.output, "collecting", work).await?;
-        if let Some(doubt) = &collected.clock_doubt {
+        let doing = Doing::new("collecting", "snapshots");
+        let done = watched(context.output, doing, progress, work).await?;
+        if let Some(doubt) = &done.clock_doubt {
             context.output.say(&format!(
                 "warning: {doubt}; --trust-clock judges all the same"
             ));

@@ -4,7 +4,8 @@ use super::{DryRunArgs, WorkspaceSelector, entry};
 use crate::cli::CliContext;
 use crate::cli::ask::{self, is_interactive};
 use crate::cli::output::{plural, printable};
-use crate::cli::progress::timed;
+use crate::cli::plan::{self, BRING_BACK, CHANGE, DELETE, PlanAct, PlanLine, SHOWN};
+use crate::cli::progress::{timed, watched};
 use crate::report::Exit;
 use clap::Args;
 use schemars::JsonSchema;
@@ -17,9 +18,7 @@ use stasis_engine::kind::workspace::{
 };
 use stasis_engine::model::workspace::CheckpointRef;
 use std::ffi::OsString;
-
-/// How many paths of a plan are shown to people.
-const SHOWN: usize = 10;
+use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub(super) struct WorkspaceRevertArgs {
@@ -170,8 +169,10 @@ pub(in crate::cli) async fn restore(
         None
     };
     let command = RestoreWorkspace { confirm, ..command };
-    let work = workspace.restore(command);
-    let restored = timed(context.output, "restoring", work).await?;
+    let progress = Arc::default();
+    let live = workspace.watched(Arc::clone(&progress)).await?;
+    let work = live.restore(command);
+    let restored = watched(context.output, "restoring", progress, work).await?;
     if !is_asked {
         warn(context, &restored);
     }

@@ -10,7 +10,8 @@ use crate::cli::CliContext;
 use crate::cli::ask::{self, is_interactive};
 use crate::cli::byte_size::size;
 use crate::cli::output::{plural, printable, table};
-use crate::cli::progress::timed;
+use crate::cli::plan::{ADD, SHOWN};
+use crate::cli::progress::watched;
 use crate::report::Exit;
 use anyhow::bail;
 use clap::{Args, Subcommand};
@@ -22,9 +23,7 @@ use stasis_engine::kind::workspace::{
 use stasis_engine::model::workspace::{CheckpointRef, ForkName, ForkSide};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-
-/// How many entries are named to people.
-const SHOWN: usize = 10;
+use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ForkArgs {
@@ -149,7 +148,10 @@ async fn make(
     context: &CliContext,
     workspace: &Workspace,
 ) -> anyhow::Result<Exit> {
-    let forked = timed(context.output, "forking", workspace.fork(command)).await?;
+    let progress = Arc::default();
+    let workspace = workspace.watched(Arc::clone(&progress)).await?;
+    let work = workspace.fork(command);
+    let forked = watched(context.output, "forking", progress, work).await?;
     context.output.result(&forked, forked_text)?;
     Ok(Exit::Done)
 }
@@ -322,6 +324,8 @@ impl ForkPromoteArgs {
             };
             let shown = workspace.promote(look).await?;
             if !is_nothing(&shown.plan) {
+        let progress = Arc::default();
+        let workspace = workspace.watched(Arc::clone(&progress)).await?;
                 context.output.insist(&promoted_text(&shown));
                 if !ask::is_yes("Continue?")? {
                     context.output.say("nothing was changed");
@@ -331,7 +335,7 @@ impl ForkPromoteArgs {
             }
         }
         let work = workspace.promote(command);
-        let promoted = timed(context.output, "promoting", work).await?;
+        let promoted = watched(context.output, "promoting", progress, work).await?;
         warn_left_alone(context, &promoted.left_alone, &promoted.fork);
         if let Some(excluded) = &promoted.excluded_now {
             context.output.say(&excluded_text(excluded, &promoted.fork));

@@ -5,7 +5,7 @@ use super::{DryRunArgs, WorkspaceSelector, entry};
 use crate::cli::CliContext;
 use crate::cli::ask::{self, is_interactive};
 use crate::cli::output::{printable, table};
-use crate::cli::progress::timed;
+use crate::cli::progress::watched;
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
@@ -15,7 +15,7 @@ use stasis_engine::kind::workspace::{
     self, PromptRow, RestoreWorkspace, RestoredWorkspace, RunMode,
 };
 use stasis_engine::model::workspace::CheckpointRef;
-use std::ffi::OsString;
+use std::sync::Arc;
 
 /// How many prompts are offered to choose from.
 const OFFERED: usize = 20;
@@ -86,6 +86,8 @@ impl RewindArgs {
             checkpoint,
             except,
             agreed: self.yes,
+        let progress = Arc::default();
+        let workspace = workspace.watched(Arc::clone(&progress)).await?;
             confirm: None,
             run: self.dry.how(),
         };
@@ -97,7 +99,7 @@ impl RewindArgs {
             return Ok(Exit::Cancelled);
         };
         let work = workspace.restore(command);
-        let restored = timed(context.output, "rewinding", work).await?;
+        let restored = watched(context.output, "rewinding", progress, work).await?;
         warn(context, &restored);
         let exit = exit_of(&restored.left_alone);
         let rewound = Rewound { prompt, restored };
