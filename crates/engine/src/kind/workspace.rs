@@ -371,6 +371,19 @@ impl Workspace {
             .await
     }
 
+    /// Refuses where other checkpoints lie in their slots by now than were shown.
+    pub async fn ensure_still(&self, shown: &[DeletedCheckpoint]) -> Result<(), Error> {
+        let shown = shown.to_vec();
+        self.blocking(move |own| own.ensure_still_now(&shown)).await
+    }
+
+    /// Deletes a checkpoint that was shown, if it is still that one.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display(), checkpoint = shown.checkpoint))]
+    pub async fn delete_shown(&self, shown: &DeletedCheckpoint) -> Result<(), Error> {
+        let shown = shown.clone();
+        self.blocking(move |own| own.delete_shown_now(&shown)).await
+    }
+
     /// Makes one checkpoint of several: the newest state wins.
     #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display()))]
     pub async fn compact(&self, command: CompactCheckpoints) -> Result<Compacted, Error> {

@@ -136,7 +136,7 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
     ),
     one("mount", &[of::<mount::MountedAt>()]),
     one("pin", &[of::<ProjectSnapshot>(), of::<Pinned>()]),
-    one("forget", &[of::<everyday::Forgotten>()]),
+    one("forget", &[of::<everyday::ForgetResult>()]),
     one("gc", &[of::<ProjectCollected>(), of::<Collected>()]),
     one("list", &[of::<SubjectList>()]),
     one("link", &[of::<LinkedDir>()]),

@@ -9,6 +9,7 @@
 
 mod access;
 mod agents;
+mod agreed;
 mod archive;
 mod bad_input;
 mod browser_frameworks;
