@@ -10,7 +10,7 @@ pub use extract::{ExtractArchive, Extracted, extract};
 pub use place::{ArchiveAddress, ArchivePlace};
 
 use crate::bridge;
-use crate::clone::LeftOut;
+use crate::clone::{LeftOut, count_beside};
 use crate::error::Error;
 use crate::upload::upload;
 use schemars::JsonSchema;
@@ -19,14 +19,14 @@ use stasis_disk::form::archive::{
     self, Archive, ArchiveLimits, CreateReport, CreateSettings, ReadSettings,
 };
 pub use stasis_disk::form::archive::{ArchiveError, Problem};
-use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::fs::root_dir::Mounts;
 use stasis_disk::progress::Progress;
 pub use stasis_disk::tree::restore::{Placement, RestoreError};
 use stasis_disk::tree::walk::WalkSettings;
 use stasis_model::digest::{ArchiveDigest, TreeDigest};
 use stasis_model::time::Clock;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -122,7 +122,13 @@ pub async fn create(command: CreateArchive, clock: &dyn Clock) -> Result<Archive
     };
     let settings = settings(&command, base);
     if command.is_watched {
-        survey(&command.source, &settings);
+        let CreateSettings {
+            mounts,
+            walk,
+            progress,
+            ..
+        } = settings.clone();
+        count_beside(&command.source, mounts, walk, progress);
     }
     let report = match command.target {
         ArchivePlace::File(target) => {
@@ -145,16 +151,6 @@ pub async fn create(command: CreateArchive, clock: &dyn Clock) -> Result<Archive
         "archived"
     );
     Ok(archived(report, archive, elapsed_ms))
-}
-
-/// Counts what there is beside the work; whatever hinders it will hinder the work as well, and is told there.
-fn survey(source: &Path, settings: &CreateSettings) {
-    let (source, settings) = (source.to_owned(), settings.clone());
-    let counted = bridge::Crossing::here().start(bridge::blocking(move || {
-        let root = RootDir::open(&source, settings.mounts).ok()?;
-        stasis_disk::tree::survey::survey(&root, &settings.walk, &settings.progress).ok()
-    }));
-    drop(counted);
 }
 
 fn millis(elapsed: Duration) -> u64 {
@@ -221,6 +217,8 @@ pub struct ReadArchive {
     pub largest: Option<u64>,
     /// How many threads decompress; all cores when nothing is said.
     pub threads: Option<NonZeroUsize>,
+    /// Counts what was extracted, or read to verify it, and what was brought here for that.
+    pub progress: Arc<Progress>,
     /// Set by anybody at any time to give up.
     pub cancel: Arc<AtomicBool>,
 }
@@ -235,6 +233,7 @@ impl ReadArchive {
             },
             workers: self.threads.unwrap_or(usual.workers),
             cancel: self.cancel.clone(),
+            progress: self.progress.clone(),
         }
     }
 }

@@ -5,13 +5,15 @@ use crate::error::Error;
 use crate::result::{CopyMethod, SkipReason};
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_disk::fs::root_dir::Mounts;
+use stasis_disk::fs::root_dir::{Mounts, RootDir};
+use stasis_disk::progress::Progress;
 use stasis_disk::tree::clone::{self, CloneSettings};
 pub use stasis_disk::tree::clone::{CloneError, CloneReport, Fallback};
+use stasis_disk::tree::survey;
 use stasis_disk::tree::walk::{WalkReport, WalkSettings, WalkSkip};
 use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -30,6 +32,10 @@ pub struct CloneTree {
     pub strict: bool,
     /// Whether other filesystems in the source are cloned too.
     pub across_filesystems: bool,
+    /// Whether the tree is counted first, for somebody who wants to know how long it will take.
+    pub is_watched: bool,
+    /// Counts what is done.
+    pub progress: Arc<Progress>,
     /// Set by anybody at any time to give up and leave nothing.
     pub cancel: Arc<AtomicBool>,
 }
@@ -117,6 +123,15 @@ pub struct Cloned {
 pub async fn clone_tree(command: CloneTree, clock: &dyn Clock) -> Result<Cloned, Error> {
     let started = clock.uptime();
     let target = command.target.display().to_string();
+    if command.is_watched {
+        let CloneSettings {
+            mounts,
+            walk,
+            progress,
+            ..
+        } = settings(&command);
+        count_beside(&command.source, mounts, walk, progress);
+    }
     let report = bridge::blocking(move || {
         let settings = settings(&command);
         clone::clone(&command.source, &command.target, &settings)
@@ -126,6 +141,21 @@ pub async fn clone_tree(command: CloneTree, clock: &dyn Clock) -> Result<Cloned,
     let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
     tracing::info!(files = report.files, bytes = report.bytes, "cloned");
     Ok(cloned(&report, target, elapsed_ms))
+}
+
+/// Counts what there is in a tree beside the work on it; whatever hinders that will hinder the work as well, and is told there.
+pub(crate) fn count_beside(
+    source: &Path,
+    mounts: Mounts,
+    walk: WalkSettings,
+    progress: Arc<Progress>,
+) {
+    let source = source.to_owned();
+    let counted = bridge::Crossing::here().start(bridge::blocking(move || {
+        let root = RootDir::open(&source, mounts).ok()?;
+        survey::survey(&root, &walk, &progress).ok()
+    }));
+    drop(counted);
 }
 
 fn settings(command: &CloneTree) -> CloneSettings {
@@ -143,6 +173,7 @@ fn settings(command: &CloneTree) -> CloneSettings {
             cancel: command.cancel.clone(),
             ..WalkSettings::default()
         },
+        progress: command.progress.clone(),
         ..CloneSettings::default()
     }
 }

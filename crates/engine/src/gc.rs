@@ -4,13 +4,15 @@
 //! 2. remove manifests that are tombstoned, or that nobody will publish ([`ManifestGc`])
 //! 3. sweep chunks, round by round, until nothing is left to take ([`GcRound`])
 
-use crate::catalog::references::{self, Unread, ensure_form};
+use crate::catalog::references::{self, AskedNames, Unread, ensure_form};
 use crate::catalog::{RepoSnapshotRow, ensure_writable, name_of};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::handle::DirRepo;
 use crate::kind::workspace::RunMode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use stasis_disk::progress::Progress;
+use stasis_model::failure::Failure;
 use stasis_model::format::manifest::{
     IndexRefusal, Indexed, RepoDocument, SaveReason, SnapshotIndex,
 };
@@ -25,7 +27,8 @@ use stasis_model::protocol::gc::{Abort, ChunkName, GcAnswer, GcReport, GcRound, 
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_store::bucket::Swap;
 use stasis_store::documents::roots::{ChangeError, Root};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a sweep goes round before it leaves the rest to the next one.
@@ -47,6 +50,25 @@ pub struct RepoGc {
     pub needed_for_undo: Vec<SnapshotId>,
     /// Only says what would be done.
     pub dry_run: bool,
+    /// The snapshots that somebody agreed to let go; nothing is done if others would.
+    pub agreed: Option<Vec<SnapshotId>>,
+    /// Counts manifests that were read, and then bytes that were removed.
+    pub progress: Arc<Progress>,
+}
+
+impl RepoGc {
+    /// By that policy, for good.
+    pub fn new(policy: RetentionPolicy) -> Self {
+        Self {
+            policy,
+            name: None,
+            on_doubt: OnDoubt::RefuseAges,
+            needed_for_undo: Vec::new(),
+            dry_run: false,
+            agreed: None,
+            progress: Arc::default(),
+        }
+    }
 }
 
 /// What went.
@@ -113,8 +135,10 @@ impl DirRepo<'_> {
         let (manifests_removed, removed);
         if command.dry_run {
             manifests_removed = 0;
-            removed = self.would_remove(&root, &repo, &judged.going).await?;
+            let (going, progress) = (&judged.going, &command.progress);
+            removed = self.would_remove(&root, &repo, going, progress).await?;
         } else {
+            ensure_agreed(command.agreed.as_deref(), &judged.going)?;
             for (root, index) in &subjects {
                 let going = judged.going.iter();
                 let going: Vec<_> = going.filter(|id| index.find(id).is_some()).collect();
@@ -139,7 +163,8 @@ impl DirRepo<'_> {
             for (root, _) in &subjects {
                 self.drop_tombstones(root).await?;
             }
-            removed = self.sweep_chunks(&root, &repo).await?;
+            let progress = &command.progress;
+            removed = self.sweep_chunks(&root, &repo, progress).await?;
             self.leave_quarantine(&root, &repo).await?;
         }
         let elapsed = self.clock.uptime().saturating_sub(started);
@@ -285,10 +310,16 @@ impl DirRepo<'_> {
         root: &Root,
         repo: &RepoDocument,
         going: &[SnapshotId],
+        progress: &Progress,
     ) -> Result<(u64, u64), Error> {
         let chunks = root.chunks().await?;
         let all: Names = chunks.iter().map(|(name, _)| *name).collect();
-        let named = references::named_by_all(root, repo, going, &all).await?;
+        let asked = AskedNames {
+            names: &all,
+            going,
+            progress,
+        };
+        let named = references::named_by_all(root, repo, asked).await?;
         let unused = chunks.iter().filter(|(name, _)| !named.contains(name));
         Ok(unused.fold((0, 0), |total, (_, size)| (total.0 + 1, total.1 + size)))
     }
@@ -438,14 +469,24 @@ impl DirRepo<'_> {
     }
 
     /// Sweeps until nothing is left to take.
-    async fn sweep_chunks(self, root: &Root, repo: &RepoDocument) -> Result<(u64, u64), Error> {
+    async fn sweep_chunks(
+        self,
+        root: &Root,
+        repo: &RepoDocument,
+        progress: &Progress,
+    ) -> Result<(u64, u64), Error> {
         let mut removed = (0, 0);
+        let mut sweep = Sweep {
+            progress,
+            sizes: HashMap::new(),
+            is_announced: false,
+        };
         for _ in 0..ROUNDS {
-            let mut sizes = HashMap::new();
-            let swept = self.sweep_round(root, repo, &mut sizes).await?;
+            sweep.sizes.clear();
+            let swept = self.sweep_round(root, repo, &mut sweep).await?;
             for name in &swept.deleted {
                 removed.0 += 1;
-                removed.1 += sizes.get(name).copied().unwrap_or_default();
+                removed.1 += sweep.size(name);
             }
             if !swept.more && !swept.resumed {
                 break;
@@ -477,7 +518,12 @@ impl DirRepo<'_> {
             };
         }
         if !gone.is_empty() {
-            let named = references::named_by_all(root, repo, &[], &gone).await?;
+            let asked = AskedNames {
+                names: &gone,
+                going: &[],
+                progress: &Progress::default(),
+            };
+            let named = references::named_by_all(root, repo, asked).await?;
             gone.retain(|name| !named.contains(name));
         }
         if !whole.is_empty() {
@@ -494,21 +540,24 @@ impl DirRepo<'_> {
         self,
         root: &Root,
         repo: &RepoDocument,
-        sizes: &mut HashMap<ChunkName, u64>,
+        sweep: &mut Sweep<'_>,
     ) -> Result<GcReport, Error> {
         let mut unread = None;
-        let mut sweep = GcRound::new(self.rng.op_id());
-        let mut step = sweep.next(GcAnswer::Begin);
+        let mut round = GcRound::new(self.rng.op_id());
+        let mut step = round.next(GcAnswer::Begin);
         loop {
             let answer = match step {
                 GcStep::ReadGc => GcAnswer::Gc(root.gc().await?),
                 GcStep::ListChunks => {
-                    sizes.extend(root.chunks().await?);
-                    GcAnswer::Listed(sizes.keys().copied().collect())
+                    sweep.sizes.extend(root.chunks().await?);
+                    GcAnswer::Listed(sweep.sizes.keys().copied().collect())
                 }
                 GcStep::FindReferenced(asked) => {
-                    match references::named_by_all(root, repo, &[], &asked).await {
-                        Ok(named) => GcAnswer::Referenced(named),
+                    match references::named_by_all(root, repo, sweep.asks(&asked)).await {
+                        Ok(named) => {
+                            sweep.announce(&asked, &named);
+                            GcAnswer::Referenced(named)
+                        }
                         Err(error @ Unread::Manifest(..)) => {
                             unread = Some(error.into());
                             GcAnswer::UnreadableManifest
@@ -525,7 +574,8 @@ impl DirRepo<'_> {
                     }
                 }
                 GcStep::Delete(names) => {
-                    root.remove_chunks(&names).await?;
+                    let gone = |name: &ChunkName| sweep.progress.advance(0, sweep.size(name));
+                    root.remove_chunks(&names, gone).await?;
                     GcAnswer::Deleted
                 }
                 GcStep::Done(swept) => return Ok(swept),
@@ -533,7 +583,7 @@ impl DirRepo<'_> {
                     return Err(unread.unwrap_or(Error::SweepGaveUp(words(why))));
                 }
             };
-            step = sweep.next(answer);
+            step = round.next(answer);
         }
     }
 }
@@ -543,6 +593,55 @@ fn last_before_restore(index: &SnapshotIndex) -> Option<&SnapshotId> {
     let safety = |one: &&Indexed| one.reason == SaveReason::BeforeRestore;
     let safety = index.snapshots.iter().filter(safety);
     safety.max_by_key(|one| one.at_ms).map(|one| &one.id)
+}
+
+/// A sweep of a pool, round by round.
+struct Sweep<'a> {
+    progress: &'a Progress,
+    /// The chunks that were listed last.
+    sizes: HashMap<ChunkName, u64>,
+    /// Whether it was said how much there is to remove.
+    is_announced: bool,
+}
+
+impl<'a> Sweep<'a> {
+    fn size(&self, name: &ChunkName) -> u64 {
+        self.sizes.get(name).copied().unwrap_or_default()
+    }
+
+    fn asks<'n>(&self, names: &'n Names) -> AskedNames<'n>
+    where
+        'a: 'n,
+    {
+        AskedNames {
+            names,
+            going: &[],
+            progress: self.progress,
+        }
+    }
+
+    /// Says how much there is to remove: the first look at all chunks that are there tells it for all rounds.
+    fn announce(&mut self, asked: &Names, named: &Names) {
+        if self.is_announced || self.sizes.is_empty() {
+            return;
+        }
+        self.is_announced = true;
+        let garbage = asked.difference(named).map(|name| self.size(name));
+        self.progress.expect(0, garbage.sum());
+    }
+}
+
+/// Refuses to let others go than somebody agreed to.
+fn ensure_agreed(agreed: Option<&[SnapshotId]>, going: &[SnapshotId]) -> Result<(), Error> {
+    let all = |ids: &[SnapshotId]| ids.iter().cloned().collect::<BTreeSet<_>>();
+    match agreed {
+        Some(agreed) if all(agreed) != all(going) => {
+            let said = "other snapshots would go by now than those that were shown";
+            let failure = Failure::of(ErrorKind::Retry, said);
+            Err(failure.with_hint("nothing was removed; look again").into())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn words(why: Abort) -> &'static str {

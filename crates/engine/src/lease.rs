@@ -61,6 +61,28 @@ pub struct Acquired {
     pub lease: Lease,
 }
 
+/// The times of a lock as text, beside the milliseconds that the document has.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct LockTimes {
+    /// When the holder became the holder.
+    pub acquired_at: String,
+    /// When the holder last renewed.
+    pub renewed_at: String,
+    /// The last moment at which it is certainly held.
+    pub expires_at: String,
+}
+
+impl From<&Lock> for LockTimes {
+    fn from(lock: &Lock) -> Self {
+        Self {
+            acquired_at: lock.acquired_at.to_string(),
+            renewed_at: lock.renewed_at.to_string(),
+            expires_at: lock.expires_at.to_string(),
+        }
+    }
+}
+
 /// A lock as it is now.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]
@@ -76,6 +98,9 @@ pub struct Shown {
     /// The document.
     #[serde(flatten)]
     pub lock: Lock,
+    /// Its times for people.
+    #[serde(flatten)]
+    pub times: LockTimes,
     /// The generation of `latest.json`, when there is one.
     pub pointer_generation: Option<Generation>,
     /// What went less well than it should have.
@@ -93,6 +118,9 @@ pub struct Changed {
     /// The document.
     #[serde(flatten)]
     pub lock: Lock,
+    /// Its times for people.
+    #[serde(flatten)]
+    pub times: LockTimes,
     /// What went less well than it should have.
     pub warnings: Vec<Warning>,
 }
@@ -238,6 +266,7 @@ impl Leases<'_> {
         let (lock, _) = self.operations().settled(result).await?;
         Ok(Changed {
             subject: lineage.clone(),
+            times: LockTimes::from(&lock),
             lock,
             warnings: self.clock_warnings(),
         })
@@ -284,6 +313,7 @@ impl Leases<'_> {
         let lock = self.operations().settled(result).await?;
         Ok(Changed {
             subject: lineage.clone(),
+            times: LockTimes::from(&lock),
             lock,
             warnings: self.clock_warnings(),
         })
@@ -299,6 +329,7 @@ impl Leases<'_> {
             subject: lineage.clone(),
             live: lock.is_live(now),
             expires_in_ms: left(lock.expires_at, now),
+            times: LockTimes::from(&lock),
             lock,
             pointer_generation: pointer.map(|pointer| pointer.value.generation),
             warnings: self.clock_warnings(),

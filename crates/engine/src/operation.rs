@@ -33,6 +33,8 @@ pub struct Operation {
     #[serde(flatten)]
     #[schemars(with = "serde_json::Value")]
     pub record: OperationRecord,
+    /// When it was given up.
+    pub at: String,
     /// What became of it.
     pub fate: OperationFate,
 }
@@ -145,7 +147,12 @@ impl Operations<'_> {
                 record.unknown.settle(op_id, index.as_ref())
             }
         };
-        Ok(Operation { record, fate })
+        let at = match &record {
+            OperationRecord::Lineage(record) => record.at,
+            OperationRecord::Index(record) => record.at,
+        };
+        let at = at.to_string();
+        Ok(Operation { record, at, fate })
     }
 
     async fn local_record(self, op_id: OpId) -> Result<Option<OperationRecord>, Error> {

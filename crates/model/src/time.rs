@@ -33,6 +33,11 @@ impl Timestamp {
         self.0
     }
 
+    /// As results have it: the text for people, and the milliseconds for programs.
+    pub fn spelled(self) -> (String, u64) {
+        (self.to_string(), self.0)
+    }
+
     /// This moment and `duration` later; stops at the end of time instead of wrapping.
     #[must_use = "timestamps are values"]
     pub fn plus(self, duration: Duration) -> Self {

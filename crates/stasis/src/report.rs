@@ -18,6 +18,7 @@ use stasis_engine::clone::CloneError;
 use stasis_engine::error::{
     BucketError, BucketErrorKind, Error, ErrorKind, LineageError, ReadError,
 };
+use stasis_engine::lease::LockTimes;
 use stasis_engine::model::failure::Failure;
 use stasis_engine::model::format::lease::Lock;
 use stasis_engine::model::protocol::operation::OperationKind;
@@ -174,7 +175,13 @@ impl ReportedError {
 fn more(error: &anyhow::Error) -> BTreeMap<String, Value> {
     let mut fields = BTreeMap::new();
     if let Some(lock) = holder(error) {
-        fields.insert("holder".to_owned(), json!(lock));
+        let mut holder = json!(lock);
+        if let (Value::Object(holder), Value::Object(times)) =
+            (&mut holder, json!(LockTimes::from(lock)))
+        {
+            holder.extend(times);
+        }
+        fields.insert("holder".to_owned(), holder);
     }
     if let Some(LineageError::Unknown(record)) = lineage_error(error) {
         fields.insert("op_id".to_owned(), json!(record.op_id));

@@ -161,6 +161,11 @@ pub fn command_line(pid: u32) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()
 }
 
+/// The variables of a process as it was started with them, a NUL after each; nothing where it may not be looked at, or has none.
+pub fn environment(pid: u32) -> Vec<u8> {
+    fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()
+}
+
 /// A path that leads to the root directory of a process, where other paths of it begin.
 pub fn root_of(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/root"))

@@ -16,7 +16,7 @@ use stasis_engine::gc::RepoGc;
 use stasis_engine::open::{AwsSettings, Engine, LocalDirs, Open};
 use stasis_engine::restore::RepoRestore;
 use stasis_engine::save::{RepoSave, RepoSaved};
-use stasis_model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
+use stasis_model::policy::retention::{Repository, RetentionPolicy};
 use stasis_store::location::StoreLocation;
 use stasis_testkit::real_time::{RealClock, SystemRng};
 use std::collections::VecDeque;
@@ -139,14 +139,7 @@ async fn collect(engine: &Engine) {
         keep_last,
         ..Repository::default()
     });
-    let command = RepoGc {
-        policy,
-        name: None,
-        needed_for_undo: Vec::new(),
-        on_doubt: OnDoubt::RefuseAges,
-        dry_run: false,
-    };
-    engine.dirs().gc(command).await.unwrap();
+    engine.dirs().gc(RepoGc::new(policy)).await.unwrap();
 }
 
 async fn restore(engine: &Engine, snapshot: &str, target: &Path) {

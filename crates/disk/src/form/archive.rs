@@ -50,7 +50,7 @@ mod workers;
 mod writer;
 
 pub use assemble::{AssembleTarget, Assembled, assemble, assemble_encrypted};
-pub use bytes::ReadAt;
+pub use bytes::{CountedBytes, ReadAt};
 pub use encrypted::{EncryptReport, EncryptSettings, EncryptedArchive, encrypt, encrypt_nameless};
 pub use extract::Root;
 pub use frames::encoder_id;

@@ -120,7 +120,7 @@ pub struct PoolSettings {
     pub eviction: Eviction,
     /// How the workspace is walked.
     pub walk: WalkSettings,
-    /// Who is told how far a checkpoint in chunks has come.
+    /// Who is told how far a checkpoint has come that is made, restored, forked or read.
     pub progress: Arc<Progress>,
 }
 
@@ -144,6 +144,7 @@ impl PoolSettings {
             databases: DatabaseMode::AreSets,
             file_by_file: FileByFile::Clone,
             walk: self.walk.clone(),
+            progress: self.progress.clone(),
         }
     }
 }

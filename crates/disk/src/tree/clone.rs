@@ -21,6 +21,7 @@ use crate::fs::fd::{open_dir, reopen_dir};
 use crate::fs::metadata::{self, Withheld};
 use crate::fs::root_dir::{self, Mounts, RootDir};
 use crate::fs::staging::Staging;
+use crate::progress::Progress;
 pub use crate::tree::content::Fallback;
 use crate::tree::content::Filled;
 use crate::tree::walk::{self, WalkError, WalkReport, WalkSettings};
@@ -35,6 +36,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// How a clone came to have its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -98,6 +100,8 @@ pub struct CloneSettings {
     pub file_by_file: FileByFile,
     /// How the source is walked.
     pub walk: WalkSettings,
+    /// Where files and bytes are counted that came across.
+    pub progress: Arc<Progress>,
 }
 
 /// What is done where no snapshot of a subvolume can be made.
@@ -236,8 +240,9 @@ pub fn clone_before(
     let from = open_source(source, settings.mounts)?;
     let (parent, name) = open_parent(source, target)?;
     let taken = snapshot::take(&from, &parent, &name, settings)?;
-    let (mut staging, report) = if let Some(taken) = taken {
-        taken
+    let (mut staging, report) = if let Some((staging, report)) = taken {
+        settings.progress.advance(report.files, report.bytes);
+        (staging, report)
     } else if settings.file_by_file == FileByFile::Refuse {
         return Err(CloneError::CannotShare {
             path: EntryPath::root(),
@@ -289,6 +294,7 @@ fn build(
     };
     let mut builder = Builder::new(root, settings.fallback, &walk_settings.cancel);
     builder.witness = witness;
+    builder.progress = Some(&settings.progress);
     builder.takes_sets = settings.databases == DatabaseMode::AreSets;
     let walk = walk::walk(from, &builder, &walk_settings)?;
     Ok(CloneReport {

@@ -2,6 +2,7 @@
 
 use crate::fs::holes;
 use crate::fs::sys::share;
+use crate::progress::Progress;
 use rustix::fs;
 use rustix::io::{self, Errno};
 use std::os::fd::BorrowedFd;
@@ -43,6 +44,8 @@ pub(crate) struct CarryLimit<'a> {
     pub(crate) cancel: &'a AtomicBool,
     /// What is shared takes no time worth mentioning; what is copied must have been by then.
     pub(crate) deadline: Option<Instant>,
+    /// Who hears of the bytes that are copied, stretch by stretch.
+    pub(crate) progress: Option<&'a Progress>,
 }
 
 /// What the clock says by which others are kept waiting.
@@ -92,6 +95,7 @@ pub(crate) fn carry(
     let stop = CarryLimit {
         cancel,
         deadline: None,
+        progress: None,
     };
     carry_until(source, target, size, fallback, stop)
 }
@@ -158,6 +162,9 @@ fn copy(
                 return Ok(copied); // it shrank: whoever called looks again
             }
             (at, copied) = (at + done, copied + done);
+            if let Some(progress) = stop.progress {
+                progress.advance(0, done);
+            }
         }
     }
     Ok(copied)
@@ -215,6 +222,7 @@ mod tests {
             CarryLimit {
                 cancel: &AtomicBool::new(false),
                 deadline: None,
+                progress: None,
             },
         )
         .unwrap();

@@ -245,6 +245,16 @@ impl TreeWriter {
         lock(&self.making[above as usize % MAKING])
     }
 
+    /// Tells whoever watches how much there will be.
+    pub fn expect(&self, files: u64, bytes: u64) {
+        self.settings.progress.expect(files, bytes);
+    }
+
+    /// Counts a file of that length as done that need not be written: it is right where it is, or has another name.
+    pub fn has_left(&self, bytes: u64) {
+        self.settings.progress.advance(1, bytes);
+    }
+
     /// Refuses to go on when the filesystem has less room than so many bytes need, before any of them is written.
     pub fn check_room(&self, needed: u64) -> Result<(), TreeWriteError> {
         let root = EntryPath::root();

@@ -48,7 +48,8 @@ pub struct VerifiedArchive {
 pub async fn verify(command: ReadArchive, clock: &dyn Clock) -> Result<VerifiedArchive, Error> {
     let started = clock.uptime();
     let name = command.archive.to_string();
-    let archive = command.archive.bring(&command.spool, &command.cancel);
+    let (spool, cancel) = (&command.spool, &command.cancel);
+    let archive = command.archive.bring(spool, cancel, &command.progress);
     let archive = archive.await?;
     let verified = bridge::blocking(move || {
         let report = archive.verify(&command.settings())?;

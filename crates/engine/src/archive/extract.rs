@@ -8,12 +8,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::archive::{self, UnpackSettings};
 use stasis_disk::fs::metadata::Rights;
-use stasis_disk::progress::Progress;
 use stasis_disk::tree::restore::{PlacedTree, Placement, RestoreOrigin, RestoredTree};
 use stasis_model::time::Clock;
 use stasis_model::tree::EntryPath;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// Where the tree of an archive goes, and how.
 #[derive(Clone, Debug)]
@@ -28,8 +26,6 @@ pub struct ExtractArchive {
     pub only: Option<EntryPath>,
     /// Whether owners, setuid and setgid are given, if we may.
     pub owners: bool,
-    /// Counts what is done.
-    pub progress: Arc<Progress>,
 }
 
 /// What became of a tree that was in an archive.
@@ -75,7 +71,11 @@ pub async fn extract(command: ExtractArchive, clock: &dyn Clock) -> Result<Extra
         from: command.read.archive.to_string(),
     };
     let read = &command.read;
-    let archive = read.archive.bring(&read.spool, &read.cancel).await?;
+    let (spool, cancel) = (&read.spool, &read.cancel);
+    let archive = read.archive.bring(spool, cancel, &read.progress).await?;
+    if let (Some(summary), None) = (archive.summary(), &command.only) {
+        read.progress.expect(summary.files, summary.bytes);
+    }
     let restored = bridge::blocking(move || {
         let settings = UnpackSettings {
             placement: command.placement,
@@ -86,7 +86,7 @@ pub async fn extract(command: ExtractArchive, clock: &dyn Clock) -> Result<Extra
                 Rights::Own
             },
             read: command.read.settings(),
-            progress: command.progress,
+            progress: command.read.progress.clone(),
         };
         archive::unpack(&archive, &command.target, &settings, &origin)
     });

@@ -4,7 +4,8 @@ use super::remote::Remote;
 use crate::bridge;
 use crate::error::Error;
 use crate::open::{Engine, StoreLocation};
-use stasis_disk::form::archive::{self, Archive};
+use stasis_disk::form::archive::{self, Archive, CountedBytes, ReadAt as _};
+use stasis_disk::progress::Progress;
 use stasis_model::invalid::Invalid;
 use stasis_store::layout::Key;
 use std::fmt;
@@ -80,31 +81,40 @@ impl ArchivePlace {
                 Ok(bridge::blocking(move || Archive::open(&path)).await?)
             }
             Self::Object { engine, key } => {
-                let size = engine.bucket.size(key).await?;
-                let size = size.ok_or_else(|| Error::NoArchive(self.to_string()))?;
-                let remote = Remote::new(engine.bucket.clone(), key.clone(), size);
+                let remote = self.remote(engine, key).await?;
                 let name = PathBuf::from(self.to_string());
                 Ok(bridge::blocking(move || Archive::over(Arc::new(remote), &name)).await?)
             }
         }
     }
 
-    /// Opens the archive to read all of it: an object is brought here first, into `spool`.
+    async fn remote(&self, engine: &Engine, key: &Key) -> Result<Remote, Error> {
+        let size = engine.bucket.size(key).await?;
+        let size = size.ok_or_else(|| Error::NoArchive(self.to_string()))?;
+        Ok(Remote::new(engine.bucket.clone(), key.clone(), size))
+    }
+
+    /// Opens the archive to read all of it: an object is brought here first, into `spool`, and its bytes are counted on the way.
     pub(super) async fn bring(
         &self,
         spool: &Path,
         cancel: &Arc<AtomicBool>,
+        progress: &Arc<Progress>,
     ) -> Result<Archive, Error> {
-        let archive = self.open().await?;
-        if matches!(self, Self::File(_)) {
-            return Ok(archive);
-        }
+        let Self::Object { engine, key } = self else {
+            return self.open().await;
+        };
+        let remote = self.remote(engine, key).await?;
+        let (remote, progress) = (Arc::new(remote), Arc::clone(progress));
         let (name, spool, cancel) = (
             PathBuf::from(self.to_string()),
             spool.to_owned(),
             cancel.clone(),
         );
         let brought = bridge::blocking(move || {
+            progress.expect(0, remote.length().unwrap_or_default());
+            let heard = move |from: u64, to: u64| progress.advance(0, to - from);
+            let archive = Archive::over(Arc::new(CountedBytes::new(remote, heard)), &name)?;
             let file = archive::nameless(&spool)?;
             let to = archive::AssembleTarget {
                 file: &file,

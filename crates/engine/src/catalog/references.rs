@@ -6,6 +6,7 @@ use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
 use stasis_disk::form::chunked::list::{UnpackedChunks, root_of};
 use stasis_disk::form::chunked::{ChunkCodec, ChunkError, ChunkSource, cut_out};
+use stasis_disk::progress::Progress;
 use stasis_model::format::manifest::{
     FileList, RepoDocument, SnapshotIndex, SnapshotManifest, StoredManifest,
 };
@@ -126,21 +127,30 @@ impl From<BucketError> for Unread {
 pub(crate) async fn named_by_all(
     root: &Root,
     repo: &RepoDocument,
-    going: &[SnapshotId],
-    asked: &Names,
+    asked: AskedNames<'_>,
 ) -> Result<Names, Unread> {
     let mut named = Names::new();
     for root in root.pool_roots().await? {
-        named.append(&mut named_by_subject(&root, repo, going, asked).await?);
+        named.append(&mut named_by_subject(&root, repo, asked).await?);
     }
     Ok(named)
+}
+
+/// Which names are asked for, and of whom.
+#[derive(Clone, Copy)]
+pub(crate) struct AskedNames<'a> {
+    /// The names.
+    pub(crate) names: &'a Names,
+    /// Snapshots that are not asked: they are about to go.
+    pub(crate) going: &'a [SnapshotId],
+    /// Where manifests are counted that were read.
+    pub(crate) progress: &'a Progress,
 }
 
 async fn named_by_subject(
     root: &Root,
     repo: &RepoDocument,
-    going: &[SnapshotId],
-    asked: &Names,
+    asked: AskedNames<'_>,
 ) -> Result<Names, Unread> {
     for _ in 0..LOOKS {
         let listed = root.manifest_ids().await?;
@@ -148,9 +158,10 @@ async fn named_by_subject(
         let index = index.map_or_else(SnapshotIndex::empty, |found| found.value);
         let indexed = index.snapshots.iter().map(|one| one.id.clone());
         let mut ids: BTreeSet<SnapshotId> = listed.into_iter().chain(indexed).collect();
-        ids.retain(|id| !going.contains(id));
-        match named_by(root, repo, &index, &ids).await? {
-            Looked::All(named) => return Ok(named.among(asked)),
+        ids.retain(|id| !asked.going.contains(id));
+        asked.progress.expect(ids.len() as u64, 0);
+        match named_by(root, repo, &index, &ids, asked.progress).await? {
+            Looked::All(named) => return Ok(named.among(asked.names)),
             Looked::Without(_) => {}
         }
     }
@@ -172,7 +183,7 @@ pub(crate) async fn named_by_indexed(
     asked: &Names,
 ) -> Result<Names, Unread> {
     let ids = index.snapshots.iter().map(|one| one.id.clone()).collect();
-    match named_by(root, repo, index, &ids).await? {
+    match named_by(root, repo, index, &ids, &Progress::default()).await? {
         // What is gone proves nothing, and need not.
         Looked::All(named) | Looked::Without(named) => Ok(named.among(asked)),
     }
@@ -183,10 +194,12 @@ async fn named_by(
     repo: &RepoDocument,
     index: &SnapshotIndex,
     ids: &BTreeSet<SnapshotId>,
+    progress: &Progress,
 ) -> Result<Looked, Unread> {
     let mut references = References::default();
     let mut has_vanished = false;
     for id in ids {
+        let _counted = CountedManifest(progress);
         let indexed = index.find(id).map(|one| one.manifest_sha256);
         let found = root.manifest(id).await;
         let found = found.map_err(|error| Unread::of(id, error.into()))?;
@@ -234,6 +247,15 @@ async fn named_by(
     } else {
         Looked::All(references)
     })
+}
+
+/// Counts a manifest when it was looked at, whatever became of it.
+struct CountedManifest<'a>(&'a Progress);
+
+impl Drop for CountedManifest<'_> {
+    fn drop(&mut self) {
+        self.0.advance(1, 0);
+    }
 }
 
 /// Refuses a manifest that only a later build understands, or that is not of its pool's form: whoever put it there may want others

@@ -136,8 +136,10 @@ struct Needs {
 
 /// A check under way.
 struct Checking {
-    /// Where chunks are counted that are read; none when none is.
-    read_data: Option<Arc<Progress>>,
+    /// Whether every chunk is read.
+    read_data: bool,
+    /// Where snapshots are counted that were looked at, and bytes of chunks that were read.
+    progress: Arc<Progress>,
     /// Whether damaged chunks are entered in the quarantine.
     marks: bool,
     checked: RepoChecked,
@@ -145,9 +147,10 @@ struct Checking {
 }
 
 impl Checking {
-    fn new(read_data: Option<Arc<Progress>>) -> Self {
+    fn new(read_data: bool, progress: Arc<Progress>) -> Self {
         Self {
             read_data,
+            progress,
             marks: true,
             checked: RepoChecked {
                 marked: true,
@@ -203,15 +206,14 @@ impl DirRepo<'_> {
         read_data: bool,
         progress: Arc<Progress>,
     ) -> Result<RepoChecked, Error> {
-        let read_data = read_data.then_some(progress);
-        self.check_with(Checking::new(read_data)).await
+        self.check_with(Checking::new(read_data, progress)).await
     }
 
     /// What is wrong with the subject that this engine is about, without a look into its chunks. Nothing is changed, nor marked.
     pub(crate) async fn damage_here(self) -> Result<Vec<RepoDamage>, Error> {
         let looking = Checking {
             marks: false,
-            ..Checking::new(None)
+            ..Checking::new(false, Arc::default())
         };
         Ok(self.check_with(looking).await?.damage)
     }
@@ -274,13 +276,14 @@ impl DirRepo<'_> {
         }
         checked.damage.extend(lost_head(&index));
         checked.snapshots += index.snapshots.len() as u64;
+        checking.progress.expect(index.snapshots.len() as u64, 0);
         let codec = self.codec_to_check(&root, checking).await?;
         let needs = match &codec {
-            Some(codec) => self.needs(&root, &index, codec).await?,
-            None => {
-                self.needs_without_key(&root, &index, &checking.pool)
-                    .await?
+            Some(codec) => {
+                let progress = &checking.progress;
+                self.needs(&root, &index, codec, progress).await?
             }
+            None => self.needs_without_key(&root, &index, checking).await?,
         };
         let bad = self.bad_chunks(&root, &needs, checking).await?;
         self.tell_damage(&root, needs, bad, checking).await?;
@@ -369,15 +372,16 @@ impl DirRepo<'_> {
         self,
         root: &Root,
         index: &SnapshotIndex,
-        pool: &PoolSeen,
+        checking: &Checking,
     ) -> Result<Needs, Error> {
         let mut needs = Needs::default();
         for one in &index.snapshots {
             let read = self.references_of(root, one).await;
+            checking.progress.advance(1, 0);
             let names = match read {
                 Ok(names) => names,
                 Err(Error::Encryption(error))
-                    if pool.is_all_plain && error.is_of_one_snapshot() =>
+                    if checking.pool.is_all_plain && error.is_of_one_snapshot() =>
                 {
                     continue;
                 }
@@ -452,7 +456,12 @@ impl DirRepo<'_> {
         needs: &Needs,
         checking: &mut Checking,
     ) -> Result<BTreeMap<ChunkName, String>, Error> {
-        let Checking { checked, pool, .. } = checking;
+        let Checking {
+            checked,
+            pool,
+            progress,
+            ..
+        } = checking;
         let mut bad: BTreeMap<ChunkName, String> = BTreeMap::new();
         let needed: BTreeSet<ChunkName> = needs.by_chunk.keys().map(|chunk| chunk.name).collect();
         for name in &needed {
@@ -468,7 +477,7 @@ impl DirRepo<'_> {
         let chunks = needs.by_chunk.keys().copied();
         let new: Vec<StoredChunk> = chunks.filter(|chunk| pool.needed.insert(*chunk)).collect();
         checked.chunks += new.len() as u64;
-        let Some((progress, codec)) = checking.read_data.as_ref().zip(needs.codec.as_ref()) else {
+        let Some(codec) = needs.codec.as_ref().filter(|_| checking.read_data) else {
             let marked = root.quarantined().await?.into_iter();
             let marked = marked.filter(|name| needed.contains(name)).collect();
             for (name, why) in self.still_bad(root, needs, marked).await? {
@@ -483,7 +492,7 @@ impl DirRepo<'_> {
         let bytes = there.iter().map(|(_, size)| size).sum();
         checked.chunks_read += there.len() as u64;
         checked.bytes_read += bytes;
-        progress.expect(there.len() as u64, bytes);
+        progress.expect(0, bytes);
         let read = self
             .read_chunks(root, codec, there, progress.clone())
             .await?;
@@ -528,51 +537,63 @@ impl DirRepo<'_> {
         root: &Root,
         index: &SnapshotIndex,
         codec: &ChunkCodec,
+        progress: &Progress,
     ) -> Result<Needs, Error> {
         let mut needs = Needs {
             codec: Some(codec.clone()),
             ..Needs::default()
         };
-        let ids: Vec<SnapshotId> = index.snapshots.iter().map(|one| one.id.clone()).collect();
-        for id in ids {
-            let opened = match self.open_snapshot(root, index, &id).await {
-                Ok(opened) => opened,
-                Err(error) if !is_damage(&error) => return Err(error),
-                Err(error) => {
-                    let mut damage = RepoDamage::of_snapshot("metadata", &id, &error);
-                    damage.remedy = self.remedy_for(root, index, &id).await;
-                    needs.damage.push(damage);
-                    continue;
-                }
-            };
-            let list = opened.list.clone();
-            match self.read_as_restore(root, opened).await {
-                Ok(chunks) => {
-                    if let ChunkCodec::Encrypted(_) = codec
-                        && let Some(indexed) = index.find(&id)
-                    {
-                        let damage = self.unlisted(root, indexed, &chunks).await?;
-                        needs.damage.extend(damage);
-                    }
-                    let number = needs.lists.len();
-                    for chunk in chunks {
-                        needs.by_chunk.entry(chunk).or_default().insert(number);
-                    }
-                    needs.lists.push((id, list));
-                }
-                Err(error) if !is_damage(&error) => return Err(error),
-                Err(error) => {
-                    let mut damage = RepoDamage::of_snapshot("list", &id, &error);
-                    damage.remedy = self.remedy_for(root, index, &id).await;
-                    needs.damage.push(damage);
-                    let source = ChunkFetcher::new(root.clone(), codec.clone());
-                    let names = bridge::blocking(move || spoiled(&source, &list)).await;
-                    let names = names.unwrap_or_default().into_keys();
-                    needs.spoiled.extend(names.map(|name| (name, id.clone())));
-                }
-            }
+        for one in &index.snapshots {
+            self.add_needs(root, index, one, &mut needs).await?;
+            progress.advance(1, 0);
         }
         Ok(needs)
+    }
+
+    /// Adds what one snapshot needs, or what is wrong with it.
+    async fn add_needs(
+        self,
+        root: &Root,
+        index: &SnapshotIndex,
+        indexed: &Indexed,
+        needs: &mut Needs,
+    ) -> Result<(), Error> {
+        let id = &indexed.id;
+        let opened = match self.open_snapshot(root, index, id).await {
+            Ok(opened) => opened,
+            Err(error) if !is_damage(&error) => return Err(error),
+            Err(error) => {
+                let mut damage = RepoDamage::of_snapshot("metadata", id, &error);
+                damage.remedy = self.remedy_for(root, index, id).await;
+                needs.damage.push(damage);
+                return Ok(());
+            }
+        };
+        let list = opened.list.clone();
+        let source = opened.fetcher(root);
+        match self.read_as_restore(root, opened).await {
+            Ok(chunks) => {
+                if let Some(ChunkCodec::Encrypted(_)) = &needs.codec {
+                    let damage = self.unlisted(root, indexed, &chunks).await?;
+                    needs.damage.extend(damage);
+                }
+                let number = needs.lists.len();
+                for chunk in chunks {
+                    needs.by_chunk.entry(chunk).or_default().insert(number);
+                }
+                needs.lists.push((id.clone(), list));
+            }
+            Err(error) if !is_damage(&error) => return Err(error),
+            Err(error) => {
+                let mut damage = RepoDamage::of_snapshot("list", id, &error);
+                damage.remedy = self.remedy_for(root, index, id).await;
+                needs.damage.push(damage);
+                let names = bridge::blocking(move || spoiled(&source, &list)).await;
+                let names = names.unwrap_or_default().into_keys();
+                needs.spoiled.extend(names.map(|name| (name, id.clone())));
+            }
+        }
+        Ok(())
     }
 
     /// Reads everything of a snapshot that a restore reads but the chunks of its files; says which those are.
@@ -621,7 +642,7 @@ impl DirRepo<'_> {
                         worker_pool::lock(&bad).insert(chunk.name, error_chain(&error));
                     }
                 }
-                progress.advance(1, size);
+                progress.advance(0, size);
                 Ok(())
             })?;
             Ok(worker_pool::into_inner(bad))

@@ -13,13 +13,13 @@ type FileState = (FileDigest, u32);
 
 /// Every file of a directory by its path, with digest and mode.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct TreeState {
+pub(super) struct DemoTreeState {
     files: BTreeMap<PathBuf, FileState>,
     /// The length of all files together.
     pub(super) bytes: u64,
 }
 
-impl TreeState {
+impl DemoTreeState {
     /// Reads everything.
     pub(super) fn read(directory: &Path) -> Result<Self, Error> {
         let mut state = Self::default();
@@ -126,8 +126,8 @@ mod tests {
             write(other.path(), name, text);
         }
         let (one, other) = (
-            TreeState::read(one.path()).unwrap(),
-            TreeState::read(other.path()).unwrap(),
+            DemoTreeState::read(one.path()).unwrap(),
+            DemoTreeState::read(other.path()).unwrap(),
         );
 
         assert_eq!((one.count(), other.count()), (3, 3));

@@ -7,7 +7,7 @@ use super::scene::{
 };
 use super::shop;
 use super::stage::DemoStage;
-use super::tree_state::{TreeState, allocated};
+use super::tree_state::{DemoTreeState, allocated};
 use crate::bridge;
 use crate::error::{Error, ErrorKind};
 use crate::kind::workspace::{
@@ -54,10 +54,10 @@ pub(super) struct WorkingTree {
     workspace: Workspace,
     has_git: bool,
     /// The shop as it was read when it was last known to be right.
-    good: Arc<TreeState>,
+    good: Arc<DemoTreeState>,
     orders: u64,
     /// The shop before a fork was promoted, and after.
-    promoted: Option<(Arc<TreeState>, Arc<TreeState>)>,
+    promoted: Option<(Arc<DemoTreeState>, Arc<DemoTreeState>)>,
 }
 
 impl WorkingTree {
@@ -310,8 +310,8 @@ impl WorkingTree {
     /// Reads the shop back: every file has to be what it was.
     async fn verified(
         &self,
-        expected: &Arc<TreeState>,
-    ) -> Result<(Arc<TreeState>, Vec<DemoCheck>), Error> {
+        expected: &Arc<DemoTreeState>,
+    ) -> Result<(Arc<DemoTreeState>, Vec<DemoCheck>), Error> {
         let found = read(&self.dir).await?;
         let checks = vec![
             DemoCheck::new(
@@ -329,7 +329,7 @@ impl WorkingTree {
     }
 
     /// Writes a checkpoint out beside the shop, and compares it with what the shop was then.
-    async fn compared(&self, checkpoint: &str, was: &TreeState) -> Result<DemoCheck, Error> {
+    async fn compared(&self, checkpoint: &str, was: &DemoTreeState) -> Result<DemoCheck, Error> {
         let directory = self.stage.at("compared");
         let command = MaterializeCheckpoint {
             checkpoint: reference(checkpoint)?,
@@ -396,9 +396,9 @@ fn make(stage: &DemoStage, dir: &Path, has_git: bool) -> Result<Option<u64>, Err
     Ok(Some((new.lines().count() + changed.lines().count()) as u64))
 }
 
-async fn read(directory: &Path) -> Result<Arc<TreeState>, Error> {
+async fn read(directory: &Path) -> Result<Arc<DemoTreeState>, Error> {
     let directory = directory.to_owned();
-    bridge::blocking(move || TreeState::read(&directory).map(Arc::new)).await
+    bridge::blocking(move || DemoTreeState::read(&directory).map(Arc::new)).await
 }
 
 fn is_step(row: &crate::kind::workspace::CheckpointRow) -> bool {

@@ -173,6 +173,13 @@ impl DirPlace {
         }
     }
 
+    /// Whether a directory does without the usual store, which could not be opened: it is not there, and nothing was saved of the directory,
+    /// so that there are only checkpoints, or nothing yet. Of one that is gone itself, the store may have all there is.
+    pub async fn does_without(&self, missing: &Error, state: Option<&Path>) -> Result<bool, Error> {
+        let is_absent = missing.kind() == ErrorKind::NotFound;
+        Ok(is_absent && self.dir.is_dir() && !Home::is_subject(&self.dir, state).await?)
+    }
+
     /// Makes a directory again that is gone and of which there are checkpoints, empty; says whether it did.
     pub async fn make_again(gone: &Path, host: &HostEnv) -> Result<bool, Error> {
         if gone.symlink_metadata().is_ok() || lost_workspace(gone, host).await.is_none() {

@@ -271,15 +271,30 @@ impl Workspace {
             let mut settings = own.pool.settings().clone();
             settings.progress = progress;
             settings.walk.cancel = cancel;
-            let pool = own.pool.again(settings)?;
-            let pool = Arc::new(pool);
-            let watched = Self {
-                pool,
-                ..own.clone()
-            };
-            watched.create_now(&command)
+            own.with_settings(settings)?.create_now(&command)
         })
         .await
+    }
+
+    /// The same workspace for somebody who watches how far its checkpoints have come that are made, restored, forked, written out or
+    /// read.
+    pub async fn watched(&self, progress: Arc<Progress>) -> Result<Self, Error> {
+        self.blocking(move |own| {
+            let settings = own.pool.settings().clone();
+            own.with_settings(PoolSettings {
+                progress,
+                ..settings
+            })
+        })
+        .await
+    }
+
+    fn with_settings(&self, settings: PoolSettings) -> Result<Self, Error> {
+        let pool = Arc::new(self.pool.again(settings)?);
+        Ok(Self {
+            pool,
+            ..self.clone()
+        })
     }
 
     /// All checkpoints, with what each changed if that is asked for.
@@ -354,6 +369,19 @@ impl Workspace {
     ) -> Result<DeletedCheckpoint, Error> {
         self.blocking(move |own| own.delete_now(&checkpoint, run))
             .await
+    }
+
+    /// Refuses where other checkpoints lie in their slots by now than were shown.
+    pub async fn ensure_still(&self, shown: &[DeletedCheckpoint]) -> Result<(), Error> {
+        let shown = shown.to_vec();
+        self.blocking(move |own| own.ensure_still_now(&shown)).await
+    }
+
+    /// Deletes a checkpoint that was shown, if it is still that one.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(workspace = %self.directory().display(), checkpoint = shown.checkpoint))]
+    pub async fn delete_shown(&self, shown: &DeletedCheckpoint) -> Result<(), Error> {
+        let shown = shown.clone();
+        self.blocking(move |own| own.delete_shown_now(&shown)).await
     }
 
     /// Makes one checkpoint of several: the newest state wins.

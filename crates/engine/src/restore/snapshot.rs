@@ -350,8 +350,6 @@ impl DirRepo<'_> {
         command: RepoRestore,
         plan: Arc<RestorePlan<SnapshotSource>>,
     ) -> Result<StagedSnapshot, Error> {
-        let totals = plan.source.opened.manifest.totals;
-        command.progress.expect(totals.files, totals.bytes);
         let (workers, source) = (self.restore_workers(), plan.source.opened.fetcher(root));
         let staged = bridge::blocking(move || stage(&command, &plan, &source, workers));
         match staged.await {

@@ -36,7 +36,7 @@ use crate::system::{SystemClock, SystemRng};
 use stasis_model::format::lease::Holder;
 use stasis_model::format::manifest::{CapturedIn, Mode, SnapshotIndex};
 use stasis_model::id::{Label, Lineage, SnapshotId};
-use stasis_model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
+use stasis_model::policy::retention::{Repository, RetentionPolicy};
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_store::backend::memory::MemoryBucket;
 use stasis_store::bucket::Bucket;
@@ -457,13 +457,7 @@ fn sweep(keep_last: Option<u64>) -> RepoGc {
             ..Repository::default()
         }),
     };
-    RepoGc {
-        policy,
-        name: None,
-        needed_for_undo: Vec::new(),
-        on_doubt: OnDoubt::RefuseAges,
-        dry_run: false,
-    }
+    RepoGc::new(policy)
 }
 
 struct Host {

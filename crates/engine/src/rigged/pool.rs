@@ -15,7 +15,7 @@ use crate::save::RepoSave;
 use crate::system::{SystemClock, SystemRng};
 use stasis_model::format::manifest::RepoDocument;
 use stasis_model::id::SubjectName;
-use stasis_model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
+use stasis_model::policy::retention::{Repository, RetentionPolicy};
 use stasis_model::time::{Clock, Timestamp};
 use stasis_store::backend::memory::MemoryBucket;
 use stasis_store::bucket::Bucket;
@@ -161,13 +161,7 @@ impl Saver {
             keep_last: Some(1),
             ..Repository::default()
         };
-        let command = RepoGc {
-            policy: RetentionPolicy::Repository(keep),
-            name: None,
-            needed_for_undo: Vec::new(),
-            on_doubt: OnDoubt::RefuseAges,
-            dry_run: false,
-        };
+        let command = RepoGc::new(RetentionPolicy::Repository(keep));
         self.engine.dirs().gc(command).await
     }
 

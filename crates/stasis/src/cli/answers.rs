@@ -6,6 +6,7 @@
 use super::envelope::{self, ERROR};
 use super::output::Measured;
 use super::project::show::SnapshotDetails;
+use super::store::Probed;
 use super::workspace::{ForgottenUndos, Initiated, Rewound, StatusShown};
 use super::{demo, events, everyday, hook, man, mount, profile, protect};
 use crate::report::ErrorDocument;
@@ -48,7 +49,6 @@ use stasis_engine::kind::workspace::{
 use stasis_engine::lease::{Acquired, Changed, Shown, Unlocked};
 use stasis_engine::model::policy::tenant::TenantPolicy;
 use stasis_engine::operation::Operation;
-use stasis_engine::probe::ProbeReport;
 use stasis_engine::reap::Reaped;
 use stasis_engine::repair::{AcceptedRollback, Repair};
 use stasis_engine::restore::RepoRestored;
@@ -140,7 +140,7 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
     ),
     one("mount", &[of::<mount::MountedAt>()]),
     one("pin", &[of::<ProjectSnapshot>(), of::<Pinned>()]),
-    one("forget", &[of::<everyday::Forgotten>()]),
+    one("forget", &[of::<everyday::ForgetResult>()]),
     one("gc", &[of::<ProjectCollected>(), of::<Collected>()]),
     one("list", &[of::<SubjectList>()]),
     one("link", &[of::<LinkedDir>()]),
@@ -256,7 +256,7 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
     one("lease.force-unlock", &[of::<Unlocked>()]),
     one("lease.reap", &[of::<Reaped>()]),
     one("lease.hold", &[of::<HoldResult>()]),
-    one("store.probe", &[of::<ProbeReport>()]),
+    one("store.probe", &[of::<Probed>()]),
     one("operation.show", &[of::<Operation>()]),
     one("tenant.policy.show", &[of::<TenantPolicy>()]),
     one("tenant.policy.set", &[of::<PolicySet>()]),

@@ -2,7 +2,7 @@
 
 use super::byte_size::size;
 use super::output::{Output, OutputLost, printable};
-use super::progress::{cancel_on_signals, is_shown, timed, watched};
+use super::progress::{cancel_on_signals, is_shown, watched};
 use super::{CliContext, envelope};
 use crate::cli::output::Measured;
 use crate::report::{Exit, or_read_enough};
@@ -17,6 +17,7 @@ use stasis_engine::archive::{
 use stasis_engine::error::Error;
 use stasis_engine::model::invalid::Invalid;
 use stasis_engine::model::tree::EntryPath;
+use stasis_engine::progress::Progress;
 use stasis_engine::result::EntryType;
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
@@ -209,19 +210,26 @@ fn warnings(archived: &Archived, named: u64) -> Vec<String> {
 }
 
 impl ArchiveReadArgs {
-    async fn command(self, context: &CliContext) -> anyhow::Result<ReadArchive> {
+    async fn command(
+        self,
+        context: &CliContext,
+        progress: &Arc<Progress>,
+    ) -> anyhow::Result<ReadArchive> {
         Ok(ReadArchive {
             archive: place(context, self.archive).await?,
             spool: context.spool()?,
             largest: self.max_bytes,
             threads: self.threads,
+            progress: Arc::clone(progress),
             cancel: cancel_on_signals()?,
         })
     }
 
     async fn verify(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let work = archive::verify(self.command(context).await?, &SystemClock);
-        let verified = timed(context.output, "verifying", work).await?;
+        let progress = Arc::default();
+        let command = self.command(context, &progress).await?;
+        let work = archive::verify(command, &SystemClock);
+        let verified = watched(context.output, "verifying", progress, work).await?;
         let measured = Measured::new(verified);
         context.output.result(&measured, |one| {
             let verified = &one.result;
@@ -252,7 +260,11 @@ impl ArchiveReadArgs {
         }));
         let shown = list.clone();
         let each = move |entry: &ListedArchive| lock(&shown).entry(entry);
-        let listed = archive::list(self.command(context).await?, Box::new(each)).await;
+        let listed = archive::list(
+            self.command(context, &Arc::default()).await?,
+            Box::new(each),
+        )
+        .await;
         let finished = lock(&list).finish(listed.is_ok()).map_err(OutputLost);
         or_read_enough(finished.map_err(Into::into))?;
         or_read_enough(listed.map(drop).map_err(lost))?;
@@ -342,8 +354,7 @@ impl ArchiveExtractArgs {
             },
             only: self.path.as_deref().map(entry_path).transpose()?,
             owners: self.owner,
-            progress: Arc::clone(&progress),
-            read: self.read.command(context).await?,
+            read: self.read.command(context, &progress).await?,
         };
         let work = archive::extract(command, &SystemClock);
         let extracted = watched(context.output, "extracting", progress, work).await?;
@@ -392,7 +403,12 @@ impl ArchiveCatArgs {
     async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let entry = entry_path(&self.entry)?;
         let sink = Box::new(BufWriter::with_capacity(1 << 16, io::stdout()));
-        let written = archive::cat(self.read.command(context).await?, entry, sink).await;
+        let written = archive::cat(
+            self.read.command(context, &Arc::default()).await?,
+            entry,
+            sink,
+        )
+        .await;
         or_read_enough(written.map(drop).map_err(lost))?;
         Ok(Exit::Done)
     }

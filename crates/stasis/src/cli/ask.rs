@@ -3,6 +3,9 @@
 use super::CliContext;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
+/// What is said when somebody answered with no.
+pub(super) const NOTHING_CHANGED: &str = "nothing was changed";
+
 /// Whether somebody is there to answer.
 pub(super) fn is_interactive(context: &CliContext) -> bool {
     !context.output.as_json && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()

@@ -3,13 +3,14 @@
 use super::CliContext;
 use super::byte_size::size;
 use super::output::printable;
-use super::progress::{cancel_on_signals, timed};
+use super::progress::{cancel_on_signals, is_shown, watched};
 use crate::cli::output::Measured;
 use crate::report::Exit;
 use crate::system::SystemClock;
 use clap::{Args, ValueEnum};
 use stasis_engine::clone::{CloneTree, Cloned, Fallback, clone_tree};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub(super) struct CloneArgs {
@@ -43,7 +44,7 @@ enum CloneFallback {
 
 impl CloneArgs {
     pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let cancel = cancel_on_signals()?;
+        let (progress, cancel) = (Arc::default(), cancel_on_signals()?);
         let command = CloneTree {
             source: self.source,
             target: self.target,
@@ -54,10 +55,12 @@ impl CloneArgs {
             excludes: self.exclude,
             strict: self.strict,
             across_filesystems: !self.one_file_system,
+            is_watched: is_shown(context.output),
+            progress: Arc::clone(&progress),
             cancel,
         };
         let work = clone_tree(command, &SystemClock);
-        let cloned = timed(context.output, "cloning", work).await?;
+        let cloned = watched(context.output, "cloning", progress, work).await?;
         let named = context.output.left_out(&cloned.left_out);
         for line in warnings(&cloned, named) {
             context.output.say(&format!("warning: {line}"));

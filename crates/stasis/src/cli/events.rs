@@ -29,6 +29,8 @@ pub(super) struct EventList {
 #[derive(Serialize, JsonSchema)]
 struct TenantEvent {
     tenant: TenantId,
+    /// When, by the writer's clock.
+    at: String,
     #[serde(flatten)]
     event: AuditEvent,
 }
@@ -51,7 +53,11 @@ impl EventsArgs {
         let unreadable = log.unreadable.into_iter();
         let log = EventList {
             events: events
-                .map(|(tenant, event)| TenantEvent { tenant, event })
+                .map(|(tenant, event)| TenantEvent {
+                    tenant,
+                    at: event.at_ms.to_string(),
+                    event,
+                })
                 .collect(),
             unreadable: unreadable
                 .map(|(key, reason)| UnreadableEvent {
@@ -87,7 +93,7 @@ fn cells(rows: &[TenantEvent]) -> Vec<Vec<String>> {
             .iter()
             .map(|(name, value)| format!("{name}={}", printable(&value.to_string())));
         vec![
-            event.at_ms.to_string(),
+            row.at.clone(),
             word(&event.severity),
             word(&event.kind),
             event

@@ -10,4 +10,4 @@ mod words;
 
 pub(super) use back::{RestoreArgs, SaveArgs, UndoArgs};
 pub(super) use look::{CatArgs, DiffArgs, DuArgs, FindArgs, LogArgs, LsArgs, ShowArgs};
-pub(super) use upkeep::{CheckArgs, CheckedDirectory, ForgetArgs, Forgotten, GcArgs, PinArgs};
+pub(super) use upkeep::{CheckArgs, CheckedDirectory, ForgetArgs, ForgetResult, GcArgs, PinArgs};

@@ -15,8 +15,10 @@ mod answers;
 mod archive;
 mod ask;
 pub(crate) mod byte_size;
+mod change;
 mod claim;
 mod clone;
+mod collected;
 pub(crate) mod color;
 mod completions;
 mod copy;
@@ -41,6 +43,7 @@ mod mcp;
 mod mount;
 mod operation;
 pub(crate) mod output;
+mod plan;
 mod profile;
 mod progress;
 mod project;
@@ -53,6 +56,7 @@ mod store;
 mod subjects;
 pub(crate) mod suggestion;
 mod tenant;
+mod usage;
 mod wait;
 mod whole_machine;
 mod workspace;
@@ -370,7 +374,7 @@ pub(crate) fn main() -> ExitCode {
         Err(error) if error.use_stderr() && hook::is_asked_to_run(std::env::args_os()) => {
             return hook::undisturbed(|| Err(error.into()));
         }
-        Err(error) => return usage(&pointed(error)),
+        Err(error) => return mistaken(&pointed(error)),
     };
     if matches!(
         cli.command,
@@ -446,14 +450,14 @@ fn pointed(mut error: clap::Error) -> clap::Error {
 }
 
 /// Help goes where it always goes; a mistake is told as JSON to whoever asked for JSON.
-fn usage(error: &clap::Error) -> ExitCode {
+fn mistaken(error: &clap::Error) -> ExitCode {
     let asked_for_json = std::env::args()
         .take_while(|argument| argument != "--")
         .any(|argument| argument == "--json");
     if !error.use_stderr() || !asked_for_json {
         error.exit();
     }
-    report::print(&anyhow::anyhow!(error.to_string().trim().to_owned()), true).into()
+    report::print(&usage::error(error).into(), true).into()
 }
 
 fn start(cli: Cli, command: &'static str) -> anyhow::Result<ExitCode> {

@@ -49,10 +49,30 @@ pub(crate) fn is_shown(output: Output) -> bool {
     is_wanted && std::io::stderr().is_terminal()
 }
 
+/// What is said of long work: what is done, and what is counted beside bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Doing {
+    verb: &'static str,
+    things: &'static str,
+}
+
+impl Doing {
+    /// `checking`, `snapshots`
+    pub(crate) fn new(verb: &'static str, things: &'static str) -> Self {
+        Self { verb, things }
+    }
+}
+
+impl From<&'static str> for Doing {
+    fn from(verb: &'static str) -> Self {
+        Self::new(verb, "files")
+    }
+}
+
 /// Shows how far `work` has come until it ends.
 pub(crate) async fn watched<T>(
     output: Output,
-    verb: &'static str,
+    doing: impl Into<Doing>,
     progress: Arc<Progress>,
     work: impl Future<Output = T>,
 ) -> T {
@@ -66,6 +86,7 @@ pub(crate) async fn watched<T>(
         bar
     });
     tokio::pin!(work);
+    let doing = doing.into();
     let mut pace = Pace::default();
     loop {
         tokio::select! {
@@ -78,8 +99,8 @@ pub(crate) async fn watched<T>(
             () = tokio::time::sleep(TICK) => {
                 pace.tick(progress.reached());
                 match &bar {
-                    Some(bar) => bar.set_message(pace.line(verb, width())),
-                    None if pace.ticks.is_multiple_of(LINE) => output.say(&pace.report(verb)),
+                    Some(bar) => bar.set_message(pace.line(doing, width())),
+                    None if pace.ticks.is_multiple_of(LINE) => output.say(&pace.report(doing)),
                     None => {}
                 }
             }
@@ -135,6 +156,11 @@ impl Pace {
         self.reached != Reached::default()
     }
 
+    /// Whether bytes are counted, not only things.
+    fn has_bytes(&self) -> bool {
+        self.reached.bytes > 0 || self.reached.bytes_expected > 0
+    }
+
     fn elapsed(&self) -> Duration {
         TICK * self.ticks
     }
@@ -147,7 +173,8 @@ impl Pace {
     /// How long it will still take, once anybody can say: many small files take their time whatever their bytes, and large ones
     /// whatever their number, so it is the longer of both.
     fn left(&self) -> Option<Duration> {
-        if self.elapsed() < FIRST_ESTIMATE || self.reached.bytes_expected == 0 {
+        let is_known = self.reached.bytes_expected > 0 || self.reached.files_expected > 0;
+        if self.elapsed() < FIRST_ESTIMATE || !is_known {
             return None;
         }
         let ticks = |expected: u64, done: u64, pace: f64| {
@@ -169,28 +196,38 @@ impl Pace {
 
     /// How much of it is done, from 0 to 1, once it is known of how much.
     fn share(&self) -> Option<f64> {
-        let (done, all) = (self.reached.bytes, self.reached.bytes_expected);
+        let (done, all) = if self.has_bytes() {
+            (self.reached.bytes, self.reached.bytes_expected)
+        } else {
+            (self.reached.files, self.reached.files_expected)
+        };
         // More came meanwhile, or something had to be read twice.
         (all > 0).then(|| done as f64 / all.max(done) as f64)
     }
 
     /// One line of at most `width` columns: what does not fit is left out, the least important first.
-    fn line(&self, verb: &str, width: usize) -> String {
-        let (_, bytes) = text(self.reached);
-        let done = size(self.reached.bytes);
+    fn line(&self, doing: impl Into<Doing>, width: usize) -> String {
+        let Doing { verb, things } = doing.into();
+        let (counted, bytes) = text(self.reached);
+        let (amount, done) = if self.has_bytes() {
+            (bytes, size(self.reached.bytes))
+        } else {
+            let done = self.reached.files.to_string();
+            (format!("{counted} {things}"), done)
+        };
         let share = self.share();
         let percent = share.map(|share| format!("{:>3}%", (share * 100.0) as u64));
         let bar = share.map(|share| bar((share * BAR as f64) as usize));
         let rate = (self.rate() > 0).then(|| format!("{}/s", size(self.rate())));
         let left = self.left().map(|left| format!("{} left", clock(left)));
         let took = Some(clock(self.elapsed())).filter(|_| left.is_none());
-        let bytes = Some(bytes).filter(|_| self.is_counted());
+        let amount = Some(amount).filter(|_| self.is_counted());
         let verb = Some(verb.to_owned());
         let choices = [
-            vec![&verb, &bar, &percent, &bytes, &rate, &left, &took],
-            vec![&verb, &percent, &bytes, &rate, &left, &took],
-            vec![&verb, &percent, &bytes, &left, &took],
-            vec![&verb, &bytes, &left],
+            vec![&verb, &bar, &percent, &amount, &rate, &left, &took],
+            vec![&verb, &percent, &amount, &rate, &left, &took],
+            vec![&verb, &percent, &amount, &left, &took],
+            vec![&verb, &amount, &left],
             vec![&verb, &percent, &left],
             vec![&percent, &left],
         ];
@@ -210,14 +247,24 @@ impl Pace {
     }
 
     /// The same for a log.
-    fn report(&self, verb: &str) -> String {
+    fn report(&self, doing: impl Into<Doing>) -> String {
+        let Doing { verb, things } = doing.into();
         if !self.is_counted() {
             return format!("{verb}: {}", clock(self.elapsed()));
         }
-        let (files, bytes) = text(self.reached);
+        let (counted, bytes) = text(self.reached);
         let left = self.left().map(|left| format!(", {} left", clock(left)));
-        let (rate, left) = (size(self.rate()), left.unwrap_or_default());
-        format!("{verb}: {files} files, {bytes}, {rate}/s{left}")
+        let left = left.unwrap_or_default();
+        if !self.has_bytes() {
+            return format!("{verb}: {counted} {things}{left}");
+        }
+        let rate = size(self.rate());
+        let is_counted = self.reached.files > 0 || self.reached.files_expected > 0;
+        let counted = is_counted.then(|| format!("{counted} {things}, "));
+        format!(
+            "{verb}: {}{bytes}, {rate}/s{left}",
+            counted.unwrap_or_default()
+        )
     }
 }
 
@@ -300,6 +347,33 @@ mod tests {
         assert_eq!(pace.line("collecting", 40), "collecting  0:13");
         assert_eq!(pace.line("collecting", 8), "0:13");
         assert_eq!(pace.report("collecting"), "collecting: 0:13");
+    }
+
+    #[test]
+    fn where_only_things_are_counted_they_have_a_share_and_a_time_too() {
+        let mut pace = Pace::default();
+        for tick in 1..=50 {
+            pace.tick(Reached {
+                files: tick,
+                files_expected: 200,
+                ..Reached::default()
+            });
+        }
+        let checking = Doing::new("checking", "snapshots");
+
+        assert_eq!(
+            pace.line(checking, 80),
+            "checking  █████░░░░░░░░░░░░░░░   25%  50 of 200 snapshots  0:15 left"
+        );
+        assert_eq!(pace.line(checking, 26), "checking   25%  0:15 left");
+        assert_eq!(
+            pace.report(checking),
+            "checking: 50 of 200 snapshots, 0:15 left"
+        );
+        for width in 0..200 {
+            let line = pace.line(checking, width);
+            assert!(line.chars().count() < width.max(1), "{width}: {line}");
+        }
     }
 
     #[test]

@@ -152,7 +152,7 @@ impl ProjectArgs {
             ProjectCommand::Verify { snapshot } => {
                 return upkeep::verify(context, &which.look(context).await?, &snapshot).await;
             }
-            ProjectCommand::Gc(gc) => gc.run(context, &which).await?,
+            ProjectCommand::Gc(gc) => return gc.run(context, &which).await,
             ProjectCommand::Duplicate { dir, id, snapshot } => {
                 let project = which.look(context).await?;
                 let duplicate = upkeep::duplicate(context, &project, &snapshot, &dir, &id);

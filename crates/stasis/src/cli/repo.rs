@@ -139,7 +139,7 @@ impl RepoArgs {
                 })?;
             }
             RepoCommand::Check(check) => return check.run(context, repo).await,
-            RepoCommand::Gc(gc) => gc.run(context, repo).await?,
+            RepoCommand::Gc(gc) => return gc.run(context, repo).await,
             RepoCommand::Forget(forget) => forget.run(context, repo).await?,
             RepoCommand::Retire(retire) => retire.run(context, repo).await?,
             RepoCommand::Pin { snapshot } => pin(context, repo, &snapshot, true).await?,

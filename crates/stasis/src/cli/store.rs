@@ -5,7 +5,18 @@ use super::output::{table, word};
 use crate::config;
 use crate::report::Exit;
 use clap::Subcommand;
+use schemars::JsonSchema;
+use serde::Serialize;
 use stasis_engine::probe::{ProbeReport, summary, trustworthy};
+
+/// What a probe found.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Probed {
+    /// When the probe began.
+    checked_at: String,
+    #[serde(flatten)]
+    report: ProbeReport,
+}
 
 #[derive(Debug, Subcommand)]
 pub(super) enum StoreCommand {
@@ -36,8 +47,14 @@ async fn probe(url: Option<String>, context: &CliContext) -> anyhow::Result<Exit
         .output
         .say(&format!("probing {}", engine.location()));
     let report = engine.store().probe().await?;
-    context.output.result(&report, text)?;
-    Ok(if trustworthy(&report) {
+    let probed = Probed {
+        checked_at: report.checked_at_ms.to_string(),
+        report,
+    };
+    context
+        .output
+        .result(&probed, |probed| text(&probed.report))?;
+    Ok(if trustworthy(&probed.report) {
         Exit::Done
     } else {
         Exit::Failed

@@ -74,8 +74,21 @@ impl Shape {
     }
 }
 
+/// The times that an object has as text and in milliseconds: the text is enough.
+fn texts_with_millis(fields: &Map<String, Value>) -> Vec<String> {
+    let names = fields.keys();
+    let texts = names.filter_map(|name| name.strip_suffix("_ms"));
+    let texts = texts.filter(|text| fields.contains_key(*text));
+    texts.map(str::to_owned).collect()
+}
+
+fn is_millis_of(name: &str, text: &str) -> bool {
+    name.strip_suffix("_ms") == Some(text)
+}
+
 fn lean_fields(fields: &mut Map<String, Value>, digests: bool) {
     let shape = Shape::of(fields);
+    let times = texts_with_millis(fields);
     fields.retain(|name, value| {
         let name = name.as_str();
         let says_nothing = match name {
@@ -85,6 +98,7 @@ fn lean_fields(fields: &mut Map<String, Value>, digests: bool) {
             _ => false,
         };
         let goes = value.is_null()
+            || times.iter().any(|text| is_millis_of(name, text))
             || shape.drops(name)
             || (shape.may_drop(name) && says_nothing)
             || (!digests && shape.drops_unasked(name));
@@ -95,15 +109,17 @@ fn lean_fields(fields: &mut Map<String, Value>, digests: bool) {
 /// The schema of what is left of an answer.
 pub(super) fn lean_schema(schema: &mut Map<String, Value>) {
     let shape = schema.get("properties").and_then(Value::as_object);
+    let times = shape.map(texts_with_millis).unwrap_or_default();
+    let is_millis = |name: &str| times.iter().any(|text| is_millis_of(name, text));
     if let Some(shape) = shape.map(Shape::of) {
         if let Some(Value::Array(required)) = schema.get_mut("required") {
             required.retain(|name| {
                 let name = name.as_str().unwrap_or_default();
-                !shape.drops(name) && !shape.may_drop(name)
+                !shape.drops(name) && !shape.may_drop(name) && !is_millis(name)
             });
         }
         if let Some(Value::Object(properties)) = schema.get_mut("properties") {
-            properties.retain(|name, _| !shape.drops(name));
+            properties.retain(|name, _| !shape.drops(name) && !is_millis(name));
             let inner = properties.values_mut().filter_map(Value::as_object_mut);
             inner.for_each(lean_schema);
         }
@@ -142,6 +158,23 @@ mod tests {
                 { "path": "a", "op": "modified" }, { "path": "a", "op": "modified", "kind": "symlink" }
             ] })
         );
+    }
+
+    #[test]
+    fn a_time_is_sent_as_text_alone() {
+        let row = json!({ "name": "fork-1", "timestamp": "2026-11-15T01:23:45Z", "timestamp_ms": 1_794_705_825_000_u64,
+                          "elapsed_ms": 3 });
+        let mut schema = json!({ "required": ["timestamp", "timestamp_ms"],
+                                 "properties": { "timestamp": {}, "timestamp_ms": {} } });
+
+        lean_schema(schema.as_object_mut().unwrap());
+
+        assert_eq!(
+            leaned(row),
+            json!({ "name": "fork-1", "timestamp": "2026-11-15T01:23:45Z", "elapsed_ms": 3 })
+        );
+        let text_only = json!({ "required": ["timestamp"], "properties": { "timestamp": {} } });
+        assert_eq!(schema, text_only);
     }
 
     #[test]

@@ -154,7 +154,7 @@ struct StoreNames {
 }
 
 #[derive(Debug)]
-struct TreeState {
+struct MountState {
     subjects: Vec<MountedSubject>,
     by_label: HashMap<String, usize>,
     places: Numbered<Place>,
@@ -173,7 +173,7 @@ pub(crate) struct MountedTree {
     /// Who owns everything; without, owners are as they were saved.
     owner: Option<(u32, u32)>,
     ours: (u32, u32),
-    state: Mutex<TreeState>,
+    state: Mutex<MountState>,
     warn: Warn,
 }
 
@@ -195,7 +195,7 @@ impl MountedTree {
             rustix::process::geteuid().as_raw(),
             rustix::process::getegid().as_raw(),
         );
-        let mut state = TreeState {
+        let mut state = MountState {
             subjects: Vec::new(),
             by_label: HashMap::new(),
             places: Numbered::new(),
@@ -224,7 +224,7 @@ impl MountedTree {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, TreeState> {
+    fn state(&self) -> MutexGuard<'_, MountState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -598,7 +598,7 @@ impl MountedTree {
     }
 }
 
-impl TreeState {
+impl MountState {
     /// The number of a subject, which it keeps for as long as it is mounted.
     fn subject(&mut self, label: String, snapshots: BrowsedSubject) -> usize {
         if let Some(known) = self.by_label.get(&label) {

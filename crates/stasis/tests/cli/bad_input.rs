@@ -570,3 +570,37 @@ fn a_stored_policy_that_cannot_be_used_can_be_looked_at_and_mended() {
     session.data(0, &["tenant", "policy", "set", "acme", "lease_ttl_s=300"]);
     session.data(0, &["lease", "acquire", ALICE]);
 }
+
+#[test]
+fn a_mistake_on_the_command_line_is_one_plain_sentence_in_json() {
+    let session = Session::new();
+    let mistakes: [(&[&str], &str, &str); 3] = [
+        (
+            &["--json", "--color", "always", "save", "--lable", "x"],
+            "unexpected argument '--lable' found",
+            "a similar argument exists: '--label'; usage: stasis save ",
+        ),
+        (
+            &["clone", "--json"],
+            "the following required arguments were not provided: <SRC>, <DST>",
+            "usage: stasis clone ",
+        ),
+        (
+            &["changes", "--json"],
+            "unrecognized subcommand 'changes'",
+            "`stasis workspace changes`: ",
+        ),
+    ];
+
+    for (words, message, hint) in mistakes {
+        let said = session.run(words);
+        let document: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+        crate::session::assert_published(&document);
+
+        assert_eq!((said.code, said.err.as_str()), (2, ""), "{words:?}");
+        assert_eq!(document["error"]["message"], message, "{document:#}");
+        let told = document["error"]["hint"].as_str().unwrap();
+        assert!(told.starts_with(hint), "{told}");
+        assert!(!told.contains(['\n', '\u{1b}']), "{told:?}");
+    }
+}

@@ -94,3 +94,42 @@ fn other_shells_can_read_their_scripts() {
         assert!(said.starts_with("save"), "{said}");
     }
 }
+
+/// Types at an interactive zsh, by its own terminal, and prints what that shows.
+const TYPED: &str = r#"
+zmodload zsh/zpty
+zpty shell "TERM=dumb zsh -f -i"
+zpty -w shell "fpath=($1 \$fpath); autoload -U compinit; compinit -u -D; print -r -- REA''DY"
+zpty -r shell shown '*READY*'
+zpty -w -n shell $'stasis sav\t'
+zpty -r shell shown '*stasis save *' && print -r -- "completed save"
+zpty -w -n shell $'\x15stasis workspace mat\t'
+zpty -r shell shown '*workspace materialize *' && print -r -- "completed materialize"
+zpty -d shell
+"#;
+
+#[test]
+fn zsh_loads_the_script_and_completes_verbs() {
+    let session = Session::new();
+    if !is_installed("zsh") {
+        return;
+    }
+    // A function is called like its file.
+    let functions = session.home().join("functions");
+    std::fs::create_dir(&functions).unwrap();
+    std::fs::copy(script(&session, "zsh"), functions.join("_stasis")).unwrap();
+
+    let output = Command::new("timeout")
+        .args(["30", "zsh", "-f", "-c", TYPED, "zsh"])
+        .arg(&functions)
+        .output()
+        .unwrap();
+
+    let said = String::from_utf8_lossy(&output.stdout);
+    let wrong = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("completed save") && said.contains("completed materialize"),
+        "{said}{wrong}"
+    );
+    assert_eq!(wrong, "");
+}

@@ -11,6 +11,7 @@ mod access;
 mod agent_sessions;
 mod agent_sessions_crash;
 mod agents;
+mod agreed;
 mod archive;
 mod bad_input;
 mod browser_frameworks;

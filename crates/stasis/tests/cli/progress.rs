@@ -22,10 +22,21 @@ fn fill(path: &Path, mib: usize, noise: &mut u64) {
     }
 }
 
+/// A directory that takes a while to be saved, and to be read.
+fn large(session: &Session) -> String {
+    let dir = session.home().join("work");
+    fs::create_dir(&dir).unwrap();
+    let mut noise = 1_u64;
+    for name in 0..4 {
+        fill(&dir.join(name.to_string()), 40, &mut noise);
+    }
+    dir.to_str().unwrap().to_owned()
+}
+
 /// What a terminal of so many columns got from a command.
-fn typed(session: &Session, columns: usize, command: &str) -> String {
+fn typed_at(session: &Session, columns: usize, words: &str) -> String {
     // `script` is what makes a terminal; it is part of every Debian.
-    let line = format!("stty cols {columns} && exec {STASIS} {command}");
+    let line = format!("stty cols {columns} && exec {STASIS} {words}");
     let mut command = Command::new("script");
     command
         .args(["-qec", &line, "/dev/null"])
@@ -41,17 +52,13 @@ fn typed(session: &Session, columns: usize, command: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What a terminal of so many columns got from a save of a tree that takes a while.
-fn typed_at(columns: usize) -> (Session, String) {
-    let session = Session::new();
-    let dir = session.home().join("work");
-    fs::create_dir(&dir).unwrap();
-    let mut noise = 1_u64;
-    for name in 0..4 {
-        fill(&dir.join(name.to_string()), 40, &mut noise);
-    }
-    let text = typed(&session, columns, &format!("save {}", dir.display()));
-    (session, text)
+/// The progress lines among that.
+fn lines_of(text: &str, verb: &str) -> Vec<String> {
+    plain(text)
+        .split(['\r', '\n'])
+        .map(|line| line.trim_end().to_owned())
+        .filter(|line| line.starts_with(verb))
+        .collect()
 }
 
 /// A text without what moves the cursor or colours it.
@@ -71,13 +78,11 @@ fn plain(text: &str) -> String {
 #[test]
 fn a_save_shows_bytes_on_one_line_that_fits_and_clears_it() {
     for columns in [40, 80] {
-        let (_session, text) = typed_at(columns);
+        let session = Session::new();
+        let dir = large(&session);
+        let text = typed_at(&session, columns, &format!("save {dir}"));
 
-        let lines: Vec<String> = plain(&text)
-            .split(['\r', '\n'])
-            .map(|line| line.trim_end().to_owned())
-            .filter(|line| line.starts_with("saving"))
-            .collect();
+        let lines = lines_of(&text, "saving");
         assert!(lines.len() > 2, "{text:?}");
         for line in &lines {
             assert!(line.chars().count() < columns, "{columns}: {line}");
@@ -99,6 +104,25 @@ fn a_save_shows_bytes_on_one_line_that_fits_and_clears_it() {
 }
 
 #[test]
+fn a_check_that_reads_everything_shows_how_much_that_is_at_a_narrow_terminal() {
+    const COLUMNS: usize = 40;
+    let session = Session::new();
+    let dir = large(&session);
+    session.data(0, &["save", &dir]);
+
+    let text = typed_at(&session, COLUMNS, &format!("check --read-data {dir}"));
+
+    let lines = lines_of(&text, "checking");
+    assert!(lines.len() > 2, "{text:?}");
+    for line in &lines {
+        assert!(line.chars().count() < COLUMNS, "{line}");
+    }
+    let is_counted = |line: &String| line.contains(" MiB of 160");
+    assert!(lines.iter().any(is_counted), "{lines:?}");
+    assert!(plain(&text).contains("all data verified"), "{text:?}");
+}
+
+#[test]
 fn a_run_of_a_browser_shows_how_far_its_load_and_its_save_have_come() {
     let session = Session::new();
     let dir = profile(&session, "p");
@@ -112,7 +136,7 @@ fn a_run_of_a_browser_shows_how_far_its_load_and_its_save_have_come() {
         "profile run acme/alice@131 -- sh -c 'cp {} $0/Default/other; echo browsing' {{dir}}",
         other.display()
     );
-    let text = typed(&session, 80, &line);
+    let text = typed_at(&session, 80, &line);
 
     let plain = plain(&text);
     let (before, after) = plain.split_once("browsing").unwrap();

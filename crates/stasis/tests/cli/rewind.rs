@@ -165,7 +165,7 @@ fn after_thirty_destructive_commands_a_rewind_brings_back_the_tree_before_the_pr
     );
     let event = &commands[0]["agent_events"][0];
     let expected = json!({ "event": "command", "agent": "claude-code", "session": "s-1", "prompt": 1,
-        "text": "break 29", "timestamp": event["timestamp"] });
+        "text": "break 29", "timestamp": event["timestamp"], "timestamp_ms": event["timestamp_ms"] });
     assert_eq!(*event, expected);
     let words = tree.run(&["list"]).out;
     assert!(

@@ -371,3 +371,44 @@ fn checkpoints_of_people_and_of_a_watch_that_are_made_at_once_are_both_whole() {
     assert_eq!(listed[0].1, listed[1].1, "nothing changed between them");
     assert_no_half_slot(&tree);
 }
+
+#[test]
+fn the_log_says_where_nobody_watched_and_how_much_was_found_afterwards() {
+    let tree = Tree::new(&[("a", "one")]);
+    let watch = Watch::of(&tree);
+    tree.write("seen", "while somebody watches");
+    eventually(PATIENCE, "the first file is recorded", || {
+        last_event(&tree) >= 1
+    });
+    let ended = watch.end(Signal::TERM);
+    assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
+    let before = last_event(&tree);
+
+    tree.write("a", "two, and nobody sees it");
+    tree.write("b", "nobody sees this either");
+    let watch = Watch::of(&tree);
+    eventually(PATIENCE, "what was missed is found", || {
+        last_event(&tree) >= before + 2
+    });
+    drop(watch);
+    let dir = tree.session.home().join("work");
+    let log = |words: &[&str]| {
+        let mut all = vec!["log", dir.to_str().unwrap()];
+        all.extend_from_slice(words);
+        tree.session.data(0, &all)
+    };
+    let told = log(&[]);
+    let listed: Value = serde_json::from_str(&log(&["--json"])).unwrap();
+
+    assert!(
+        told.contains("nobody watched: 2 changes found afterwards"),
+        "{told}"
+    );
+    let gaps = listed["items"].as_array().unwrap().iter();
+    let gaps: Vec<&Value> = gaps.filter(|item| item["kind"] == "gap").collect();
+    assert_eq!(gaps.len(), 1, "{listed:#}");
+    says(
+        gaps[0],
+        &json!({ "why": "resumed", "missed": 2, "snapshot": "", "place": "here" }),
+    );
+}

@@ -471,9 +471,14 @@ impl Root {
     }
 
     /// Removes chunks, which must be condemned.
-    pub async fn remove_chunks(&self, names: &Names) -> Result<(), BucketError> {
+    pub async fn remove_chunks(
+        &self,
+        names: &Names,
+        gone: impl Fn(&ChunkName) + Send,
+    ) -> Result<(), BucketError> {
         for name in names {
             self.bucket.delete(&self.root.chunk(name)).await?;
+            gone(name);
         }
         Ok(())
     }

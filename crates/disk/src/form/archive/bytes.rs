@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 /// Bytes that can be read at any place, by several threads at once.
 pub trait ReadAt: fmt::Debug + Send + Sync {
@@ -25,6 +26,38 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
             }
         }
         Ok(())
+    }
+}
+
+/// Bytes of which somebody hears that they were read: from where to where.
+pub struct CountedBytes {
+    bytes: Arc<dyn ReadAt>,
+    heard: Box<dyn Fn(u64, u64) + Send + Sync>,
+}
+
+impl CountedBytes {
+    /// The same bytes; `heard` is told of each stretch.
+    pub fn new(bytes: Arc<dyn ReadAt>, heard: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
+        let heard = Box::new(heard);
+        Self { bytes, heard }
+    }
+}
+
+impl fmt::Debug for CountedBytes {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.bytes.fmt(out)
+    }
+}
+
+impl ReadAt for CountedBytes {
+    fn length(&self) -> io::Result<u64> {
+        self.bytes.length()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let read = self.bytes.read_at(buffer, offset)?;
+        (self.heard)(offset, offset + read as u64);
+        Ok(read)
     }
 }
 

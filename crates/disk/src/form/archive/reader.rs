@@ -7,6 +7,7 @@ use super::reading::ArchiveReading;
 use super::rules::ArchiveLimits;
 use super::tar_event::TarEvent;
 use super::{ArchiveContext, ArchiveError, Problem, ReadAt, Summary};
+use crate::progress::Progress;
 use stasis_model::failure::AtPath;
 use stasis_model::tree::{Entry, EntryKind, EntryPath};
 use std::fs::File;
@@ -38,6 +39,8 @@ pub struct ReadSettings {
     pub workers: NonZeroUsize,
     /// Set by anybody at any time to end the reading soon.
     pub cancel: Arc<AtomicBool>,
+    /// Where the stored bytes are counted that a verification has read.
+    pub progress: Arc<Progress>,
 }
 
 impl Default for ReadSettings {
@@ -46,6 +49,7 @@ impl Default for ReadSettings {
             limits: ArchiveLimits::default(),
             workers: super::usual_workers(),
             cancel: Arc::default(),
+            progress: Arc::default(),
         }
     }
 }

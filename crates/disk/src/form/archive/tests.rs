@@ -149,3 +149,30 @@ fn a_strict_archive_fails_when_a_file_changes_each_time_and_leaves_nothing() {
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
     }
 }
+
+#[test]
+fn a_verification_counts_every_stored_byte_once() {
+    let (home, tree) = place(LARGE);
+    let at = |name: &str| home.path().join(name);
+    let _ = create(&tree, &at("framed"), &settings()).unwrap();
+    let file = std::fs::read(at("framed")).unwrap();
+    let tar = zstd::decode_all(&*file).unwrap();
+    // One that is not ours: no index, and bytes behind its end.
+    std::fs::write(at("plain"), [&*tar, &[0; 4097]].concat()).unwrap();
+
+    for name in ["framed", "plain"] {
+        let settings = ReadSettings::default();
+        let archive = Archive::open(&at(name)).unwrap();
+        let _ = archive.verify(&settings).unwrap();
+
+        let (length, reached) = (
+            at(name).metadata().unwrap().len(),
+            settings.progress.reached(),
+        );
+        assert_eq!(
+            (reached.bytes, reached.bytes_expected),
+            (length, length),
+            "{name}"
+        );
+    }
+}

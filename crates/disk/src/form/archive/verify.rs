@@ -1,15 +1,18 @@
 //! Whether an archive is whole, and which tree is in it.
 
+use super::plain::Plain;
 use super::reader::{Archive, OpenedArchive, ReadSettings, go_on, read_plain};
 use super::reading::ArchiveReading;
 use super::tar_event::TarEvent;
 use super::workers::{self, FrameWorkers};
-use super::{ArchiveContext, ArchiveError, Problem, ReadAt};
+use super::{ArchiveContext, ArchiveError, CountedBytes, Problem, ReadAt};
+use crate::progress::Progress;
 use stasis_model::digest::{ArchiveDigest, ArchiveHasher, FileHasher, TreeDigest};
 use stasis_model::tree::canonical::TreeHasher;
 use stasis_model::tree::{Entry, EntryKind};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What an archive was found to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,31 +38,26 @@ pub struct VerifyReport {
 
 impl Archive {
     /// Reads everything and compares it with everything that is known of it.
+    ///
+    /// All bytes are read for the digest, and once more for what is in them: each reading counts half, so that progress ends at the
+    /// length of the archive.
     pub fn verify(&self, settings: &ReadSettings) -> Result<VerifyReport, ArchiveError> {
-        let (archive_sha256, stored_bytes) = digest(self.bytes(), self.path(), &settings.cancel)?;
+        let progress = &settings.progress;
+        let length = self.bytes().length().of_archive(self.path())?;
+        progress.expect(0, length);
+        let (archive_sha256, stored_bytes) =
+            digest_heard(self.bytes(), self.path(), &settings.cancel, |from, to| {
+                progress.advance(0, to / 2 - from / 2);
+            })?;
         let mut found = VerifiedEntries::default();
-        let frames = match &self.0 {
-            OpenedArchive::Framed(framed) => {
-                let mut reading = ArchiveReading::framed(framed, settings.limits);
-                let workers = FrameWorkers::new(settings.workers, settings.cancel.clone());
-                found.tree = Some(TreeHasher::new());
-                workers::decode(&workers, framed, |frame, tar| {
-                    let _ = framed.stored(frame)?;
-                    let tar = tar.bytes();
-                    found.read(reading.feed(tar)?, tar);
-                    Ok(())
-                })?;
-                reading.finish()?;
-                Some(framed.index.frames.len() as u64)
-            }
-            OpenedArchive::Plain(plain) => {
-                read_plain(plain, settings, |reading, tar| {
-                    found.read(reading.feed(&tar)?, &tar);
-                    Ok::<_, ArchiveError>(())
-                })?;
-                None
-            }
+        let second = SecondReading {
+            progress: Arc::clone(progress),
+            reached: AtomicU64::new(0),
         };
+        let second = Arc::new(second);
+        let frames = self.read_entries(settings, &second, &mut found)?;
+        // An index, and whatever else lies behind the last entry.
+        second.read(stored_bytes.saturating_sub(second.reached.load(Ordering::Relaxed)));
         let tree_digest = found.finish();
         let expected = self.summary().map(|summary| summary.tree_digest);
         if expected != tree_digest {
@@ -76,6 +74,38 @@ impl Archive {
             frames,
         })
     }
+
+    /// Reads every entry; says how many frames there are.
+    fn read_entries(
+        &self,
+        settings: &ReadSettings,
+        second: &Arc<SecondReading>,
+        found: &mut VerifiedEntries,
+    ) -> Result<Option<u64>, ArchiveError> {
+        match &self.0 {
+            OpenedArchive::Framed(framed) => {
+                let mut reading = ArchiveReading::framed(framed, settings.limits);
+                let workers = FrameWorkers::new(settings.workers, settings.cancel.clone());
+                found.tree = Some(TreeHasher::new());
+                workers::decode(&workers, framed, |frame, tar| {
+                    let stored = framed.stored(frame)?;
+                    let tar = tar.bytes();
+                    found.read(reading.feed(tar)?, tar);
+                    second.read(stored.len() as u64);
+                    Ok(())
+                })?;
+                reading.finish()?;
+                Ok(Some(framed.index.frames.len() as u64))
+            }
+            OpenedArchive::Plain(plain) => {
+                read_plain(&second.counting(plain), settings, |reading, tar| {
+                    found.read(reading.feed(&tar)?, &tar);
+                    Ok::<_, ArchiveError>(())
+                })?;
+                Ok(None)
+            }
+        }
+    }
 }
 
 impl Archive {
@@ -85,11 +115,47 @@ impl Archive {
     }
 }
 
+/// How far the second reading of an archive has come.
+struct SecondReading {
+    progress: Arc<Progress>,
+    reached: AtomicU64,
+}
+
+impl SecondReading {
+    /// Counts that so many bytes more were read: the half that the first reading left.
+    fn read(&self, bytes: u64) {
+        let from = self.reached.fetch_add(bytes, Ordering::Relaxed);
+        let to = from + bytes;
+        self.progress.advance(0, bytes - (to / 2 - from / 2));
+    }
+
+    /// The same tar, which is read from its beginning to its end.
+    fn counting(self: &Arc<Self>, plain: &Plain) -> Plain {
+        let own = Arc::clone(self);
+        let heard = move |from: u64, to: u64| own.read(to - from);
+        Plain {
+            path: plain.path.clone(),
+            compression: plain.compression,
+            bytes: Arc::new(CountedBytes::new(Arc::clone(&plain.bytes), heard)),
+        }
+    }
+}
+
 /// Digests all bytes, in order; says how many they are.
 pub fn digest(
     bytes: &dyn ReadAt,
     path: &Path,
     cancel: &AtomicBool,
+) -> Result<(ArchiveDigest, u64), ArchiveError> {
+    digest_heard(bytes, path, cancel, |_, _| {})
+}
+
+/// The same; `heard` is told of each stretch.
+fn digest_heard(
+    bytes: &dyn ReadAt,
+    path: &Path,
+    cancel: &AtomicBool,
+    heard: impl Fn(u64, u64),
 ) -> Result<(ArchiveDigest, u64), ArchiveError> {
     let (mut hasher, mut length) = (ArchiveHasher::default(), 0);
     let mut buffer = vec![0; 1 << 20];
@@ -100,6 +166,7 @@ pub fn digest(
             0 => return Ok((hasher.finish(), length)),
             read => {
                 hasher.update(&buffer[..read]);
+                heard(length, length + read as u64);
                 length += read as u64;
             }
         }

@@ -101,6 +101,9 @@ pub fn restore(parts: &RestoreParts<'_>) -> Result<WrittenTree, ChunkError> {
     if let Some(at) = missing.filter(|_| !parts.may_be_missing) {
         return Err(ChunkError::NoSuchEntry(parts.only[at].clone()));
     }
+    let bytes = rows.files.iter().map(|file| file.size);
+    let bytes = bytes.fold(0, u64::saturating_add);
+    parts.writer.expect(rows.files.len() as u64, bytes);
     let filled = Filling::new(parts, rows).run()?;
     Ok(WrittenTree { digest, ..filled })
 }

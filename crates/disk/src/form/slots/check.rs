@@ -10,14 +10,15 @@
 
 use super::error::SlotError;
 use super::heal::Retaken;
-use super::{Manifest, Pool, StatCache, manifest, packed};
+use super::{Manifest, Pool, StatCache, manifest, measure, packed};
 use crate::form::chunked::list::ListReader;
 use crate::form::chunked::restore::fetch_stored;
 use crate::form::chunked::{ChunkError, ChunkSource, is_rot, same};
 use crate::fs::fd::open_dir;
 use crate::fs::metadata::Seen;
+use crate::progress::Progress;
 use crate::tree::walk::WalkSettings;
-use stasis_model::digest::FileDigest;
+use stasis_model::digest::{ChunkDigest, FileDigest};
 use stasis_model::failure::AtPath;
 use stasis_model::protocol::gc::ChunkName;
 use stasis_model::tree::list::{FileContent, Slice, StoredChunk};
@@ -27,6 +28,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
 
 /// How something is that a file lies in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +47,35 @@ pub struct CheckedContent {
     chunks: HashMap<StoredChunk, Soundness>,
     /// Live files that are not what was lost at their place, as they were seen.
     pub(super) refused: HashMap<(EntryPath, FileDigest), Seen>,
+    ahead: ReadAhead,
+}
+
+/// What is still to be read, with the bytes that each takes of the disk, and who hears of it.
+#[derive(Debug, Default)]
+struct ReadAhead {
+    versions: HashMap<FileDigest, u64>,
+    chunks: HashMap<ChunkDigest, u64>,
+    progress: Arc<Progress>,
+}
+
+impl ReadAhead {
+    /// Says that a version was read, the first time that it was.
+    fn has_version(&mut self, digest: &FileDigest) {
+        let bytes = self.versions.remove(digest);
+        self.is_done(bytes);
+    }
+
+    /// The same of a chunk.
+    fn has_chunk(&mut self, name: &ChunkName) {
+        let bytes = self.chunks.remove(&name.digest());
+        self.is_done(bytes);
+    }
+
+    fn is_done(&self, bytes: Option<u64>) {
+        if let Some(bytes) = bytes {
+            self.progress.advance(1, bytes);
+        }
+    }
 }
 
 /// What a look at all of a checkpoint found.
@@ -67,6 +98,39 @@ pub(super) struct LostFile {
 }
 
 impl Pool {
+    /// Begins to read all checkpoints, and says how much that is: what they share counts once. Those that cannot say what they need
+    /// count nothing.
+    pub fn begin_check(&self) -> Result<CheckedContent, SlotError> {
+        let progress = self.settings.progress.clone();
+        let costs = self.chunks.costs()?;
+        let mut ahead = ReadAhead::default();
+        for one in self.list()?.iter().filter_map(Occupant::known) {
+            let home = self.home_of(one);
+            if !one.form.is_list() {
+                progress.expect(one.files_count, one.bytes);
+                continue;
+            }
+            for digest in measure::named(&home).unwrap_or_default() {
+                let cost = costs.get(&digest).copied().unwrap_or_default();
+                ahead.chunks.insert(digest, cost);
+            }
+            let versions = self.chunks.versions();
+            let named = open_dir(&home).ok();
+            let named = named.and_then(|slot| versions.named(slot.as_fd(), Some(one.form)));
+            if let Some(named) = named {
+                ahead.versions.extend(named.rows().iter().copied());
+            }
+        }
+        let all = ahead.versions.values().chain(ahead.chunks.values());
+        let bytes = all.clone().fold(0_u64, |sum, one| sum.saturating_add(*one));
+        progress.expect(all.count() as u64, bytes);
+        ahead.progress = progress;
+        Ok(CheckedContent {
+            ahead,
+            ..CheckedContent::default()
+        })
+    }
+
     /// The files of a checkpoint that cannot be given back as they were, and those that the live tree gave back to it; an error if not
     /// even its list can be read, or if it is not there any more.
     pub fn check(
@@ -77,6 +141,7 @@ impl Pool {
     ) -> Result<CheckedSlot, SlotError> {
         if !of.form.is_list() {
             let lost = self.check_tree(of);
+            checked.ahead.progress.advance(of.files_count, of.bytes);
             // Whatever was found while it went is not to be believed.
             let _lock = self.lock()?;
             self.still(of)?;
@@ -326,6 +391,18 @@ fn look_at_chunk(source: &dyn ChunkSource, chunk: &StoredChunk) -> Soundness {
 }
 
 impl CheckedContent {
+    /// Ends it: what no file lies in, such as the chunks of lists, was read with the lists, or went meanwhile.
+    pub fn finish(&mut self) {
+        let ReadAhead {
+            versions,
+            chunks,
+            progress,
+        } = std::mem::take(&mut self.ahead);
+        for bytes in versions.into_values().chain(chunks.into_values()) {
+            progress.advance(1, bytes);
+        }
+    }
+
     /// Whether everything is there that it takes to give a file back, and is what it should be.
     fn is_whole(
         &mut self,
@@ -338,6 +415,7 @@ impl CheckedContent {
                 return Ok(*known == Soundness::Whole);
             }
             let found = look_at_version(source, &digest)?;
+            self.ahead.has_version(&digest);
             self.versions.insert(digest, found);
             return Ok(found == Soundness::Whole);
         }
@@ -357,8 +435,12 @@ impl CheckedContent {
     ) -> bool {
         let mut are_whole = true;
         for slice in slices {
-            let known = self.chunks.entry(slice.chunk);
-            let found = known.or_insert_with(|| look_at_chunk(source, &slice.chunk));
+            let (known, ahead) = (self.chunks.entry(slice.chunk), &mut self.ahead);
+            let found = known.or_insert_with(|| {
+                let found = look_at_chunk(source, &slice.chunk);
+                ahead.has_chunk(&slice.chunk.name);
+                found
+            });
             are_whole &= *found == Soundness::Whole;
         }
         are_whole

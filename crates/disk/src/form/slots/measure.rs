@@ -159,7 +159,7 @@ struct Account {
 }
 
 /// Where all trees and versions lie.
-struct Measured {
+struct MeasuredExtents {
     all: Vec<Extents>,
     new: Extents,
     versions: HashMap<FileDigest, Extents>,
@@ -175,7 +175,7 @@ pub(super) struct Accounts<'a> {
     aside: u64,
     /// What all of them need, but for the one to come.
     needed: Arc<References>,
-    measured: Option<Measured>,
+    measured: Option<MeasuredExtents>,
 }
 
 impl<'a> Accounts<'a> {
@@ -331,13 +331,13 @@ impl<'a> Accounts<'a> {
         Some(most)
     }
 
-    fn measure(&self) -> Result<Measured, SlotError> {
+    fn measure(&self) -> Result<MeasuredExtents, SlotError> {
         let all = self.all.iter().map(|one| measure(&one.path));
         let new = match &self.new {
             New::Expected(_) => Extents::default(),
             New::Staged(staged) | New::Packed { staged, .. } => measure(&staged.path())?,
         };
-        Ok(Measured {
+        Ok(MeasuredExtents {
             all: all.collect::<Result<_, _>>()?,
             new,
             versions: self.measure_versions(),
@@ -478,7 +478,7 @@ pub(super) fn usage(
     beside: Option<&Extents>,
 ) -> Result<Usage, SlotError> {
     let accounts = Accounts::new(chunks, pools, New::Expected(0))?;
-    let Measured {
+    let MeasuredExtents {
         mut all, versions, ..
     } = accounts.measure()?;
     // What belongs to a version and has no place of its own: its name, and what the kernel does not tell.

@@ -468,6 +468,8 @@ pub(super) struct SlotPlacing<'a> {
     pub(super) beside: Vec<EntryPath>,
     /// Whether the old tree is known to hold a content, if it is known.
     pub(super) same: Option<&'a SameAs<'a>>,
+    /// Where files and bytes are counted.
+    pub(super) progress: Arc<Progress>,
     /// How closely versions are looked at. What goes over a live tree, or is only looked at, is little and is read. A fork is everything.
     pub(super) versions: VersionProof,
 }
@@ -481,7 +483,10 @@ pub(super) fn place(
     let mut stage = RestoreStage::begin(placing.target, placing.placement, Arc::default())?;
     let (only, beside) = (placing.limits.only.clone(), placing.beside);
     stage.limit(placing.limits);
-    let writer = stage.writer(WriteSettings::default())?;
+    let writer = stage.writer(WriteSettings {
+        progress: placing.progress,
+        ..WriteSettings::default()
+    })?;
     if let Some(only) = only.as_ref().filter(|_| !placing.is_there) {
         stage_above(&stage, &writer, None, only)?;
     }

@@ -18,6 +18,7 @@ use crate::fs::fd::c_name;
 use crate::fs::metadata::{self, Seen};
 use crate::fs::root_dir::{Mounts, RootDir};
 use crate::fs::staging::OWN_PATTERNS;
+use crate::progress::Progress;
 use crate::tree::restore::{
     PlacedTree, Placement, RestoreChanges, RestoreError, RestoreLimits, RestoreOrigin, RestoreStage,
 };
@@ -43,6 +44,8 @@ pub struct WorkspaceRestore {
     pub limits: RestoreLimits,
     /// When this happens, and from what.
     pub origin: RestoreOrigin,
+    /// Where files are counted, each name of them, and bytes.
+    pub progress: Arc<Progress>,
 }
 
 impl WorkspaceRestore {
@@ -52,6 +55,7 @@ impl WorkspaceRestore {
             cancel: Arc::default(),
             limits: RestoreLimits::default(),
             origin,
+            progress: Arc::default(),
         }
     }
 }
@@ -110,12 +114,14 @@ fn put_in_place(
         cancel,
         limits,
         origin,
+        progress,
     } = settings;
     let (only, beside) = (limits.only.clone(), limits.beside.clone());
     let mut stage = RestoreStage::begin(workspace, Placement::InPlace, cancel.clone())?;
     stage.limit(limits);
     let writer = stage.writer(WriteSettings {
         cancel: cancel.clone(),
+        progress,
         ..WriteSettings::default()
     })?;
     let loader = Loader {
@@ -282,7 +288,7 @@ impl Loader<'_> {
             let has_no_other = first.and_then(|file| names_of.get(&file)) == Some(&names.len());
             if is_one_file && has_no_other {
                 for name in &names {
-                    self.leave(&name.path);
+                    self.leave(&name.path, name.was.size);
                 }
                 continue;
             }
@@ -290,13 +296,15 @@ impl Loader<'_> {
             self.stage_at(first)?;
             for name in &names[1..] {
                 self.writer.hard_link(&name.path, first)?;
+                self.writer.has_left(name.was.size);
             }
         }
         Ok(())
     }
 
-    fn leave(&self, path: &EntryPath) {
+    fn leave(&self, path: &EntryPath, size: u64) {
         self.stage.leave(path);
+        self.writer.has_left(size);
         *lock(&self.left) += 1;
     }
 
@@ -316,7 +324,7 @@ impl Loader<'_> {
                 is_right,
             });
         } else if is_right {
-            self.leave(&path);
+            self.leave(&path, found.seen.size);
         } else if let Some((source, seen)) = here.place.open_file(found.name)? {
             self.stage_file(&path, &source, &seen)?;
         }

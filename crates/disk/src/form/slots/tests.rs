@@ -715,3 +715,74 @@ fn whoever_swaps_directories_for_links_during_a_revert_gets_nothing_outside() {
         }
     }
 }
+
+/// The same pool for somebody who watches.
+fn watched(pool: &Pool) -> Pool {
+    let settings = PoolSettings {
+        progress: Arc::default(),
+        ..pool.settings().clone()
+    };
+    pool.again(settings).unwrap()
+}
+
+/// What was announced was done, and how much that was.
+fn counted(pool: &Pool) -> (u64, u64) {
+    let reached = pool.settings().progress.reached();
+    let done = (reached.files, reached.bytes);
+    assert_eq!(
+        done,
+        (reached.files_expected, reached.bytes_expected),
+        "{reached:?}"
+    );
+    done
+}
+
+#[test]
+fn what_is_done_with_a_checkpoint_is_announced_and_counted_whatever_its_form() {
+    let world = World::new();
+    world.write("deep/file", "content");
+    world.write("large", &"0123456789".repeat(100_000));
+    world.write("same", "same");
+    std::fs::hard_link(world.at("same"), world.at("again")).unwrap();
+    let in_chunks = PoolSettings::new(Budget::of_bytes(1 << 30));
+    let as_list = Pool::open(world.home.path(), in_chunks).unwrap();
+    let as_tree = world.pool(1 << 30);
+    for (slot, pool) in [(10, as_list), (11, as_tree)] {
+        let made = make(&pool, Slot::new(slot), CheckpointOrigin::Manual).unwrap();
+        let before = world.manifest();
+        world.write("deep/file", "another content");
+        world.write("added", "new");
+        let live = world.manifest();
+
+        let restoring = watched(&pool);
+        let back = Return {
+            workspace: &world.live(),
+            live: &live,
+            only: None,
+            beside: &[],
+            except: &[],
+            at: Timestamp::default(),
+            label: "",
+        };
+        let _ = restoring.restore_in_place(&made.metadata, back).unwrap();
+        let forking = watched(&pool);
+        let target = world.home.path().join(format!("fork-{slot}"));
+        let _ = forking.fork(&made.metadata, &target).unwrap();
+        let writing = watched(&pool);
+        let target = world.home.path().join(format!("plain-{slot}"));
+        let _ = writing.materialize(&made.metadata, &target).unwrap();
+        let checking = watched(&pool);
+        let mut content = checking.begin_check().unwrap();
+        let found = checking.check(&made.metadata, &world.live(), &mut content);
+        content.finish();
+
+        assert_eq!(world.manifest(), before, "{slot}");
+        assert_eq!(found.unwrap(), CheckedSlot::default());
+        for pool in [&restoring, &forking, &writing] {
+            let (files, bytes) = counted(pool);
+            assert!(files >= 3 && bytes >= 1_000_011, "{slot}: {files}, {bytes}");
+        }
+        assert!(counted(&checking).0 > 0, "{slot}");
+        pool.delete(Slot::new(slot)).unwrap();
+    }
+}

@@ -132,6 +132,7 @@ impl Pool {
             };
             let placing = packed::SlotPlacing {
                 versions: VersionProof::Digest,
+                progress: self.settings.progress.clone(),
                 same: Some(&same),
                 beside: beside.cloned().collect(),
                 target: back.workspace,
@@ -148,8 +149,11 @@ impl Pool {
             let is = back.live.find(path);
             is.is_some_and(|is| contents.find(path) == Some(is))
         };
+        let (files, bytes) = wanted_files(&contents, &back);
+        self.settings.progress.expect(files, bytes);
         let settings = WorkspaceRestore {
             limits,
+            progress: self.settings.progress.clone(),
             ..WorkspaceRestore::new(origin)
         };
         Ok(restore_in_place(view.tree(), back.workspace, &same, settings)?.changes)
@@ -198,6 +202,7 @@ impl Pool {
                 } else {
                     VersionProof::Digest
                 },
+                progress: self.settings.progress.clone(),
                 same: None,
                 beside: Vec::new(),
                 target,
@@ -227,8 +232,11 @@ impl Pool {
             });
         }
         self.still(of)?;
+        let progress = self.settings.progress.clone();
+        progress.expect(of.files_count, of.bytes);
         let settings = CloneSettings {
             fallback: Fallback::Copy,
+            progress: progress.clone(),
             walk: WalkSettings {
                 strict: true,
                 ..WalkSettings::default()
@@ -236,6 +244,24 @@ impl Pool {
             ..CloneSettings::default()
         };
         let source = self.home_of(of).join(WORKSPACE);
-        clone::clone(&source, target, &settings).of_checkpoint(&source)
+        let report = clone::clone(&source, target, &settings).of_checkpoint(&source)?;
+        // A checkpoint counts every name.
+        progress.advance(report.hard_links, 0);
+        Ok(report)
     }
+}
+
+/// How many files of a checkpoint are put back, each name counted, and their bytes.
+fn wanted_files(contents: &Manifest, back: &Return<'_>) -> (u64, u64) {
+    let is_wanted = |path: &EntryPath| {
+        let named = back.only.into_iter().chain(back.beside);
+        back.only.is_none() || named.into_iter().any(|one| path.is_within(one))
+    };
+    let sizes = contents.entries().iter().filter_map(|one| match one.what {
+        ManifestKind::File { size, .. } if is_wanted(&one.path) => Some(size),
+        _ => None,
+    });
+    sizes.fold((0, 0), |(files, bytes), size| {
+        (files + 1, bytes.saturating_add(size))
+    })
 }

@@ -5,7 +5,8 @@ mod databases;
 use super::{CloneError, CloneReport, CloneWitness, ClonedFile, Fallback, Method};
 use crate::fs::metadata::{self, Has, Rights, Seen, Withheld};
 use crate::fs::root_dir::RootDir;
-use crate::tree::content::{self, CarryError, Filled};
+use crate::progress::Progress;
+use crate::tree::content::{self, CarryError, CarryLimit, Filled};
 use crate::tree::database_set::SetWaitBudget;
 use crate::tree::walk::{Visitor, WalkError, WalkSkip, WalkedDir, WalkedEntry};
 use crate::worker_pool::{into_inner, lock};
@@ -33,6 +34,8 @@ pub(super) struct Builder<'a> {
     rights: Rights,
     pub(super) witness: Option<&'a dyn CloneWitness>,
     report: Mutex<CloneReport>,
+    /// Who hears of every file that is there.
+    pub(super) progress: Option<&'a Progress>,
     /// The directory of the clone that was filled last.
     last: Mutex<Option<(EntryPath, OwnedFd)>>,
     /// First names of files with several that are not, in the clone, the file we were shown: nothing links to them.
@@ -55,6 +58,7 @@ impl<'a> Builder<'a> {
             rights: Rights::of_this_process(),
             witness: None,
             report: Mutex::default(),
+            progress: None,
             last: Mutex::default(),
             strangers: Mutex::default(),
             access: Mutex::default(),
@@ -71,6 +75,15 @@ impl<'a> Builder<'a> {
             _ => Method::Reflink,
         };
         CloneReport { method, ..report }
+    }
+
+    /// Counts a file that is there; whoever watches has heard of some of its bytes.
+    fn count(&self, bytes: u64, reported: u64, counts: &mut CloneReport) {
+        counts.files += 1;
+        counts.bytes = counts.bytes.saturating_add(bytes);
+        if let Some(progress) = self.progress {
+            progress.advance(1, bytes.saturating_sub(reported));
+        }
     }
 
     fn add(&self, counts: &CloneReport) {
@@ -149,14 +162,18 @@ impl<'a> Builder<'a> {
             target,
             mode,
         };
-        let Some((seen, is_still)) = self.content(at, &file, seen, counts)? else {
+        let Some(carried) = self.content(at, &file, seen, counts)? else {
             let removed = fs::unlinkat(at.target, name, AtFlags::empty());
             removed.on("remove", at.path(name))?;
             return Ok(at.place.skip(name, WalkSkip::Replaced)?);
         };
+        let CarriedFile {
+            seen,
+            is_still,
+            reported,
+        } = carried;
         let given = self.dress(at, &file, &seen, counts)?;
-        counts.files += 1;
-        counts.bytes = counts.bytes.saturating_add(seen.size);
+        self.count(seen.size, reported, counts);
         self.show(at, &file, is_still.then_some(seen), given)
     }
 
@@ -207,15 +224,14 @@ impl<'a> Builder<'a> {
         Ok(opened.map(|(file, seen)| CloneSource { file, seen }))
     }
 
-    /// Carries the bytes over, again if they changed meanwhile; returns what the file was then, and whether they are right, and `None` if it
-    /// is no file any more.
+    /// Carries the bytes over, again if they changed meanwhile; `None` if it is no file any more.
     fn content(
         &self,
         at: &At<'_>,
         file: &FileClone<'_>,
         mut seen: Seen,
         counts: &mut CloneReport,
-    ) -> Result<Option<(Seen, bool)>, CloneError> {
+    ) -> Result<Option<CarriedFile>, CloneError> {
         let FileClone {
             name,
             source,
@@ -240,7 +256,14 @@ impl<'a> Builder<'a> {
                 at.place.skip(name, WalkSkip::Changed)?;
             }
             counts.carried(carried);
-            return Ok(Some((seen, is_right)));
+            return Ok(Some(CarriedFile {
+                seen,
+                is_still: is_right,
+                reported: match carried {
+                    Filled::Copied(bytes) => bytes,
+                    Filled::Shared(_) => 0,
+                },
+            }));
         }
         Ok(None)
     }
@@ -253,7 +276,12 @@ impl<'a> Builder<'a> {
         size: u64,
     ) -> Result<Option<Filled>, CloneError> {
         let (from, to) = (file.source.as_fd(), file.target.as_fd());
-        let carry = |fallback| content::carry(from, to, size, fallback, self.cancel);
+        let stop = CarryLimit {
+            cancel: self.cancel,
+            deadline: None,
+            progress: self.progress,
+        };
+        let carry = |fallback| content::carry_until(from, to, size, fallback, stop);
         let carried = match carry(Fallback::Refuse) {
             Ok(filled) => return Ok(Some(filled)),
             Err(trouble) => {
@@ -442,6 +470,16 @@ struct CloneSource {
     file: OwnedFd,
     /// What it was when the walker saw it, or when it was opened.
     seen: Seen,
+}
+
+/// A file whose bytes came across.
+struct CarriedFile {
+    /// What it was then.
+    seen: Seen,
+    /// Whether they are right.
+    is_still: bool,
+    /// How many of them whoever watches has heard of.
+    reported: u64,
 }
 
 /// The permissions that a file of the clone should have, and which of them it did not get.

@@ -390,3 +390,25 @@ fn a_file_that_becomes_a_pipe_or_another_file_meanwhile_is_that_file_or_left_out
         }
     });
 }
+
+#[test]
+fn a_clone_counts_what_a_survey_of_its_source_announced() {
+    let (_home, source, target) = place();
+    init_source(&source);
+    // Longer than one stretch of a copy, with a hole.
+    let large = File::create(source.join("large")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&large, &vec![7; 20 << 20], 4 << 20).unwrap();
+    let settings = CloneSettings::default();
+    let root = RootDir::open(&source, Mounts::Stay).unwrap();
+    let survey = crate::tree::survey::survey(&root, &settings.walk, &settings.progress).unwrap();
+
+    let report = clone(&source, &target, &settings).unwrap();
+
+    let reached = settings.progress.reached();
+    assert_eq!((report.files, report.bytes), (survey.files, survey.bytes));
+    assert_eq!(
+        (reached.files, reached.bytes),
+        (reached.files_expected, reached.bytes_expected)
+    );
+    assert_eq!(reached.bytes, report.bytes);
+}

@@ -88,6 +88,7 @@ fn taken(
         let stop = CarryLimit {
             cancel: &cancel,
             deadline,
+            progress: None,
         };
         let (from, size) = (member.source.as_fd(), member.seen.size);
         content::carry_until(from, file.as_fd(), size, Fallback::Copy, stop)?;

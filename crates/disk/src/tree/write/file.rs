@@ -2,7 +2,7 @@
 
 use super::{TreeWriteError, TreeWriter};
 use crate::fs::metadata::{self, Has};
-use crate::tree::content::{self, CarryError, Fallback, Filled};
+use crate::tree::content::{self, CarryError, CarryLimit, Fallback, Filled};
 use rustix::fs;
 use rustix::io::{self, Errno};
 use stasis_model::failure::{AtPath, Failure};
@@ -55,7 +55,13 @@ impl NewFile<'_> {
             let cut = fs::ftruncate(&self.fd, length);
             cut.on("cut to its length", &self.path)?;
         }
-        self.has_grown(end, length);
+        if let Filled::Copied(bytes) = filled {
+            // Progress has heard of these while they were copied.
+            self.reported.fetch_add(bytes, Ordering::Relaxed);
+            self.has_grown(end, length.saturating_sub(bytes));
+        } else {
+            self.has_grown(end, length);
+        }
         self.writer.counts.bytes_reused.add(length);
         Ok(filled)
     }
@@ -94,8 +100,12 @@ impl NewFile<'_> {
         length: u64,
         fallback: Fallback,
     ) -> Result<Filled, CarryError> {
-        let cancel = &self.writer.settings.cancel;
-        content::carry(source, self.fd.as_fd(), length, fallback, cancel)
+        let stop = CarryLimit {
+            cancel: &self.writer.settings.cancel,
+            deadline: None,
+            progress: Some(&self.writer.settings.progress),
+        };
+        content::carry_until(source, self.fd.as_fd(), length, fallback, stop)
     }
 
     /// Reads back what the file holds.

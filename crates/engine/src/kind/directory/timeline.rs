@@ -10,6 +10,7 @@ use crate::kind::workspace::{
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::slots::Manifest;
+use stasis_model::time::Timestamp;
 use stasis_model::workspace::Slot;
 
 /// More entries than this are compared only if somebody asks for that.
@@ -56,7 +57,9 @@ pub struct TimelineItem {
     pub snapshot: String,
     /// Where it is.
     pub place: SnapshotPlace,
-    /// When it was made, in milliseconds since 1970.
+    /// When it was made.
+    pub at: String,
+    /// The same in milliseconds.
     pub at_ms: u64,
     /// What it is.
     #[serde(flatten)]
@@ -84,6 +87,18 @@ pub enum TimelineEntry {
 }
 
 impl TimelineItem {
+    fn new(snapshot: String, place: SnapshotPlace, at_ms: u64, entry: TimelineEntry) -> Self {
+        let (at, at_ms) = Timestamp::from_millis(at_ms).spelled();
+        Self {
+            snapshot,
+            place,
+            at,
+            at_ms,
+            entry,
+            changed: None,
+        }
+    }
+
     /// The snapshot that it is; none for what takes a change back.
     fn snapshot(&self) -> Option<DirSnapshot> {
         match &self.entry {
@@ -105,61 +120,41 @@ impl TimelineItem {
 
 impl From<ProjectSnapshot> for TimelineItem {
     fn from(row: ProjectSnapshot) -> Self {
-        Self {
-            snapshot: row.snapshot_id.to_string(),
-            place: SnapshotPlace::Store,
-            at_ms: row.timestamp_ms,
-            entry: TimelineEntry::Snapshot(Box::new(row)),
-            changed: None,
-        }
+        let (snapshot, at) = (row.snapshot_id.to_string(), row.timestamp_ms);
+        let entry = TimelineEntry::Snapshot(Box::new(row));
+        Self::new(snapshot, SnapshotPlace::Store, at, entry)
     }
 }
 
 impl From<CheckpointRow> for TimelineItem {
     fn from(row: CheckpointRow) -> Self {
-        Self {
-            snapshot: row.checkpoint.clone(),
-            place: SnapshotPlace::Here,
-            at_ms: row.epoch_millis,
-            entry: TimelineEntry::Checkpoint(Box::new(row)),
-            changed: None,
-        }
+        let (snapshot, at) = (row.checkpoint.clone(), row.epoch_millis);
+        let entry = TimelineEntry::Checkpoint(Box::new(row));
+        Self::new(snapshot, SnapshotPlace::Here, at, entry)
     }
 }
 
 impl From<UndoRow> for TimelineItem {
     fn from(row: UndoRow) -> Self {
-        Self {
-            snapshot: row.undo.clone(),
-            place: SnapshotPlace::Here,
-            at_ms: row.epoch_millis,
-            entry: TimelineEntry::Undo(Box::new(row)),
-            changed: None,
-        }
+        let (snapshot, at) = (row.undo.clone(), row.epoch_millis);
+        let entry = TimelineEntry::Undo(Box::new(row));
+        Self::new(snapshot, SnapshotPlace::Here, at, entry)
     }
 }
 
 impl From<ForkMark> for TimelineItem {
     fn from(mark: ForkMark) -> Self {
-        Self {
-            snapshot: mark.from.clone(),
-            place: SnapshotPlace::Here,
-            at_ms: mark.made_ms,
-            entry: TimelineEntry::Fork(Box::new(mark)),
-            changed: None,
-        }
+        let (snapshot, at) = (mark.from.clone(), mark.made_ms);
+        let entry = TimelineEntry::Fork(Box::new(mark));
+        Self::new(snapshot, SnapshotPlace::Here, at, entry)
     }
 }
 
 impl From<GapMark> for TimelineItem {
     fn from(mark: GapMark) -> Self {
-        Self {
-            snapshot: String::new(),
-            place: SnapshotPlace::Here,
-            at_ms: mark.seen_ms,
-            entry: TimelineEntry::Gap(Box::new(mark)),
-            changed: None,
-        }
+        let (snapshot, at) = (String::new(), mark.seen_ms);
+        let entry = TimelineEntry::Gap(Box::new(mark));
+        Self::new(snapshot, SnapshotPlace::Here, at, entry)
     }
 }
 

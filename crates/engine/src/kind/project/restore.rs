@@ -17,6 +17,8 @@ mod plan;
 mod record;
 mod since;
 mod state;
+#[cfg(test)]
+mod tests;
 
 pub use command::{KeptDatabase, ProjectRestore, ProjectRestored, SetAsideEntry};
 pub use record::{RestoreRecord, UndoRestore};

@@ -19,7 +19,7 @@ use stasis_model::digest::TreeDigest;
 use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::{Indexed, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::{Label, ProjectId, SnapshotId};
-use stasis_model::policy::retention::{OnDoubt, Repository, RetentionPolicy};
+use stasis_model::policy::retention::{Repository, RetentionPolicy};
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::snapshot_ref::SnapshotRef;
 use std::sync::Arc;
@@ -31,6 +31,10 @@ pub struct ProjectGc {
     pub keep: Option<Repository>,
     /// Only says what would be done.
     pub dry_run: bool,
+    /// The snapshots that somebody agreed to let go; nothing is done if others would.
+    pub agreed: Option<Vec<SnapshotId>>,
+    /// Counts what is done.
+    pub progress: Arc<Progress>,
 }
 
 /// What a project is and does now.
@@ -186,13 +190,20 @@ impl Project {
     }
 
     /// Brings a snapshot back to a scratch place, and checks every database in it.
-    pub async fn verify(&self, wanted: &SnapshotRef) -> Result<ProjectVerified, Error> {
+    pub async fn verify(
+        &self,
+        wanted: &SnapshotRef,
+        progress: Arc<Progress>,
+    ) -> Result<ProjectVerified, Error> {
         let index = self.index().await?;
         let id = self.resolve(&index, wanted)?;
         let place = self.engine.looking_place().await?;
         let scratch = self.engine.scratch().await?;
         let target = scratch.root().join("tree");
-        let restore = RepoRestore::new(self.wanted(&id), &target);
+        let restore = RepoRestore {
+            progress,
+            ..RepoRestore::new(self.wanted(&id), &target)
+        };
         let restored = self.engine.dirs().restore(restore).await?;
         let spawn = self.host.check.clone();
         let report = bridge::blocking(move || {
@@ -256,11 +267,11 @@ impl Project {
             .keep
             .unwrap_or_else(|| said.unwrap_or_default().policy());
         let collect = RepoGc {
-            policy: RetentionPolicy::Repository(keep),
-            name: None,
             needed_for_undo: self.needed_for_undo().await?,
-            on_doubt: OnDoubt::RefuseAges,
             dry_run,
+            agreed: command.agreed,
+            progress: command.progress,
+            ..RepoGc::new(RetentionPolicy::Repository(keep))
         };
         let collected = self.engine.dirs().gc(collect).await?;
         let databases_kept = match &self.home.declared {

@@ -9,6 +9,7 @@ use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::fs::atomic_write;
+use stasis_disk::progress::Progress;
 use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::SaveReason;
 use stasis_model::id::{ProjectId, ServiceName, SnapshotId};
@@ -16,6 +17,7 @@ use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_quiesce::group::ProcessGroup;
 use std::ffi::OsString;
 use std::path::{Component, Path};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -133,6 +135,7 @@ impl Project {
         wanted: &SnapshotRef,
         dir: &Path,
         id: &ProjectId,
+        progress: Arc<Progress>,
     ) -> Result<ProjectDuplicated, Error> {
         let declared = self.home.declared()?;
         let snapshot = self.resolve(&self.index().await?, wanted)?;
@@ -159,6 +162,7 @@ impl Project {
         };
         let restore = ProjectRestore {
             to: Some(target),
+            progress,
             ..ProjectRestore::new(snapshot.to_string())
         };
         let _: ProjectRestored = Box::pin(self.restore(restore)).await?;

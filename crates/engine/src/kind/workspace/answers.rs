@@ -10,7 +10,7 @@ use serde::Serialize;
 use stasis_model::display_as_serialized;
 use stasis_model::filesystem::Filesystem;
 use stasis_model::format::manifest::StoredAs;
-use stasis_model::workspace::{AgentEventKind, CheckpointOrigin, SlotForm, SlotMetadata};
+use stasis_model::workspace::{AgentEventKind, CheckpointOrigin, Slot, SlotForm, SlotMetadata};
 
 /// A checkpoint, as it is listed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -114,6 +114,8 @@ pub struct AgentEventRow {
     pub text: Option<String>,
     /// When.
     pub timestamp: String,
+    /// The same in milliseconds.
+    pub timestamp_ms: u64,
     /// How long after that the checkpoint was complete, if the agent did not wait for it: what it did meanwhile may be in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_ms: Option<u64>,
@@ -139,6 +141,8 @@ pub struct PromptRow {
     pub text: Option<String>,
     /// When.
     pub timestamp: String,
+    /// The same in milliseconds.
+    pub timestamp_ms: u64,
     /// The same, as people say it.
     pub age: String,
     /// How many commands and edits of it are known.
@@ -508,10 +512,36 @@ pub struct PathVersion {
     pub age: String,
     /// When it was made.
     pub timestamp: String,
+    /// The same in milliseconds.
+    pub timestamp_ms: u64,
     /// How long the file is in it.
     pub size: Option<u64>,
     /// Against the checkpoint before it.
     pub status: VersionStatus,
+}
+
+/// What tells a checkpoint from a later one in the same slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct CheckpointIdentity {
+    pub(super) slot: Slot,
+    /// When it was made, and as which; none if it cannot be read.
+    made: Option<(u64, u64)>,
+}
+
+impl CheckpointIdentity {
+    /// Of what cannot be read.
+    pub(super) fn unreadable(slot: Slot) -> Self {
+        Self { slot, made: None }
+    }
+}
+
+impl From<&SlotMetadata> for CheckpointIdentity {
+    fn from(of: &SlotMetadata) -> Self {
+        Self {
+            slot: of.slot,
+            made: Some((of.epoch_millis, of.sequence)),
+        }
+    }
 }
 
 /// A checkpoint that was deleted, or would be.
@@ -526,6 +556,8 @@ pub struct DeletedCheckpoint {
     pub name: Option<String>,
     /// Whether it was only shown what would be done.
     pub dry_run: bool,
+    #[serde(skip)]
+    pub(super) seen: CheckpointIdentity,
 }
 
 /// Checkpoints that became one.
@@ -710,6 +742,8 @@ pub struct WorkspaceStatus {
     pub newest: Option<String>,
     /// When the newest one was made.
     pub newest_at: Option<String>,
+    /// The same in milliseconds.
+    pub newest_at_ms: Option<u64>,
     /// What checks found damaged and set aside, the first of them by name: it takes room until the last checkpoint goes that names it.
     pub set_aside: Vec<String>,
     /// How many those are.

@@ -32,7 +32,10 @@ impl Workspace {
     /// Reads all checkpoints, what they share once; names those that are damaged. Others go on making checkpoints meanwhile: what they
     /// replace is not damaged, and what they put in its place is looked at too.
     pub(super) fn check_now(&self) -> Result<CheckedWorkspace, Error> {
-        let mut run = CheckRun::default();
+        let mut run = CheckRun {
+            content: self.pool().begin_check()?,
+            ..CheckRun::default()
+        };
         for _ in 0..ROUNDS {
             let mut is_any_new = false;
             for one in self.pool().list()? {
@@ -43,6 +46,7 @@ impl Workspace {
             }
         }
         self.look_again(&mut run);
+        run.content.finish();
         let undos = self.check_undos_now(&mut run)?;
         let healed = run.healed.iter().take(NAMED).map(ToString::to_string);
         Ok(CheckedWorkspace {

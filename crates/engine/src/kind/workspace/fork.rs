@@ -14,6 +14,7 @@ use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_model::digest::StoreDigest;
 use stasis_model::failure::AtPath;
+use stasis_model::time::Timestamp;
 use stasis_model::tree::diff::ChangeKind;
 use stasis_model::tree::{EntryKind, EntryPath};
 use stasis_model::workspace::{
@@ -295,7 +296,7 @@ impl Workspace {
         kept: &[Occupant],
     ) -> Result<ForkRow, Error> {
         let found = record.find();
-        let (timestamp, age) = self.fork_age(record);
+        let (timestamp, timestamp_ms) = Timestamp::from_millis(record.made_ms).spelled();
         let mut known = kept.iter().filter_map(Occupant::known);
         let mut row = ForkRow {
             name: record.name.to_string(),
@@ -305,7 +306,8 @@ impl Workspace {
             checkpoint_name: record.checkpoint_name.as_ref().map(ToString::to_string),
             checkpoint_is_kept: known.any(|one| record.is_from(one)),
             timestamp,
-            age,
+            timestamp_ms,
+            age: self.fork_age(record),
             made_by: record.made_by.clone(),
             changes: None,
             is_workspace: false,

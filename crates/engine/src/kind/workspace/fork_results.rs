@@ -87,6 +87,8 @@ pub struct ForkRow {
     pub checkpoint_is_kept: bool,
     /// When it was made.
     pub timestamp: String,
+    /// The same in milliseconds.
+    pub timestamp_ms: u64,
     /// The same, as people say it.
     pub age: String,
     /// Who made it: `cli` or `mcp`.

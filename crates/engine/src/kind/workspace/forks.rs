@@ -482,9 +482,8 @@ impl Workspace {
     }
 
     /// When a fork was made, as people say it.
-    pub(super) fn fork_age(&self, record: &ForkRecord) -> (String, String) {
-        let made = Timestamp::from_millis(record.made_ms);
-        (made.to_string(), made.age(self.clock().now()))
+    pub(super) fn fork_age(&self, record: &ForkRecord) -> String {
+        Timestamp::from_millis(record.made_ms).age(self.clock().now())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Letting checkpoints go, making one of several, and writing one out.
 
-use super::answers::{Compacted, DeletedCheckpoint};
+use super::answers::{CheckpointIdentity, Compacted, DeletedCheckpoint};
 use super::commands::{CompactCheckpoints, MaterializeCheckpoint, RunMode};
 use super::fork_results::MaterializedCheckpoint;
 use super::room_for::RoomFor;
@@ -14,6 +14,12 @@ use stasis_model::workspace::{
 };
 use std::path::Path;
 
+/// A slot whose checkpoint may go.
+struct DeletableSlot {
+    seen: CheckpointIdentity,
+    name: Option<CheckpointName>,
+}
+
 impl Workspace {
     /// Whether a checkpoint may be let go by whoever asks.
     fn may_delete(&self, one: &SlotMetadata) -> Result<(), Error> {
@@ -24,37 +30,75 @@ impl Workspace {
         Ok(())
     }
 
+    /// Refuses to go on where another checkpoint lies in a slot by now than was shown.
+    pub(super) fn ensure_still_now(&self, shown: &[DeletedCheckpoint]) -> Result<(), Error> {
+        for one in shown {
+            let now = self.delete_now(&CheckpointRef::Slot(one.seen.slot), RunMode::Dry)?;
+            if now.seen != one.seen {
+                return Err(WorkspaceError::PlanChanged.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the checkpoint that was shown, and no other one that took its slot since.
+    pub(super) fn delete_shown_now(&self, shown: &DeletedCheckpoint) -> Result<(), Error> {
+        let _lock = self.lock_to_free("deleting a checkpoint")?;
+        let found = self.deletable(&CheckpointRef::Slot(shown.seen.slot))?;
+        if found.seen != shown.seen {
+            return Err(WorkspaceError::PlanChanged.into());
+        }
+        self.delete_locked(&found)
+    }
+
     pub(super) fn delete_now(
         &self,
         which: &CheckpointRef,
         run: RunMode,
     ) -> Result<DeletedCheckpoint, Error> {
         let _lock = self.lock_to_free("deleting a checkpoint")?;
-        let (slot, name) = match (self.resolve(which), which) {
+        let found = self.deletable(which)?;
+        if run == RunMode::Real {
+            self.delete_locked(&found)?;
+        }
+        Ok(DeletedCheckpoint {
+            deleted: run == RunMode::Real,
+            checkpoint: found.seen.slot.to_string(),
+            name: found.name.map(|name| name.to_string()),
+            dry_run: run == RunMode::Dry,
+            seen: found.seen,
+        })
+    }
+
+    /// Nothing is written before it is gone, nor has to be afterwards.
+    fn delete_locked(&self, found: &DeletableSlot) -> Result<(), Error> {
+        self.pool().delete(found.seen.slot)?;
+        self.keep_reserve();
+        Ok(())
+    }
+
+    /// What lies in a slot and may be let go by whoever asks.
+    fn deletable(&self, which: &CheckpointRef) -> Result<DeletableSlot, Error> {
+        match (self.resolve(which), which) {
             (Ok(one), _) => {
                 self.may_delete(&one)?;
-                (one.slot, one.name)
+                Ok(DeletableSlot {
+                    seen: CheckpointIdentity::from(&one),
+                    name: one.name,
+                })
             }
             // Nobody knows what it is: a person may let it go all the same.
             (Err(Error::Workspace(error)), CheckpointRef::Slot(slot))
                 if self.actor() == Actor::Owner
                     && matches!(&*error, WorkspaceError::Slots(error) if matches!(**error, SlotError::Unreadable { .. })) =>
             {
-                (*slot, None)
+                Ok(DeletableSlot {
+                    seen: CheckpointIdentity::unreadable(*slot),
+                    name: None,
+                })
             }
-            (Err(error), _) => return Err(error),
-        };
-        if run == RunMode::Real {
-            // Nothing is written before it is gone, nor has to be afterwards.
-            self.pool().delete(slot)?;
-            self.keep_reserve();
+            (Err(error), _) => Err(error),
         }
-        Ok(DeletedCheckpoint {
-            deleted: run == RunMode::Real,
-            checkpoint: slot.to_string(),
-            name: name.map(|name| name.to_string()),
-            dry_run: run == RunMode::Dry,
-        })
     }
 
     pub(super) fn compact_now(&self, command: &CompactCheckpoints) -> Result<Compacted, Error> {

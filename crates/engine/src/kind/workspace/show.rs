@@ -257,6 +257,7 @@ impl Workspace {
                     turn_id: row.turn_id,
                     text: row.text,
                     timestamp: row.timestamp,
+                    timestamp_ms: row.timestamp_ms,
                     age: age(event.at_ms, now),
                     commands: commands.get(&prompt).copied().unwrap_or_default(),
                     late_ms: row.late_ms,
@@ -410,6 +411,7 @@ impl Workspace {
                     name: one.name.as_ref().map(ToString::to_string),
                     age: age(one.epoch_millis, now),
                     timestamp: one.timestamp.clone(),
+                    timestamp_ms: one.epoch_millis,
                     size: then.first().and_then(size),
                     status,
                 });
@@ -525,6 +527,7 @@ impl Workspace {
             hook_warning: self.hook_warning()?,
             watched_by: self.watched_by(),
             newest: newest.as_ref().map(|one| one.slot.to_string()),
+            newest_at_ms: newest.as_ref().map(|one| one.epoch_millis),
             newest_at: newest.map(|one| one.timestamp),
             set_aside: named.map(|one| one.path.display().to_string()).collect(),
             set_aside_count: set_aside.len() as u64,
@@ -580,6 +583,7 @@ impl Workspace {
 
 fn event_row(event: &AgentEvent) -> AgentEventRow {
     let call = &event.call;
+    let (timestamp, timestamp_ms) = Timestamp::from_millis(event.at_ms).spelled();
     AgentEventRow {
         event: call.kind,
         agent: call.agent.to_string(),
@@ -587,7 +591,8 @@ fn event_row(event: &AgentEvent) -> AgentEventRow {
         prompt: event.turn,
         turn_id: call.turn_id.as_ref().map(ToString::to_string),
         text: call.text.as_ref().map(ToString::to_string),
-        timestamp: Timestamp::from_millis(event.at_ms).to_string(),
+        timestamp,
+        timestamp_ms,
         late_ms: event.late_ms,
     }
 }

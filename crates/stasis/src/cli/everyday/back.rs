@@ -1,7 +1,7 @@
 //! `stasis save`, `stasis restore` and `stasis undo`
 
 use super::words::{NoSnapshot, OneSnapshot, TypedWords, located};
-use crate::cli::directory::entry_path;
+use crate::cli::change::ChangeArgs;
 use crate::cli::profile::everyday as profile;
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::project::{ProjectSelector, restore, save};
@@ -14,7 +14,6 @@ use stasis_engine::kind::project::{Project, ProjectRestore, RestoreRecord, UndoR
 use stasis_engine::kind::workspace::{RunMode, UndoChange};
 use stasis_engine::model::format::manifest::SaveReason;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
-use stasis_engine::model::tree::EntryPath;
 use stasis_engine::model::workspace::CheckpointRef;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -48,12 +47,6 @@ pub(in crate::cli) struct RestoreArgs {
     which: OneSnapshot,
     #[command(flatten)]
     how: restore::RestoreOptions,
-    /// Leave .git as it is: branch, commits and index
-    #[arg(long, conflicts_with = "to")]
-    keep_git: bool,
-    /// Do not ask before anything is changed
-    #[arg(long, short)]
-    yes: bool,
 }
 
 impl RestoreArgs {
@@ -61,8 +54,9 @@ impl RestoreArgs {
         let typed = self.which.read(context)?;
         if let Some(profile) = typed.profile() {
             let chosen = typed.snapshots.first();
-            let how = self.how.of_profile(self.keep_git)?;
-            return profile::restore(context, profile, chosen, how, self.yes).await;
+            let how = self.how.of_profile()?;
+            let agreed = how.yes;
+            return profile::restore(context, profile, chosen, how, agreed).await;
         }
         let (made, is_in_place) = (
             self.makes_again(context, &typed).await?,
@@ -92,20 +86,14 @@ impl RestoreArgs {
 
     async fn restore(self, context: &CliContext, typed: &TypedWords) -> anyhow::Result<Exit> {
         let directory = typed.directory(context).await?;
-        let how = if self.keep_git {
-            self.how.but_for(".git")
-        } else {
-            self.how
-        };
         // Of a checkpoint too, entries are named from the top of what was saved.
         if let DirSnapshot::Checkpoint(slot) = located(&directory, &typed.snapshot()).await? {
             let (of, checkpoint) = (directory.workspace()?, CheckpointRef::Slot(slot));
-            return how
-                .restore_checkpoint(context, of, checkpoint, self.yes)
-                .await;
+            return self.how.restore_checkpoint(context, of, checkpoint).await;
         }
         let command = ProjectRestore::new(typed.snapshot());
-        how.restore(context, directory.project()?, command, self.yes)
+        self.how
+            .restore(context, directory.project()?, command)
             .await
     }
 }
@@ -117,15 +105,8 @@ pub(in crate::cli) struct UndoArgs {
     /// rewind, revert or undo]
     #[arg(value_name = "SUBJECT|u-N", num_args = 0..=2)]
     words: Vec<OsString>,
-    /// Leave this entry as it is, with everything in it; may be given more than once
-    #[arg(long, value_name = "PATH")]
-    except: Vec<OsString>,
-    /// Leave .git as it is: branch, commits and index
-    #[arg(long)]
-    keep_git: bool,
-    /// Do not ask before anything is changed
-    #[arg(long, short)]
-    yes: bool,
+    #[command(flatten)]
+    change: ChangeArgs,
     /// Only show what would be done
     #[arg(long)]
     dry_run: bool,
@@ -146,10 +127,10 @@ impl UndoArgs {
         let mut typed = TypedWords::read(context, words, 0)?;
         if let Some(profile) = typed.profile() {
             ensure!(
-                undo.is_none() && self.except.is_empty() && !self.keep_git,
+                undo.is_none() && self.change.is_whole(),
                 "of a profile, the last restore is undone as a whole: leave out u-N, --except and --keep-git"
             );
-            return profile::undo(context, profile, self.dry_run, self.yes).await;
+            return profile::undo(context, profile, self.dry_run, self.change.yes).await;
         }
         if undo.is_some() {
             // What a workspace takes back needs no store.
@@ -175,12 +156,10 @@ impl UndoArgs {
             }
             (number, _) => {
                 let workspace = directory.workspace()?;
-                let mut except = entries(&self.except)?;
-                except.extend(self.keep_git.then(|| workspace.git_directory()));
                 let command = UndoChange {
                     which: number,
-                    except,
-                    agreed: self.yes,
+                    except: self.change.except_from_top()?,
+                    agreed: self.change.yes,
                     confirm: None,
                     run: if self.dry_run {
                         RunMode::Dry
@@ -201,26 +180,22 @@ impl UndoArgs {
         record: Option<&RestoreRecord>,
     ) -> anyhow::Result<Exit> {
         let progress = Arc::default();
-        let mut except = entries(&self.except)?;
-        if self.keep_git {
-            except.push(entry_path(Some(&".git".into()))?);
-        }
         let mut command = UndoRestore {
             dry_run: self.dry_run,
-            except,
+            except: self.change.except_from_top()?,
             cancel: Arc::default(),
             progress: Arc::clone(&progress),
             agreed: None,
         };
-        if !self.yes && !self.dry_run && ask::is_interactive(context) {
+        if !self.change.yes && !self.dry_run && ask::is_interactive(context) {
             let look = UndoRestore {
                 dry_run: true,
                 ..command.clone()
             };
             let shown = Box::pin(project.undo_restore(record, look)).await?;
-            context.output.insist(&restore::would(&shown));
+            context.output.insist(&restore::would_undo(&shown));
             if !shown.changes.is_empty() && !ask::is_yes("Continue?")? {
-                context.output.say("nothing was changed");
+                context.output.say(ask::NOTHING_CHANGED);
                 return Ok(Exit::Cancelled);
             }
             command.agreed = Some(shown.changes);
@@ -231,9 +206,4 @@ impl UndoArgs {
         let undone = watched(context.output, "undoing", progress, work).await?;
         restore::say_undone(context, project, &undone)
     }
-}
-
-/// Entries as people type them, from the top of what was saved.
-fn entries(typed: &[OsString]) -> anyhow::Result<Vec<EntryPath>> {
-    typed.iter().map(|path| entry_path(Some(path))).collect()
 }

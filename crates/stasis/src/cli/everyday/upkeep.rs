@@ -1,23 +1,28 @@
 //! `stasis check`, `pin`, `forget` and `gc`
 
 use super::words::{NoSnapshot, OneSnapshot, TypedWords, located};
+use crate::cli::byte_size::size;
 use crate::cli::damage::DamageHints;
 use crate::cli::first_checkpoint::is_no_workspace;
-use crate::cli::output::short;
+use crate::cli::output::{plural, short};
+use crate::cli::plan::{self, DELETE, PlanLine};
 use crate::cli::profile::everyday as profile;
-use crate::cli::progress::watched;
+use crate::cli::progress::{Doing, watched};
 use crate::cli::project::{ProjectSelector, is_absent, upkeep};
 use crate::cli::repo::{self, RepoCheckArgs};
-use crate::cli::{CliContext, workspace};
+use crate::cli::{CliContext, ask, workspace};
 use crate::report::Exit;
+use crate::system::SystemClock;
 use anyhow::bail;
 use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::check::RepoChecked;
-use stasis_engine::kind::directory::DirSnapshot;
-use stasis_engine::kind::workspace::{CheckedWorkspace, RunMode, Workspace};
+use stasis_engine::kind::directory::{DirSnapshot, Directory};
+use stasis_engine::kind::workspace::{CheckedWorkspace, DeletedCheckpoint, RunMode, Workspace};
+use stasis_engine::model::id::{ProfileRef, SnapshotId};
 use stasis_engine::model::snapshot_ref::SnapshotRef;
+use stasis_engine::model::time::{Clock as _, Timestamp};
 use stasis_engine::model::workspace::{CheckpointRef, Slot};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -88,15 +93,16 @@ async fn checked_snapshots(
 ) -> anyhow::Result<(PathBuf, RepoChecked)> {
     let project = typed.look(context).await?;
     let progress = Arc::default();
-    let check = project.check(read_data, Arc::clone(&progress));
-    let checked = watched(context.output, "checking", progress, check).await?;
+    let check = Box::pin(project.check(read_data, Arc::clone(&progress)));
+    let doing = Doing::new("checking", "snapshots");
+    let checked = watched(context.output, doing, progress, check).await?;
     Ok((project.home().dir.clone(), checked))
 }
 
 async fn checked_workspace(context: &CliContext, dir: &Path) -> anyhow::Result<CheckedWorkspace> {
     let dir = std::path::absolute(dir)?;
     let workspace = Workspace::find(&dir, &context.environment.host_env()?).await?;
-    Ok(workspace.check().await?)
+    workspace::checked(context, &workspace).await
 }
 
 impl CheckedDirectory {
@@ -156,6 +162,9 @@ pub(in crate::cli) struct ForgetArgs {
     /// `latest~2`, or a checkpoint (cp-3)
     #[arg(value_name = "SUBJECT|SNAPSHOT", num_args = 1.., required = true)]
     words: Vec<OsString>,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
     /// Only show what would go
     #[arg(long)]
     dry_run: bool,
@@ -163,9 +172,12 @@ pub(in crate::cli) struct ForgetArgs {
 
 /// What is forgotten, or would be.
 #[derive(Serialize, JsonSchema)]
-pub(in crate::cli) struct Forgotten {
+pub(in crate::cli) struct ForgetResult {
     forgotten: Vec<String>,
     dry_run: bool,
+    /// What a plan says of each.
+    #[serde(skip)]
+    details: Vec<String>,
 }
 
 impl ForgetArgs {
@@ -174,60 +186,177 @@ impl ForgetArgs {
         if typed.snapshots.is_empty() {
             bail!("name the snapshot that is to be forgotten; `stasis log` lists them");
         }
+        let is_asked = !self.yes && !self.dry_run && ask::is_interactive(context);
         if let Some(profile) = typed.profile() {
-            let forgotten =
-                profile::forget(context, profile, &typed.snapshots, self.dry_run).await?;
-            let dry_run = self.dry_run;
-            let result = Forgotten { forgotten, dry_run };
-            context.output.result(&result, forgotten_text)?;
-            return Ok(Exit::Done);
+            return self
+                .forget_of_profile(context, profile, &typed, is_asked)
+                .await;
         }
         let directory = typed.directory(context).await?;
-        // All or nothing is found before anything goes.
-        let (mut stored, mut here): (Vec<_>, Vec<Slot>) = (Vec::new(), Vec::new());
-        for snapshot in &typed.snapshots {
-            match located(&directory, snapshot).await? {
-                DirSnapshot::Stored(id) if !stored.contains(&id) => stored.push(id),
-                DirSnapshot::Checkpoint(slot) if !here.contains(&slot) => here.push(slot),
-                _ => {}
+        let going = GoingSnapshots::find(&directory, &typed.snapshots).await?;
+        let shown = going.shown().await?;
+        if self.dry_run {
+            context.output.result(&shown, ForgetResult::text)?;
+            return Ok(Exit::Done);
+        }
+        if is_asked && !is_agreed(context, &shown)? {
+            return Ok(Exit::Cancelled);
+        }
+        going.forget().await?;
+        let done = ForgetResult {
+            dry_run: false,
+            ..shown
+        };
+        context.output.result(&done, ForgetResult::text)?;
+        Ok(Exit::Done)
+    }
+
+    async fn forget_of_profile(
+        &self,
+        context: &CliContext,
+        profile: &ProfileRef,
+        typed: &TypedWords,
+        is_asked: bool,
+    ) -> anyhow::Result<Exit> {
+        let mut wanted = typed.snapshots.clone();
+        if is_asked {
+            let forgotten = profile::forget(context, profile, &wanted, true).await?;
+            // What `latest~2` means by then may be another one: what was shown is what goes.
+            let ids = forgotten.iter().map(|id| SnapshotRef::Text(id.clone()));
+            wanted = ids.collect();
+            if !is_agreed(context, &ForgetResult::of(forgotten, true))? {
+                return Ok(Exit::Cancelled);
             }
         }
-        let run = if self.dry_run {
-            RunMode::Dry
-        } else {
-            RunMode::Real
-        };
-        let mut forgotten = Vec::new();
-        if !stored.is_empty() {
-            let project = directory.project()?;
-            forgotten.extend(stored.iter().map(ToString::to_string));
-            project.forget(&stored, run).await?;
-        }
-        for slot in here {
-            let checkpoint = CheckpointRef::Slot(slot);
-            let gone = directory.workspace()?.delete(checkpoint, run).await?;
-            forgotten.push(gone.checkpoint);
-        }
-        let dry_run = self.dry_run;
-        let result = Forgotten { forgotten, dry_run };
-        context.output.result(&result, forgotten_text)?;
+        let forgotten = profile::forget(context, profile, &wanted, self.dry_run).await?;
+        let result = ForgetResult::of(forgotten, self.dry_run);
+        context.output.result(&result, ForgetResult::text)?;
         Ok(Exit::Done)
     }
 }
 
-fn forgotten_text(result: &Forgotten) -> String {
-    let names: Vec<String> = result.forgotten.iter().map(short).collect();
-    let names = names.join(", ");
-    if result.dry_run {
-        return format!("would forget {names}");
+/// Shows what would go, and asks.
+fn is_agreed(context: &CliContext, shown: &ForgetResult) -> anyhow::Result<bool> {
+    context.output.insist(&shown.text());
+    let is_yes = ask::is_yes("Continue?")?;
+    if !is_yes {
+        context.output.say(ask::NOTHING_CHANGED);
     }
-    let is_here = |name: &String| SnapshotRef::from(&**name).is_spelt_out();
-    let rest = if result.forgotten.iter().all(is_here) {
-        ""
-    } else {
-        "; `stasis gc` frees the bytes in the store"
-    };
-    format!("forgot {names}{rest}")
+    Ok(is_yes)
+}
+
+/// Snapshots of a directory that somebody named, each found before anything goes.
+struct GoingSnapshots<'a> {
+    directory: &'a Directory,
+    stored: Vec<SnapshotId>,
+    here: Vec<DeletedCheckpoint>,
+}
+
+impl<'a> GoingSnapshots<'a> {
+    /// Finds all of them, and that each may go.
+    async fn find(directory: &'a Directory, wanted: &[SnapshotRef]) -> anyhow::Result<Self> {
+        let (mut stored, mut slots): (Vec<_>, Vec<Slot>) = (Vec::new(), Vec::new());
+        for snapshot in wanted {
+            match located(directory, snapshot).await? {
+                DirSnapshot::Stored(id) if !stored.contains(&id) => stored.push(id),
+                DirSnapshot::Checkpoint(slot) if !slots.contains(&slot) => slots.push(slot),
+                _ => {}
+            }
+        }
+        if !stored.is_empty() {
+            directory.project()?.forget(&stored, RunMode::Dry).await?;
+        }
+        let mut here = Vec::new();
+        for slot in slots {
+            let checkpoint = CheckpointRef::Slot(slot);
+            let workspace = directory.workspace()?;
+            here.push(workspace.delete(checkpoint, RunMode::Dry).await?);
+        }
+        Ok(Self {
+            directory,
+            stored,
+            here,
+        })
+    }
+
+    /// What a plan says of them.
+    async fn shown(&self) -> anyhow::Result<ForgetResult> {
+        let rows = match &*self.stored {
+            [] => Vec::new(),
+            _ => self.directory.project()?.list().await?,
+        };
+        let now = SystemClock.now();
+        let mut details = Vec::new();
+        for id in &self.stored {
+            let row = rows.iter().find(|row| row.snapshot_id == *id);
+            details.push(row.map_or_else(String::new, |row| {
+                let age = Timestamp::from_millis(row.timestamp_ms).age(now);
+                let entries = plural(row.entries, "entry");
+                format!("{age}, {entries}, {}", size(row.bytes))
+            }));
+        }
+        let names = self.here.iter().map(|one| one.name.clone());
+        details.extend(names.map(Option::unwrap_or_default));
+        let stored = self.stored.iter().map(ToString::to_string);
+        let here = self.here.iter().map(|one| one.checkpoint.clone());
+        Ok(ForgetResult {
+            forgotten: stored.chain(here).collect(),
+            dry_run: true,
+            details,
+        })
+    }
+
+    /// Lets go of what was found, or of nothing where that is another one by now.
+    async fn forget(self) -> anyhow::Result<()> {
+        if !self.here.is_empty() {
+            let workspace = self.directory.workspace()?;
+            workspace.ensure_still(&self.here).await?;
+        }
+        if !self.stored.is_empty() {
+            let project = self.directory.project()?;
+            project.forget(&self.stored, RunMode::Real).await?;
+        }
+        for one in &self.here {
+            self.directory.workspace()?.delete_shown(one).await?;
+        }
+        Ok(())
+    }
+}
+
+impl ForgetResult {
+    fn of(forgotten: Vec<String>, dry_run: bool) -> Self {
+        Self {
+            forgotten,
+            dry_run,
+            details: Vec::new(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let is_here = |name: &String| SnapshotRef::from(&**name).is_spelt_out();
+        if !self.dry_run {
+            let names: Vec<String> = self.forgotten.iter().map(short).collect();
+            let rest = if self.forgotten.iter().all(is_here) {
+                ""
+            } else {
+                "; `stasis gc` frees the bytes in the store"
+            };
+            return format!("Forgot {}{rest}", names.join(", "));
+        }
+        let here = self.forgotten.iter().filter(|name| is_here(name)).count() as u64;
+        let all = self.forgotten.len() as u64;
+        let counts = [(all - here, "snapshot"), (here, "checkpoint")];
+        let counts = counts.iter().filter(|(count, _)| *count > 0);
+        let counts: Vec<String> = counts.map(|(count, noun)| plural(*count, noun)).collect();
+        let what = format!("Forgetting will {} {}", DELETE.will, counts.join(" and "));
+        let details = self.details.iter().map(String::as_str);
+        let details = details.chain(std::iter::repeat(""));
+        let things = self.forgotten.iter().zip(details).map(|(name, detail)| {
+            let thing = format!("{}  {detail}", short(name));
+            PlanLine::new(DELETE, thing.trim_end())
+        });
+        plan::with_lines(&what, things.collect(), all)
+    }
 }
 
 /// `stasis gc`
@@ -246,7 +375,6 @@ impl GcArgs {
             return profile::gc(context, profile, self.how).await;
         }
         let dir = typed.place(context).await?;
-        self.how.run(context, &ProjectSelector::of(&dir)).await?;
-        Ok(Exit::Done)
+        self.how.run(context, &ProjectSelector::of(&dir)).await
     }
 }

@@ -1,6 +1,6 @@
 //! What stands after an everyday verb: a subject, and snapshots of it.
 
-use crate::cli::project::{ProjectSelector, is_absent};
+use crate::cli::project::ProjectSelector;
 use crate::cli::{CliContext, envelope};
 use anyhow::bail;
 use clap::Args;
@@ -88,14 +88,7 @@ impl TypedWords {
             return Ok(Directory::new(None, place.workspace));
         }
         let project = match ProjectSelector::of(&place.dir).look(context).await {
-            // Whoever has only checkpoints, or nothing yet, needs no store.
-            Err(error)
-                if context.is_usual_store()
-                    && is_absent(&error)
-                    && !is_saved(context, &place.dir).await? =>
-            {
-                None
-            }
+            Err(error) if does_without(context, &place, &error).await? => None,
             project => Some(project?),
         };
         Ok(Directory::new(project, place.workspace).with_lost(place.lost))
@@ -110,10 +103,17 @@ impl TypedWords {
     }
 }
 
-/// Whether a directory was saved before, so that a store that is not there is missed; also one that is not there itself.
-async fn is_saved(context: &CliContext, dir: &Path) -> anyhow::Result<bool> {
+/// Whether nobody misses a store that could not be opened; one that somebody named is missed.
+async fn does_without(
+    context: &CliContext,
+    place: &DirPlace,
+    error: &anyhow::Error,
+) -> anyhow::Result<bool> {
     let state = context.environment.local_dirs.state.as_deref();
-    Ok(!dir.is_dir() || Home::is_subject(dir, state).await?)
+    match error.downcast_ref() {
+        Some(error) if context.is_usual_store() => Ok(place.does_without(error, state).await?),
+        _ => Ok(false),
+    }
 }
 
 /// Where a directory lies, and whether it has checkpoints.

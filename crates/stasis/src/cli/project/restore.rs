@@ -1,8 +1,10 @@
 //! `stasis project restore`
 
 use super::ProjectSelector;
-use crate::cli::directory::{SHOWN, entry_path, named, stayed};
+use crate::cli::change::ChangeArgs;
+use crate::cli::directory::{entry_path, named, stayed};
 use crate::cli::output::{plural, printable, short};
+use crate::cli::plan::{self, BRING_BACK, CHANGE, DELETE, PlanAct, PlanLine};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::{CliContext, ask, workspace};
 use crate::report::Exit;
@@ -51,11 +53,10 @@ pub(in crate::cli) struct RestoreOptions {
     /// Only this entry, as it is called in the snapshot; may be given more than once
     #[arg(long, value_name = "PATH")]
     path: Vec<OsString>,
-    /// Leave this entry as it is, with everything in it; may be given more than once
-    #[arg(long, value_name = "PATH", conflicts_with = "to")]
-    except: Vec<OsString>,
+    #[command(flatten)]
+    change: ChangeArgs,
     /// Restore to this directory, which must not exist; nothing else is touched
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["except", "keep_git"])]
     to: Option<PathBuf>,
     /// Only show what would change
     #[arg(long)]
@@ -74,7 +75,7 @@ impl ProjectRestoreArgs {
             auto_undo: self.auto_undo,
             ..ProjectRestore::new(self.snapshot)
         };
-        self.how.restore(context, &project, command, true).await
+        self.how.restore(context, &project, command).await
     }
 }
 
@@ -85,24 +86,20 @@ impl RestoreOptions {
         context: &CliContext,
         project: &Project,
         command: ProjectRestore,
-        agreed: bool,
     ) -> anyhow::Result<Exit> {
         let progress = Arc::default();
-        let paths = |all: &[OsString]| {
-            let all = all.iter().map(|path| entry_path(Some(path)));
-            all.collect::<anyhow::Result<_>>()
-        };
+        let paths = self.path.iter().map(|path| entry_path(Some(path)));
         let mut command = ProjectRestore {
             safety: !self.no_safety,
-            paths: paths(&self.path)?,
-            except: paths(&self.except)?,
+            paths: paths.collect::<Result<_, _>>()?,
+            except: self.change.except_from_top()?,
             to: self.to,
             dry_run: self.dry_run,
             progress: Arc::clone(&progress),
             ..command
         };
         let is_in_place = command.to.is_none() && !command.dry_run;
-        if is_in_place && !agreed && ask::is_interactive(context) {
+        if is_in_place && !self.change.yes && ask::is_interactive(context) {
             let look = ProjectRestore {
                 dry_run: true,
                 ..command.clone()
@@ -110,7 +107,7 @@ impl RestoreOptions {
             let shown = Box::pin(project.restore(look)).await?;
             context.output.insist(&would(&shown));
             if !shown.changes.is_empty() && !ask::is_yes("Continue?")? {
-                context.output.say("nothing was changed");
+                context.output.say(ask::NOTHING_CHANGED);
                 return Ok(Exit::Cancelled);
             }
             command.agreed = Some(shown.changes);
@@ -139,6 +136,8 @@ impl RestoreOptions {
 pub(in crate::cli) struct RestoreElsewhere {
     pub(in crate::cli) to: Option<PathBuf>,
     pub(in crate::cli) dry_run: bool,
+    /// Whether nobody is asked.
+    pub(in crate::cli) yes: bool,
 }
 
 impl RestoreOptions {
@@ -148,20 +147,17 @@ impl RestoreOptions {
     }
 
     /// The same for a profile, which comes back as a whole.
-    pub(in crate::cli) fn of_profile(self, keep_git: bool) -> anyhow::Result<RestoreElsewhere> {
-        let is_whole = self.path.is_empty() && self.except.is_empty();
+    pub(in crate::cli) fn of_profile(self) -> anyhow::Result<RestoreElsewhere> {
+        let is_whole = self.path.is_empty() && self.change.is_whole();
         ensure!(
-            is_whole && !self.no_safety && !keep_git,
+            is_whole && !self.no_safety,
             "a profile comes back as a whole: leave out --path, --except, --no-safety and --keep-git"
         );
-        let (to, dry_run) = (self.to, self.dry_run);
-        Ok(RestoreElsewhere { to, dry_run })
-    }
-
-    /// The same with an entry left as it is.
-    pub(in crate::cli) fn but_for(mut self, entry: &str) -> Self {
-        self.except.push(entry.into());
-        self
+        Ok(RestoreElsewhere {
+            to: self.to,
+            dry_run: self.dry_run,
+            yes: self.change.yes,
+        })
     }
 
     /// Restores a checkpoint of this machine: all of it, one entry, or to another directory.
@@ -170,7 +166,6 @@ impl RestoreOptions {
         context: &CliContext,
         of: &Workspace,
         checkpoint: CheckpointRef,
-        agreed: bool,
     ) -> anyhow::Result<Exit> {
         let run = if self.dry_run {
             RunMode::Dry
@@ -193,13 +188,11 @@ impl RestoreOptions {
                 "a checkpoint goes to another directory as a whole: leave out --path, or use `stasis cat` for one file"
             ),
             (None, []) => {
-                let except = self.except.iter().map(entry);
-                let except = except.collect::<Result<_, _>>()?;
                 let command = RestoreWorkspace {
                     checkpoint,
-                    except,
+                    except: self.change.except_from_top()?,
                     no_undo: self.no_safety,
-                    agreed,
+                    agreed: self.change.yes,
                     confirm: None,
                     run,
                 };
@@ -207,8 +200,8 @@ impl RestoreOptions {
             }
             (None, [path]) => {
                 ensure!(
-                    self.except.is_empty(),
-                    "--path and --except of a checkpoint do not go together"
+                    self.change.is_whole(),
+                    "--path of a checkpoint goes with neither --except nor --keep-git"
                 );
                 let command = RevertPath {
                     path: entry(path)?,
@@ -237,7 +230,7 @@ pub(in crate::cli) fn say_undone(
     let directory = project.home().dir.display().to_string();
     let text = |undone: &ProjectRestored| {
         if undone.dry_run {
-            return would(undone);
+            return would_undo(undone);
         }
         let words = restored_text(undone, &directory);
         words.replacen("Restored ", "Undid the last restore: restored ", 1)
@@ -342,30 +335,40 @@ pub(in crate::cli) fn databases_kept(all: &[KeptDatabase]) -> String {
     all.iter().map(line).collect()
 }
 
+/// What a restore will do.
 pub(in crate::cli) fn would(restored: &ProjectRestored) -> String {
+    planned(
+        restored,
+        &format!("Restoring {}", short(&restored.snapshot_id)),
+    )
+}
+
+/// What an undo of a restore will do.
+pub(in crate::cli) fn would_undo(restored: &ProjectRestored) -> String {
+    planned(restored, "Undoing the last restore")
+}
+
+fn planned(restored: &ProjectRestored, doing: &str) -> String {
     let changes = &restored.changes;
     if changes.is_empty() {
         let (id, since) = (short(&restored.snapshot_id), &restored.changed_since);
         return format!("Nothing would change: it is {id}") + &named(SINCE, since);
     }
-    let line = |path: &str, change: ChangeKind| {
-        // What was added since the snapshot would be gone, and so on.
-        let would = match change {
-            ChangeKind::Added => "remove",
-            ChangeKind::Removed => "bring back",
-            ChangeKind::Metadata => "set metadata of",
-            _ => "replace",
-        };
-        format!("would {would} {}", printable(path))
+    // What was added since the snapshot goes, and so on.
+    let act = |change: ChangeKind| match change {
+        ChangeKind::Added => DELETE,
+        ChangeKind::Removed => BRING_BACK,
+        _ => CHANGE,
     };
-    let mut lines: Vec<String> = changes
+    let count = |wanted: PlanAct| {
+        let acts = changes.iter().map(|one| act(one.change));
+        (wanted, acts.filter(|act| *act == wanted).count() as u64)
+    };
+    let counts = [CHANGE, BRING_BACK, DELETE].map(count);
+    let what = format!("{doing} will {}", plan::will(&counts, "entry"));
+    let things = changes
         .iter()
-        .take(SHOWN)
-        .map(|change| line(&change.path, change.change))
-        .collect();
-    let more = changes.len().saturating_sub(SHOWN);
-    if more > 0 {
-        lines.push(format!("and {more} more; --json lists all"));
-    }
-    lines.join("\n") + &named(SINCE, &restored.changed_since)
+        .map(|one| PlanLine::new(act(one.change), &one.path));
+    let text = plan::with_lines(&what, things.collect(), changes.len() as u64);
+    text + &named(SINCE, &restored.changed_since)
 }

@@ -1,15 +1,16 @@
 //! `stasis project init`, `label`, `delete`, `verify`, `gc`, `duplicate`, `upgrade` and `autosave`
 
 use super::{ProjectSelector, labels, restore, save};
-use crate::cli::CliContext;
+use crate::cli::ask::{self, NOTHING_CHANGED};
 use crate::cli::byte_size::size;
 use crate::cli::keep::KeepPeriodArgs;
-use crate::cli::output::{plural, printable, short, table};
-use crate::cli::progress::{cancel_on_signals, timed};
+use crate::cli::output::{plural, printable, short};
+use crate::cli::progress::{Doing, cancel_on_signals, watched};
+use crate::cli::{CliContext, collected};
 use crate::report::Exit;
 use clap::{Args, ValueEnum};
 use stasis_engine::error::Error;
-use stasis_engine::gc::{RepoCollected, RepoGcVerdict};
+use stasis_engine::gc::RepoGcVerdict;
 use stasis_engine::kind::project::{
     self, Project, ProjectError, ProjectGc, ProjectInit, ProjectUpgraded,
 };
@@ -19,6 +20,7 @@ use stasis_engine::model::project::Layout;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ProjectInitArgs {
@@ -104,7 +106,10 @@ pub(in crate::cli) struct ProjectGcArgs {
     pub(in crate::cli) keep: Option<u64>,
     #[command(flatten)]
     pub(in crate::cli) periods: KeepPeriodArgs,
-    /// Only show what would be deleted
+    /// Do not ask before snapshots are deleted
+    #[arg(long, short)]
+    pub(in crate::cli) yes: bool,
+    /// Only show what would be deleted, and why
     #[arg(long)]
     pub(in crate::cli) dry_run: bool,
 }
@@ -125,48 +130,40 @@ impl ProjectGcArgs {
         self,
         context: &CliContext,
         which: &ProjectSelector,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Exit> {
         let project = which.look(context).await?;
-        let command = ProjectGc {
+        let progress = Arc::default();
+        let mut command = ProjectGc {
             keep: self.policy(),
             dry_run: self.dry_run,
+            progress: Arc::clone(&progress),
+            ..ProjectGc::default()
         };
-        let work = Box::pin(project.gc(command));
-        let collected = timed(context.output, "collecting", work).await?;
-        context.output.result(&collected, |all| {
-            let done = &all.collected;
-            let would = if done.dry_run { "would go" } else { "went" };
-            let row = |verdict: &RepoGcVerdict| {
-                let stays = if verdict.kept { "stays" } else { would };
-                let because = verdict.because.join(", ");
-                vec![short(&verdict.snapshot_id), stays.to_owned(), because]
+        if !self.yes && !self.dry_run && ask::is_interactive(context) {
+            let look = ProjectGc {
+                dry_run: true,
+                ..command.clone()
             };
-            let rows = done.verdicts.iter().map(row).collect();
-            let table = table(&["SNAPSHOT", "", "BECAUSE"], rows);
-            format!(
-                "{table}\n{}{}",
-                freed_text(done),
-                restore::databases_kept(&all.databases_kept)
-            )
-        })
+            let shown = Box::pin(project.gc(look)).await?.collected;
+            let Some(agreed) = collected::agreed(context, &shown, going_label)? else {
+                context.output.say(NOTHING_CHANGED);
+                return Ok(Exit::Cancelled);
+            };
+            command.agreed = Some(agreed);
+        }
+        let work = Box::pin(project.gc(command));
+        let doing = Doing::new("collecting", "snapshots");
+        let collected = watched(context.output, doing, progress, work).await?;
+        context.output.result(&collected, |all| {
+            let text = collected::text(&all.collected, going_label);
+            text + &restore::databases_kept(&all.databases_kept)
+        })?;
+        Ok(Exit::Done)
     }
 }
 
-/// What was freed, or would be.
-fn freed_text(done: &RepoCollected) -> String {
-    let going = done.verdicts.iter().filter(|verdict| !verdict.kept);
-    let snapshots = plural(going.count() as u64, "snapshot");
-    let (forgot, freed) = if done.dry_run {
-        ("would forget", "would free")
-    } else {
-        ("forgot", "freed")
-    };
-    format!(
-        "{forgot} {snapshots}; {freed} {} in {} ({} ms)",
-        size(done.bytes_removed),
-        plural(done.chunks_removed, "chunk"),
-        done.elapsed_ms
-    )
+fn going_label(verdict: &RepoGcVerdict) -> String {
+    short(&verdict.snapshot_id)
 }
 
 pub(in crate::cli) async fn pin(
@@ -219,12 +216,9 @@ pub(in crate::cli) async fn verify(
     project: &Project,
     snapshot: &SnapshotRef,
 ) -> anyhow::Result<Exit> {
-    let verified = timed(
-        context.output,
-        "verifying",
-        Box::pin(project.verify(snapshot)),
-    )
-    .await?;
+    let progress = Arc::default();
+    let work = Box::pin(project.verify(snapshot, Arc::clone(&progress)));
+    let verified = watched(context.output, "verifying", progress, work).await?;
     context.output.result(&verified, |done| {
         if done.damaged.is_empty() {
             return format!(
@@ -259,8 +253,9 @@ pub(in crate::cli) async fn duplicate(
     dir: &Path,
     id: &ProjectId,
 ) -> anyhow::Result<()> {
-    let work = Box::pin(project.duplicate(snapshot, dir, id));
-    let made = timed(context.output, "duplicating", work).await?;
+    let progress = Arc::default();
+    let work = Box::pin(project.duplicate(snapshot, dir, id, Arc::clone(&progress)));
+    let made = watched(context.output, "duplicating", progress, work).await?;
     context.output.result(&made, |made| {
         let dir = printable(&made.dir);
         format!(

@@ -1,15 +1,15 @@
 //! `stasis repo check` and `stasis repo gc`
 
-use crate::cli::byte_size::size;
+use crate::cli::ask::{self, NOTHING_CHANGED};
 use crate::cli::damage::{self, Ailment, DamageHints};
 use crate::cli::keep::KeepPeriodArgs;
-use crate::cli::output::{Measured, plural, table};
-use crate::cli::progress::{timed, watched};
-use crate::cli::{CliContext, duration};
+use crate::cli::output::{Measured, plural};
+use crate::cli::progress::{Doing, watched};
+use crate::cli::{CliContext, collected, duration};
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::check::RepoChecked;
-use stasis_engine::gc::{RepoCollected, RepoGc};
+use stasis_engine::gc::{RepoGc, RepoGcVerdict};
 use stasis_engine::model::id::SubjectName;
 use stasis_engine::model::policy::retention::{KeepPeriods, OnDoubt, Repository, RetentionPolicy};
 use std::sync::Arc;
@@ -30,8 +30,9 @@ impl RepoCheckArgs {
     ) -> anyhow::Result<Exit> {
         let engine = context.repo_engine(repo, false).await?;
         let progress = Arc::default();
-        let check = engine.dirs().check(self.read_data, Arc::clone(&progress));
-        let checked = watched(context.output, "checking", progress, check).await?;
+        let check = Box::pin(engine.dirs().check(self.read_data, Arc::clone(&progress)));
+        let doing = Doing::new("checking", "snapshots");
+        let checked = watched(context.output, doing, progress, check).await?;
         let exit = if checked.damage.is_empty() {
             Exit::Done
         } else {
@@ -102,13 +103,20 @@ pub(super) struct RepoGcArgs {
     /// Judge ages even while clocks disagree
     #[arg(long)]
     trust_clock: bool,
+    /// Do not ask before snapshots are deleted
+    #[arg(long, short)]
+    yes: bool,
     /// Only show what would be deleted, and why
     #[arg(long)]
     dry_run: bool,
 }
 
 impl RepoGcArgs {
-    pub(super) async fn run(self, context: &CliContext, repo: Option<&str>) -> anyhow::Result<()> {
+    pub(super) async fn run(
+        self,
+        context: &CliContext,
+        repo: Option<&str>,
+    ) -> anyhow::Result<Exit> {
         let asked = Repository {
             keep_last: self.keep_last,
             keep_within: self.keep_within,
@@ -120,8 +128,8 @@ impl RepoGcArgs {
         } else {
             RetentionPolicy::Repository(asked)
         };
-        let command = RepoGc {
-            policy,
+        let progress = Arc::default();
+        let mut command = RepoGc {
             name: self.name,
             needed_for_undo: Vec::new(),
             on_doubt: if self.trust_clock {
@@ -130,46 +138,37 @@ impl RepoGcArgs {
                 OnDoubt::RefuseAges
             },
             dry_run: self.dry_run,
+            progress: Arc::clone(&progress),
+            ..RepoGc::new(policy)
         };
         let engine = context.repo_engine(repo, false).await?;
+        if !self.yes && !self.dry_run && ask::is_interactive(context) {
+            let look = RepoGc {
+                dry_run: true,
+                ..command.clone()
+            };
+            let shown = Box::pin(engine.dirs().gc(look)).await?;
+            let Some(agreed) = collected::agreed(context, &shown, going_label)? else {
+                context.output.say(NOTHING_CHANGED);
+                return Ok(Exit::Cancelled);
+            };
+            command.agreed = Some(agreed);
+        }
         let work = Box::pin(engine.dirs().gc(command));
-        let collected = timed(context.output, "collecting", work).await?;
-        if let Some(doubt) = &collected.clock_doubt {
+        let doing = Doing::new("collecting", "snapshots");
+        let done = watched(context.output, doing, progress, work).await?;
+        if let Some(doubt) = &done.clock_doubt {
             context.output.say(&format!(
                 "warning: {doubt}; --trust-clock judges all the same"
             ));
         }
-        context
-            .output
-            .result(&Measured::new(collected), |one| collected_text(&one.result))
+        context.output.result(&Measured::new(done), |one| {
+            collected::text(&one.result, going_label)
+        })?;
+        Ok(Exit::Done)
     }
 }
 
-fn collected_text(collected: &RepoCollected) -> String {
-    let rows = collected.verdicts.iter().map(|verdict| {
-        let fate = match (verdict.kept, collected.dry_run) {
-            (true, _) => "stays",
-            (false, true) => "would go",
-            (false, false) => "went",
-        };
-        vec![
-            verdict.snapshot_id.to_string(),
-            verdict.name.to_string(),
-            fate.to_owned(),
-            verdict.because.join(", "),
-        ]
-    });
-    let table = table(&["SNAPSHOT", "NAME", "", "BECAUSE"], rows.collect());
-    let verb = if collected.dry_run {
-        "would remove"
-    } else {
-        "removed"
-    };
-    format!(
-        "{table}\n{verb} {} ({}) and the metadata of {}; {} ms",
-        plural(collected.chunks_removed, "chunk"),
-        size(collected.bytes_removed),
-        plural(collected.manifests_removed, "snapshot"),
-        collected.elapsed_ms
-    )
+fn going_label(verdict: &RepoGcVerdict) -> String {
+    format!("{} {}", verdict.snapshot_id, verdict.name)
 }

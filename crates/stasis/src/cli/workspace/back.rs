@@ -3,8 +3,10 @@
 use super::{DryRunArgs, WorkspaceSelector, entry};
 use crate::cli::CliContext;
 use crate::cli::ask::{self, is_interactive};
+use crate::cli::change::ChangeArgs;
 use crate::cli::output::{plural, printable};
-use crate::cli::progress::timed;
+use crate::cli::plan::{self, BRING_BACK, CHANGE, DELETE, PlanAct, PlanLine, SHOWN};
+use crate::cli::progress::{timed, watched};
 use crate::report::Exit;
 use clap::Args;
 use schemars::JsonSchema;
@@ -17,9 +19,7 @@ use stasis_engine::kind::workspace::{
 };
 use stasis_engine::model::workspace::CheckpointRef;
 use std::ffi::OsString;
-
-/// How many paths of a plan are shown to people.
-const SHOWN: usize = 10;
+use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub(super) struct WorkspaceRevertArgs {
@@ -85,7 +85,7 @@ fn reverted_text(result: &RevertedPath) -> String {
         RevertAction::Restored => format!("{path}: {would}restored from {checkpoint}"),
     };
     if result.dry_run {
-        return with_paths(&what, &result.plan, BACK);
+        return with_paths(&what, &result.plan, BRING_BACK);
     }
     let what = format!("{what}; {} ms", result.elapsed_ms);
     let what = with_meanwhile(what, &result.changed_meanwhile);
@@ -100,15 +100,8 @@ pub(super) struct WorkspaceRestoreArgs {
     /// cp-N, or its name
     #[arg(value_name = "CP")]
     checkpoint: CheckpointRef,
-    /// Leave this entry as it is, with everything in it; may be given several times
-    #[arg(long, value_name = "PATH")]
-    except: Vec<OsString>,
-    /// Leave .git as it is: branch, commits and index
-    #[arg(long)]
-    keep_git: bool,
-    /// Do not ask before anything is deleted
-    #[arg(long, short)]
-    yes: bool,
+    #[command(flatten)]
+    change: ChangeArgs,
     #[command(flatten)]
     undo: NoUndoArgs,
     #[command(flatten)]
@@ -122,15 +115,10 @@ impl WorkspaceRestoreArgs {
         which: &WorkspaceSelector,
     ) -> anyhow::Result<Exit> {
         let workspace = which.open(context).await?;
-        let except = self.except.iter().map(|path| entry(&workspace, path));
-        let mut except: Vec<_> = except.collect::<Result<_, _>>()?;
-        if self.keep_git {
-            except.push(workspace.git_directory());
-        }
         let command = RestoreWorkspace {
-            except,
+            except: self.change.except(|path| entry(&workspace, path))?,
             no_undo: self.undo.no_undo,
-            agreed: self.yes,
+            agreed: self.change.yes,
             checkpoint: self.checkpoint,
             confirm: None,
             run: self.dry.how(),
@@ -162,7 +150,7 @@ pub(in crate::cli) async fn restore(
         match agreed(context, &shown.plan, &restored_text(&shown))? {
             Answer::Yes(digest) => digest,
             Answer::No => {
-                context.output.say("nothing was changed");
+                context.output.say(ask::NOTHING_CHANGED);
                 return Ok(Exit::Cancelled);
             }
         }
@@ -170,8 +158,10 @@ pub(in crate::cli) async fn restore(
         None
     };
     let command = RestoreWorkspace { confirm, ..command };
-    let work = workspace.restore(command);
-    let restored = timed(context.output, "restoring", work).await?;
+    let progress = Arc::default();
+    let live = workspace.watched(Arc::clone(&progress)).await?;
+    let work = live.restore(command);
+    let restored = watched(context.output, "restoring", progress, work).await?;
     if !is_asked {
         warn(context, &restored);
     }
@@ -314,9 +304,9 @@ pub(super) fn restored_text(result: &RestoredWorkspace) -> String {
     if result.dry_run {
         let what = format!(
             "Restoring {checkpoint} will {}",
-            planned(&result.plan, BACK)
+            planned(&result.plan, BRING_BACK)
         );
-        return with_paths(&what, &result.plan, BACK);
+        return with_paths(&what, &result.plan, BRING_BACK);
     }
     let less = if is_less(result) {
         ", but for what was left alone"
@@ -325,7 +315,7 @@ pub(super) fn restored_text(result: &RestoredWorkspace) -> String {
     };
     let what = format!(
         "Restored the workspace to {checkpoint}{less}: {} ({} ms)",
-        done(&result.plan, BACK),
+        done(&result.plan, BRING_BACK),
         result.elapsed_ms
     );
     let what = with_meanwhile(what, &result.changed_meanwhile);
@@ -344,17 +334,10 @@ pub(super) struct WorkspaceUndoArgs {
     /// Which one, as `stasis workspace status` lists them [default: the last]
     #[arg(value_name = "u-N", value_parser = undo_number)]
     which: Option<u32>,
-    /// Leave this entry as it is, with everything in it; may be given several times
-    #[arg(long, value_name = "PATH", conflicts_with = "forget")]
-    except: Vec<OsString>,
-    /// Leave .git as it is: branch, commits and index
-    #[arg(long, conflicts_with = "forget")]
-    keep_git: bool,
-    /// Do not ask before anything is deleted
-    #[arg(long, short)]
-    yes: bool,
+    #[command(flatten)]
+    change: ChangeArgs,
     /// Undo nothing, but delete everything that could be undone, and free its bytes
-    #[arg(long, conflicts_with_all = ["which", "dry_run"])]
+    #[arg(long, conflicts_with_all = ["which", "dry_run", "except", "keep_git"])]
     forget: bool,
     #[command(flatten)]
     dry: DryRunArgs,
@@ -391,13 +374,10 @@ impl WorkspaceUndoArgs {
                 .result(&ForgottenUndos { forgotten }, words)?;
             return Ok(Exit::Done);
         }
-        let except = self.except.iter().map(|path| entry(&workspace, path));
-        let mut except: Vec<_> = except.collect::<Result<_, _>>()?;
-        except.extend(self.keep_git.then(|| workspace.git_directory()));
         let command = workspace::UndoChange {
             which: self.which,
-            except,
-            agreed: self.yes,
+            except: self.change.except(|path| entry(&workspace, path))?,
+            agreed: self.change.yes,
             confirm: None,
             run: self.dry.how(),
         };
@@ -420,7 +400,7 @@ pub(in crate::cli) async fn undo(
         match agreed(context, &shown.plan, &undone_text(&shown))? {
             Answer::Yes(digest) => command.confirm = digest,
             Answer::No => {
-                context.output.say("nothing was changed");
+                context.output.say(ask::NOTHING_CHANGED);
                 return Ok(Exit::Cancelled);
             }
         }
@@ -439,13 +419,13 @@ fn undone_text(result: &UndoneChange) -> String {
         return format!("Nothing differs from what was there before the {act} of {of} ({undo})");
     }
     if result.dry_run {
-        let plan = planned(&result.plan, BACK);
+        let plan = planned(&result.plan, BRING_BACK);
         let what = format!("Undoing the {act} of {of} ({undo}) will {plan}");
-        return with_paths(&what, &result.plan, BACK);
+        return with_paths(&what, &result.plan, BRING_BACK);
     }
     let what = format!(
         "Undid the {act} of {of} ({undo}): {}",
-        done(&result.plan, BACK)
+        done(&result.plan, BRING_BACK)
     );
     let what = with_meanwhile(what, &result.changed_meanwhile);
     with_undo(
@@ -458,58 +438,22 @@ pub(super) fn is_nothing(plan: &ChangePlan) -> bool {
     plan.creates + plan.replaces + plan.deletes == 0
 }
 
-/// The words for what comes to a workspace.
-#[derive(Clone, Copy)]
-pub(super) struct ComesAs {
-    will: &'static str,
-    did: &'static str,
-}
-
-/// It was there before.
-const BACK: ComesAs = ComesAs {
-    will: "bring back",
-    did: "brought back",
-};
-/// It comes from elsewhere.
-pub(super) const ADDED: ComesAs = ComesAs {
-    will: "add",
-    did: "added",
-};
-
 /// What a plan will do: `change 1 entry, bring back 2 and delete 3`.
-pub(super) fn planned(plan: &ChangePlan, comes: ComesAs) -> String {
-    listed(plan, comes, |verb, count| format!("{} {count}", verb.0))
+pub(super) fn planned(plan: &ChangePlan, comes: PlanAct) -> String {
+    plan::will(&counts(plan, comes), "entry")
 }
 
 /// What was done by a plan: `1 entry changed, 2 brought back and 3 deleted`.
-pub(super) fn done(plan: &ChangePlan, comes: ComesAs) -> String {
-    listed(plan, comes, |verb, count| format!("{count} {}", verb.1))
+pub(super) fn done(plan: &ChangePlan, comes: PlanAct) -> String {
+    plan::did(&counts(plan, comes), "entry")
 }
 
-fn listed(
-    plan: &ChangePlan,
-    comes: ComesAs,
-    phrase: impl Fn((&str, &str), String) -> String,
-) -> String {
-    let all = [
-        (plan.replaces, ("change", "changed")),
-        (plan.creates, (comes.will, comes.did)),
-        (plan.deletes, ("delete", "deleted")),
-    ];
-    let all = all.into_iter().filter(|(count, _)| *count > 0);
-    // The noun stands with the first number only.
-    let mut phrases: Vec<String> = Vec::new();
-    for (count, verb) in all {
-        let counted = match phrases.as_slice() {
-            [] => plural(count, "entry"),
-            _ => count.to_string(),
-        };
-        phrases.push(phrase(verb, counted));
-    }
-    match phrases.as_slice() {
-        [before @ .., last] if !before.is_empty() => format!("{} and {last}", before.join(", ")),
-        _ => phrases.concat(),
-    }
+fn counts(plan: &ChangePlan, comes: PlanAct) -> [(PlanAct, u64); 3] {
+    [
+        (CHANGE, plan.replaces),
+        (comes, plan.creates),
+        (DELETE, plan.deletes),
+    ]
 }
 
 /// A result with what other processes wrote while it came about.
@@ -547,25 +491,14 @@ pub(super) fn from_here(words: String, workspace: &workspace::Workspace) -> Stri
 }
 
 /// A plan with its first paths, those that go before the others.
-pub(super) fn with_paths(what: &str, plan: &ChangePlan, comes: ComesAs) -> String {
-    let mut sample: Vec<&PathChange> = plan.sample.iter().collect();
-    sample.sort_by_key(|change| change.op != ChangeOp::Deleted);
-    let shown = sample.iter().take(SHOWN);
-    let mut lines = vec![what.to_owned()];
-    lines.extend(
-        shown
-            .filter(|change| change.path != ".git")
-            .map(|change| format!("  {:<10} {}", act(change, comes), printable(&change.path))),
-    );
+pub(super) fn with_paths(what: &str, plan: &ChangePlan, comes: PlanAct) -> String {
+    let shown = plan.sample.iter().filter(|change| change.path != ".git");
+    let things = shown.map(|change| PlanLine::new(act(change, comes), &change.path));
+    // The repository has lines of its own.
     let all = plan.creates + plan.replaces + plan.deletes;
-    let listed = lines.len() as u64 - 1 + u64::from(plan.git.is_some());
-    let more = all.saturating_sub(listed);
-    if more > 0 {
-        lines.push(format!("  and {more} more"));
-    }
-    if let Some(git) = &plan.git {
-        lines.extend(git_lines(git));
-    }
+    let all = all.saturating_sub(u64::from(plan.git.is_some()));
+    let mut lines = vec![plan::with_lines(what, things.collect(), all)];
+    lines.extend(plan.git.iter().flat_map(git_lines));
     lines.join("\n")
 }
 
@@ -605,11 +538,11 @@ pub(super) fn git_lines(git: &GitPlan) -> Vec<String> {
 }
 
 /// What a plan does to an entry.
-fn act(change: &PathChange, comes: ComesAs) -> &'static str {
+fn act(change: &PathChange, comes: PlanAct) -> PlanAct {
     match change.op {
-        ChangeOp::Deleted => "delete",
-        ChangeOp::Created => comes.will,
-        ChangeOp::Modified => "change",
+        ChangeOp::Deleted => DELETE,
+        ChangeOp::Created => comes,
+        ChangeOp::Modified => CHANGE,
     }
 }
 

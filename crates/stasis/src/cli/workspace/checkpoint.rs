@@ -4,7 +4,7 @@ use super::{DryRunArgs, WorkspaceSelector, checkpoint_label};
 use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::{plural, printable};
-use crate::cli::progress::{cancel_on_signals, timed, watched};
+use crate::cli::progress::{Doing, cancel_on_signals, watched};
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::clone::LeftOut;
@@ -222,7 +222,10 @@ pub(in crate::cli) async fn materialize(
     of: &workspace::Workspace,
     command: workspace::MaterializeCheckpoint,
 ) -> anyhow::Result<()> {
-    let made = timed(context.output, "writing", of.materialize(command)).await?;
+    let progress = Arc::default();
+    let of = of.watched(Arc::clone(&progress)).await?;
+    let work = of.materialize(command);
+    let made = watched(context.output, "writing", progress, work).await?;
     context
         .output
         .result(&made, |made: &MaterializedCheckpoint| {
@@ -242,13 +245,24 @@ pub(in crate::cli) async fn materialize(
 /// Reads every checkpoint, and names those that are damaged.
 pub(super) async fn check(context: &CliContext, which: &WorkspaceSelector) -> anyhow::Result<Exit> {
     let workspace = which.open(context).await?;
-    let checked = timed(context.output, "checking", workspace.check()).await?;
+    let checked = checked(context, &workspace).await?;
     context.output.result(&checked, checked_text)?;
     Ok(if checked.damaged.is_empty() {
         Exit::Done
     } else {
         Exit::Corrupt
     })
+}
+
+/// The same, shown while it goes on; what was found is said by the caller.
+pub(in crate::cli) async fn checked(
+    context: &CliContext,
+    workspace: &workspace::Workspace,
+) -> anyhow::Result<CheckedWorkspace> {
+    let progress = Arc::default();
+    let workspace = workspace.watched(Arc::clone(&progress)).await?;
+    let doing = Doing::new("checking checkpoints", "objects");
+    Ok(watched(context.output, doing, progress, workspace.check()).await?)
 }
 
 pub(in crate::cli) fn checked_text(checked: &CheckedWorkspace) -> String {

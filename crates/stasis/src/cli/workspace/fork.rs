@@ -1,16 +1,18 @@
 //! `stasis fork`: make forks, list, compare, promote and remove them
 
 use super::back::{
-    ADDED, done, excluded_text, exit_of, from_here, git_lines, is_nothing, planned,
-    warn_left_alone, with_forgotten, with_meanwhile, with_paths, with_undo,
+    done, excluded_text, exit_of, from_here, git_lines, is_nothing, planned, warn_left_alone,
+    with_forgotten, with_meanwhile, with_paths, with_undo,
 };
 use super::compare::ComparedArgs;
 use super::{DryRunArgs, WorkspaceSelector, entry};
 use crate::cli::CliContext;
 use crate::cli::ask::{self, is_interactive};
 use crate::cli::byte_size::size;
+use crate::cli::change::ChangeArgs;
 use crate::cli::output::{plural, printable, table};
-use crate::cli::progress::timed;
+use crate::cli::plan::{ADD, SHOWN};
+use crate::cli::progress::watched;
 use crate::report::Exit;
 use anyhow::bail;
 use clap::{Args, Subcommand};
@@ -20,11 +22,8 @@ use stasis_engine::kind::workspace::{
     Workspace,
 };
 use stasis_engine::model::workspace::{CheckpointRef, ForkName, ForkSide};
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-
-/// How many entries are named to people.
-const SHOWN: usize = 10;
+use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ForkArgs {
@@ -43,6 +42,8 @@ enum ForkCommand {
     /// Show what differs between two forks, or between a fork and what it was made from
     Diff(ForkDiffArgs),
     /// Make the workspace what a fork is; leaves an undo
+    ///
+    /// With --yes, what changed in the workspace since the fork was made is overwritten without a question; the undo has it.
     Promote(ForkPromoteArgs),
     /// Remove a fork with its checkpoints; refuses if work in it is nowhere else
     Rm(ForkRmArgs),
@@ -149,7 +150,10 @@ async fn make(
     context: &CliContext,
     workspace: &Workspace,
 ) -> anyhow::Result<Exit> {
-    let forked = timed(context.output, "forking", workspace.fork(command)).await?;
+    let progress = Arc::default();
+    let workspace = workspace.watched(Arc::clone(&progress)).await?;
+    let work = workspace.fork(command);
+    let forked = watched(context.output, "forking", progress, work).await?;
     context.output.result(&forked, forked_text)?;
     Ok(Exit::Done)
 }
@@ -288,15 +292,8 @@ struct ForkPromoteArgs {
     /// Leave what changed in the workspace since the fork was made as it is
     #[arg(long)]
     keep_mine: bool,
-    /// Leave this entry as it is, with everything in it; may be given several times
-    #[arg(long, value_name = "PATH")]
-    except: Vec<OsString>,
-    /// Leave .git as it is: branch, commits and index
-    #[arg(long)]
-    keep_git: bool,
-    /// Do not ask, and overwrite what changed in the workspace since the fork was made; the undo has it
-    #[arg(long, short)]
-    yes: bool,
+    #[command(flatten)]
+    change: ChangeArgs,
     #[command(flatten)]
     dry: DryRunArgs,
 }
@@ -304,18 +301,15 @@ struct ForkPromoteArgs {
 impl ForkPromoteArgs {
     async fn run(self, context: &CliContext, which: &WorkspaceSelector) -> anyhow::Result<Exit> {
         let workspace = which.open(context).await?;
-        let except = self.except.iter().map(|path| entry(&workspace, path));
-        let mut except: Vec<_> = except.collect::<Result<_, _>>()?;
-        except.extend(self.keep_git.then(|| workspace.git_directory()));
         let mut command = PromoteFork {
             fork: self.name,
-            except,
+            except: self.change.except(|path| entry(&workspace, path))?,
             keep_own: self.keep_mine,
-            agreed: self.yes,
+            agreed: self.change.yes,
             confirm: None,
             run: self.dry.how(),
         };
-        if !self.yes && command.run == RunMode::Real && is_interactive(context) {
+        if !command.agreed && command.run == RunMode::Real && is_interactive(context) {
             let look = PromoteFork {
                 run: RunMode::Dry,
                 ..command.clone()
@@ -324,14 +318,16 @@ impl ForkPromoteArgs {
             if !is_nothing(&shown.plan) {
                 context.output.insist(&promoted_text(&shown));
                 if !ask::is_yes("Continue?")? {
-                    context.output.say("nothing was changed");
+                    context.output.say(ask::NOTHING_CHANGED);
                     return Ok(Exit::Cancelled);
                 }
                 command.confirm = Some(shown.plan.digest);
             }
         }
+        let progress = Arc::default();
+        let workspace = workspace.watched(Arc::clone(&progress)).await?;
         let work = workspace.promote(command);
-        let promoted = timed(context.output, "promoting", work).await?;
+        let promoted = watched(context.output, "promoting", progress, work).await?;
         warn_left_alone(context, &promoted.left_alone, &promoted.fork);
         if let Some(excluded) = &promoted.excluded_now {
             context.output.say(&excluded_text(excluded, &promoted.fork));
@@ -348,13 +344,13 @@ fn promoted_text(result: &PromotedFork) -> String {
         return format!("Nothing differs: the workspace is what {fork} is");
     }
     if result.dry_run {
-        let what = format!("Promoting {fork} will {}", planned(&result.plan, ADDED));
-        let what = with_paths(&what, &result.plan, ADDED);
+        let what = format!("Promoting {fork} will {}", planned(&result.plan, ADD));
+        let what = with_paths(&what, &result.plan, ADD);
         return with_own_work(what, result);
     }
     let what = format!(
         "Promoted {fork}: {} ({} ms)",
-        done(&result.plan, ADDED),
+        done(&result.plan, ADD),
         result.elapsed_ms
     );
     let what = with_own_work(what, result);
@@ -451,7 +447,7 @@ impl ForkRmArgs {
             let shown = workspace.remove_fork(look).await?;
             context.output.insist(&removed_text(&shown));
             if !ask::is_yes("Continue?")? {
-                context.output.say("nothing was changed");
+                context.output.say(ask::NOTHING_CHANGED);
                 return Ok(Exit::Cancelled);
             }
             command.confirm = Some(shown.digest);

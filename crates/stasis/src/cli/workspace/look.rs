@@ -523,6 +523,7 @@ mod tests {
             turn_id: None,
             text: text.map(str::to_owned),
             timestamp: String::new(),
+            timestamp_ms: 0,
             late_ms: None,
         };
 

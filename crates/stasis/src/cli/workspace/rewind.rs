@@ -4,8 +4,9 @@ use super::back::{exit_of, from_here, is_nothing, restored_text, warn};
 use super::{DryRunArgs, WorkspaceSelector, entry};
 use crate::cli::CliContext;
 use crate::cli::ask::{self, is_interactive};
+use crate::cli::change::ChangeArgs;
 use crate::cli::output::{printable, table};
-use crate::cli::progress::timed;
+use crate::cli::progress::watched;
 use crate::report::Exit;
 use anyhow::Context as _;
 use clap::Args;
@@ -15,14 +16,13 @@ use stasis_engine::kind::workspace::{
     self, PromptRow, RestoreWorkspace, RestoredWorkspace, RunMode,
 };
 use stasis_engine::model::workspace::CheckpointRef;
-use std::ffi::OsString;
+use std::sync::Arc;
 
 /// How many prompts are offered to choose from.
 const OFFERED: usize = 20;
 
 /// Makes the whole workspace what it was before a prompt of an agent.
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub(in crate::cli) struct RewindArgs {
     #[command(flatten)]
     which: WorkspaceSelector,
@@ -37,17 +37,10 @@ pub(in crate::cli) struct RewindArgs {
     #[arg(long, conflicts_with = "list")]
     pick: bool,
     /// Only list the prompts that have a checkpoint, the newest first
-    #[arg(long, conflicts_with_all = ["dry_run", "yes"])]
+    #[arg(long, conflicts_with_all = ["dry_run", "yes", "except"])]
     list: bool,
-    /// Leave this entry as it is, with everything in it; may be given several times
-    #[arg(long, value_name = "PATH", conflicts_with = "list")]
-    except: Vec<OsString>,
-    /// Leave .git as it is: branch, commits and index
-    #[arg(long)]
-    keep_git: bool,
-    /// Do not ask
-    #[arg(long, short)]
-    yes: bool,
+    #[command(flatten)]
+    change: ChangeArgs,
     #[command(flatten)]
     dry: DryRunArgs,
 }
@@ -75,17 +68,14 @@ impl RewindArgs {
             return Ok(Exit::Done);
         }
         let Some((checkpoint, prompt)) = self.target(context, &workspace).await? else {
-            context.output.say("nothing was changed");
+            context.output.say(ask::NOTHING_CHANGED);
             return Ok(Exit::Cancelled);
         };
-        let except = self.except.iter().map(|path| entry(&workspace, path));
-        let mut except: Vec<_> = except.collect::<Result<_, _>>()?;
-        except.extend(self.keep_git.then(|| workspace.git_directory()));
         let command = RestoreWorkspace {
             no_undo: false,
             checkpoint,
-            except,
-            agreed: self.yes,
+            except: self.change.except(|path| entry(&workspace, path))?,
+            agreed: self.change.yes,
             confirm: None,
             run: self.dry.how(),
         };
@@ -93,11 +83,13 @@ impl RewindArgs {
             .agreed(context, &workspace, command, prompt.as_ref())
             .await?
         else {
-            context.output.say("nothing was changed");
+            context.output.say(ask::NOTHING_CHANGED);
             return Ok(Exit::Cancelled);
         };
+        let progress = Arc::default();
+        let workspace = workspace.watched(Arc::clone(&progress)).await?;
         let work = workspace.restore(command);
-        let restored = timed(context.output, "rewinding", work).await?;
+        let restored = watched(context.output, "rewinding", progress, work).await?;
         warn(context, &restored);
         let exit = exit_of(&restored.left_alone);
         let rewound = Rewound { prompt, restored };
@@ -139,7 +131,7 @@ impl RewindArgs {
         command: RestoreWorkspace,
         prompt: Option<&PromptRow>,
     ) -> anyhow::Result<Option<RestoreWorkspace>> {
-        if self.yes || command.run == RunMode::Dry || !is_interactive(context) {
+        if command.agreed || command.run == RunMode::Dry || !is_interactive(context) {
             return Ok(Some(command));
         }
         let look = RestoreWorkspace {
@@ -263,6 +255,7 @@ mod tests {
                 turn_id: None,
                 text: Some("fix it".to_owned()),
                 timestamp: String::new(),
+                timestamp_ms: 0,
                 age: "5 min ago".to_owned(),
                 commands: 2,
                 late_ms: None,

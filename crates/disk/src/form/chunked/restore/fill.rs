@@ -189,6 +189,7 @@ impl<'s> Filling<'s> {
     pub(super) fn has_left(&self, file: &FileRow) {
         self.files_left.fetch_add(1, Ordering::Relaxed);
         self.bytes_left.fetch_add(file.size, Ordering::Relaxed);
+        self.parts.writer.has_left(file.size);
     }
 
     /// Takes a file from the old tree, if it holds the same under the same name.

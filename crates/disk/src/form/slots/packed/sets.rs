@@ -61,6 +61,7 @@ impl<'a> Sets<'a> {
             let stop = CarryLimit {
                 cancel: self.cancel,
                 deadline,
+                progress: None,
             };
             content::carry_until(from, to, member.seen.size, Fallback::Copy, stop)?;
             copies.insert(member.suffix, copy);

@@ -128,6 +128,7 @@ impl Builder<'_> {
             let stop = CarryLimit {
                 cancel: self.cancel,
                 deadline,
+                progress: None,
             };
             made.filled = Some(Filled::Copied(0));
             let carried = content::carry_until(from, to, member.seen.size, self.fallback, stop)?;
@@ -195,8 +196,7 @@ impl Builder<'_> {
         counts: &mut CloneReport,
     ) -> Result<(), CloneError> {
         let given = self.dress(at, file, seen, counts)?;
-        counts.files += 1;
-        counts.bytes = counts.bytes.saturating_add(seen.size);
+        self.count(seen.size, 0, counts);
         let now = metadata::of(&file.source).on("look at", at.path(file.name))?;
         let source = now.is_unchanged_since(seen).then_some(*seen);
         self.show(at, file, source, given)
