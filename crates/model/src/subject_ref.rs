@@ -62,7 +62,9 @@ impl SubjectRef {
 fn is_subject(word: &OsStr) -> bool {
     let bytes = word.as_bytes();
     let has_kind = |kind: &&str| bytes.starts_with(kind.as_bytes());
-    [DIR_PREFIX, PROFILE_PREFIX, SESSION_PREFIX].iter().any(has_kind)
+    [DIR_PREFIX, PROFILE_PREFIX, SESSION_PREFIX]
+        .iter()
+        .any(has_kind)
         || bytes.contains(&b'/')
         || matches!(bytes, b"." | b".." | b"~")
 }

@@ -1,8 +1,9 @@
 //! What an agent runs in: a process with everything it started. Asked whether it lives, and ended for good.
 
-use crate::process::{LOOK, PROC, Process, ProcessId, ProcessTable, namespace};
+use crate::process::{LOOK, PROC, Process, ProcessId, ProcessTable};
 use rustix::process::Signal;
 use stasis_model::failure::{AtPath, Failure};
+use stasis_sys::processes;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -112,8 +113,8 @@ fn still(known: Vec<Process>, root: &KnownProcess) -> Result<Vec<Process>, Failu
 
 /// Where numbers of processes mean what they mean here and now.
 pub fn boot() -> Result<String, Failure> {
-    let boot = namespace::boot().at(LOOK, PROC)?;
-    let namespace = namespace::namespace().at(LOOK, PROC)?;
+    let boot = processes::boot().at(LOOK, PROC)?;
+    let namespace = processes::namespace().at(LOOK, PROC)?;
     Ok(format!("{boot} {namespace}"))
 }
 

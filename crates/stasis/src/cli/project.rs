@@ -11,6 +11,7 @@ use super::{CliContext, envelope};
 use crate::config;
 use crate::report::Exit;
 use clap::{Args, Subcommand};
+use stasis_engine::address::SESSION_PREFIX;
 use stasis_engine::error::{Error, ErrorKind};
 use stasis_engine::kind::project::{self, Home, Host};
 use stasis_engine::model::id::{Label, ProjectId, TenantId};
@@ -212,6 +213,12 @@ impl ProjectSelector {
             let home = engine.named_directory(&self.tenant, name).await?;
             envelope::about(name);
             return Ok(engine.project(home, &self.tenant, host(context)?));
+        }
+        if let Some(session) = name.and_then(|name| name.strip_prefix(SESSION_PREFIX)) {
+            let engine = context.engine().await?;
+            let session = session.parse()?;
+            let opened = engine.session_directory(&session, host(context)?).await?;
+            return Ok(opened);
         }
         let state = context.environment.local_dirs.state.as_deref();
         // As with git, a command without a directory means the one that is saved and that one stands in.

@@ -408,6 +408,42 @@ fn a_fork_begins_as_the_other_session_and_goes_its_own_way() {
     assert!(listed.contains("outputs/deep/b"), "{listed}");
 }
 
+#[test]
+fn everyday_verbs_look_at_a_session_and_leave_changes_to_its_own_commands() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    workspace(&dir, "one");
+    register(&session, "acme/42", &dir, &[]);
+    session.json(0, &["session", "snapshot", "acme/42"]);
+    let of = "session:acme/42";
+
+    let list = session.json(0, &["list"]);
+    assert_eq!(list["items"][0]["subject"], of);
+    assert_eq!(
+        session.data(0, &["cat", of, "latest", "outputs/a.txt"]),
+        "one"
+    );
+    for verb in ["log", "show", "ls", "du", "check"] {
+        let said = session.run(&[verb, of]);
+        assert_eq!(said.code, 0, "{verb}: {}{}", said.out, said.err);
+    }
+    let to = session.home().join("looked-at");
+    session.data(0, &["restore", of, "--to", to.to_str().unwrap()]);
+    assert_eq!(saved_of(&to), saved_of(&dir));
+    for (verb, instead) in [
+        ("save", "session snapshot acme/42"),
+        ("restore", "session wake acme/42"),
+        ("pin", "session fork acme/42"),
+        ("undo", "session show acme/42"),
+    ] {
+        let said = session.run(&[verb, of]);
+        assert_eq!(said.code, 2, "{verb}: {}", said.out);
+        assert!(said.err.contains(instead), "{verb}: {}", said.err);
+    }
+    let said = session.run(&["forget", of, "latest"]);
+    assert_eq!(said.code, 2, "{}", said.out);
+}
+
 /// How many sessions share how many sandboxes, where two reapers race.
 const RACING: (usize, usize) = (20, 8);
 /// What the dead held expires soon.

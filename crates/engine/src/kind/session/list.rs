@@ -4,6 +4,8 @@ use super::SessionHost;
 use super::sandbox::{LiveSandbox, SandboxHealth};
 use crate::error::Error;
 use crate::handle::Sessions;
+use crate::kind::project::{self, Home, Project};
+use crate::open::Engine;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::id::{Label, SandboxName, SessionRef, SnapshotId, TenantId};
@@ -146,6 +148,24 @@ impl SessionDisplayState {
                 _ => Self::Running,
             },
         }
+    }
+}
+
+impl Engine {
+    /// The snapshots of a session, to be looked at as those of a directory that lies nowhere on this host.
+    pub async fn session_directory(
+        &self,
+        session: &SessionRef,
+        host: project::Host,
+    ) -> Result<Project, Error> {
+        self.sessions().read(session).await?;
+        let id = session.session.as_str().parse();
+        let id = id.expect("the names of sessions and of directories follow one rule");
+        Ok(Project {
+            engine: self.sessions().of(session),
+            home: Home::named(id, None, None).await?,
+            host,
+        })
     }
 }
 

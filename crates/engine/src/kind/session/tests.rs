@@ -150,7 +150,7 @@ async fn of_a_heartbeat_and_a_reaper_that_race_exactly_one_wins() {
         heard += u64::from(was_heard);
         if sleeps {
             let wake = WakeSession::new(session.clone());
-            let woken = world.engine.sessions().wake(&world.host, &wake).await;
+            let woken = Box::pin(world.engine.sessions().wake(&world.host, &wake)).await;
             assert_eq!(woken.unwrap().outcome, WakeOutcome::Restored);
         }
     }
@@ -222,10 +222,7 @@ async fn a_reap_whose_answers_are_lost_loses_nothing() {
             assert_eq!(world.manifests(&session).await, 1, "{context}");
             fs::remove_dir_all(world.dir("42")).unwrap();
             let wake = WakeSession::new(session.clone());
-            let woken = world
-                .engine
-                .sessions()
-                .wake(&world.host, &wake)
+            let woken = Box::pin(world.engine.sessions().wake(&world.host, &wake))
                 .await
                 .unwrap();
             assert_eq!(woken.outcome, WakeOutcome::Restored, "{context}");

@@ -34,6 +34,7 @@ impl SaveArgs {
         if let Some(profile) = typed.profile() {
             return Err(profile::not_saved_so(profile));
         }
+        typed.ensure_no_session("say `stasis session snapshot")?;
         let dir = typed.place(context).await?;
         let project = ProjectSelector::of(&dir).open(context).await?;
         self.how.save(context, &project, SaveReason::Manual).await
@@ -57,6 +58,11 @@ impl RestoreArgs {
             let how = self.how.of_profile()?;
             let agreed = how.yes;
             return profile::restore(context, profile, chosen, how, agreed).await;
+        }
+        if self.how.is_in_place() {
+            typed.ensure_no_session(
+                "name a new directory with --to, or bring it back with `stasis session wake",
+            )?;
         }
         let (made, is_in_place) = (
             self.makes_again(context, &typed).await?,
@@ -132,6 +138,9 @@ impl UndoArgs {
             );
             return profile::undo(context, profile, self.dry_run, self.change.yes).await;
         }
+        typed.ensure_no_session(
+            "what a wake replaced is kept beside its workspace, as it said: `stasis session show",
+        )?;
         if undo.is_some() {
             // What a workspace takes back needs no store.
             typed.snapshots.push(SnapshotRef::Checkpoint(0));

@@ -63,9 +63,16 @@ impl CheckArgs {
             Ok((dir, snapshots)) => (dir, Ok(snapshots)),
             Err(error) => (typed.dir()?, Err(error)),
         };
-        let workspace = match checked_workspace(context, &dir).await {
+        // A session, and a directory of another host, lies nowhere here.
+        let lies_here = !typed.is_session() && !dir.as_os_str().is_empty();
+        let workspace = if lies_here {
+            checked_workspace(context, &dir).await.map(Some)
+        } else {
+            Ok(None)
+        };
+        let workspace = match workspace {
             Err(error) if is_no_workspace(&error) => None,
-            checked => Some(checked?),
+            checked => checked?,
         };
         let snapshots = match snapshots {
             // A workspace need not be saved: then there are only its checkpoints.
@@ -143,6 +150,7 @@ impl PinArgs {
         if let Some(profile) = typed.profile() {
             return profile::pin(context, profile, &typed.snapshot(), !self.off).await;
         }
+        typed.ensure_no_session("exactly one snapshot is kept, which needs no pin; another session can begin with it: `stasis session fork")?;
         let directory = typed.directory(context).await?;
         let id = match located(&directory, &typed.snapshot()).await? {
             DirSnapshot::Stored(id) => SnapshotRef::Text(id.to_string()),
@@ -192,6 +200,7 @@ impl ForgetArgs {
                 .forget_of_profile(context, profile, &typed, is_asked)
                 .await;
         }
+        typed.ensure_no_session("the one snapshot goes with `stasis session delete-snapshot")?;
         let directory = typed.directory(context).await?;
         let going = GoingSnapshots::find(&directory, &typed.snapshots).await?;
         let shown = going.shown().await?;

@@ -8,7 +8,9 @@ use stasis_engine::kind::directory::{DirPlace, DirSnapshot, Directory};
 use stasis_engine::kind::project::{Home, Project};
 use stasis_engine::model::id::ProfileRef;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
-use stasis_engine::model::subject_ref::{self, DIR_PREFIX, PROFILE_PREFIX, SubjectRef};
+use stasis_engine::model::subject_ref::{
+    self, DIR_PREFIX, PROFILE_PREFIX, SESSION_PREFIX, SubjectRef,
+};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -28,8 +30,10 @@ impl TypedWords {
         let state = context.environment.local_dirs.state.as_deref();
         let is_dir = |path: &Path| Home::is_named(path, state);
         let read = subject_ref::read(words, most_snapshots, is_dir)?;
-        if let SubjectRef::Profile(profile) = &read.subject {
-            envelope::about(format!("{PROFILE_PREFIX}{profile}"));
+        match &read.subject {
+            SubjectRef::Profile(profile) => envelope::about(format!("{PROFILE_PREFIX}{profile}")),
+            SubjectRef::Session(session) => envelope::about(format!("{SESSION_PREFIX}{session}")),
+            _ => {}
         }
         Ok(Self {
             subject: read.subject,
@@ -45,12 +49,26 @@ impl TypedWords {
         }
     }
 
+    /// Whether a session is meant, whose snapshots are looked at like those of a directory.
+    pub(super) fn is_session(&self) -> bool {
+        matches!(self.subject, SubjectRef::Session(_))
+    }
+
+    /// Refuses what only a command of sessions does.
+    pub(super) fn ensure_no_session(&self, instead: &str) -> anyhow::Result<()> {
+        match &self.subject {
+            SubjectRef::Session(session) => bail!("of a session, {instead} {session}`"),
+            _ => Ok(()),
+        }
+    }
+
     /// The directory that is meant, as it was typed.
     pub(super) fn dir(&self) -> anyhow::Result<PathBuf> {
         Ok(match &self.subject {
             SubjectRef::Here => PathBuf::from("."),
             SubjectRef::Path(path) => path.clone(),
             SubjectRef::Dir(name) => PathBuf::from(name),
+            SubjectRef::Session(session) => PathBuf::from(format!("{SESSION_PREFIX}{session}")),
             _ => bail!("this verb is for directories"),
         })
     }
@@ -73,6 +91,9 @@ impl TypedWords {
         let typed = self.dir()?;
         let is_here = |one: &SnapshotRef| matches!(one, SnapshotRef::Checkpoint(_));
         let needs_store = self.snapshots.is_empty() || !self.snapshots.iter().all(is_here);
+        if self.is_session() {
+            return Ok(Directory::new(Some(self.look(context).await?), None));
+        }
         if typed
             .to_str()
             .is_some_and(|dir| dir.starts_with(DIR_PREFIX))
