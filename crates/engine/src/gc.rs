@@ -325,7 +325,11 @@ impl DirRepo<'_> {
     }
 
     /// Removes manifests that nobody will ever publish.
-    async fn tombstone_unpublished(self, root: &Root, repo: &RepoDocument) -> Result<u64, Error> {
+    pub(crate) async fn tombstone_unpublished(
+        self,
+        root: &Root,
+        repo: &RepoDocument,
+    ) -> Result<u64, Error> {
         let mut burial = ManifestGc::new();
         let mut step = burial.next(ManifestGcAnswer::Begin);
         loop {

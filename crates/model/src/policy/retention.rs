@@ -222,7 +222,7 @@ impl fmt::Display for KeepReason {
         match self {
             Self::Active => f.write_str("it is active"),
             Self::Pinned => f.write_str("it is pinned"),
-            Self::NeededForUndo => f.write_str("`undo` of the last restore needs it"),
+            Self::NeededForUndo => f.write_str("undo needs it"),
             Self::Newest => f.write_str("it is the newest"),
             Self::NewestVerified => f.write_str("it is the newest verified one"),
             Self::Named => f.write_str("it was asked for by name"),

@@ -219,6 +219,9 @@ pub struct SessionDocument {
     /// What it is woken from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<DurableSnapshot>,
+    /// Whether snapshots may be left that this one replaced: whoever comes next removes them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub to_prune: bool,
     /// What is wrong with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<SessionProblem>,

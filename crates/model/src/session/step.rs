@@ -19,7 +19,7 @@ use super::document::{
 use super::roots::SessionRoots;
 use crate::failure::{ErrorKind, Kinded};
 use crate::format::document::Document as _;
-use crate::id::{Generation, Label, OpId, SessionRef};
+use crate::id::{Generation, Label, OpId, SessionRef, SnapshotId};
 use crate::time::Timestamp;
 use serde_json::Map;
 use std::time::Duration;
@@ -219,6 +219,7 @@ impl SessionDocument {
             registered_at: now,
             heartbeat_at: now,
             snapshot: None,
+            to_prune: false,
             problem: None,
             forked_from: None,
             deleted_at: None,
@@ -339,12 +340,27 @@ impl SessionDocument {
         Ok(next.written(op_id))
     }
 
-    /// Everything that it holds is in a snapshot.
+    /// Everything that it holds is in a snapshot; what that replaces is still there if it is another one than before.
     pub fn note_snapshot(&self, snapshot: &DurableSnapshot, op_id: OpId) -> Changed {
         self.ensure_alive()?;
         let mut next = self.clone();
+        let before = self.snapshot.as_ref().map(|one| &one.snapshot_id);
+        next.to_prune |= before != Some(&snapshot.snapshot_id);
         next.snapshot = Some(snapshot.clone());
         next.problem = None;
+        Ok(next.written(op_id))
+    }
+
+    /// Nothing is left of what this snapshot replaced.
+    pub fn pruned(&self, kept: &SnapshotId, op_id: OpId) -> Changed {
+        self.ensure_alive()?;
+        let mut next = self.clone();
+        // Of a newer one others have to say so.
+        let is_kept = self
+            .snapshot
+            .as_ref()
+            .is_some_and(|one| one.snapshot_id == *kept);
+        next.to_prune &= !is_kept;
         Ok(next.written(op_id))
     }
 

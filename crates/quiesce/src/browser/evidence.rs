@@ -134,7 +134,7 @@ fn seen_by(pid: u32, path: &OsStr) -> Vec<PathBuf> {
 }
 
 /// Whether an environment variable of a process names the directory.
-pub(super) fn was_told_of(pid: u32, directory: &Directory, variable: &str) -> bool {
+pub(super) fn is_in_environment(pid: u32, directory: &Directory, variable: &str) -> bool {
     let environment = processes::environment(pid);
     let mut words = environment.split(|byte| *byte == 0);
     words.any(|word| {

@@ -6,7 +6,7 @@
 //! 3. everything the browser started, and every helper that names the directory, is a child
 //! 4. who only names the directory is a launcher, who only has it open a bystander
 
-use super::evidence::{Directory, DirectoryClaim, has_open, was_told_of};
+use super::evidence::{Directory, DirectoryClaim, has_open, is_in_environment};
 use crate::process::{LOOK, PROC, Process, ProcessId, ProcessInfo, ProcessTable};
 use stasis_model::failure::{AtPath, Failure};
 use std::path::Path;
@@ -69,7 +69,7 @@ pub fn is_used(directory: &Path, variable: &str) -> bool {
     };
     let ours = std::process::id();
     let mut others = table.living().map(ProcessInfo::pid);
-    !users.is_empty() || others.any(|pid| pid != ours && was_told_of(pid, &opened, variable))
+    !users.is_empty() || others.any(|pid| pid != ours && is_in_environment(pid, &opened, variable))
 }
 
 /// Whether a browser of this host left its lock in a directory that no browser runs in: it was killed, or ended by SIGTERM,

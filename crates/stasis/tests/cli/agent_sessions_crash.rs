@@ -40,6 +40,8 @@ impl SessionStage {
         };
         stage.set_up();
         stage.full = stage.fill();
+        let first = "first".to_owned();
+        stage.full.insert("outputs/first".into(), first);
         if act == Act::Wake {
             stage.set_up();
         }

@@ -6,7 +6,7 @@
 
 use super::{SessionHost, failed, failure, name_of};
 use crate::bridge;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::error_kind;
 use crate::handle::Sessions;
 use crate::save::{RepoSave, RepoSaved};
@@ -156,8 +156,8 @@ impl Sessions<'_> {
         let noted = self.change(session, |found| {
             found.note_snapshot(&snapshot, self.rng.op_id())
         });
-        noted.await.map_err(failed)?;
-        let pruned = self.prune(session, &snapshot.snapshot_id).await?;
+        let noted = noted.await.map_err(failed)?;
+        let pruned = self.prune_noted(&noted).await;
         let elapsed = self.clock.uptime().saturating_sub(started);
         Ok(SessionCaptured {
             session: session.clone(),
@@ -166,11 +166,44 @@ impl Sessions<'_> {
             files: saved.files,
             bytes: saved.bytes,
             bytes_stored: saved.bytes_stored,
-            pruned: pruned.len() as u64,
+            pruned,
             left_out: saved.left_out_entries.len() as u64,
             warnings: saved.warnings,
             elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
         })
+    }
+
+    /// Removes what the snapshot of a session replaced, and what saves left that were never published; says how many were let go. What
+    /// cannot be removed goes the next time: the session says so until then.
+    pub(super) async fn prune_noted(self, document: &SessionDocument) -> u64 {
+        let session = &document.session;
+        let Some(kept) = document.snapshot.as_ref().filter(|_| document.to_prune) else {
+            return 0;
+        };
+        let engine = self.of(session);
+        let pruned = async {
+            let (dirs, root) = (engine.dirs(), engine.dirs().root());
+            let repo = dirs.settings(&root).await?;
+            dirs.tombstone_unpublished(&root, &repo).await?;
+            self.prune(session, &kept.snapshot_id).await
+        };
+        let (gone, is_all) = match pruned.await {
+            Ok(pruned) => pruned,
+            Err(error) => {
+                let error = error_chain(&error);
+                tracing::warn!(%session, error, "what its snapshot replaced was not removed yet");
+                return 0;
+            }
+        };
+        if is_all {
+            let noted = self.change(session, |found| {
+                found.pruned(&kept.snapshot_id, self.rng.op_id())
+            });
+            if let Err(error) = noted.await {
+                tracing::info!(%session, %error, "that nothing is left to be removed was not written down");
+            }
+        }
+        gone.len() as u64
     }
 
     /// Whether anything is there that could be saved.

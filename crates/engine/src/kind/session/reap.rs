@@ -182,6 +182,11 @@ impl Sessions<'_> {
             unreadable,
             ..ReapedSessions::default()
         };
+        let left: Vec<SessionDocument> = documents
+            .iter()
+            .filter(|one| one.to_prune)
+            .cloned()
+            .collect();
         let mut waiting = self.judged(host, command, documents, &mut reaped);
         let mut working = JoinSet::new();
         loop {
@@ -200,6 +205,10 @@ impl Sessions<'_> {
             };
             let done = done.map_err(|error| failure(ErrorKind::Bug, error.to_string()))?;
             reaped.add(done);
+        }
+        // Of those that sleep for long, too.
+        for one in left.iter().filter(|_| !command.dry_run) {
+            self.prune_noted(one).await;
         }
         if let Some(age) = command.background.filter(|_| !command.dry_run) {
             self.save_running(host, command, age, &mut reaped).await?;

@@ -170,15 +170,16 @@ impl Sessions<'_> {
         })
     }
 
-    /// Lets every snapshot of a session go that was published before `kept`, and finishes what was begun before.
+    /// Lets every snapshot of a session go that was published before `kept`, and finishes what was begun before; says which, and whether
+    /// nothing of them is left.
     pub(super) async fn prune(
         self,
         session: &SessionRef,
         kept: &SnapshotId,
-    ) -> Result<Vec<SnapshotId>, Error> {
+    ) -> Result<(Vec<SnapshotId>, bool), Error> {
         let root = self.of(session).dirs().root();
         let Some(index) = root.index().await? else {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), true));
         };
         let index = index.value;
         // Oldest first. A newer one, of somebody who was faster, is not ours to judge.
@@ -187,8 +188,8 @@ impl Sessions<'_> {
         let going: Vec<SnapshotId> = rows.map(|one| one.id.clone()).collect();
         let (op_id, now) = (self.rng.op_id(), self.now());
         let forget = |index: &SnapshotIndex| index.forget(&going, now, op_id);
-        self.bury(session, &index, &going, (op_id, forget)).await?;
-        Ok(going)
+        let is_all = self.bury(session, &index, &going, (op_id, forget)).await?;
+        Ok((going, is_all))
     }
 
     /// Lets all snapshots of a session go.
@@ -206,7 +207,7 @@ impl Sessions<'_> {
     }
 
     /// Removes snapshots: tombstone, then the manifest, then the tombstone. A manifest that is missing counts as removed; where one could
-    /// not be, its tombstone stays, and whoever comes next goes on. Chunks go with the next gc of the tenant.
+    /// not be, its tombstone stays, and whoever comes next goes on: says whether all are gone. Chunks go with the next gc of the tenant.
     async fn bury(
         self,
         session: &SessionRef,
@@ -216,7 +217,7 @@ impl Sessions<'_> {
             OpId,
             impl Fn(&SnapshotIndex) -> Result<SnapshotIndex, IndexRefusal>,
         ),
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let engine = self.of(session);
         let (root, operations) = (engine.dirs().root(), engine.operations());
         let mut tombstones: BTreeSet<SnapshotId> = index.tombstones.keys().cloned().collect();
@@ -235,7 +236,7 @@ impl Sessions<'_> {
             }
         }
         if left.len() == tombstones.len() {
-            return Ok(());
+            return Ok(left.is_empty());
         }
         // A tombstone of somebody who came since is not ours.
         let (op_id, since) = (self.rng.op_id(), self.now().plus(Duration::from_millis(1)));
@@ -249,7 +250,7 @@ impl Sessions<'_> {
         };
         let changed = root.change(op_id, drop).await;
         operations.known(IndexOperation::Gc, &root, changed).await?;
-        Ok(())
+        Ok(left.is_empty())
     }
 }
 

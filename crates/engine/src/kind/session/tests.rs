@@ -137,9 +137,7 @@ async fn of_a_heartbeat_and_a_reaper_that_race_exactly_one_wins() {
         world.clock.pass(Duration::from_secs(11));
         let (beats, beaten) = (world.clone(), session.clone());
         let beat = tokio::spawn(async move {
-            for _ in 0..round % 40 {
-                tokio::task::yield_now().await;
-            }
+            tokio::time::sleep(Duration::from_micros(round % 50 * 200)).await;
             beats.engine.sessions().heartbeat(&beaten).await.is_ok()
         });
         let reaped = world.reap().await.unwrap();
@@ -274,7 +272,7 @@ async fn what_a_session_costs_does_not_grow_with_their_number_and_unchanged_ones
     let (few, asleep_few, stored_few) = asked_for_each(10).await;
     let (many, asleep_many, stored_many) = asked_for_each(200).await;
 
-    assert!(many <= few && many <= 16.0, "{few} {many}");
+    assert!(many <= few && many <= 18.0, "{few} {many}");
     assert!(
         asleep_many <= asleep_few && asleep_many <= 2.0,
         "{asleep_few} {asleep_many}"

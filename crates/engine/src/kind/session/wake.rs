@@ -207,12 +207,12 @@ impl Sessions<'_> {
         {
             // What is in the workspace is newer than any snapshot: only the sandbox is started.
             let started = live.start().await?;
-            let told = self.change(&document.session, |found| {
+            let noted = self.change(&document.session, |found| {
                 let mut next = found.heartbeat(self.now(), self.rng.op_id())?;
                 next.sandbox.clone_from(&started);
                 Ok(next)
             });
-            told.await.map_err(failed)?;
+            noted.await.map_err(failed)?;
         }
         Ok(Some(SessionWoken::at(document, WakeOutcome::Present)))
     }

@@ -66,6 +66,15 @@ fn a_session_sleeps_when_it_is_idle_and_wakes_elsewhere() {
     let asleep = asleep();
     assert_eq!(asleep.state, SessionState::Sleeping);
     assert_eq!(asleep.snapshot, Some(snapshot()));
+    assert!(asleep.to_prune, "nobody has said that nothing is left");
+    let kept = snapshot().snapshot_id;
+    assert!(!asleep.pruned(&kept, op(7)).unwrap().to_prune);
+    assert!(
+        asleep
+            .pruned(&"another".parse().unwrap(), op(7))
+            .unwrap()
+            .to_prune
+    );
 
     let waking = asleep
         .begin_wake(&who("two", HOUR), &place("two"), op(5))

@@ -198,7 +198,7 @@ fn a_directory_that_is_not_there_is_named() {
 }
 
 #[test]
-fn whoever_was_told_of_a_directory_uses_it_until_it_has_ended() {
+fn whoever_has_a_directory_in_its_environment_uses_it_until_it_has_ended() {
     let home = home();
     let [ada, other] = ["ada", "ada2"].map(|name| home.path().join(name));
     let (variable, script) = (

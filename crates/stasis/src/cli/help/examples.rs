@@ -985,8 +985,8 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
                 "a process runs it",
             ),
             (
-                "stasis session register acme/43 --dir /srv/43 --sandbox pod-7 --terminate-cmd 'podctl stop pod-7'",
-                "a command ends its sandbox, which others may share",
+                "stasis session register acme/43 --dir /srv/43 --terminate-cmd ./stop.sh",
+                "a command ends its sandbox",
             ),
         ],
     ),
