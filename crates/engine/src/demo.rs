@@ -13,6 +13,7 @@ mod database;
 pub mod lease;
 mod postgres;
 mod scene;
+mod session;
 mod shop;
 mod stage;
 mod tree_state;
@@ -20,7 +21,7 @@ mod working_tree;
 
 pub use scene::{
     AccidentFacts, BrowserFacts, CheckpointsFacts, DemoCheck, DemoPart, DemoScene, PostgresFacts,
-    RaceFacts, Racer, RewindFacts, SceneFacts, ShopFacts, SkippedFacts, UndoFacts,
+    RaceFacts, Racer, RewindFacts, SceneFacts, SessionFacts, ShopFacts, SkippedFacts, UndoFacts,
 };
 pub use stage::DemoSettings;
 
@@ -43,10 +44,10 @@ enum Act {
     Checkpoints,
     Race,
     Undo,
+    Session,
     Browser,
     Postgres,
     Container,
-    Session,
 }
 
 const ACTS: [Act; 11] = [
@@ -57,10 +58,10 @@ const ACTS: [Act; 11] = [
     Act::Checkpoints,
     Act::Race,
     Act::Undo,
+    Act::Session,
     Act::Browser,
     Act::Postgres,
     Act::Container,
-    Act::Session,
 ];
 
 /// A demo that is being played.
@@ -131,7 +132,7 @@ impl Demo {
             (Act::Postgres, _) => Some(postgres::shown(&self.stage).await?),
             (Act::Browser, _) => Some(browser::shown(&self.stage).await?),
             (Act::Container, _) => skipped(DemoPart::Container, NOT_YET),
-            (Act::Session, _) => skipped(DemoPart::Session, NOT_YET),
+            (Act::Session, _) => Some(session::shown(&self.stage).await?),
             _ => None,
         };
         Ok(shown)

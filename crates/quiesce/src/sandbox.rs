@@ -2,7 +2,7 @@
 
 use crate::process::{LOOK, PROC, Process, ProcessId, ProcessTable};
 use rustix::process::Signal;
-use stasis_model::failure::{AtPath, Failure};
+use stasis_model::failure::{AtPath, ErrorKind, Failure};
 use stasis_sys::processes;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -35,8 +35,27 @@ impl KnownProcess {
         }))
     }
 
+    /// Whether its number means something here: not after its machine was started anew. Where that cannot be told, because it is seen
+    /// from another namespace, it must not be taken for gone.
+    fn is_of_this_boot(&self) -> Result<bool, Failure> {
+        let here = boot()?;
+        if self.boot == here {
+            return Ok(true);
+        }
+        let machine = |boot: &str| boot.split(' ').next().map(str::to_owned);
+        if machine(&self.boot) != machine(&here) {
+            return Ok(false);
+        }
+        let said = format!(
+            "process {} is of another namespace of processes, and cannot be seen from here",
+            self.pid
+        );
+        let failure = Failure::of(ErrorKind::Invalid, said);
+        Err(failure.with_hint("run it in the namespace in which the sandbox was registered"))
+    }
+
     fn open(&self) -> Result<Option<Process>, Failure> {
-        if self.boot != boot()? {
+        if !self.is_of_this_boot()? {
             return Ok(None);
         }
         Process::reopen(ProcessId::new(self.pid, self.started)).at(LOOK, PROC)
@@ -49,7 +68,7 @@ impl KnownProcess {
 
     /// It and everything it started, as far as that still runs.
     fn family(&self) -> Result<Vec<Process>, Failure> {
-        if self.boot != boot()? {
+        if !self.is_of_this_boot()? {
             return Ok(Vec::new());
         }
         let table = ProcessTable::read().at(LOOK, PROC)?;
@@ -83,7 +102,7 @@ impl KnownProcess {
             if Instant::now() > deadline {
                 let pid = family[0].pid();
                 let said = format!("process {pid} was killed and does not end");
-                return Err(Failure::of(stasis_model::failure::ErrorKind::Failed, said));
+                return Err(Failure::of(ErrorKind::Failed, said));
             }
             tokio::time::sleep(TICK).await;
             family = still(family, self)?;
@@ -165,5 +184,11 @@ mod tests {
         assert!(!before.is_alive().unwrap());
         assert!(!elsewhere.is_alive().unwrap());
         assert!(!elsewhere.is_running().unwrap());
+        let boot = before.boot.split(' ').next().unwrap();
+        let beside = KnownProcess {
+            boot: format!("{boot} pid:[1]"),
+            ..before
+        };
+        assert!(beside.is_running().is_err(), "it is not known to be gone");
     }
 }

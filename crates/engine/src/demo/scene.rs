@@ -72,6 +72,8 @@ pub enum SceneFacts {
     Postgres(PostgresFacts),
     /// A browser profile on two hosts.
     Browser(BrowserFacts),
+    /// A session that sleeps on one host and wakes on another.
+    Session(SessionFacts),
     /// What this machine, or this build, cannot show.
     Skipped(SkippedFacts),
 }
@@ -216,6 +218,20 @@ pub struct BrowserFacts {
     pub archive_bytes: u64,
     /// How long the load on the second host took.
     pub load_us: u64,
+}
+
+/// A session on two hosts.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct SessionFacts {
+    /// Files of its workspace.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How long it took to save it and to end its sandbox.
+    pub sleep_us: u64,
+    /// How long the wake on the second host took.
+    pub wake_us: u64,
 }
 
 /// A part of the demo.

@@ -312,7 +312,13 @@ impl Directory {
                 found => found,
             },
             _ => match self.stored(wanted).await {
-                Err(error) if self.is_only_here(&error) => Err(self.only_checkpoints().await?),
+                // Of what was saved, an earlier one may be missing: that is another matter.
+                Err(error)
+                    if self.is_only_here(&error)
+                        && self.stored(&SnapshotRef::Latest).await.is_err() =>
+                {
+                    Err(self.only_checkpoints().await?)
+                }
                 found => found,
             },
         }
@@ -337,7 +343,7 @@ impl Directory {
             newest.join(", ")
         );
         let hint = format!(
-            "`stasis restore {}` restores the newest of them; `stasis log` lists all",
+            "`stasis diff {0}` shows what differs from the newest of them, `stasis restore {0}` restores it; `stasis log` lists all",
             first.checkpoint
         );
         Ok(Failure::of(ErrorKind::NotFound, said)

@@ -40,7 +40,7 @@ use crate::handle::Sessions;
 use crate::open::Engine;
 use stasis_model::failure::{Failure, Kinded as _};
 use stasis_model::format::event::{AuditEvent, EventKind, Severity};
-use stasis_model::id::{Label, SessionRef, SubjectName};
+use stasis_model::id::{Label, OpId, SessionRef, SubjectName};
 use stasis_model::session::document::SessionDocument;
 use stasis_model::session::step::SessionRefusal;
 use stasis_model::time::Timestamp;
@@ -86,11 +86,12 @@ impl Sessions<'_> {
     async fn change(
         self,
         session: &SessionRef,
-        rule: impl Fn(&SessionDocument) -> Result<SessionDocument, SessionRefusal>,
+        rule: impl Fn(&SessionDocument, OpId) -> Result<SessionDocument, SessionRefusal>,
     ) -> Result<SessionDocument, SessionError> {
+        // The document remembers it, so that an answer that was lost is found again.
         let op_id = self.rng.op_id();
         let absent = || SessionRefusal::Absent(session.clone());
-        let rule = |found: Option<&SessionDocument>| rule(found.ok_or_else(absent)?);
+        let rule = |found: Option<&SessionDocument>| rule(found.ok_or_else(absent)?, op_id);
         sessions::change(&*self.bucket, session, op_id, rule).await
     }
 

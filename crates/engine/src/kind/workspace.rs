@@ -94,6 +94,8 @@ pub(crate) fn workspaces(state: &Path) -> Vec<WorkspaceRow> {
 const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often it looks.
 const AGAIN: Duration = Duration::from_millis(20);
+/// How many checkpoints are compared with the live tree for whoever wants to go back and does not say where to.
+const LOOKED_AT: usize = 5;
 
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -311,6 +313,32 @@ impl Workspace {
     /// The last prompt; an error if that has no checkpoint.
     pub async fn last_prompt(&self) -> Result<PromptRow, Error> {
         self.blocking(Self::last_prompt_now).await
+    }
+
+    /// The newest checkpoint that is another tree than the live one, where no agent was ever seen: what somebody means who wants to go back,
+    /// and has said nothing else. Looks at a few; where an agent was seen, nothing is taken for the state before its prompt.
+    pub async fn last_differing(&self) -> Result<Option<CheckpointRef>, Error> {
+        for slot in self
+            .blocking(Self::without_agents)
+            .await?
+            .into_iter()
+            .take(LOOKED_AT)
+        {
+            let checkpoint = CheckpointRef::Slot(slot);
+            let look = RestoreWorkspace {
+                checkpoint: checkpoint.clone(),
+                except: Vec::new(),
+                run: RunMode::Dry,
+                agreed: false,
+                confirm: None,
+                no_undo: false,
+            };
+            let plan = self.restore(look).await?.plan;
+            if plan.creates + plan.replaces + plan.deletes > 0 {
+                return Ok(Some(checkpoint));
+            }
+        }
+        Ok(None)
     }
 
     /// The prompt that is so many back; 1 is the last one that has a checkpoint.

@@ -482,8 +482,14 @@ impl Engine {
     /// keeps of workspaces.
     pub(crate) async fn ignores(&self, dir: &Path) -> Result<(Vec<String>, Vec<EntryPath>), Error> {
         let (dir, state) = (dir.to_owned(), self.local_dirs.state.clone());
+        // Of a session its roots alone decide: whatever an agent fetched may have such a file.
+        let has_file = self.chunk_root.as_session().is_none();
         bridge::blocking(move || {
-            let mut patterns = patterns_in(&dir.join(IGNORE_FILE), true)?;
+            let mut patterns = if has_file {
+                patterns_in(&dir.join(IGNORE_FILE), true)?
+            } else {
+                Vec::new()
+            };
             let mut own = Vec::new();
             if let (Some(state), Ok(whole)) = (state, dir.canonicalize()) {
                 own = own_places::within(&whole, &state);

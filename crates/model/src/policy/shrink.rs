@@ -17,9 +17,25 @@ pub fn is_suspicious(before: u64, now: u64) -> bool {
     is_nothing || before >= SMALL && now.saturating_mul(ONE_OF) < before
 }
 
+/// Below this many bytes a state may lose most of them.
+const FEW_BYTES: u64 = 4096;
+
+/// Whether a state of `now` bytes is suspiciously little after one of `before`: less than a tenth of what is more than a few.
+pub fn is_much_less(before: u64, now: u64) -> bool {
+    before >= FEW_BYTES && now.saturating_mul(ONE_OF) < before
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tenth_of_the_bytes_is_much_less() {
+        assert!(is_much_less(1 << 20, 0));
+        assert!(is_much_less(4096, 409));
+        assert!(!is_much_less(4096, 410));
+        assert!(!is_much_less(4095, 0));
+    }
 
     #[test]
     fn nothing_after_something_and_a_tenth_of_much_are_suspicious() {

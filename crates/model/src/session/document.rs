@@ -247,6 +247,15 @@ impl Document for SessionDocument {
 }
 
 impl SessionDocument {
+    /// The same session in another sandbox, or in none.
+    #[must_use = "the document is not changed in place"]
+    pub fn running_in(&self, sandbox: Option<Sandbox>) -> Self {
+        Self {
+            sandbox,
+            ..self.clone()
+        }
+    }
+
     /// Since when nobody has said that it is in use.
     pub fn idle_since(&self) -> Timestamp {
         self.heartbeat_at.max(self.registered_at)

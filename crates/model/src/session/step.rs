@@ -13,8 +13,8 @@
 //! which sleeps with a snapshot is refused, because its workspace may be empty.
 
 use super::document::{
-    DurableSnapshot, RECENT, Sandbox, SessionAct, SessionClaim, SessionDocument, SessionPlace,
-    SessionProblem, SessionState, SessionTrouble,
+    DurableSnapshot, IDLE_TIMEOUT, RECENT, Sandbox, SessionAct, SessionClaim, SessionDocument,
+    SessionPlace, SessionProblem, SessionState, SessionTrouble,
 };
 use super::roots::SessionRoots;
 use crate::failure::{ErrorKind, Kinded};
@@ -31,12 +31,12 @@ pub struct Registration {
     pub session: SessionRef,
     /// Where its workspace lies.
     pub place: SessionPlace,
-    /// What of that is saved.
-    pub roots: SessionRoots,
-    /// What runs it.
+    /// What of that is saved; as it was, or the usual ones, when not said.
+    pub roots: Option<SessionRoots>,
+    /// What runs it; what ran it before, when not said.
     pub sandbox: Option<Sandbox>,
-    /// After how long without a heartbeat it is idle.
-    pub idle_timeout: Duration,
+    /// After how long without a heartbeat it is idle; as it was, or an hour, when not said.
+    pub idle_timeout: Option<Duration>,
 }
 
 /// Who asks for a session, at which moment, and for how long nobody else may.
@@ -195,9 +195,15 @@ impl SessionDocument {
         next.state = SessionState::Running;
         next.claim = None;
         next.place = new.place.clone();
-        next.roots = new.roots.clone();
-        next.sandbox.clone_from(&new.sandbox);
-        next.idle_timeout_ms = millis(new.idle_timeout);
+        if let Some(roots) = &new.roots {
+            next.roots = roots.clone();
+        }
+        if let Some(sandbox) = &new.sandbox {
+            next.sandbox = Some(sandbox.clone());
+        }
+        if let Some(timeout) = new.idle_timeout {
+            next.idle_timeout_ms = millis(timeout);
+        }
         next.registered_at = now;
         next.heartbeat_at = now;
         Ok(next.written(op_id))
@@ -213,9 +219,9 @@ impl SessionDocument {
             attempt: 0,
             claim: None,
             place: new.place.clone(),
-            roots: new.roots.clone(),
+            roots: new.roots.clone().unwrap_or_default(),
             sandbox: new.sandbox.clone(),
-            idle_timeout_ms: millis(new.idle_timeout),
+            idle_timeout_ms: millis(new.idle_timeout.unwrap_or(IDLE_TIMEOUT)),
             registered_at: now,
             heartbeat_at: now,
             snapshot: None,
@@ -244,10 +250,14 @@ impl SessionDocument {
         }
         let new = Registration {
             session: session.clone(),
-            place: source.place.clone(),
-            roots: source.roots.clone(),
+            // It lies nowhere yet, and least of all where the other one works.
+            place: SessionPlace {
+                dir: String::new(),
+                ..source.place.clone()
+            },
+            roots: Some(source.roots.clone()),
             sandbox: None,
-            idle_timeout: Duration::from_millis(source.idle_timeout_ms),
+            idle_timeout: Some(Duration::from_millis(source.idle_timeout_ms)),
         };
         let mut next = Self::register(found, &new, now, op_id)?;
         next.state = SessionState::Sleeping;
@@ -328,7 +338,10 @@ impl SessionDocument {
     /// It is in use. Who is about to end its sandbox has passed the point where that could be stopped, until its claim has expired.
     pub fn heartbeat(&self, now: Timestamp, op_id: OpId) -> Changed {
         self.ensure_alive()?;
-        if self.state != SessionState::Provisioning {
+        // Of one that is being woken, for as long as somebody wakes it.
+        let is_being_woken =
+            self.state == SessionState::Provisioning && self.claimed(now).is_some();
+        if !is_being_woken {
             self.ensure_running()?;
             self.ensure_unclaimed(now)?;
         }
@@ -340,9 +353,29 @@ impl SessionDocument {
         Ok(next.written(op_id))
     }
 
+    /// It is in use, and this runs it from now on, instead of what ran it when it was looked at.
+    pub fn runs_in(
+        &self,
+        sandbox: Option<&Sandbox>,
+        instead_of: Option<&Sandbox>,
+        now: Timestamp,
+        op_id: OpId,
+    ) -> Changed {
+        if self.sandbox.as_ref() != instead_of {
+            return Err(SessionRefusal::Running {
+                session: self.session.clone(),
+                place: self.place.clone(),
+            });
+        }
+        let mut next = self.heartbeat(now, op_id)?;
+        next.sandbox = sandbox.cloned();
+        Ok(next)
+    }
+
     /// Everything that it holds is in a snapshot; what that replaces is still there if it is another one than before.
     pub fn note_snapshot(&self, snapshot: &DurableSnapshot, op_id: OpId) -> Changed {
-        self.ensure_alive()?;
+        // Of one that does not run, its workspace may be anything.
+        self.ensure_running()?;
         let mut next = self.clone();
         let before = self.snapshot.as_ref().map(|one| &one.snapshot_id);
         next.to_prune |= before != Some(&snapshot.snapshot_id);
@@ -427,8 +460,8 @@ impl SessionDocument {
         Ok(next.written(op_id))
     }
 
-    /// It is being woken.
-    pub fn begin_wake(&self, who: &ClaimRequest, place: &SessionPlace, op_id: OpId) -> Changed {
+    /// It is being woken. Where it lies is said once it does.
+    pub fn begin_wake(&self, who: &ClaimRequest, op_id: OpId) -> Changed {
         self.ensure_alive()?;
         self.ensure_unclaimed(who.now)?;
         if self.state == SessionState::Running {
@@ -439,7 +472,6 @@ impl SessionDocument {
         }
         let mut next = self.claim_for(SessionAct::Wake, who, op_id);
         next.state = SessionState::Provisioning;
-        next.place = place.clone();
         Ok(next)
     }
 
@@ -458,12 +490,13 @@ impl SessionDocument {
     pub fn woken(
         &self,
         attempt: u64,
-        sandbox: Option<&Sandbox>,
+        (place, sandbox): (&SessionPlace, Option<&Sandbox>),
         now: Timestamp,
         op_id: OpId,
     ) -> Changed {
         self.ensure_current(attempt, SessionAct::Wake)?;
         let mut next = self.clone();
+        next.place = place.clone();
         next.claim = None;
         next.problem = None;
         next.state = SessionState::Running;

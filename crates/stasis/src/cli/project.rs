@@ -229,7 +229,12 @@ impl ProjectSelector {
         };
         let home = Home::find(&dir, state).await?;
         let location = location(context, &home)?;
-        envelope::about(typed_subject(&home));
+        let subject = if create || home.is_known() {
+            typed_subject(&home)
+        } else {
+            home.dir.display().to_string()
+        };
+        envelope::about(subject);
         let is_own = home.own_store().map(StoreLocation::File) == Some(location.clone());
         let engine = match context.engine_at(location.clone(), create).await {
             // A project that was never saved has no store yet, and no snapshots.

@@ -10,9 +10,9 @@ use crate::report::Exit;
 use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use stasis_engine::kind::session::{
-    ForkSession, IDLE_TIMEOUT, LEASE_TTL, ReapSessions, RegisterSession, RunSession,
-    SandboxRequest, SandboxRequestDriver, SessionHost, SessionLimits, SessionSlept, SleepSession,
-    SleptState, SnapshotSession, WakeSession,
+    ForkSession, LEASE_TTL, ReapSessions, RegisterSession, RunSession, SandboxRequest,
+    SandboxRequestDriver, SessionHost, SessionLimits, SessionSlept, SleepSession, SleptState,
+    SnapshotSession, WakeSession,
 };
 use stasis_engine::model::id::{Label, SandboxName, SessionRef, TenantId};
 use stasis_engine::model::session::document::SandboxCommands;
@@ -21,6 +21,7 @@ use stasis_engine::open::Engine;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -185,10 +186,10 @@ impl SandboxArgs {
 
 #[derive(Debug, Args)]
 struct WorkspaceArgs {
-    /// What of the workspace is saved; may be given more than once [default: outputs, attachments and .opencode-data]
+    /// What of the workspace is saved; may be given more than once [default: as before, else outputs, attachments and .opencode-data]
     #[arg(long = "root", value_name = "PATH")]
     roots: Vec<String>,
-    /// After how long without a heartbeat it is idle, such as 15m [default: 1h]
+    /// After how long without a heartbeat it is idle, such as 15m [default: as before, else 1h]
     #[arg(long, value_name = "TIME", value_parser = duration::positive)]
     idle_timeout: Option<Duration>,
 }
@@ -203,9 +204,13 @@ impl WorkspaceArgs {
         Ok(RegisterSession {
             session,
             dir,
-            roots: SessionRoots::try_from(self.roots)?,
+            roots: if self.roots.is_empty() {
+                None
+            } else {
+                Some(SessionRoots::try_from(self.roots)?)
+            },
             sandbox,
-            idle_timeout: self.idle_timeout.unwrap_or(IDLE_TIMEOUT),
+            idle_timeout: self.idle_timeout,
         })
     }
 }
@@ -255,8 +260,8 @@ impl SnapshotArgs {
 struct SleepArgs {
     #[command(flatten)]
     snapshot: SnapshotArgs,
-    /// Run commands of sandboxes that nobody typed on this host
-    #[arg(long)]
+    /// Act on what the store says to lie here, though nobody registered it on this host: for those who alone write to the store
+    #[arg(long, alias = "trust-store")]
     trust_commands: bool,
     #[command(flatten)]
     lease: LeaseArgs,
@@ -298,8 +303,8 @@ struct WakeArgs {
     /// Wake it here although it runs on another host, which is gone: what was done there since its last snapshot is lost
     #[arg(long)]
     take_over: bool,
-    /// Run commands of its sandbox that nobody typed on this host
-    #[arg(long)]
+    /// Go where the store says that it lay, and run its commands, though nobody typed them on this host
+    #[arg(long, alias = "trust-store")]
     trust_commands: bool,
     #[command(flatten)]
     lease: LeaseArgs,
@@ -334,7 +339,7 @@ struct ReapArgs {
 struct RunArgs {
     /// <tenant>/<session>
     session: SessionRef,
-    /// Its workspace; needed where it is not known yet
+    /// Its workspace [default: where it lay; of a new one the current directory]
     #[arg(long)]
     dir: Option<PathBuf>,
     #[command(flatten)]
@@ -550,7 +555,15 @@ impl RunArgs {
                 ..WakeSession::new(self.session)
             },
             register,
-            sleep: self.how.how()?,
+            // Signals are the command's: what it has done is saved.
+            sleep: SleepSession {
+                snapshot: SnapshotSession {
+                    cancel: Arc::default(),
+                    ..self.how.snapshot.how()?
+                },
+                trust_commands: self.how.trust_commands,
+                lease_ttl: self.how.lease.ttl(),
+            },
             command: self.command,
             signals: signals()?,
         };

@@ -69,7 +69,7 @@ fn index(error: &ChangeError) -> Option<String> {
             "nothing was lost: their snapshot stands; save again to add yours after it"
         }
         ChangeError::Refused(IndexRefusal::Active(_)) => {
-            "save something newer first; `stasis repo retire NAME` lets a whole name go"
+            "save, or restore another one, first; `stasis repo retire NAME` lets a whole name go"
         }
         ChangeError::Refused(IndexRefusal::Pinned(_)) => "unpin it first with `stasis repo unpin`",
         ChangeError::Refused(_) => "`stasis repo snapshots` lists what there is",

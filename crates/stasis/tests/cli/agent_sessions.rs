@@ -301,7 +301,7 @@ fn a_snapshot_that_is_lost_is_never_taken_for_a_fresh_start() {
 }
 
 #[test]
-fn commands_of_a_sandbox_are_run_only_where_they_were_typed() {
+fn what_only_the_store_says_is_not_acted_on() {
     let session = Session::new();
     let dir = session.home().join("ws");
     workspace(&dir, "one");
@@ -314,13 +314,96 @@ fn commands_of_a_sandbox_are_run_only_where_they_were_typed() {
     let other = Session::on(store.to_str().unwrap());
     let reap = ["session", "--host", "two", "reap", "--any-host"];
 
-    let refused = other.json(1, &reap);
-    assert_eq!(refused["items"][0]["fate"], "terminate_failed");
+    let refused = other.json(0, &reap);
+    assert_eq!(refused["items"][0]["fate"], "not_registered_here");
     assert!(!mark.exists());
     other.json(0, &[&reap[..], &["--trust-commands"]].concat());
 
     assert!(mark.exists());
     assert_eq!(state(&session, "acme/42"), "sleeping");
+}
+
+#[test]
+fn what_is_written_while_the_sandbox_ends_is_saved_too() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    workspace(&dir, "one");
+    let script = format!(
+        "trap 'echo last > {}/outputs/last; exit' TERM; touch {0}/ready; while :; do sleep 0.05; done",
+        dir.display()
+    );
+    let mut command = Command::new("setsid");
+    command.args(["sh", "-c", &script]).stdin(Stdio::null());
+    let agent = Agent(command.spawn().unwrap());
+    while !dir.join("ready").exists() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let words = ["--pid", &agent.pid(), "--idle-timeout", "1ms"];
+    register(&session, "acme/42", &dir, &words);
+
+    session.json(0, &["session", "reap"]);
+    fs::remove_dir_all(&dir).unwrap();
+    session.json(0, &["session", "wake", "acme/42"]);
+
+    let last = fs::read_to_string(dir.join("outputs/last")).unwrap();
+    assert_eq!(last, "last\n");
+}
+
+#[test]
+fn a_wake_that_failed_leaves_the_snapshot_and_nothing_else_is_saved_for_it() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    workspace(&dir, "one");
+    register(&session, "acme/42", &dir, &[]);
+    session.json(0, &["session", "sleep", "acme/42"]);
+    let other = session.home().join("other");
+    workspace(&other, "not of this session");
+    let to = other.to_str().unwrap();
+    let words = [
+        "session",
+        "wake",
+        "acme/42",
+        "--dir",
+        to,
+        "--start-cmd",
+        "exit 7",
+    ];
+    assert_eq!(session.run(&words).code, 1);
+
+    for verb in ["snapshot", "sleep"] {
+        let refused = session.run(&["session", verb, "acme/42"]);
+        assert_eq!(refused.code, 4, "{verb}: {}{}", refused.out, refused.err);
+    }
+    fs::remove_dir_all(&dir).unwrap();
+    session.json(0, &["session", "wake", "acme/42"]);
+    assert_eq!(
+        fs::read_to_string(dir.join("outputs/a.txt")).unwrap(),
+        "one"
+    );
+}
+
+#[test]
+fn what_is_not_said_again_stays_as_it_was() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    workspace(&dir, "one");
+    let mut agent = Agent::start();
+    let words = [
+        "--pid",
+        &agent.pid(),
+        "--root",
+        "node_modules",
+        "--idle-timeout",
+        "1ms",
+    ];
+    register(&session, "acme/42", &dir, &words);
+    register(&session, "acme/42", &dir, &[]);
+
+    session.json(0, &["session", "reap"]);
+
+    assert!(!agent.is_running(), "it is still its sandbox");
+    let shown = session.json(0, &["session", "show", "acme/42"]);
+    assert_eq!(shown["roots"], serde_json::json!(["node_modules"]));
 }
 
 #[test]
@@ -367,6 +450,33 @@ fn one_command_is_the_whole_life_of_a_session() {
 
     assert_eq!((second.code, &*second.out), (0, "42\n"), "{}", second.err);
     assert_eq!(manifests(&session, "acme/42").len(), 1);
+}
+
+#[test]
+fn a_session_in_which_a_command_runs_takes_no_second_one_and_goes_on_after_a_kill() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    let to = dir.to_str().unwrap();
+    let script = "mkdir -p outputs; echo half > outputs/work; touch ready; sleep 600";
+    let words = [
+        "session", "run", "acme/42", "--dir", to, "--", "sh", "-c", script,
+    ];
+    let mut first = session.command(&words).spawn().unwrap();
+    while !dir.join("ready").exists() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
+    let second = session.run(&["session", "run", "acme/42", "--", "true"]);
+    assert_eq!(second.code, 104, "{}{}", second.out, second.err);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    // Its command lives on, and so does the session.
+    let still = session.run(&["session", "run", "acme/42", "--", "true"]);
+    assert_eq!(still.code, 104, "{}{}", still.out, still.err);
+    session.json(0, &["session", "sleep", "acme/42"]);
+
+    let next = session.run(&["session", "run", "acme/42", "--", "cat", "outputs/work"]);
+    assert_eq!((next.code, &*next.out), (0, "half\n"), "{}", next.err);
 }
 
 #[test]

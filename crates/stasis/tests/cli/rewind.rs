@@ -262,7 +262,7 @@ fn without_a_prompt_nothing_is_changed_and_it_is_said_what_there_is() {
     assert_eq!((empty.code, none.code), (3, 3), "{}", none.err);
     assert!(empty.err.contains("no checkpoints either"), "{}", empty.err);
     assert!(
-        none.err.contains("1 checkpoints, the newest is cp-100"),
+        none.err.contains("1 checkpoint, the newest is cp-100"),
         "{}",
         none.err
     );
@@ -471,4 +471,25 @@ fn what_is_kept_of_a_prompt_is_one_harmless_line_or_nothing_at_all() {
             .join("metadata.json");
         assert!(!fs::read_to_string(metadata).unwrap().contains("private"));
     }
+}
+
+#[test]
+fn where_no_agent_was_ever_seen_a_rewind_goes_to_the_newest_checkpoint_that_differs() {
+    let tree = Tree::new(&[("a", "zero")]);
+    tree.json(0, &["create", "--auto"]);
+    tree.write("a", "one");
+    tree.json(0, &["create", "--auto"]);
+    fs::remove_file(tree.at("a")).unwrap();
+
+    let back = rewind(&tree, &["--yes"]);
+    assert_eq!(back.code, 0, "{}", back.err);
+    assert!(
+        back.err.contains("newest checkpoint that differs"),
+        "{}",
+        back.err
+    );
+    assert_eq!(tree.read("a"), "one");
+    // Once more: the newest is what is there now, and the one before it differs.
+    assert_eq!(rewind(&tree, &["--yes"]).code, 0);
+    assert_eq!(tree.read("a"), "zero");
 }

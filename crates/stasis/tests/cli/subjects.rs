@@ -528,8 +528,8 @@ fn a_command_that_lies_beneath_others_is_pointed_to() {
         assert_eq!(refused.code, 2, "{}", refused.err);
         assert!(refused.err.contains(pointer), "{}", refused.err);
         let json = session.json(2, &[typed]);
-        let message = json["error"]["message"].as_str().unwrap();
-        assert!(message.contains(pointer), "{message}");
+        let hint = json["error"]["hint"].as_str().unwrap();
+        assert!(hint.contains(pointer), "{hint}");
     }
     let mistyped = session.run(&["sve", "x"]);
     assert!(mistyped.err.contains("'save'"), "{}", mistyped.err);

@@ -28,7 +28,15 @@ pub async fn session(
     bucket: &dyn Bucket,
     session: &SessionRef,
 ) -> Result<Option<Versioned<SessionDocument>>, ReadError> {
-    read(bucket, &ChunkRoot::session(session).session_json()).await
+    let key = ChunkRoot::session(session).session_json();
+    let found = read::<SessionDocument>(bucket, &key).await?;
+    match found {
+        Some(found) if found.value.session != *session => Err(ReadError::Strays {
+            key,
+            names: found.value.session.to_string(),
+        }),
+        found => Ok(found),
+    }
 }
 
 /// Changes it by a rule.

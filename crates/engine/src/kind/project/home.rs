@@ -118,6 +118,11 @@ impl Home {
         })
     }
 
+    /// Whether it is a subject already: one that this host never saved gets another id when it does.
+    pub fn is_known(&self) -> bool {
+        self.is_known
+    }
+
     /// A directory that is known by its id, and lies at `place` on this host, if it does.
     pub(crate) async fn named(
         id: ProjectId,

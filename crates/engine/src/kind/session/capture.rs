@@ -1,10 +1,14 @@
 //! Saves the workspace of a session, so that exactly one snapshot of it is published.
 //!
-//! 1. measure   2. save and publish   3. read back what was published   4. write it down in `session.json`   5. let go of what it replaces
+//! 1. measure   2. save, beside what is published   3. judge: is everything in it, and did it not shrink?   4. publish, and read that back
+//! 5. write it down in `session.json`   6. let go of what it replaces
 //!
 //! A tree that shrank to less than a tenth of what it was is stored and not published: an unmounted disk must not replace a good snapshot.
+//! One of which something is missing is not kept at all.
 
-use super::{SessionHost, failed, failure, name_of};
+use super::register::outside_roots;
+use super::sandbox::is_known_here;
+use super::{SessionHost, failed, failure, name_of, refused};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::error_kind;
@@ -19,9 +23,10 @@ use stasis_disk::tree::survey::survey;
 use stasis_disk::tree::walk::{WalkError, WalkSettings};
 use stasis_model::failure::{AtPath, Failure, OPEN_DIRECTORY};
 use stasis_model::format::event::EventKind;
-use stasis_model::format::manifest::SaveReason;
 use stasis_model::id::{SessionRef, SnapshotId};
-use stasis_model::session::document::{DurableSnapshot, SessionDocument};
+use stasis_model::policy::shrink;
+use stasis_model::session::document::{DurableSnapshot, SessionDocument, SessionState};
+use stasis_model::session::step::SessionRefusal;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -83,6 +88,9 @@ pub struct SessionCaptured {
     pub pruned: u64,
     /// Entries that are no files and were not saved: sockets, devices.
     pub left_out: u64,
+    /// Entries of the workspace that are in no root, where nothing was saved; the first few.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_saved: Vec<String>,
     /// What the caller should know.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Warning>,
@@ -100,23 +108,33 @@ impl Sessions<'_> {
     ) -> Result<SessionCaptured, Error> {
         self.store().ensure_trusted().await?;
         let document = self.read(session).await?;
-        Self::ensure_here(host, &document)?;
+        Self::ensure_here(host, &document, false).await?;
         self.capture(&document, how).await
     }
 
-    /// What lies on another host cannot be saved from here.
-    pub(super) fn ensure_here(host: &SessionHost, document: &SessionDocument) -> Result<(), Error> {
-        let place = &document.place;
-        if place.host == host.name {
+    /// What lies on another host cannot be saved from here; what the store alone says to lie here is not touched.
+    pub(super) async fn ensure_here(
+        host: &SessionHost,
+        document: &SessionDocument,
+        is_trusted: bool,
+    ) -> Result<(), Error> {
+        let (session, place) = (&document.session, &document.place);
+        if place.host != host.name {
+            let said = format!("the workspace of `{session}` lies on {}", place.host);
+            let hint = format!(
+                "run it there, or `stasis session wake {session} --take-over` if that host is gone"
+            );
+            return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
+        }
+        if is_trusted || is_known_here(host, document).await {
             return Ok(());
         }
-        let session = &document.session;
-        let said = format!("the workspace of `{session}` lies on {}", place.host);
-        let hint = format!(
-            "run it there, or `stasis session wake {session} --take-over` if that host is gone"
+        let said = format!(
+            "`{session}` was not registered on this host as the store has it: `{}` is not touched",
+            place.dir
         );
-        let failure = failure(ErrorKind::Conflict, said).with_hint(hint);
-        Err(failure.into())
+        let hint = format!("`stasis session register {session} --dir DIR` says that it is right");
+        Err(failure(ErrorKind::Denied, said).with_hint(hint).into())
     }
 
     /// Saves a workspace, and lets go of what that replaces.
@@ -126,35 +144,25 @@ impl Sessions<'_> {
         how: &SnapshotSession,
     ) -> Result<SessionCaptured, Error> {
         let (session, started) = (&document.session, self.clock.uptime());
-        let dir = Path::new(&document.place.dir);
+        if document.state != SessionState::Running {
+            return Err(refused(SessionRefusal::NotRunning {
+                session: session.clone(),
+                state: document.state,
+            }));
+        }
         let is_empty = !self.has_roots(document).await?;
         if is_empty && document.snapshot.is_none() {
-            return Ok(SessionCaptured::nothing(session));
+            return Ok(SessionCaptured {
+                not_saved: outside_roots(document).await,
+                ..SessionCaptured::nothing(session)
+            });
         }
         self.measure(document, how).await?;
-        let engine = self.of(session);
-        engine.dirs().ensure_pool().await?;
-        let mut command = RepoSave::new(dir, name_of(session));
-        command.excludes = document.roots.patterns();
-        command.across_filesystems = true;
-        command.skip_unchanged = true;
-        command.allow_shrink = how.accept_shrink;
-        command.cancel = how.cancel.clone();
-        command.progress = how.progress.clone();
-        let saved = match engine.dirs().save(command.clone()).await {
-            Err(Error::Shrunk {
-                entries, before, ..
-            }) => {
-                return Err(self
-                    .store_shrunk(session, command, (entries, before))
-                    .await?);
-            }
-            saved => saved?,
-        };
-        let saved = self.until_still(saved, &command, session).await?;
-        let snapshot = self.read_back(session, &saved).await?;
-        let noted = self.change(session, |found| {
-            found.note_snapshot(&snapshot, self.rng.op_id())
+        let saved = self.save_whole(document, how).await?;
+        self.ensure_not_shrunk(document, how, &saved).await?;
+        let snapshot = self.publish(session, &saved).await?;
+        let noted = self.change(session, |found, op_id| {
+            found.note_snapshot(&snapshot, op_id)
         });
         let noted = noted.await.map_err(failed)?;
         let pruned = self.prune_noted(&noted).await;
@@ -168,6 +176,7 @@ impl Sessions<'_> {
             bytes_stored: saved.bytes_stored,
             pruned,
             left_out: saved.left_out_entries.len() as u64,
+            not_saved: Vec::new(),
             warnings: saved.warnings,
             elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
         })
@@ -196,8 +205,8 @@ impl Sessions<'_> {
             }
         };
         if is_all {
-            let noted = self.change(session, |found| {
-                found.pruned(&kept.snapshot_id, self.rng.op_id())
+            let noted = self.change(session, |found, op_id| {
+                found.pruned(&kept.snapshot_id, op_id)
             });
             if let Err(error) = noted.await {
                 tracing::info!(%session, %error, "that nothing is left to be removed was not written down");
@@ -253,73 +262,89 @@ impl Sessions<'_> {
         Err(failure(ErrorKind::Limit, said).with_hint(hint).into())
     }
 
-    /// Stores what shrank beside the good snapshot, and says that it is not published.
-    async fn store_shrunk(
+    /// Saves everything beside what is published. What could not be read, or changed while it was, is read again; a snapshot without it
+    /// would pass for everything there is, and is not kept.
+    async fn save_whole(
         self,
-        session: &SessionRef,
-        command: RepoSave,
-        (entries, before): (u64, u64),
-    ) -> Result<Error, Error> {
-        let command = RepoSave {
-            allow_shrink: true,
-            activates: false,
-            reason: SaveReason::Autosave,
-            ..command
-        };
-        let stored = self.of(session).dirs().save(command).await?;
-        let id = stored.snapshot_id;
-        let said = format!(
-            "the session `{session}` has {entries} entries, where its snapshot has {before}: what is there now is stored as {id} and not published"
-        );
-        self.note_event(EventKind::NotPublished, session, &said)
-            .await;
-        let hint = "if that is what it should be, say --accept-shrink; otherwise look whether its disk is mounted";
-        Ok(failure(ErrorKind::Limit, said).with_hint(hint).into())
-    }
-
-    /// What could not be read, or changed while it was, is read again; a snapshot without it would pass for everything there is.
-    async fn until_still(
-        self,
-        mut saved: RepoSaved,
-        command: &RepoSave,
-        session: &SessionRef,
+        document: &SessionDocument,
+        how: &SnapshotSession,
     ) -> Result<RepoSaved, Error> {
-        for _ in 1..ATTEMPTS {
-            if missing(&saved).is_none() {
-                break;
+        let session = &document.session;
+        let engine = self.of(session);
+        engine.dirs().ensure_pool().await?;
+        let mut command = RepoSave::new(&document.place.dir, name_of(session));
+        command.excludes = document.roots.patterns();
+        command.across_filesystems = true;
+        command.skip_unchanged = true;
+        command.allow_shrink = true;
+        command.activates = false;
+        command.cancel = how.cancel.clone();
+        command.progress = how.progress.clone();
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            let saved = engine.dirs().save(command.clone()).await?;
+            let Some(missing) = missing(&saved) else {
+                return Ok(saved);
+            };
+            if saved.published {
+                self.discard(session, &saved.snapshot_id).await;
             }
-            saved = self.of(session).dirs().save(command.clone()).await?;
+            last = Some(missing);
         }
-        match missing(&saved) {
-            None => Ok(saved),
-            Some(missing) => {
-                let said =
-                    format!("not everything of the session `{session}` could be saved: {missing}");
-                Err(failure(ErrorKind::Failed, said).into())
-            }
-        }
+        let missing = last.unwrap_or_default();
+        let said = format!("not everything of the session `{session}` could be saved: {missing}");
+        Err(failure(ErrorKind::Failed, said).into())
     }
 
-    /// Reads what was published as whoever wakes the session will.
-    async fn read_back(
+    /// Leaves what shrank stored beside the good snapshot, and says that it is not published.
+    async fn ensure_not_shrunk(
+        self,
+        document: &SessionDocument,
+        how: &SnapshotSession,
+        saved: &RepoSaved,
+    ) -> Result<(), Error> {
+        let Some(before) = document.snapshot.as_ref().filter(|_| !how.accept_shrink) else {
+            return Ok(());
+        };
+        let entries = saved.files + saved.directories + saved.symlinks + saved.hard_links;
+        let is_less = shrink::is_suspicious(before.entries, entries)
+            || shrink::is_much_less(before.bytes, saved.bytes);
+        if !is_less {
+            return Ok(());
+        }
+        let (session, id) = (&document.session, &saved.snapshot_id);
+        let said = format!(
+            "the session `{session}` has {entries} entries of {} bytes, where its snapshot has {} of {}: what is there now is stored as {id} and not published",
+            saved.bytes, before.entries, before.bytes
+        );
+        if saved.published {
+            self.note_event(EventKind::NotPublished, session, &said)
+                .await;
+        }
+        let hint = "if that is what it should be, say --accept-shrink; otherwise look whether its disk is mounted";
+        Err(failure(ErrorKind::Limit, said).with_hint(hint).into())
+    }
+
+    /// Makes a snapshot the published one, and reads that as whoever wakes the session will.
+    async fn publish(
         self,
         session: &SessionRef,
         saved: &RepoSaved,
     ) -> Result<DurableSnapshot, Error> {
-        let root = self.of(session).dirs().root();
+        let engine = self.of(session);
+        let (dirs, root) = (engine.dirs(), engine.dirs().root());
         let id = &saved.snapshot_id;
-        let index = root.index().await?;
-        let row = index.as_ref().and_then(|index| {
-            let is_published = index.value.is_active(id);
-            index.value.find(id).filter(|_| is_published)
-        });
-        let stored = root.manifest(id).await?;
-        let (Some(row), Some((_, digest))) = (row, stored) else {
-            return Err(Error::LostManifest(id.clone()));
-        };
-        if row.manifest_sha256 != digest {
-            return Err(Error::LostManifest(id.clone()));
+        let lost = || Error::LostManifest(id.clone());
+        let mut index = root.index().await?.ok_or_else(lost)?.value;
+        if !index.is_active(id) {
+            dirs.adopt(&root, Some(id), index.active.as_ref()).await?;
+            index = root.index().await?.ok_or_else(lost)?.value;
         }
+        let row = index.find(id).filter(|_| index.is_active(id));
+        let (_, digest) = root.manifest(id).await?.ok_or_else(lost)?;
+        let row = row
+            .filter(|row| row.manifest_sha256 == digest)
+            .ok_or_else(lost)?;
         Ok(DurableSnapshot {
             snapshot_id: id.clone(),
             state_digest: saved.state_digest,
@@ -360,6 +385,7 @@ impl SessionCaptured {
             bytes_stored: 0,
             pruned: 0,
             left_out: 0,
+            not_saved: Vec::new(),
             warnings: Vec::new(),
             elapsed_ms: 0,
         }

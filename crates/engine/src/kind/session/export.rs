@@ -1,10 +1,10 @@
 //! The snapshot of a session as a `.tar.gz`.
 
-use super::name_of;
+use super::{failure, name_of};
 use crate::archive::{self, ArchivePlace, CreateArchive};
 use crate::bridge;
 use crate::catalog::SnapshotSelector;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::handle::Sessions;
 use crate::restore::RepoRestore;
 use schemars::JsonSchema;
@@ -39,10 +39,19 @@ impl Sessions<'_> {
         target: &Path,
     ) -> Result<SessionExported, Error> {
         let document = self.read(session).await?;
+        if target.symlink_metadata().is_ok() {
+            let said = format!("`{}` is there already", target.display());
+            let failure = failure(ErrorKind::Invalid, said);
+            return Err(failure.with_hint("name a file that is not there").into());
+        }
+        let Some(known) = &document.snapshot else {
+            let said = format!("`{session}` has no snapshot");
+            return Err(failure(ErrorKind::NotFound, said).into());
+        };
         let engine = self.of(session);
         let scratch = engine.scratch().await?;
         let wanted = SnapshotSelector {
-            snapshot: SnapshotRef::Latest,
+            snapshot: SnapshotRef::Text(known.snapshot_id.to_string()),
             name: Some(name_of(&document.session)),
         };
         let tree = scratch.root().join("tree");

@@ -3,6 +3,7 @@
 //! One run at a time, on whatever host: a lock says whose. It spares work and keeps order, and nothing is safe because of it: what is done
 //! to a session is decided by its own document. One session's failure never stops another's sleep.
 
+use super::sandbox::is_known_here;
 use super::sleep::{SessionSlept, SleepSession, SleptState};
 use super::{SessionHost, failure};
 use crate::error::{Error, ErrorKind, error_chain};
@@ -57,6 +58,8 @@ pub enum LeftBecause {
     SandboxInUse,
     /// It lies on another host.
     Elsewhere,
+    /// The store says that it lies here, and nobody registered it so on this host.
+    NotRegisteredHere,
 }
 
 /// One session that was looked at and not simply passed by.
@@ -187,7 +190,7 @@ impl Sessions<'_> {
             .filter(|one| one.to_prune)
             .cloned()
             .collect();
-        let mut waiting = self.judged(host, command, documents, &mut reaped);
+        let mut waiting = self.judged(host, command, documents, &mut reaped).await;
         let mut working = JoinSet::new();
         loop {
             while working.len() < TOGETHER
@@ -220,7 +223,7 @@ impl Sessions<'_> {
     }
 
     /// Which sandboxes are idle; the others are counted.
-    fn judged(
+    async fn judged(
         self,
         host: &SessionHost,
         command: &ReapSessions,
@@ -238,6 +241,8 @@ impl Sessions<'_> {
                 Some(LeftBecause::SandboxInUse)
             } else if !is_here {
                 Some(LeftBecause::Elsewhere)
+            } else if !are_known(host, command, &group).await {
+                Some(LeftBecause::NotRegisteredHere)
             } else if command.dry_run {
                 Some(LeftBecause::WouldSleep)
             } else {
@@ -270,6 +275,9 @@ impl Sessions<'_> {
             let saved = document.snapshot.as_ref().map(|snapshot| snapshot.at);
             let is_due = saved.is_none_or(|at| now.since(at) >= age);
             if document.state != SessionState::Running || !is_here || !is_due {
+                continue;
+            }
+            if !are_known(host, command, &vec![document.clone()]).await {
                 continue;
             }
             let mut slept = SessionSlept::new(&document.session, SleptState::Saved);
@@ -344,6 +352,19 @@ impl ReapedSession {
             sandbox: sandbox_name(document),
         }
     }
+}
+
+/// Whether all sessions of a sandbox are as they were registered on this host, or the store is trusted.
+async fn are_known(host: &SessionHost, command: &ReapSessions, group: &SandboxGroup) -> bool {
+    if command.how.trust_commands {
+        return true;
+    }
+    for one in group {
+        if !is_known_here(host, one).await {
+            return false;
+        }
+    }
+    true
 }
 
 fn sandbox_name(document: &SessionDocument) -> Option<SandboxName> {

@@ -1,9 +1,9 @@
 //! Registers sessions, hears that they are in use, and lets them go.
 
-use super::sandbox::SandboxRequest;
+use super::sandbox::{SandboxRequest, remember_session};
 use super::{SessionHost, failed, failure};
 use crate::bridge;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Sessions;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -27,12 +27,12 @@ pub struct RegisterSession {
     pub session: SessionRef,
     /// Its workspace.
     pub dir: PathBuf,
-    /// What of that is saved.
-    pub roots: SessionRoots,
-    /// What runs it.
+    /// What of that is saved; as it was, or the usual ones, when not said.
+    pub roots: Option<SessionRoots>,
+    /// What runs it; what ran it before, when not said.
     pub sandbox: Option<SandboxRequest>,
-    /// After how long without a heartbeat it is idle.
-    pub idle_timeout: Duration,
+    /// After how long without a heartbeat it is idle; as it was, or an hour, when not said.
+    pub idle_timeout: Option<Duration>,
 }
 
 /// A session that was registered, or beat.
@@ -45,6 +45,11 @@ pub struct SessionRegistered {
     pub state: SessionState,
     /// Its workspace.
     pub dir: String,
+    /// What of that is saved.
+    pub roots: Vec<String>,
+    /// Entries of the workspace that are in no root, and are not saved; the first few.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_saved: Vec<String>,
     /// When it is idle unless it beats before.
     pub idle_at: String,
     /// The same in milliseconds since 1970.
@@ -81,6 +86,8 @@ impl SessionRegistered {
             session: document.session.clone(),
             state: document.state,
             dir: document.place.dir.clone(),
+            roots: document.roots.names().to_vec(),
+            not_saved: Vec::new(),
             idle_at: idle_at.to_string(),
             idle_at_ms: idle_at.millis(),
         }
@@ -97,7 +104,7 @@ impl Sessions<'_> {
         self.store().ensure_trusted().await?;
         let dir = whole(&command.dir).await?;
         let sandbox = match &command.sandbox {
-            Some(request) => Some(request.resolve(host).await?),
+            Some(request) => Some(request.resolve(host, &command.session).await?),
             None => None,
         };
         let new = Registration {
@@ -114,15 +121,18 @@ impl Sessions<'_> {
         let rule =
             |found: Option<&SessionDocument>| SessionDocument::register(found, &new, now, op_id);
         let registered = sessions::change(&*self.bucket, &new.session, op_id, rule).await;
-        Ok(SessionRegistered::of(&registered.map_err(failed)?))
+        let registered = registered.map_err(failed)?;
+        remember_session(host, &registered).await?;
+        Ok(SessionRegistered {
+            not_saved: outside_roots(&registered).await,
+            ..SessionRegistered::of(&registered)
+        })
     }
 
     /// Hears that a session is in use.
     pub async fn heartbeat(self, session: &SessionRef) -> Result<SessionRegistered, Error> {
         let beaten = self
-            .change(session, |found| {
-                found.heartbeat(self.now(), self.rng.op_id())
-            })
+            .change(session, |found, op_id| found.heartbeat(self.now(), op_id))
             .await;
         Ok(SessionRegistered::of(&beaten.map_err(failed)?))
     }
@@ -133,7 +143,7 @@ impl Sessions<'_> {
         let found = sessions::session(&*self.bucket, session).await?;
         let was_there = found.is_some_and(|found| found.value.is_alive());
         if was_there {
-            let deleted = self.change(session, |found| found.delete(self.now(), self.rng.op_id()));
+            let deleted = self.change(session, |found, op_id| found.delete(self.now(), op_id));
             deleted.await.map_err(failed)?;
         }
         let snapshots = self.let_go_of_all(session).await?.len() as u64;
@@ -154,8 +164,8 @@ impl Sessions<'_> {
         self.store().ensure_trusted().await?;
         let document = self.read(session).await?;
         if document.snapshot.is_some() {
-            let changed = self.change(session, |found| {
-                found.without_snapshot(self.now(), self.rng.op_id())
+            let changed = self.change(session, |found, op_id| {
+                found.without_snapshot(self.now(), op_id)
             });
             changed.await.map_err(failed)?;
         }
@@ -190,6 +200,25 @@ impl Sessions<'_> {
         let forget = |index: &SnapshotIndex| index.forget(&going, now, op_id);
         let is_all = self.bury(session, &index, &going, (op_id, forget)).await?;
         Ok((going, is_all))
+    }
+
+    /// Lets a snapshot go that was made just now and is not published. What cannot be removed goes with the next prune.
+    pub(super) async fn discard(self, session: &SessionRef, id: &SnapshotId) {
+        let root = self.of(session).dirs().root();
+        let discarded = async {
+            let Some(index) = root.index().await? else {
+                return Ok(true);
+            };
+            let (op_id, now, going) = (self.rng.op_id(), self.now(), [id.clone()]);
+            let forget = |index: &SnapshotIndex| index.forget(&going, now, op_id);
+            self.bury(session, &index.value, &going, (op_id, forget))
+                .await
+        };
+        if let Err(error) = discarded.await {
+            let error: Error = error;
+            let error = error_chain(&error);
+            tracing::warn!(%session, snapshot = %id, error, "a snapshot without everything was not removed yet");
+        }
     }
 
     /// Lets all snapshots of a session go.
@@ -252,6 +281,28 @@ impl Sessions<'_> {
         operations.known(IndexOperation::Gc, &root, changed).await?;
         Ok(left.is_empty())
     }
+}
+
+/// Entries at the top of a workspace that no root has; the first few, and none where it cannot be read.
+pub(super) async fn outside_roots(document: &SessionDocument) -> Vec<String> {
+    const NAMED: usize = 5;
+    let (dir, roots) = (PathBuf::from(&document.place.dir), document.roots.clone());
+    bridge::blocking(move || {
+        let entries = dir.read_dir().into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let is_in_root = |name: &String| {
+            let mut roots = roots.names().iter();
+            roots.any(|root| root.split('/').next() == Some(name))
+        };
+        let mut left: Vec<String> = names.filter(|name| !is_in_root(name)).collect();
+        if roots.is_everything() {
+            left.clear();
+        }
+        left.sort();
+        left.truncate(NAMED);
+        left
+    })
+    .await
 }
 
 /// A directory by its full name, which must be text.

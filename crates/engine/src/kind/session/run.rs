@@ -1,16 +1,18 @@
 //! The whole life of a session in one command: wake it or begin it, keep it awake while a command runs, save it and put it to sleep.
 
-use super::SessionHost;
 use super::register::RegisterSession;
+use super::sandbox::{self, LiveSandbox, SandboxHealth, remember_session};
 use super::sleep::{SessionSlept, SleepSession};
 use super::wake::{SessionWoken, WakeSession};
-use crate::error::{Error, error_chain};
+use super::{SessionHost, failed, failure, refused};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Sessions;
 use crate::hold::STOP_TIMEOUT;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::failure::AtPath;
-use stasis_model::session::document::SessionDocument;
+use stasis_model::session::document::{SessionDocument, SessionState};
+use stasis_model::session::step::SessionRefusal;
 use stasis_quiesce::group::{ProcessGroup, Signal};
 use stasis_store::documents::sessions;
 use std::ffi::OsString;
@@ -55,7 +57,9 @@ impl Sessions<'_> {
         let session = run.wake.session.clone();
         let known = sessions::session(&*self.bucket, &session).await?;
         let known = known.map(|found| found.value);
-        let woken = if known.is_some_and(|known: SessionDocument| known.is_alive()) {
+        let known = known.filter(SessionDocument::is_alive);
+        let woken = if let Some(known) = known {
+            self.ensure_not_run(host, &known).await?;
             Some(Box::pin(self.wake(host, &run.wake)).await?)
         } else {
             let dir = &run.register.dir;
@@ -64,8 +68,17 @@ impl Sessions<'_> {
             None
         };
         let document = self.read(&session).await?;
-        let exit_code = self.run_in(&document, run.command, run.signals).await?;
-        let slept = Box::pin(self.sleep(host, &session, &run.sleep)).await?;
+        let ran = self.run_in(host, &document, run.command, run.signals).await;
+        let now = self.read(&session).await?;
+        if ran.is_ok() && now.state != SessionState::Running {
+            let said = format!(
+                "`{session}` was put to sleep by another one while its command ran: what that wrote since is in `{}`, and in no snapshot",
+                document.place.dir
+            );
+            return Err(failure(ErrorKind::Fenced, said).into());
+        }
+        let slept = Box::pin(self.sleep(host, &session, &run.sleep)).await;
+        let (exit_code, slept) = (ran?, slept?);
         Ok(SessionRan {
             woken,
             exit_code,
@@ -73,9 +86,27 @@ impl Sessions<'_> {
         })
     }
 
+    /// One command at a time: another one that lives is left alone. What a run left that was killed is taken up where it is.
+    async fn ensure_not_run(
+        self,
+        host: &SessionHost,
+        known: &SessionDocument,
+    ) -> Result<(), Error> {
+        let is_here = known.state == SessionState::Running && known.place.host == host.name;
+        let health = LiveSandbox::of(host, known).health().await?;
+        if is_here && !matches!(health, SandboxHealth::Gone | SandboxHealth::None) {
+            return Err(refused(SessionRefusal::Running {
+                session: known.session.clone(),
+                place: known.place.clone(),
+            }));
+        }
+        Ok(())
+    }
+
     /// Runs a command in the workspace, and says every so often that it is in use.
     async fn run_in(
         self,
+        host: &SessionHost,
         document: &SessionDocument,
         command: Vec<OsString>,
         mut signals: mpsc::UnboundedReceiver<Signal>,
@@ -88,6 +119,21 @@ impl Sessions<'_> {
         ];
         let mut group =
             ProcessGroup::start_in(&command, &variables, Some(document.place.dir.as_ref()))?;
+        // Whoever comes while it lives is refused, also after we were killed.
+        let name = session.session.as_str().parse();
+        let name = name.expect("the names of sessions and of sandboxes follow one rule");
+        if let Ok(sandbox) = sandbox::command(name, group.pid()) {
+            let will_be = document.running_in(Some(sandbox.clone()));
+            remember_session(host, &will_be).await?;
+            let before = document.sandbox.as_ref();
+            let noted = self.change(session, |found, op_id| {
+                found.runs_in(Some(&sandbox), before, self.now(), op_id)
+            });
+            if let Err(error) = noted.await {
+                group.stop(STOP_TIMEOUT).await?;
+                return Err(failed(error));
+            }
+        }
         let every = Duration::from_millis(document.idle_timeout_ms / 4);
         let every = every.clamp(HEARTBEATS.0, HEARTBEATS.1);
         let mut asked = false;

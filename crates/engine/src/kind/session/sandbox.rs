@@ -1,7 +1,8 @@
 //! What runs a session: asked whether it is healthy, ended, started.
 //!
-//! A command that a document names is run only where it was typed: whoever can write to the bucket must not thereby run programs on every
-//! host that puts sessions to sleep. A host remembers which commands were typed on it, by their digest.
+//! Whoever can write to the bucket must not thereby read files of, end processes on, or run programs on every host that puts sessions to sleep.
+//! A host remembers what was registered or woken on it, by a digest: session, directory, roots, and the sandbox with its commands. What the
+//! store says otherwise is not acted on, unless somebody says that it is trusted.
 
 use super::{SessionHost, failure};
 use crate::bridge;
@@ -31,6 +32,8 @@ const ACT_TIMEOUT: Duration = Duration::from_mins(1);
 const GRACE: Duration = Duration::from_secs(10);
 /// How long a sandbox may take to become healthy.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a process that cannot be asked must live to count as started.
+const SETTLED: Duration = Duration::from_millis(400);
 const TICK: Duration = Duration::from_millis(100);
 
 /// What runs a session, as somebody says it.
@@ -74,7 +77,11 @@ pub enum SandboxHealth {
 
 impl SandboxRequest {
     /// The sandbox that is meant, which must be there.
-    pub(super) async fn resolve(&self, host: &SessionHost) -> Result<Sandbox, Error> {
+    pub(super) async fn resolve(
+        &self,
+        host: &SessionHost,
+        session: &SessionRef,
+    ) -> Result<Sandbox, Error> {
         let driver = match self.driver {
             SandboxRequestDriver::Command => {
                 if self.commands.terminate.is_none() {
@@ -99,7 +106,7 @@ impl SandboxRequest {
                 return Err(failure.with_hint(hint).into());
             }
         };
-        remember(host, &self.commands).await?;
+        remember_commands(host, session, &self.commands).await?;
         Ok(Sandbox {
             name: self.name.clone(),
             driver,
@@ -121,6 +128,15 @@ fn process(pid: u32) -> Result<SandboxDriver, Error> {
             let said = format!("this boot of the machine has a name that cannot be kept: {error}");
             failure(ErrorKind::Bug, said)
         })?,
+    })
+}
+
+/// A command of a session as its sandbox.
+pub(super) fn command(name: SandboxName, pid: u32) -> Result<Sandbox, Error> {
+    Ok(Sandbox {
+        name,
+        driver: process(pid)?,
+        commands: SandboxCommands::default(),
     })
 }
 
@@ -165,8 +181,14 @@ impl<'s> LiveSandbox<'s> {
         }
     }
 
+    /// Whether a process that is said to run on another host is one of this machine all the same.
+    fn is_same_boot(&self) -> bool {
+        let here = stasis_quiesce::sandbox::boot();
+        self.known().map(|known| known.boot) == here.ok()
+    }
+
     async fn may_run(&self, commands: &SandboxCommands) -> bool {
-        self.trusts_commands || is_known(self.host, commands).await
+        self.trusts_commands || is_remembered(self.host, &(self.session, commands)).await
     }
 
     /// Whether it answers.
@@ -206,6 +228,13 @@ impl<'s> LiveSandbox<'s> {
         let Some(sandbox) = self.sandbox else {
             return Ok(());
         };
+        if self.known().is_some() && self.place.host != self.host.name && !self.is_same_boot() {
+            let said = format!(
+                "the sandbox of `{}` runs on {}",
+                self.session, self.place.host
+            );
+            return Err(failure(ErrorKind::Conflict, said).into());
+        }
         if let Some(command) = &sandbox.commands.terminate {
             if !self.may_run(&sandbox.commands).await {
                 return Err(self.not_typed_here());
@@ -315,8 +344,13 @@ impl<'s> LiveSandbox<'s> {
 
     async fn wait_until_healthy(&self) -> Result<(), Error> {
         let mut waited = Duration::ZERO;
+        let is_asked = self
+            .sandbox
+            .is_some_and(|one| one.commands.health.is_some());
         loop {
             match self.health().await? {
+                // A process that nobody can ask may end as soon as it has begun.
+                SandboxHealth::Healthy if !is_asked && waited < SETTLED => {}
                 SandboxHealth::Healthy | SandboxHealth::NotKnown | SandboxHealth::None => {
                     return Ok(());
                 }
@@ -336,26 +370,59 @@ impl<'s> LiveSandbox<'s> {
     }
 }
 
-/// Where this host remembers that some commands were typed on it.
-fn typed(host: &SessionHost, commands: &SandboxCommands) -> Option<PathBuf> {
-    let text = serde_json::to_vec(commands).ok()?;
-    let digest = StoreDigest::of(&text).to_string();
-    let state = host.state.as_ref()?;
-    Some(state.join("session-commands").join(digest))
+/// What this host remembers of a session that was registered or woken on it.
+fn known_here(document: &SessionDocument) -> impl Serialize + '_ {
+    (
+        &document.session,
+        &document.place.dir,
+        &document.roots,
+        &document.sandbox,
+    )
 }
 
-async fn is_known(host: &SessionHost, commands: &SandboxCommands) -> bool {
-    match typed(host, commands) {
+/// Whether a session is as it was registered or woken on this host.
+pub(super) async fn is_known_here(host: &SessionHost, document: &SessionDocument) -> bool {
+    is_remembered(host, &known_here(document)).await
+}
+
+/// Remembers that a session was registered or woken on this host.
+pub(super) async fn remember_session(
+    host: &SessionHost,
+    document: &SessionDocument,
+) -> Result<(), Error> {
+    remember(host, &known_here(document)).await
+}
+
+/// Remembers that commands of a session were typed here.
+pub(super) async fn remember_commands(
+    host: &SessionHost,
+    session: &SessionRef,
+    commands: &SandboxCommands,
+) -> Result<(), Error> {
+    if commands.is_empty() {
+        return Ok(());
+    }
+    remember(host, &(session, commands)).await
+}
+
+fn place_of(host: &SessionHost, what: &impl Serialize) -> Option<PathBuf> {
+    let text = serde_json::to_vec(what).ok()?;
+    let digest = StoreDigest::of(&text).to_string();
+    let state = host.state.as_ref()?;
+    Some(state.join("sessions").join(digest))
+}
+
+async fn is_remembered(host: &SessionHost, what: &impl Serialize) -> bool {
+    match place_of(host, what) {
         Some(path) => bridge::blocking(move || path.exists()).await,
         None => false,
     }
 }
 
-/// Remembers that commands were typed here.
-pub(super) async fn remember(host: &SessionHost, commands: &SandboxCommands) -> Result<(), Error> {
-    let Some(path) = typed(host, commands).filter(|_| !commands.is_empty()) else {
+async fn remember(host: &SessionHost, what: &impl Serialize) -> Result<(), Error> {
+    let Some(path) = place_of(host, what) else {
         return Ok(());
     };
-    let written = bridge::blocking(move || atomic_write(&path, b"typed\n"));
+    let written = bridge::blocking(move || atomic_write(&path, b"known\n"));
     Ok(written.await?)
 }

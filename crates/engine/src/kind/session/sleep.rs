@@ -7,7 +7,7 @@
 use super::capture::{SessionCaptured, SnapshotSession};
 use super::sandbox::{LiveSandbox, SandboxHealth};
 use super::{LEASE_TTL, SessionHost, failed};
-use crate::error::{Error, error_chain};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Sessions;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -107,6 +107,8 @@ struct Sleeper {
     saved: Option<SessionCaptured>,
     /// Why it could not be saved.
     trouble: Option<String>,
+    /// Whether that may be over the next time, and says nothing of the session.
+    may_pass: bool,
     attempt: Option<u64>,
 }
 
@@ -118,6 +120,14 @@ impl Sleeper {
             ..SessionSlept::new(&self.document.session, state)
         }
     }
+}
+
+/// Whether a failure is of the moment: somebody wants us to stop, or the store is out of reach.
+fn may_pass(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Cancelled | ErrorKind::Unreachable | ErrorKind::Retry | ErrorKind::Unknown
+    )
 }
 
 /// How a sandbox ends, and why.
@@ -141,7 +151,7 @@ impl Sessions<'_> {
         if document.state == SessionState::Sleeping {
             return Ok(SessionSlept::new(session, SleptState::Sleeping));
         }
-        Self::ensure_here(host, &document)?;
+        Self::ensure_here(host, &document, how.trust_commands).await?;
         let sharing = self.sharing(&document).await?;
         let way = SleepWay {
             host,
@@ -194,14 +204,15 @@ impl Sessions<'_> {
         let mut sleepers = Vec::new();
         for document in sessions {
             let saved = Box::pin(self.capture(&document, &way.how.snapshot)).await;
-            let (saved, trouble) = match saved {
-                Ok(saved) => (Some(saved), None),
-                Err(error) => (None, Some(error_chain(&error))),
+            let (saved, trouble, may_pass) = match saved {
+                Ok(saved) => (Some(saved), None, false),
+                Err(error) => (None, Some(error_chain(&error)), may_pass(error.kind())),
             };
             sleepers.push(Sleeper {
                 document,
                 saved,
                 trouble,
+                may_pass,
                 attempt: None,
             });
         }
@@ -209,18 +220,41 @@ impl Sessions<'_> {
         if is_lost && self.stays_up(&sleepers, way).await {
             return self.keep_up(sleepers).await;
         }
+        // The first claim counts from before it was sent.
+        let claimed_at = self.clock.uptime();
         if let Err(stopped) = self.claim_all(&mut sleepers, way).await {
             return stopped;
         }
-        let claimed_at = self.clock.uptime();
         let ended = if ends_sandbox {
             self.end_sandbox(&sleepers, way, claimed_at).await
         } else {
             Ok(())
         };
         match ended {
-            Ok(()) => self.write_down(sleepers).await,
+            Ok(()) => {
+                if ends_sandbox {
+                    self.save_the_last(&mut sleepers, way).await;
+                }
+                self.write_down(sleepers).await
+            }
             Err(error) => self.wake_up_again(sleepers, &error_chain(&error)).await,
+        }
+    }
+
+    /// Saves what was written between the snapshot and the end of the sandbox: it may have been told to end, and have written what it had.
+    async fn save_the_last(self, sleepers: &mut [Sleeper], way: SleepWay<'_>) {
+        let all = sleepers.iter_mut();
+        for one in all.filter(|one| one.document.sandbox.is_some() && one.trouble.is_none()) {
+            match Box::pin(self.capture(&one.document, &way.how.snapshot)).await {
+                Ok(saved) if saved.unchanged => {}
+                Ok(saved) => one.saved = Some(saved),
+                Err(error) => {
+                    let error = error_chain(&error);
+                    one.trouble = Some(format!(
+                        "what was written while its sandbox ended could not be saved: {error}"
+                    ));
+                }
+            }
         }
     }
 
@@ -229,12 +263,12 @@ impl Sessions<'_> {
         let Some(first) = sleepers.first() else {
             return true;
         };
-        let live = LiveSandbox::of(way.host, &first.document).trusting(way.how.trust_commands);
-        match live.health().await {
-            Ok(SandboxHealth::Gone | SandboxHealth::Unreachable { .. }) => false,
-            // What we cannot tell is not taken for dead.
-            _ => true,
+        if sleepers.iter().any(|one| one.may_pass) {
+            return true;
         }
+        let live = LiveSandbox::of(way.host, &first.document).trusting(way.how.trust_commands);
+        // What we cannot tell is not taken for dead; and of what has ended by itself nothing is gained by giving its work up.
+        !matches!(live.health().await, Ok(SandboxHealth::Unreachable { .. }))
     }
 
     /// Says of sessions that could not be saved why; the others were saved, and go on with them.
@@ -247,9 +281,7 @@ impl Sessions<'_> {
             };
             let problem = SessionProblem::new(SessionTrouble::SnapshotFailed, &trouble, self.now());
             let session = &one.document.session;
-            let noted = self.change(session, |found| {
-                found.note_problem(&problem, self.rng.op_id())
-            });
+            let noted = self.change(session, |found, op_id| found.note_problem(&problem, op_id));
             if let Err(error) = noted.await {
                 let error = error_chain(&error);
                 tracing::warn!(%session, error, "could not write down that it was not saved");
@@ -272,8 +304,8 @@ impl Sessions<'_> {
                 ttl: way.how.lease_ttl,
             };
             let session = sleepers[at].document.session.clone();
-            let claimed = self.change(&session, |found| {
-                found.claim_sleep(&who, way.why, self.rng.op_id())
+            let claimed = self.change(&session, |found, op_id| {
+                found.claim_sleep(&who, way.why, op_id)
             });
             match claimed.await {
                 Ok(document) => {
@@ -299,8 +331,8 @@ impl Sessions<'_> {
         for one in sleepers {
             let Some(attempt) = one.attempt else { continue };
             let session = &one.document.session;
-            let released = self.change(session, |found| {
-                found.sleep_given_up(attempt, problem, self.rng.op_id())
+            let released = self.change(session, |found, op_id| {
+                found.sleep_given_up(attempt, problem, op_id)
             });
             if let Err(error) = released.await {
                 let error = error_chain(&error);
@@ -323,13 +355,13 @@ impl Sessions<'_> {
         let ttl = way.how.lease_ttl;
         if held_for > ttl.saturating_sub(ttl / LAST) {
             let said = "the claim is about to expire: nothing is ended any more";
-            return Err(super::failure(crate::error::ErrorKind::Retry, said).into());
+            return Err(super::failure(ErrorKind::Retry, said).into());
         }
         let live = LiveSandbox::of(way.host, &first.document).trusting(way.how.trust_commands);
         let left = ttl.saturating_sub(held_for);
         let Ok(ended) = tokio::time::timeout(left, live.terminate()).await else {
             let said = "the sandbox did not end in time";
-            return Err(super::failure(crate::error::ErrorKind::Failed, said).into());
+            return Err(super::failure(ErrorKind::Failed, said).into());
         };
         ended
     }
@@ -347,9 +379,7 @@ impl Sessions<'_> {
                     (SleepEnding::Lost(trouble), SleptState::Terminated)
                 }
             };
-            let written = self.change(session, |found| {
-                found.slept(attempt, &ending, self.rng.op_id())
-            });
+            let written = self.change(session, |found, op_id| found.slept(attempt, &ending, op_id));
             if let Err(error) = written.await {
                 // Its claim expires, and whoever comes next finds the sandbox gone.
                 let why = format!(

@@ -10,7 +10,6 @@ use crate::open::{LocalDirs, StoreLocation};
 use crate::rigged::{Rigged, Turn};
 use crate::system::SystemRng;
 use stasis_model::session::document::SessionState;
-use stasis_model::session::roots::SessionRoots;
 use stasis_model::time::Clock;
 use std::fs;
 use std::path::Path;
@@ -89,9 +88,9 @@ impl World {
         let new = RegisterSession {
             session: session.clone(),
             dir,
-            roots: SessionRoots::default(),
+            roots: None,
             sandbox: None,
-            idle_timeout: Duration::from_secs(10),
+            idle_timeout: Some(Duration::from_secs(10)),
         };
         self.engine
             .sessions()
@@ -228,6 +227,34 @@ async fn a_reap_whose_answers_are_lost_loses_nothing() {
             assert_eq!(text, "two", "{context}");
         }
     }
+}
+
+#[tokio::test]
+async fn every_answer_about_a_session_may_be_lost() {
+    let world = World::new();
+    let session = world.register("42").await;
+    world.clock.pass(Duration::from_secs(11));
+    world.bucket.decide(|asked| {
+        if asked.writes("session.json") || asked.writes("lock.json") {
+            Turn::ApplySilently
+        } else {
+            Turn::Work
+        }
+    });
+
+    let reaped = world.reap().await.unwrap();
+    assert_eq!(
+        reaped.items[0].slept.state,
+        SleptState::Sleeping,
+        "{reaped:?}"
+    );
+    fs::remove_dir_all(world.dir("42")).unwrap();
+    let wake = WakeSession::new(session.clone());
+    let woken = Box::pin(world.engine.sessions().wake(&world.host, &wake)).await;
+
+    assert_eq!(woken.unwrap().outcome, WakeOutcome::Restored);
+    assert_eq!(world.state(&session).await, SessionState::Running);
+    world.engine.sessions().heartbeat(&session).await.unwrap();
 }
 
 /// What a reap asks of the store for each of so many sessions that are idle and unchanged, and for each that sleeps.

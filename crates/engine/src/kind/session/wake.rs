@@ -8,7 +8,7 @@
 
 use super::capture::unreadable;
 use super::register::whole;
-use super::sandbox::{LiveSandbox, SandboxHealth, SandboxRequest};
+use super::sandbox::{LiveSandbox, SandboxHealth, SandboxRequest, is_known_here, remember_session};
 use super::{LEASE_TTL, SessionHost, failed, failure, name_of, refused};
 use crate::bridge;
 use crate::catalog::SnapshotSelector;
@@ -29,7 +29,7 @@ use stasis_model::session::step::{ClaimRequest, SessionRefusal, SleepEnding, Sle
 use stasis_model::snapshot_ref::SnapshotRef;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Wakes a session.
@@ -122,8 +122,11 @@ pub struct SessionWoken {
 struct Waking<'w> {
     host: &'w SessionHost,
     command: &'w WakeSession,
+    /// As it was claimed, and where it will lie.
     document: SessionDocument,
     dir: String,
+    /// When the claim was sent.
+    begun: Duration,
 }
 
 impl Sessions<'_> {
@@ -150,16 +153,7 @@ impl Sessions<'_> {
         let lost = lost.map(|problem| problem.message.to_string());
         let waking = self.begin(host, command, &document).await?;
         let attempt = waking.document.attempt;
-        let work = self.bring_back(&waking);
-        tokio::pin!(work);
-        let woken = loop {
-            tokio::select! {
-                done = &mut work => break done,
-                () = tokio::time::sleep(command.lease_ttl / 4) => {
-                    self.renew_wake(command, attempt).await;
-                }
-            }
-        };
+        let woken = Box::pin(self.while_claimed(&waking, attempt)).await;
         let mut woken = match woken {
             Ok(woken) => woken,
             Err(error) => {
@@ -171,6 +165,32 @@ impl Sessions<'_> {
         let elapsed = self.clock.uptime().saturating_sub(started);
         woken.elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         Ok(woken)
+    }
+
+    /// Brings a session back for as long as it is ours: renews the claim, and gives up before it can have expired, so that nothing takes the
+    /// place of what another one has woken meanwhile.
+    async fn while_claimed(self, waking: &Waking<'_>, attempt: u64) -> Result<SessionWoken, Error> {
+        let command = waking.command;
+        let mut held_since = waking.begun;
+        let work = self.bring_back(waking);
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                // What has expired while we were stopped is seen before anything goes on.
+                biased;
+                () = tokio::time::sleep(command.lease_ttl / 8) => {
+                    let asked = self.clock.uptime();
+                    if self.renew_wake(command, attempt).await {
+                        held_since = asked;
+                    }
+                    let held_for = self.clock.uptime().saturating_sub(held_since);
+                    if held_for > command.lease_ttl.saturating_sub(command.lease_ttl / 8) {
+                        command.cancel.store(true, Ordering::Relaxed);
+                    }
+                }
+                done = &mut work => return done,
+            }
+        }
     }
 
     /// A session that runs here and whose workspace is there needs nothing, but perhaps its sandbox.
@@ -197,22 +217,26 @@ impl Sessions<'_> {
         if !bridge::blocking(move || dir.is_dir()).await {
             return Ok(None);
         }
+        // It is in use from now on, unless it is just being put to sleep.
+        let beaten = self.change(&document.session, |found, op_id| {
+            found.heartbeat(self.now(), op_id)
+        });
+        beaten.await.map_err(failed)?;
         let live = LiveSandbox::of(host, document).trusting(command.trust_commands);
         let is_gone = live.health().await? == SandboxHealth::Gone;
-        if is_gone
-            && document
-                .sandbox
-                .as_ref()
-                .is_some_and(|one| one.commands.start.is_some())
-        {
+        let sandbox = document.sandbox.as_ref();
+        if is_gone && sandbox.is_some_and(|one| one.commands.start.is_some()) {
             // What is in the workspace is newer than any snapshot: only the sandbox is started.
             let started = live.start().await?;
-            let noted = self.change(&document.session, |found| {
-                let mut next = found.heartbeat(self.now(), self.rng.op_id())?;
-                next.sandbox.clone_from(&started);
-                Ok(next)
+            let will_be = document.running_in(started.clone());
+            remember_session(host, &will_be).await?;
+            let noted = self.change(&document.session, |found, op_id| {
+                found.runs_in(started.as_ref(), sandbox, self.now(), op_id)
             });
-            noted.await.map_err(failed)?;
+            if let Err(error) = noted.await {
+                self.end_in_vain(host, document, started).await;
+                return Err(failed(error));
+            }
         }
         Ok(Some(SessionWoken::at(document, WakeOutcome::Present)))
     }
@@ -240,25 +264,35 @@ impl Sessions<'_> {
                 .with_hint(hint)
                 .into());
         }
+        let live = LiveSandbox::of(host, document).trusting(command.trust_commands);
+        let health = live.health().await?;
+        let is_ended = matches!(health, SandboxHealth::Gone | SandboxHealth::None);
+        if is_here && !is_ended && !command.take_over {
+            let said = format!(
+                "the workspace `{}` of `{session}` is gone, and its sandbox runs",
+                place.dir
+            );
+            let hint = format!(
+                "is its disk mounted? `stasis session wake {session} --take-over` gives up what is not in its snapshot"
+            );
+            return Err(super::failure(ErrorKind::Conflict, said)
+                .with_hint(hint)
+                .into());
+        }
         let said = if is_here {
             format!("its workspace `{}` is gone", place.dir)
         } else {
             format!("it was taken over from {}", place.host)
         };
         let who = self.who(host, command);
-        let claimed = self.change(session, |found| {
-            found.claim_sleep(&who, SleepReason::Asked, self.rng.op_id())
+        let claimed = self.change(session, |found, op_id| {
+            found.claim_sleep(&who, SleepReason::Asked, op_id)
         });
         let claimed = claimed.await.map_err(failed)?;
-        let live = LiveSandbox::of(host, &claimed).trusting(command.trust_commands);
-        if is_here && let Err(error) = live.terminate().await {
-            let error = error_chain(&error);
-            tracing::warn!(%session, error, "what is left of its sandbox could not be ended");
-        }
         let problem = SessionProblem::new(SessionTrouble::Unreachable, &said, self.now());
-        let lost = self.change(session, |found| {
+        let lost = self.change(session, |found, op_id| {
             let ending = SleepEnding::Lost(problem.clone());
-            found.slept(claimed.attempt, &ending, self.rng.op_id())
+            found.slept(claimed.attempt, &ending, op_id)
         });
         let lost = lost.await.map_err(failed)?;
         self.note_event(EventKind::SessionLost, session, &said)
@@ -281,42 +315,65 @@ impl Sessions<'_> {
         command: &'w WakeSession,
         document: &SessionDocument,
     ) -> Result<Waking<'w>, Error> {
-        let dir = match &command.dir {
-            Some(dir) => absolute(dir)?,
-            None => document.place.dir.clone(),
-        };
-        let place = SessionPlace {
+        let dir = self.target(host, command, document).await?;
+        let (who, begun) = (self.who(host, command), self.clock.uptime());
+        let claimed = self.change(&command.session, |found, op_id| {
+            found.begin_wake(&who, op_id)
+        });
+        let mut document = claimed.await.map_err(failed)?;
+        document.place = SessionPlace {
             host: host.name.clone(),
             dir: dir.clone(),
         };
-        let who = self.who(host, command);
-        let begun = self.change(&command.session, |found| {
-            found.begin_wake(&who, &place, self.rng.op_id())
-        });
         Ok(Waking {
             host,
             command,
-            document: begun.await.map_err(failed)?,
+            document,
             dir,
+            begun,
         })
     }
 
-    async fn renew_wake(self, command: &WakeSession, attempt: u64) {
+    /// Where it shall lie: where somebody says, or where it lay on this host. What the store alone says is not written to.
+    async fn target(
+        self,
+        host: &SessionHost,
+        command: &WakeSession,
+        document: &SessionDocument,
+    ) -> Result<String, Error> {
+        if let Some(dir) = &command.dir {
+            return absolute(dir);
+        }
+        let is_known = command.trust_commands || is_known_here(host, document).await;
+        if is_known && !document.place.dir.is_empty() {
+            return Ok(document.place.dir.clone());
+        }
+        let session = &document.session;
+        let said = format!("where `{session}` shall lie on this host is not said");
+        let hint = format!("say `stasis session wake {session} --dir DIR`");
+        Err(failure(ErrorKind::Invalid, said).with_hint(hint).into())
+    }
+
+    /// Says that it is still ours; whether that was heard.
+    async fn renew_wake(self, command: &WakeSession, attempt: u64) -> bool {
         let (session, ttl) = (&command.session, command.lease_ttl);
-        let renewed = self.change(session, |found| {
-            found.renew(attempt, self.now(), ttl, self.rng.op_id())
+        let renewed = self.change(session, |found, op_id| {
+            found.renew(attempt, self.now(), ttl, op_id)
         });
-        if let Err(error) = renewed.await {
-            // Whether it still is ours is found out at the end.
-            tracing::info!(%session, %error, "the claim of a wake was not renewed");
+        match renewed.await {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::info!(%session, %error, "the claim of a wake was not renewed");
+                false
+            }
         }
     }
 
     async fn note_failed(self, session: &SessionRef, attempt: u64, error: &Error) {
         let said = error_chain(error);
         let problem = SessionProblem::new(SessionTrouble::WakeFailed, &said, self.now());
-        let noted = self.change(session, |found| {
-            found.wake_failed(attempt, &problem, self.rng.op_id())
+        let noted = self.change(session, |found, op_id| {
+            found.wake_failed(attempt, &problem, op_id)
         });
         if let Err(error) = noted.await {
             tracing::info!(%session, %error, "that a wake failed was not written down; its claim expires");
@@ -340,19 +397,18 @@ impl Sessions<'_> {
         }
         let sandbox = self.start_sandbox(waking).await?;
         let attempt = waking.document.attempt;
-        let woken = self.change(session, |found| {
-            found.woken(attempt, sandbox.as_ref(), self.now(), self.rng.op_id())
+        let will_be = waking.document.running_in(sandbox.clone());
+        // Before it is so: whoever is killed in between leaves nothing that this host does not know.
+        remember_session(waking.host, &will_be).await?;
+        let runs = (&waking.document.place, sandbox.as_ref());
+        let woken = self.change(session, |found, op_id| {
+            found.woken(attempt, runs, self.now(), op_id)
         });
         let document = match woken.await {
             Ok(document) => document,
             Err(error) => {
-                let mut late = waking.document.clone();
-                late.sandbox = sandbox;
-                let live = LiveSandbox::of(waking.host, &late).trusting(true);
-                if let Err(error) = live.terminate().await {
-                    let error = error_chain(&error);
-                    tracing::warn!(%session, error, "a sandbox that was started in vain could not be ended");
-                }
+                self.end_in_vain(waking.host, &waking.document, sandbox)
+                    .await;
                 return Err(failed(error));
             }
         };
@@ -367,18 +423,28 @@ impl Sessions<'_> {
         })
     }
 
+    /// Ends a sandbox that was started in vain.
+    async fn end_in_vain(
+        self,
+        host: &SessionHost,
+        document: &SessionDocument,
+        sandbox: Option<Sandbox>,
+    ) {
+        let late = document.running_in(sandbox);
+        let live = LiveSandbox::of(host, &late).trusting(true);
+        if let Err(error) = live.terminate().await {
+            let (session, error) = (&document.session, error_chain(&error));
+            tracing::warn!(%session, error, "a sandbox that was started in vain could not be ended");
+        }
+    }
+
     /// Makes the workspace what the published snapshot has; nothing where there never was one.
     async fn restore_latest(self, waking: &Waking<'_>) -> Result<Option<RepoRestored>, Error> {
         let session = &waking.command.session;
         let engine = self.of(session);
-        let index = engine.dirs().root().index().await?;
-        let latest = index.and_then(|index| index.value.active);
+        // What was published and not written down is not known to be whole.
         let known = waking.document.snapshot.as_ref();
-        let Some(latest) = latest else {
-            if let Some(known) = known {
-                // It had one: to begin with nothing would pass for all there is.
-                return Err(Error::LostManifest(known.snapshot_id.clone()));
-            }
+        let Some(latest) = known.map(|known| known.snapshot_id.clone()) else {
             let dir = PathBuf::from(&waking.dir);
             let made = bridge::blocking(move || {
                 std::fs::create_dir_all(&dir).at("make the directory", &dir)
@@ -410,7 +476,11 @@ impl Sessions<'_> {
     async fn start_sandbox(self, waking: &Waking<'_>) -> Result<Option<Sandbox>, Error> {
         let mut document = waking.document.clone();
         if let Some(request) = &waking.command.sandbox {
-            document.sandbox = Some(request.resolve(waking.host).await?);
+            document.sandbox = Some(
+                request
+                    .resolve(waking.host, &waking.command.session)
+                    .await?,
+            );
         }
         let is_stale = document.sandbox.as_ref().is_some_and(Sandbox::cannot_start);
         if is_stale {

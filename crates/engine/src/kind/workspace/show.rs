@@ -17,7 +17,7 @@ use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::diff::ChangeKind;
 use stasis_model::workspace::{
-    self, AgentEvent, CheckpointOrigin, CheckpointRef, Occupant, SlotForm, SlotMetadata,
+    self, AgentEvent, CheckpointOrigin, CheckpointRef, Occupant, Slot, SlotForm, SlotMetadata,
 };
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -266,6 +266,16 @@ impl Workspace {
         Ok(rows.collect())
     }
 
+    /// The checkpoints, the newest first, where no hook of an agent made any of them, or was to.
+    pub(super) fn without_agents(&self) -> Result<Vec<Slot>, Error> {
+        let all = self.newest_first()?;
+        let is_agents = |one: &SlotMetadata| one.origin.is_agents();
+        if self.missed_last_prompt()?.is_some() || all.iter().any(is_agents) {
+            return Ok(Vec::new());
+        }
+        Ok(all.into_iter().map(|one| one.slot).collect())
+    }
+
     /// The last prompt. If that has no checkpoint, nothing else is taken for it.
     pub(super) fn last_prompt_now(&self) -> Result<PromptRow, Error> {
         match self.missed_last_prompt()? {
@@ -293,16 +303,14 @@ impl Workspace {
         let words = match checkpoints.first() {
             None => "there are no checkpoints either".to_owned(),
             Some(newest) => {
-                let (count, age) = (
-                    checkpoints.len(),
-                    age(newest.epoch_millis, self.clock().now()),
-                );
+                let count = match checkpoints.len() {
+                    1 => "is 1 checkpoint".to_owned(),
+                    count => format!("are {count} checkpoints"),
+                };
+                let age = age(newest.epoch_millis, self.clock().now());
                 let name = newest.name.as_ref().map(|name| format!(" \"{name}\""));
                 let name = name.unwrap_or_default();
-                format!(
-                    "there are {count} checkpoints, the newest is {}{name}, {age}",
-                    newest.slot
-                )
+                format!("there {count}, the newest is {}{name}, {age}", newest.slot)
             }
         };
         Err(WorkspaceError::NoPrompts(words).into())

@@ -182,8 +182,8 @@ pub enum IndexRefusal {
     /// There is none of that name.
     #[error("there is no snapshot `{0}`")]
     Absent(SnapshotId),
-    /// The newest stays.
-    #[error("snapshot `{0}` is the newest one and is kept")]
+    /// What `latest` means stays.
+    #[error("snapshot `{0}` is what `latest` means, and is kept")]
     Active(SnapshotId),
     /// It is pinned.
     #[error("snapshot `{0}` is pinned")]

@@ -23,9 +23,9 @@ fn registration() -> Registration {
     Registration {
         session: "acme/42".parse().unwrap(),
         place: place("one"),
-        roots: SessionRoots::default(),
+        roots: None,
         sandbox: None,
-        idle_timeout: Duration::from_millis(HOUR),
+        idle_timeout: None,
     }
 }
 
@@ -76,11 +76,9 @@ fn a_session_sleeps_when_it_is_idle_and_wakes_elsewhere() {
             .to_prune
     );
 
-    let waking = asleep
-        .begin_wake(&who("two", HOUR), &place("two"), op(5))
-        .unwrap();
+    let waking = asleep.begin_wake(&who("two", HOUR), op(5)).unwrap();
     let awake = waking
-        .woken(waking.attempt, None, at(HOUR + 5), op(6))
+        .woken(waking.attempt, (&place("two"), None), at(HOUR + 5), op(6))
         .unwrap();
 
     assert_eq!(awake.state, SessionState::Running);
@@ -123,33 +121,30 @@ fn somebody_may_put_it_to_sleep_who_does_not_wait() {
 #[test]
 fn a_second_wake_waits_for_the_first_and_takes_over_when_that_has_expired() {
     let asleep = asleep();
-    let first = asleep
-        .begin_wake(&who("one", HOUR), &place("one"), op(5))
-        .unwrap();
+    let first = asleep.begin_wake(&who("one", HOUR), op(5)).unwrap();
 
-    let second = first.begin_wake(&who("two", HOUR + 1), &place("two"), op(6));
+    let second = first.begin_wake(&who("two", HOUR + 1), op(6));
     assert!(matches!(second, Err(SessionRefusal::Claimed { .. })));
-    let over = first
-        .begin_wake(&who("two", HOUR + 1_000), &place("two"), op(7))
-        .unwrap();
+    let over = first.begin_wake(&who("two", HOUR + 1_000), op(7)).unwrap();
 
     let problem = SessionProblem::new(SessionTrouble::WakeFailed, "no", at(HOUR));
-    let late = over.woken(first.attempt, None, at(HOUR + 1_001), op(8));
+    let late = over.woken(
+        first.attempt,
+        (&place("two"), None),
+        at(HOUR + 1_001),
+        op(8),
+    );
     assert!(matches!(late, Err(SessionRefusal::Superseded { .. })));
     assert!(over.wake_failed(first.attempt, &problem, op(8)).is_err());
     let failed = over.wake_failed(over.attempt, &problem, op(9)).unwrap();
     assert_eq!(failed.state, SessionState::Failed);
     assert_eq!(failed.snapshot, Some(snapshot()));
-    assert!(
-        failed
-            .begin_wake(&who("one", HOUR + 1_001), &place("one"), op(10))
-            .is_ok()
-    );
+    assert!(failed.begin_wake(&who("one", HOUR + 1_001), op(10)).is_ok());
 }
 
 #[test]
 fn a_running_session_is_not_woken_and_a_sleeping_one_not_registered_over() {
-    let twice = running(0).begin_wake(&who("two", 1), &place("two"), op(2));
+    let twice = running(0).begin_wake(&who("two", 1), op(2));
     assert!(matches!(twice, Err(SessionRefusal::Running { .. })));
     let again = SessionDocument::register(Some(&asleep()), &registration(), at(HOUR), op(9));
     assert!(matches!(again, Err(SessionRefusal::HasSnapshot { .. })));
@@ -165,9 +160,7 @@ fn a_running_session_is_not_woken_and_a_sleeping_one_not_registered_over() {
 
 #[test]
 fn a_deleted_session_begins_again_and_an_old_attempt_does_not_reach_it() {
-    let waking = asleep()
-        .begin_wake(&who("one", HOUR), &place("one"), op(5))
-        .unwrap();
+    let waking = asleep().begin_wake(&who("one", HOUR), op(5)).unwrap();
     let deleted = waking.delete(at(HOUR + 1_000), op(6)).unwrap();
 
     assert!(deleted.heartbeat(at(HOUR + 1_001), op(7)).is_err());
@@ -176,7 +169,7 @@ fn a_deleted_session_begins_again_and_an_old_attempt_does_not_reach_it() {
 
     assert_eq!(new.snapshot, None);
     assert!(
-        new.woken(waking.attempt, None, at(2 * HOUR), op(9))
+        new.woken(waking.attempt, (&place("two"), None), at(2 * HOUR), op(9))
             .is_err()
     );
     assert!(new.generation > deleted.generation);
@@ -272,14 +265,14 @@ proptest! {
                 }
                 Move::Wake(who_am_i) => {
                     let by = who(["one", "two"][who_am_i], now);
-                    if let Ok(next) = session.begin_wake(&by, &place(["one", "two"][who_am_i]), id) {
+                    if let Ok(next) = session.begin_wake(&by, id) {
                         holds[who_am_i] = next.claim.clone();
                         session = next;
                     }
                 }
                 Move::Woken(who_am_i) => {
                     let attempt = holds[who_am_i].take().map_or(0, |claim| claim.attempt);
-                    if let Ok(next) = session.woken(attempt, None, at(now), id) {
+                    if let Ok(next) = session.woken(attempt, (&place("two"), None), at(now), id) {
                         session = next;
                         last_sign_of_life = now;
                     }

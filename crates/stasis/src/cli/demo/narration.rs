@@ -5,7 +5,7 @@ use crate::cli::color::{Tone, toned};
 use crate::cli::output::plural;
 use stasis_engine::demo::{
     AccidentFacts, BrowserFacts, CheckpointsFacts, DemoCheck, DemoPart, DemoScene, PostgresFacts,
-    RaceFacts, Racer, RewindFacts, SceneFacts, ShopFacts, SkippedFacts, UndoFacts,
+    RaceFacts, Racer, RewindFacts, SceneFacts, SessionFacts, ShopFacts, SkippedFacts, UndoFacts,
 };
 use std::fmt::Write as _;
 use std::path::Path;
@@ -69,6 +69,7 @@ pub(super) fn scene_text(scene: &DemoScene, is_first_skipped: bool) -> String {
         SceneFacts::Undo(undo) => undo_text(undo),
         SceneFacts::Postgres(postgres) => postgres_text(postgres),
         SceneFacts::Browser(browser) => browser_text(browser),
+        SceneFacts::Session(session) => session_text(session),
         SceneFacts::Skipped(skipped) => return skipped_text(skipped, is_first_skipped),
         _ => Story::default(),
     };
@@ -231,6 +232,24 @@ fn postgres_text(postgres: &PostgresFacts) -> Story {
         .command("psql -c 'drop table orders'")
         .command("stasis project restore latest")
         .good(&back)
+}
+
+fn session_text(session: &SessionFacts) -> Story {
+    let slept = format!(
+        "Nobody used it: saved, and its sandbox ended, in {}.",
+        time(session.sleep_us)
+    );
+    let woken = format!(
+        "{} are back on another host after {}.",
+        plural_grouped(session.files, "file"),
+        time(session.wake_us)
+    );
+    Story::default()
+        .title("A session in a sandbox")
+        .command("stasis session reap")
+        .good(&slept)
+        .command("stasis session wake demo/42")
+        .good(&woken)
 }
 
 fn browser_text(browser: &BrowserFacts) -> Story {

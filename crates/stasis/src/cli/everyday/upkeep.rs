@@ -183,6 +183,8 @@ pub(in crate::cli) struct ForgetArgs {
 pub(in crate::cli) struct ForgetResult {
     forgotten: Vec<String>,
     dry_run: bool,
+    /// Whether the last restore cannot be taken back without one of them.
+    ends_undo: bool,
     /// What a plan says of each.
     #[serde(skip)]
     details: Vec<String>,
@@ -212,6 +214,11 @@ impl ForgetArgs {
             return Ok(Exit::Cancelled);
         }
         going.forget().await?;
+        if shown.ends_undo {
+            context
+                .output
+                .say("warning: `stasis undo` of the last restore needs what was forgotten");
+        }
         let done = ForgetResult {
             dry_run: false,
             ..shown
@@ -294,6 +301,10 @@ impl<'a> GoingSnapshots<'a> {
             [] => Vec::new(),
             _ => self.directory.project()?.list().await?,
         };
+        let needed = match &*self.stored {
+            [] => Vec::new(),
+            _ => self.directory.project()?.needed_for_undo().await?,
+        };
         let now = SystemClock.now();
         let mut details = Vec::new();
         for id in &self.stored {
@@ -301,7 +312,12 @@ impl<'a> GoingSnapshots<'a> {
             details.push(row.map_or_else(String::new, |row| {
                 let age = Timestamp::from_millis(row.timestamp_ms).age(now);
                 let entries = plural(row.entries, "entry");
-                format!("{age}, {entries}, {}", size(row.bytes))
+                let undo = if needed.contains(id) {
+                    "; undo of the last restore needs it"
+                } else {
+                    ""
+                };
+                format!("{age}, {entries}, {}{undo}", size(row.bytes))
             }));
         }
         let names = self.here.iter().map(|one| one.name.clone());
@@ -311,6 +327,7 @@ impl<'a> GoingSnapshots<'a> {
         Ok(ForgetResult {
             forgotten: stored.chain(here).collect(),
             dry_run: true,
+            ends_undo: self.stored.iter().any(|id| needed.contains(id)),
             details,
         })
     }
@@ -337,6 +354,7 @@ impl ForgetResult {
         Self {
             forgotten,
             dry_run,
+            ends_undo: false,
             details: Vec::new(),
         }
     }

@@ -23,10 +23,25 @@ fn word(value: impl serde::Serialize) -> String {
 }
 
 pub(super) fn registered(one: &SessionRegistered) -> String {
-    format!(
-        "Registered {} in {}\nIdle at {} unless it beats: stasis session heartbeat {}",
-        one.session, one.dir, one.idle_at, one.session
-    )
+    let mut text = format!(
+        "Registered {} in {}\nSaved of it: {}",
+        one.session,
+        one.dir,
+        one.roots.join(", ")
+    );
+    if !one.not_saved.is_empty() {
+        let _ = write!(
+            text,
+            "\nnot saved: {}; `--root .` saves everything",
+            one.not_saved.join(", ")
+        );
+    }
+    let _ = write!(
+        text,
+        "\nIdle at {} unless it beats: stasis session heartbeat {}",
+        one.idle_at, one.session
+    );
+    text
 }
 
 pub(super) fn beaten(one: &SessionRegistered) -> String {
@@ -35,7 +50,7 @@ pub(super) fn beaten(one: &SessionRegistered) -> String {
 
 pub(super) fn captured(one: &SessionCaptured) -> String {
     let Some(id) = &one.snapshot_id else {
-        return format!("Nothing to save in {}", one.session);
+        return format!("Nothing to save in {}{}", one.session, not_saved(one));
     };
     let what = if one.unchanged { "Unchanged" } else { "Saved" };
     format!(
@@ -46,6 +61,14 @@ pub(super) fn captured(one: &SessionCaptured) -> String {
         size(one.bytes),
         size(one.bytes_stored)
     )
+}
+
+/// What lies in a workspace of which nothing was saved.
+fn not_saved(one: &SessionCaptured) -> String {
+    match one.not_saved.as_slice() {
+        [] => String::new(),
+        names => format!(": {} are in no root of it", names.join(", ")),
+    }
 }
 
 pub(super) fn slept(one: &SessionSlept) -> String {
@@ -61,6 +84,11 @@ pub(super) fn slept(one: &SessionSlept) -> String {
         && let Some(id) = &saved.snapshot_id
     {
         let _ = write!(text, "; snapshot {}, {}", short(id), size(saved.bytes));
+    }
+    if let Some(saved) = &one.saved
+        && saved.snapshot_id.is_none()
+    {
+        let _ = write!(text, "; nothing was there to save{}", not_saved(saved));
     }
     if let Some(problem) = &one.problem {
         let _ = write!(text, "\n  because: {problem}");
@@ -130,6 +158,7 @@ pub(super) fn list(all: &SessionList) -> String {
     }
     let head = ["SESSION", "STATE", "SANDBOX", "SIZE", "SAVED", "HOST"];
     let mut text = table(&head, all.items.iter().map(row).collect());
+    text.push('\n');
     for one in &all.items {
         if let Some(problem) = &one.problem {
             let _ = writeln!(text, "{}: {}", one.session, problem.message);

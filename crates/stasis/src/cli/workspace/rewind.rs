@@ -111,6 +111,15 @@ impl RewindArgs {
         if let Some(checkpoint) = &self.to {
             return Ok(Some((checkpoint.clone(), None)));
         }
+        if !self.pick
+            && self.prompts.is_none()
+            && let Some(checkpoint) = workspace.last_differing().await?
+        {
+            context.output.say(&format!(
+                "no prompt of an agent is recorded: {checkpoint} is the newest checkpoint that differs"
+            ));
+            return Ok(Some((checkpoint, None)));
+        }
         let prompt = match self.prompts {
             _ if self.pick => pick(context, workspace).await?,
             Some(back) => Some(workspace.prompt_before(back).await?),

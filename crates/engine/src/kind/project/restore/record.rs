@@ -155,7 +155,7 @@ impl Project {
     }
 
     /// What takes the last restore back, and what that had restored: without them an undo takes back more, or nothing.
-    pub(in crate::kind::project) async fn needed_for_undo(&self) -> Result<Vec<SnapshotId>, Error> {
+    pub async fn needed_for_undo(&self) -> Result<Vec<SnapshotId>, Error> {
         let record = self.last_restore().await?;
         let here = self.engine.location.to_string();
         let way_back = record.filter(|record| record.store == here);
