@@ -6,7 +6,7 @@
 
 use super::capture::{SessionCaptured, SnapshotSession};
 use super::sandbox::{LiveSandbox, SandboxHealth};
-use super::{LEASE_TTL, SessionHost, failed};
+use super::{LEASE_TTL, SessionHost, failed, refused};
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Sessions;
 use schemars::JsonSchema;
@@ -17,7 +17,7 @@ use stasis_model::id::SessionRef;
 use stasis_model::session::document::{
     SessionDocument, SessionProblem, SessionState, SessionTrouble,
 };
-use stasis_model::session::step::{ClaimRequest, SleepEnding, SleepReason};
+use stasis_model::session::step::{ClaimRequest, SessionRefusal, SleepEnding, SleepReason};
 use std::time::Duration;
 
 /// Of the time for which a sandbox that is being ended is nobody else's, the part after which nothing is ended any more: one of so many.
@@ -150,6 +150,12 @@ impl Sessions<'_> {
         let document = self.read(session).await?;
         if document.state == SessionState::Sleeping {
             return Ok(SessionSlept::new(session, SleptState::Sleeping));
+        }
+        if document.state != SessionState::Running {
+            return Err(refused(SessionRefusal::NotRunning {
+                session: session.clone(),
+                state: document.state,
+            }));
         }
         Self::ensure_here(host, &document, how.trust_commands).await?;
         let sharing = self.sharing(&document).await?;
