@@ -54,6 +54,8 @@ pub struct WalkSettings {
     pub strict: bool,
     /// Gitignore-style patterns of what does not belong to the tree.
     pub excludes: Vec<String>,
+    /// Whether named pipes are left out and reported, as sockets always are.
+    pub skip_fifos: bool,
     /// A directory that is not entered: device and inode.
     pub avoid: Option<(u64, u64)>,
     /// Set by anybody at any time to end the walk soon.
@@ -67,6 +69,7 @@ impl Default for WalkSettings {
             deepest: 1000,
             strict: false,
             excludes: Vec::new(),
+            skip_fifos: false,
             avoid: None,
             cancel: Arc::default(),
         }
@@ -234,6 +237,7 @@ fn kind_of(
             return left_out(WalkSkip::OwnTarget);
         }
         FileType::Directory => EntryKind::Directory,
+        FileType::Fifo if settings.skip_fifos => return left_out(WalkSkip::Fifo),
         FileType::Fifo => EntryKind::Fifo,
         FileType::Symlink => match fs::readlinkat(place.fd, name, Vec::new()) {
             Ok(target) => EntryKind::Symlink {

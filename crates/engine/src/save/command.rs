@@ -36,6 +36,8 @@ pub struct RepoSave {
     pub strict: bool,
     /// Whether other filesystems in the source belong to it.
     pub across_filesystems: bool,
+    /// Leaves named pipes out, and says which: whoever is at their other end is not saved either.
+    pub skip_fifos: bool,
     /// Whether the snapshot becomes `latest` although databases are gone.
     pub force: bool,
     /// Whether a tree may have become much smaller than it was.
@@ -92,6 +94,7 @@ impl RepoSave {
             inherits_excludes: false,
             strict: false,
             across_filesystems: false,
+            skip_fifos: false,
             force: false,
             allow_shrink: false,
             skip_unchanged: false,

@@ -279,6 +279,7 @@ impl DirRepo<'_> {
         SaveSettings {
             walk: WalkSettings {
                 strict: command.strict,
+                skip_fifos: command.skip_fifos,
                 excludes: [&began.ignores[..], &began.excludes].concat(),
                 cancel: command.cancel.clone(),
                 avoid: self.store_identity().await,

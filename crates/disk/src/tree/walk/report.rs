@@ -127,6 +127,11 @@ pub struct WalkReport {
 }
 
 impl WalkReport {
+    /// How many entries the tree has.
+    pub fn entries(&self) -> u64 {
+        self.files + self.directories + self.symlinks + self.hard_links
+    }
+
     /// Adds an entry that was left out.
     pub(crate) fn note(&mut self, path: EntryPath, reason: WalkSkip) {
         if reason == WalkSkip::Vanished {
