@@ -18,6 +18,7 @@ mod image;
 mod measure;
 mod tables;
 mod tools;
+mod wake;
 mod words;
 mod workload;
 
@@ -72,6 +73,9 @@ struct Arguments {
     /// Reset the page cache between tools (root only) and warm it again
     #[arg(long)]
     drop_caches: bool,
+    /// Only wakes a session on other hosts, over this `s3://…?endpoint=…`, beside an archive in its bucket
+    #[arg(long, value_name = "STORE")]
+    wake: Option<String>,
     /// Tell everything as JSON, each sample included
     #[arg(long)]
     json: bool,
@@ -97,6 +101,11 @@ struct Report {
     notes: Vec<String>,
 }
 
+#[expect(clippy::print_stdout, reason = "the table is what is asked for")]
+fn print(table: &str) {
+    println!("{table}");
+}
+
 fn say(words: &str) {
     let _ = writeln!(std::io::stderr(), "{words}");
 }
@@ -114,6 +123,11 @@ fn main() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let bench = prepare(&arguments)?;
+    if let Some(store) = &arguments.wake {
+        let table = wake::race(&bench, &world, store, arguments.repeats)?;
+        print(&table);
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut report = Report {
         scale: arguments.scale,
         repeats: arguments.repeats,
