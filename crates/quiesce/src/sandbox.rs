@@ -1,6 +1,6 @@
 //! What an agent runs in: a process with everything it started. Asked whether it lives, and ended for good.
 
-use crate::process::{LOOK, PROC, Process, ProcessId, ProcessTable};
+use crate::process::{LOOK, PROC, Process, ProcessId, ProcessInfo, ProcessTable};
 use rustix::process::Signal;
 use stasis_model::failure::{AtPath, ErrorKind, Failure};
 use stasis_sys::processes;
@@ -12,6 +12,13 @@ const TICK: Duration = Duration::from_millis(20);
 /// How long what was killed may take to end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How often is looked for what has a mark before it is said that there is nothing, and how soon again.
+const LOOKS: u32 = 3;
+const SHORTLY: Duration = Duration::from_millis(5);
+
+/// The variable that says by whom a process was started.
+pub const MARK: &str = "STASIS_SANDBOX_RUN";
+
 /// A process as it is known again: on which boot of the machine, and which one of those that had its number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnownProcess {
@@ -21,6 +28,9 @@ pub struct KnownProcess {
     pub pid: u32,
     /// When it started, in clock ticks after boot.
     pub started: u64,
+    /// What it was started with as [`MARK`], and hands on to whatever it starts: those that left its session, and those that it left behind
+    /// when it ended, are known by it.
+    pub mark: Option<String>,
 }
 
 impl KnownProcess {
@@ -32,7 +42,45 @@ impl KnownProcess {
             boot,
             pid,
             started: process.identity().started(),
+            mark: None,
         }))
+    }
+
+    /// A process that we have just started with a mark, and did not wait for: its number is its own, also when it has ended already.
+    pub fn of_child(pid: u32, mark: &str) -> Result<Self, Failure> {
+        let found = ProcessInfo::read(pid).ok_or(std::io::ErrorKind::NotFound);
+        let found = found.map_err(std::io::Error::from).at(LOOK, PROC)?;
+        Ok(Self {
+            boot: boot()?,
+            pid,
+            started: found.identity.started(),
+            mark: Some(mark.to_owned()),
+        })
+    }
+
+    /// Whatever runs with a mark, and nothing besides.
+    pub fn marked(mark: &str) -> Result<Self, Failure> {
+        Ok(Self {
+            boot: boot()?,
+            pid: 0,
+            started: 0,
+            mark: Some(mark.to_owned()),
+        })
+    }
+
+    /// It, and those that have its mark.
+    fn roots(&self, table: &ProcessTable) -> Vec<ProcessId> {
+        let mut roots = vec![ProcessId::new(self.pid, self.started)];
+        if let Some(mark) = &self.mark {
+            let line = format!("{MARK}={mark}");
+            let has_mark = |row: &&ProcessInfo| {
+                let all = processes::environment(row.pid());
+                all.split(|byte| *byte == 0)
+                    .any(|one| one == line.as_bytes())
+            };
+            roots.extend(table.living().filter(has_mark).map(|row| row.identity));
+        }
+        roots
     }
 
     /// Whether its number means something here: not after its machine was started anew. Where that cannot be told, because it is seen
@@ -66,15 +114,28 @@ impl KnownProcess {
         Ok(!self.family()?.is_empty())
     }
 
-    /// It and everything it started, as far as that still runs.
+    /// It and everything it started, as far as that still runs; without this process, which may have been started by it, too.
     fn family(&self) -> Result<Vec<Process>, Failure> {
         if !self.is_of_this_boot()? {
             return Ok(Vec::new());
         }
+        // One that begins another program has no environment for a moment, and so no mark.
+        let looks = if self.mark.is_some() { LOOKS } else { 1 };
+        for look in 1..=looks {
+            let found = self.family_with(&[])?;
+            if !found.is_empty() || look == looks {
+                return Ok(found);
+            }
+            std::thread::sleep(SHORTLY);
+        }
+        Ok(Vec::new())
+    }
+
+    fn family_with(&self, roots: &[ProcessId]) -> Result<Vec<Process>, Failure> {
         let table = ProcessTable::read().at(LOOK, PROC)?;
-        let rows = table.family(&[ProcessId::new(self.pid, self.started)]);
+        let rows = table.family(&[&self.roots(&table), roots].concat());
         let mut all = Vec::new();
-        for row in rows {
+        for row in rows.iter().filter(|row| row.pid() != std::process::id()) {
             all.extend(Process::reopen(row.identity).at(LOOK, PROC)?);
         }
         Ok(all)
@@ -83,51 +144,47 @@ impl KnownProcess {
     /// Ends it and everything it started: asked first, killed when `grace` is over. Says how many had to be killed. One that has ended
     /// already is no error.
     pub async fn terminate(&self, grace: Duration) -> Result<u64, Failure> {
-        let began = Instant::now();
         let mut family = self.family()?;
         for one in &family {
             one.signal(Signal::TERM).on("signal process", one.pid())?;
         }
+        let began = Instant::now();
         while !family.is_empty() && began.elapsed() < grace {
             tokio::time::sleep(TICK).await;
-            family = still(family, self)?;
+            family = self.still(family)?;
         }
         let mut killed = 0;
         let deadline = Instant::now() + KILL_TIMEOUT;
-        while !family.is_empty() {
+        while let Some(first) = family.first() {
+            if Instant::now() > deadline {
+                let said = format!("process {} was killed and does not end", first.pid());
+                return Err(Failure::of(ErrorKind::Failed, said));
+            }
             for one in &family {
                 let was_there = one.signal(Signal::KILL);
                 killed += u64::from(was_there.on("kill process", one.pid())?);
             }
-            if Instant::now() > deadline {
-                let pid = family[0].pid();
-                let said = format!("process {pid} was killed and does not end");
-                return Err(Failure::of(ErrorKind::Failed, said));
-            }
             tokio::time::sleep(TICK).await;
-            family = still(family, self)?;
+            family = self.still(family)?;
         }
         Ok(killed)
+    }
+
+    /// Those of a family that still run, with whom they started since; before it says that there is none, it looks anew.
+    fn still(&self, known: Vec<Process>) -> Result<Vec<Process>, Failure> {
+        let living: Vec<Process> = known.into_iter().filter(Process::is_running).collect();
+        let roots: Vec<ProcessId> = living.iter().map(Process::identity).collect();
+        let family = self.family_with(&roots)?;
+        if family.is_empty() {
+            return self.family();
+        }
+        Ok(family)
     }
 
     /// Whether it is the process itself that still runs.
     pub fn is_alive(&self) -> Result<bool, Failure> {
         Ok(self.open()?.is_some())
     }
-}
-
-/// Those of a family that still run, with whom they started since.
-fn still(known: Vec<Process>, root: &KnownProcess) -> Result<Vec<Process>, Failure> {
-    let mut living: Vec<Process> = known.into_iter().filter(Process::is_running).collect();
-    let table = ProcessTable::read().at(LOOK, PROC)?;
-    let mut roots: Vec<ProcessId> = living.iter().map(Process::identity).collect();
-    roots.push(ProcessId::new(root.pid, root.started));
-    for row in table.family(&roots) {
-        if !roots.contains(&row.identity) {
-            living.extend(Process::reopen(row.identity).at(LOOK, PROC)?);
-        }
-    }
-    Ok(living)
 }
 
 /// Where numbers of processes mean what they mean here and now.
@@ -165,6 +222,63 @@ mod tests {
         assert!(!known.is_running().unwrap());
         assert_eq!(known.terminate(Duration::ZERO).await.unwrap(), 0);
         waited.join().unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_left_its_session_or_outlived_who_started_it_is_known_by_its_mark() {
+        let dir = tempfile::tempdir().unwrap();
+        let (gone, daemon) = (dir.path().join("gone"), dir.path().join("daemon"));
+        let script = format!(
+            "setsid sh -c 'echo $$ > {}; sleep 600' & sleep 0.2; touch {}",
+            daemon.display(),
+            gone.display()
+        );
+        let mut child = Command::new("setsid");
+        let mut child = child
+            .args(["sh", "-c", &script])
+            .env(MARK, "mark-of-a-test")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let known = KnownProcess::of_child(child.id(), "mark-of-a-test").unwrap();
+        while !gone.exists() || !daemon.exists() {
+            tokio::time::sleep(TICK).await;
+        }
+        child.wait().unwrap();
+        let unmarked = KnownProcess {
+            mark: None,
+            ..known.clone()
+        };
+        assert!(!unmarked.is_running().unwrap());
+        assert!(known.is_running().unwrap());
+        assert!(
+            !KnownProcess::marked("mark-of-a-test2")
+                .unwrap()
+                .is_running()
+                .unwrap()
+        );
+
+        let _ = known.terminate(Duration::from_secs(5)).await.unwrap();
+
+        let pid: u32 = std::fs::read_to_string(daemon)
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
+        let left = ProcessInfo::read(pid);
+        assert!(left.is_none_or(|row| row.state == crate::process::ProcessState::Ended));
+        assert!(!known.is_running().unwrap());
+    }
+
+    #[test]
+    fn one_that_has_ended_before_it_is_looked_at_is_known_all_the_same() {
+        let mut child = start("exit 7");
+        std::thread::sleep(Duration::from_millis(300));
+
+        let known = KnownProcess::of_child(child.id(), "mark-of-another").unwrap();
+
+        assert!(!known.is_running().unwrap());
+        child.wait().unwrap();
     }
 
     #[test]

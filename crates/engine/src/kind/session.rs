@@ -14,6 +14,7 @@ mod capture;
 mod export;
 mod fork;
 mod list;
+mod memory;
 mod reap;
 mod register;
 mod run;

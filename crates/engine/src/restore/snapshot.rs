@@ -6,7 +6,7 @@ use crate::bridge;
 use crate::catalog::{
     ChunkFetcher, FoundSnapshot, OpenedSnapshot, Readable, SnapshotSelector, name_of, no_entry,
 };
-use crate::error::{Error, PlaceError, error_chain};
+use crate::error::{Error, ErrorKind, PlaceError, error_chain};
 use crate::handle::DirRepo;
 use crate::result::PlacedAs;
 use crate::save::{RepoSave, matcher};
@@ -24,6 +24,7 @@ use stasis_disk::tree::restore::{
 };
 use stasis_disk::tree::write::{WriteReport, WriteSettings};
 use stasis_model::digest::TreeDigest;
+use stasis_model::failure::Failure;
 use stasis_model::format::manifest::{SaveReason, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::{SnapshotId, SubjectName};
 use stasis_model::tree::EntryPath;
@@ -34,7 +35,7 @@ use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How many chunks are fetched at once from a store that is far away.
 const FAR: usize = 16;
@@ -60,6 +61,8 @@ pub struct RepoRestore {
     pub save_before: bool,
     /// Set by anybody at any time to give up.
     pub cancel: Arc<AtomicBool>,
+    /// After which moment, in milliseconds of this machine's running time, nothing takes its place any more: somebody else may have it.
+    pub swap_until: Option<Arc<AtomicU64>>,
     /// How far it has come.
     pub progress: Arc<Progress>,
 }
@@ -77,6 +80,7 @@ impl RepoRestore {
             owner: false,
             save_before: false,
             cancel: Arc::default(),
+            swap_until: None,
             progress: Arc::default(),
         }
     }
@@ -218,7 +222,16 @@ impl RestoreKind for DirectoryRestore<'_> {
             at: self.repo.clock.now(),
             from: format!("snapshot {} of {}", manifest.snapshot_id, manifest.name),
         };
-        match bridge::blocking(move || staged.swap(&origin)).await {
+        let (clock, until) = (self.repo.clock.clone(), self.command.swap_until.clone());
+        let swapped = bridge::blocking(move || {
+            let now = u64::try_from(clock.uptime().as_millis()).unwrap_or(u64::MAX);
+            if until.is_some_and(|until| now > until.load(Ordering::Relaxed)) {
+                let said = "it took so long that another one may act on the directory: nothing was replaced";
+                return Err(Failure::of(ErrorKind::Fenced, said).into());
+            }
+            staged.swap(&origin)
+        });
+        match swapped.await {
             Ok(swapped) => Ok(swapped),
             Err(error) => Err(self.repo.mark_cause(&self.root, error).await),
         }

@@ -136,6 +136,11 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
+    /// Whether it is this one: two that have one name, of which each was given a process, are two.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.name == other.name && self.driver == other.driver
+    }
+
     /// Whether nobody could start it again: the process that it was is gone, and no command starts another one.
     pub fn cannot_start(&self) -> bool {
         let is_process = matches!(self.driver, SandboxDriver::Process { .. });
@@ -156,6 +161,9 @@ pub enum SandboxDriver {
         started: u64,
         /// Which life of its host that was.
         boot: Label,
+        /// What everything that it starts has in its environment, where we started it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mark: Option<Label>,
     },
     /// Whatever commands reach.
     Command,

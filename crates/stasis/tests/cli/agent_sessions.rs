@@ -237,7 +237,10 @@ fn a_session_that_cannot_be_saved_keeps_a_healthy_sandbox_and_loses_one_that_doe
     // What there is comes back, and it is said what does not.
     let woken = session.json(0, &["session", "wake", "acme/42"]);
     assert_eq!(woken["outcome"], "restored");
-    assert!(woken["lost"].as_str().unwrap().contains("files"), "{woken}");
+    assert!(
+        woken["lost"].as_str().unwrap().contains("too large"),
+        "{woken}"
+    );
     assert!(!dir.join("outputs/more").exists());
     let events = session.data(0, &["events", "--tenant", "acme"]);
     assert!(events.contains("session_lost"), "{events}");
@@ -554,8 +557,11 @@ fn everyday_verbs_look_at_a_session_and_leave_changes_to_its_own_commands() {
     assert_eq!(said.code, 2, "{}", said.out);
 }
 
-/// How many sessions share how many sandboxes, where two reapers race.
-const RACING: (usize, usize) = (20, 8);
+/// How many sessions share sandboxes where two reapers race; five on two.
+fn racing() -> usize {
+    let asked = std::env::var("STASIS_RACING_SESSIONS").ok();
+    asked.and_then(|asked| asked.parse().ok()).unwrap_or(20)
+}
 /// What the dead held expires soon.
 const SOON: [&str; 3] = ["--any-host", "--lease-ttl", "3s"];
 
@@ -580,7 +586,7 @@ fn kill_reapers(session: &Session) {
 /// Reaps until everything sleeps: what the dead claimed expires.
 fn reap_all(session: &Session) {
     let words = ["session", "--host", "one", "reap"];
-    for _ in 0..60 {
+    for _ in 0..60 + racing() {
         let reaped = session.run(&[&words[..], &SOON].concat());
         let all = session.json(0, &["session", "list"]);
         let mut all = all["items"].as_array().unwrap().iter();
@@ -601,7 +607,8 @@ fn two_reapers_that_are_killed_now_and_then_lose_nothing() {
     let Some(store) = real_store("STASIS_TEST_S3") else {
         return;
     };
-    let (sessions, sandboxes) = RACING;
+    let sessions = racing();
+    let sandboxes = sessions * 2 / 5;
     let session = Session::on(&store);
     let mut agents: Vec<Agent> = (0..sandboxes).map(|_| Agent::start()).collect();
     let dir = |number: usize| session.home().join(format!("ws{number}"));
@@ -631,8 +638,8 @@ fn two_reapers_that_are_killed_now_and_then_lose_nothing() {
         fs::remove_dir_all(dir(number)).unwrap();
         session.json(0, &["session", "--host", "one", "wake", &name]);
         assert_eq!(saved_of(&dir(number)), before, "{name}");
-        let log = session.json(0, &["session", "show", &name]);
-        assert!(log["snapshot_id"].is_string(), "{log}");
+        let log = session.json(0, &["log", &format!("session:{name}")]);
+        assert_eq!(log["items"].as_array().map(Vec::len), Some(1), "{log}");
     }
     assert!(agents.iter_mut().all(|agent| !agent.is_running()));
 }

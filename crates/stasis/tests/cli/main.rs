@@ -8,6 +8,7 @@
 #![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 mod access;
+mod agent_sandboxes;
 mod agent_sessions;
 mod agent_sessions_crash;
 mod agents;

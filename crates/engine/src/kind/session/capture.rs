@@ -6,8 +6,8 @@
 //! A tree that shrank to less than a tenth of what it was is stored and not published: an unmounted disk must not replace a good snapshot.
 //! One of which something is missing is not kept at all.
 
+use super::memory::is_known_here;
 use super::register::outside_roots;
-use super::sandbox::is_known_here;
 use super::{SessionHost, failed, failure, name_of, refused};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
@@ -41,7 +41,7 @@ const ATTEMPTS: usize = 3;
 pub struct SessionLimits {
     /// The length of all files that are saved.
     pub bytes: u64,
-    /// How many files that are.
+    /// How many files, directories and links that are.
     pub entries: u64,
 }
 
@@ -86,7 +86,7 @@ pub struct SessionCaptured {
     pub bytes_stored: u64,
     /// How many snapshots it replaced.
     pub pruned: u64,
-    /// Entries that are no files and were not saved: sockets, devices.
+    /// Entries that are no files and were not saved: sockets, named pipes, devices.
     pub left_out: u64,
     /// Entries of the workspace that are in no root, where nothing was saved; the first few.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -242,7 +242,8 @@ impl Sessions<'_> {
             survey(&root, &settings, &Progress::default()).map_err(unreadable)
         });
         let found = measured.await?;
-        if found.bytes <= limits.bytes && found.files <= limits.entries {
+        let entries = found.walk.entries();
+        if found.bytes <= limits.bytes && entries <= limits.entries {
             return Ok(());
         }
         let largest = found.directories.iter().take(NAMED);
@@ -250,9 +251,8 @@ impl Sessions<'_> {
             .map(|(path, bytes)| format!("{path} ({bytes} bytes)"))
             .collect();
         let said = format!(
-            "the session `{}` has {} files of {} bytes; {} files and {} bytes are allowed. The largest directories: {}",
+            "the session `{}` is too large: it has {entries} entries, {} bytes (at most: {}, {} bytes). The largest directories: {}",
             document.session,
-            found.files,
             found.bytes,
             limits.entries,
             limits.bytes,
@@ -275,6 +275,7 @@ impl Sessions<'_> {
         let mut command = RepoSave::new(&document.place.dir, name_of(session));
         command.excludes = document.roots.patterns();
         command.across_filesystems = true;
+        command.skip_fifos = true;
         command.skip_unchanged = true;
         command.allow_shrink = true;
         command.activates = false;

@@ -3,7 +3,8 @@
 //! One run at a time, on whatever host: a lock says whose. It spares work and keeps order, and nothing is safe because of it: what is done
 //! to a session is decided by its own document. One session's failure never stops another's sleep.
 
-use super::sandbox::is_known_here;
+use super::memory::{self, is_known_here};
+use super::sandbox::end_marked;
 use super::sleep::{SessionSlept, SleepSession, SleptState};
 use super::{SessionHost, failure};
 use crate::error::{Error, ErrorKind, error_chain};
@@ -12,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::failure::{Failure, Kinded as _};
 use stasis_model::format::lease::{Fence, Holder};
-use stasis_model::id::{SandboxName, TenantId};
+use stasis_model::id::{SandboxName, SessionRef, TenantId};
 use stasis_model::protocol::job::JobRefusal;
 use stasis_model::session::document::{SessionDocument, SessionState};
 use stasis_store::documents::sessions::{self, JobError};
@@ -190,6 +191,9 @@ impl Sessions<'_> {
             .filter(|one| one.to_prune)
             .cloned()
             .collect();
+        let asleep = documents.iter();
+        let asleep = asleep.filter(|one| one.state != SessionState::Running);
+        let asleep: Vec<SessionRef> = asleep.map(|one| one.session.clone()).collect();
         let mut waiting = self.judged(host, command, documents, &mut reaped).await;
         let mut working = JoinSet::new();
         loop {
@@ -198,9 +202,10 @@ impl Sessions<'_> {
             {
                 let (engine, host, how) = (self.engine.clone(), host.clone(), command.how.clone());
                 working.spawn(async move {
-                    let names: Vec<_> = group.iter().map(sandbox_name).collect();
+                    let name = group.first().and_then(sandbox_name);
                     let slept = engine.sessions().sleep_idle(&host, group, &how).await;
-                    slept.into_iter().zip(names).collect::<Vec<_>>()
+                    let named = slept.into_iter().map(|one| (one, name.clone()));
+                    named.collect::<Vec<_>>()
                 });
             }
             let Some(done) = working.join_next().await else {
@@ -208,6 +213,9 @@ impl Sessions<'_> {
             };
             let done = done.map_err(|error| failure(ErrorKind::Bug, error.to_string()))?;
             reaped.add(done);
+        }
+        if !command.dry_run {
+            self.end_left_overs(host, &asleep).await;
         }
         // Of those that sleep for long, too.
         for one in left.iter().filter(|_| !command.dry_run) {
@@ -261,6 +269,28 @@ impl Sessions<'_> {
         idle
     }
 
+    /// Ends what runs on this host for sessions that do not: somebody who woke them was killed, and never said that it was started.
+    async fn end_left_overs(self, host: &SessionHost, asleep: &[SessionRef]) {
+        for session in asleep {
+            let ended = async {
+                let Some(mark) = memory::started(host, session).await else {
+                    return Ok(());
+                };
+                // Looked at after the mark was read: whoever begins to wake it now starts another one.
+                let now = self.read(session).await?;
+                if now.state == SessionState::Running || now.claimed(self.now()).is_some() {
+                    return Ok(());
+                }
+                end_marked(host, session, &mark).await
+            };
+            let ended: Result<(), Error> = ended.await;
+            if let Err(error) = ended {
+                let error = error_chain(&error);
+                tracing::warn!(%session, error, "what an attempt to wake it started was not ended");
+            }
+        }
+    }
+
     /// Saves sessions that run, whose last snapshot is old.
     async fn save_running(
         self,
@@ -284,8 +314,10 @@ impl Sessions<'_> {
             match Box::pin(self.capture(&document, &command.how.snapshot)).await {
                 Ok(saved) => slept.saved = Some(saved),
                 Err(error) => {
+                    let why = error_chain(&error);
+                    self.note_unsaved(&document.session, &why).await;
                     slept.state = SleptState::SnapshotFailed;
-                    slept.problem = Some(error_chain(&error));
+                    slept.problem = Some(why);
                 }
             }
             reaped.add(vec![(slept, sandbox_name(&document))]);
@@ -376,7 +408,7 @@ fn sandbox_name(document: &SessionDocument) -> Option<SandboxName> {
 
 /// Sessions that run, those of one sandbox together; how many do not is counted.
 fn grouped(documents: Vec<SessionDocument>, asleep: &mut u64) -> Vec<SandboxGroup> {
-    let mut groups: BTreeMap<(TenantId, String, String), SandboxGroup> = BTreeMap::new();
+    let mut groups: BTreeMap<(TenantId, String, String, String), SandboxGroup> = BTreeMap::new();
     for document in documents {
         if document.state != SessionState::Running {
             *asleep += 1;
@@ -388,7 +420,10 @@ fn grouped(documents: Vec<SessionDocument>, asleep: &mut u64) -> Vec<SandboxGrou
             document.session.tenant.clone(),
             document.place.host.to_string(),
         );
-        let key = (tenant, host, name);
+        // Two that have one name, of which each was given a process, are two.
+        let sandbox = document.sandbox.as_ref();
+        let driver = sandbox.map(|sandbox| format!("{:?}", sandbox.driver));
+        let key = (tenant, host, name, driver.unwrap_or_default());
         groups.entry(key).or_default().push(document);
     }
     groups.into_values().collect()

@@ -1,6 +1,7 @@
 //! Registers sessions, hears that they are in use, and lets them go.
 
-use super::sandbox::{SandboxRequest, remember_session};
+use super::memory::{self, remember_session};
+use super::sandbox::SandboxRequest;
 use super::{SessionHost, failed, failure};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
@@ -103,6 +104,7 @@ impl Sessions<'_> {
     ) -> Result<SessionRegistered, Error> {
         self.store().ensure_trusted().await?;
         let dir = whole(&command.dir).await?;
+        self.ensure_free(host, &dir, &command.session).await?;
         let sandbox = match &command.sandbox {
             Some(request) => Some(request.resolve(host, &command.session).await?),
             None => None,
@@ -127,6 +129,30 @@ impl Sessions<'_> {
             not_saved: outside_roots(&registered).await,
             ..SessionRegistered::of(&registered)
         })
+    }
+
+    /// Refuses a directory that is the workspace of another session: each would save, and replace, what is the other's.
+    pub(super) async fn ensure_free(
+        self,
+        host: &SessionHost,
+        dir: &str,
+        session: &SessionRef,
+    ) -> Result<(), Error> {
+        let Some(other) = memory::workspace_of(host, dir).await else {
+            return Ok(());
+        };
+        if other == *session {
+            return Ok(());
+        }
+        let found = sessions::session(&*self.bucket, &other).await?;
+        let found = found.map(|found| found.value);
+        let is_there = found.is_some_and(|found| {
+            found.is_alive() && found.place.host == host.name && found.place.dir == dir
+        });
+        if is_there {
+            return Err(memory::is_of_another(dir, &other));
+        }
+        Ok(())
     }
 
     /// Hears that a session is in use.

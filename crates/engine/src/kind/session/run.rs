@@ -1,7 +1,8 @@
 //! The whole life of a session in one command: wake it or begin it, keep it awake while a command runs, save it and put it to sleep.
 
+use super::memory::remember_session;
 use super::register::RegisterSession;
-use super::sandbox::{self, LiveSandbox, SandboxHealth, remember_session};
+use super::sandbox::{self, LiveSandbox, SandboxHealth};
 use super::sleep::{SessionSlept, SleepSession};
 use super::wake::{SessionWoken, WakeSession};
 use super::{SessionHost, failed, failure, refused};
@@ -14,6 +15,7 @@ use stasis_model::failure::AtPath;
 use stasis_model::session::document::{SessionDocument, SessionState};
 use stasis_model::session::step::SessionRefusal;
 use stasis_quiesce::group::{ProcessGroup, Signal};
+use stasis_quiesce::sandbox::MARK;
 use stasis_store::documents::sessions;
 use std::ffi::OsString;
 use std::time::Duration;
@@ -112,7 +114,9 @@ impl Sessions<'_> {
         mut signals: mpsc::UnboundedReceiver<Signal>,
     ) -> Result<i32, Error> {
         let session = &document.session;
+        let mark = self.rng.op_id().to_string();
         let variables = [
+            (MARK, mark.clone()),
             ("STASIS_TENANT", session.tenant.to_string()),
             ("STASIS_SESSION", session.session.to_string()),
             ("STASIS_SESSION_DIR", document.place.dir.clone()),
@@ -122,7 +126,7 @@ impl Sessions<'_> {
         // Whoever comes while it lives is refused, also after we were killed.
         let name = session.session.as_str().parse();
         let name = name.expect("the names of sessions and of sandboxes follow one rule");
-        if let Ok(sandbox) = sandbox::command(name, group.pid()) {
+        if let Ok(sandbox) = sandbox::command(name, group.pid(), &mark) {
             let will_be = document.running_in(Some(sandbox.clone()));
             remember_session(host, &will_be).await?;
             let before = document.sandbox.as_ref();

@@ -1,16 +1,13 @@
 //! What runs a session: asked whether it is healthy, ended, started.
 //!
-//! Whoever can write to the bucket must not thereby read files of, end processes on, or run programs on every host that puts sessions to sleep.
-//! A host remembers what was registered or woken on it, by a digest: session, directory, roots, and the sandbox with its commands. What the
-//! store says otherwise is not acted on, unless somebody says that it is trusted.
+//! What we start carries a mark, which it hands on to whatever it starts: nothing of it is left behind, also when it left its session or
+//! whoever started it was killed right after (`memory`). Commands end by themselves when whoever runs them is killed.
 
+use super::memory::{self, is_remembered, remember_commands};
 use super::{SessionHost, failure};
-use crate::bridge;
 use crate::error::{Error, ErrorKind};
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_disk::fs::atomic_write::atomic_write;
-use stasis_model::digest::StoreDigest;
 use stasis_model::failure::Failure;
 use stasis_model::id::{Label, SandboxName, SessionRef};
 use stasis_model::session::document::{
@@ -18,9 +15,8 @@ use stasis_model::session::document::{
 };
 use stasis_quiesce::hook::{self, HookCommand, HookExit};
 use stasis_quiesce::invocation::Invocation;
-use stasis_quiesce::sandbox::KnownProcess;
+use stasis_quiesce::sandbox::{KnownProcess, MARK};
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -97,6 +93,7 @@ impl SandboxRequest {
                     pid: 0,
                     started: 0,
                     boot: Label::nobody(),
+                    mark: None,
                 }
             }
             SandboxRequestDriver::Process(None) => {
@@ -121,21 +118,29 @@ fn process(pid: u32) -> Result<SandboxDriver, Error> {
         let said = format!("there is no process {pid}");
         failure(ErrorKind::NotFound, said)
     })?;
-    Ok(SandboxDriver::Process {
-        pid,
-        started: known.started,
-        boot: known.boot.parse().map_err(|error| {
-            let said = format!("this boot of the machine has a name that cannot be kept: {error}");
+    driver(&known)
+}
+
+fn driver(known: &KnownProcess) -> Result<SandboxDriver, Error> {
+    let label = |text: &str| {
+        text.parse::<Label>().map_err(|error| {
+            let said = format!("`{text}`, by which a process is known, cannot be kept: {error}");
             failure(ErrorKind::Bug, said)
-        })?,
+        })
+    };
+    Ok(SandboxDriver::Process {
+        pid: known.pid,
+        started: known.started,
+        boot: label(&known.boot)?,
+        mark: known.mark.as_deref().map(label).transpose()?,
     })
 }
 
-/// A command of a session as its sandbox.
-pub(super) fn command(name: SandboxName, pid: u32) -> Result<Sandbox, Error> {
+/// A command of a session, which was started with a mark, as its sandbox.
+pub(super) fn command(name: SandboxName, pid: u32, mark: &str) -> Result<Sandbox, Error> {
     Ok(Sandbox {
         name,
-        driver: process(pid)?,
+        driver: driver(&KnownProcess::of_child(pid, mark)?)?,
         commands: SandboxCommands::default(),
     })
 }
@@ -172,10 +177,16 @@ impl<'s> LiveSandbox<'s> {
     fn known(&self) -> Option<KnownProcess> {
         let sandbox = self.sandbox?;
         match &sandbox.driver {
-            SandboxDriver::Process { pid, started, boot } => Some(KnownProcess {
+            SandboxDriver::Process {
+                pid,
+                started,
+                boot,
+                mark,
+            } => Some(KnownProcess {
                 boot: boot.to_string(),
                 pid: *pid,
                 started: *started,
+                mark: mark.as_ref().map(ToString::to_string),
             }),
             SandboxDriver::Command => None,
         }
@@ -223,8 +234,8 @@ impl<'s> LiveSandbox<'s> {
         })
     }
 
-    /// Ends it. Once more does no harm.
-    pub(super) async fn terminate(&self) -> Result<(), Error> {
+    /// Ends it, within a time. Once more does no harm.
+    pub(super) async fn terminate(&self, within: Duration) -> Result<(), Error> {
         let Some(sandbox) = self.sandbox else {
             return Ok(());
         };
@@ -239,12 +250,24 @@ impl<'s> LiveSandbox<'s> {
             if !self.may_run(&sandbox.commands).await {
                 return Err(self.not_typed_here());
             }
-            self.run(command, ACT_TIMEOUT).await?;
+            self.run(command, ACT_TIMEOUT.min(within / 2)).await?;
         }
         if let Some(known) = self.known() {
-            known.terminate(GRACE).await?;
+            known.terminate(GRACE.min(within / 4)).await?;
         }
-        Ok(())
+        memory::forget_started(self.host, self.session).await
+    }
+
+    /// Whether nothing stands against starting it on this host.
+    pub(super) async fn ensure_may_start(&self) -> Result<(), Error> {
+        let commands = self.sandbox.map(|sandbox| &sandbox.commands);
+        let Some(commands) = commands.filter(|commands| commands.start.is_some()) else {
+            return Ok(());
+        };
+        if self.may_run(commands).await {
+            return Ok(());
+        }
+        Err(self.not_typed_here())
     }
 
     fn not_typed_here(&self) -> Error {
@@ -271,7 +294,10 @@ impl<'s> LiveSandbox<'s> {
     }
 
     async fn run(&self, command: &str, timeout: Duration) -> Result<(), Failure> {
-        let mut call = Invocation::shell(command);
+        // It ends in time also when we are killed.
+        let seconds = timeout.as_secs().saturating_add(1).to_string();
+        let words = ["timeout", "-s", "KILL", &seconds, "sh", "-c", command];
+        let mut call = Invocation::words(words);
         call.environment = self.environment();
         let result = hook::run(&HookCommand { call, timeout }).await?;
         let said = match result.ending {
@@ -291,33 +317,38 @@ impl<'s> LiveSandbox<'s> {
         Err(failure(ErrorKind::Failed, said))
     }
 
-    /// Starts it by its command, in the workspace; waits until it is healthy. Without a command there is none.
-    pub(super) async fn start(&self) -> Result<Option<Sandbox>, Error> {
+    /// Starts it by its command, in the workspace and with a mark of its own; waits until it is healthy. Without a command there is none.
+    pub(super) async fn start(&self, mark: &str) -> Result<Option<Sandbox>, Error> {
         let Some(sandbox) = self.sandbox else {
             return Ok(None);
         };
         let Some(command) = &sandbox.commands.start else {
             return Ok(Some(sandbox.clone()));
         };
-        if !self.may_run(&sandbox.commands).await {
-            return Err(self.not_typed_here());
-        }
+        self.ensure_may_start().await?;
         let started = match sandbox.driver {
             SandboxDriver::Command => {
                 self.run(command, ACT_TIMEOUT).await?;
                 sandbox.clone()
             }
-            SandboxDriver::Process { .. } => Sandbox {
-                driver: process(self.spawn(command)?)?,
-                ..sandbox.clone()
-            },
+            SandboxDriver::Process { .. } => {
+                if let Some(left) = memory::started(self.host, self.session).await {
+                    end_marked(self.host, self.session, &left).await?;
+                }
+                memory::remember_started(self.host, self.session, mark).await?;
+                let pid = self.spawn(command, mark)?;
+                Sandbox {
+                    driver: driver(&KnownProcess::of_child(pid, mark)?)?,
+                    ..sandbox.clone()
+                }
+            }
         };
         let live = LiveSandbox {
             sandbox: Some(&started),
             ..*self
         };
         if let Err(error) = live.wait_until_healthy().await {
-            if let Err(more) = live.terminate().await {
+            if let Err(more) = live.terminate(ACT_TIMEOUT).await {
                 tracing::warn!(%more, "a sandbox that did not become healthy could not be ended");
             }
             return Err(error);
@@ -326,11 +357,12 @@ impl<'s> LiveSandbox<'s> {
     }
 
     /// Starts a process that goes on without us.
-    fn spawn(&self, command: &str) -> Result<u32, Error> {
+    fn spawn(&self, command: &str, mark: &str) -> Result<u32, Error> {
         let mut words = std::process::Command::new("setsid");
         words
             .args(["sh", "-c", command])
             .envs(self.environment())
+            .env(MARK, mark)
             .current_dir(&self.place.dir)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -351,6 +383,8 @@ impl<'s> LiveSandbox<'s> {
             match self.health().await? {
                 // A process that nobody can ask may end as soon as it has begun.
                 SandboxHealth::Healthy if !is_asked && waited < SETTLED => {}
+                // One that goes into the background is not seen for a moment.
+                SandboxHealth::Gone if waited < SETTLED => {}
                 SandboxHealth::Healthy | SandboxHealth::NotKnown | SandboxHealth::None => {
                     return Ok(());
                 }
@@ -370,59 +404,19 @@ impl<'s> LiveSandbox<'s> {
     }
 }
 
-/// What this host remembers of a session that was registered or woken on it.
-fn known_here(document: &SessionDocument) -> impl Serialize + '_ {
-    (
-        &document.session,
-        &document.place.dir,
-        &document.roots,
-        &document.sandbox,
-    )
-}
-
-/// Whether a session is as it was registered or woken on this host.
-pub(super) async fn is_known_here(host: &SessionHost, document: &SessionDocument) -> bool {
-    is_remembered(host, &known_here(document)).await
-}
-
-/// Remembers that a session was registered or woken on this host.
-pub(super) async fn remember_session(
-    host: &SessionHost,
-    document: &SessionDocument,
-) -> Result<(), Error> {
-    remember(host, &known_here(document)).await
-}
-
-/// Remembers that commands of a session were typed here.
-pub(super) async fn remember_commands(
+/// Ends what runs with a mark that was started for a session on this host, and was left.
+pub(super) async fn end_marked(
     host: &SessionHost,
     session: &SessionRef,
-    commands: &SandboxCommands,
+    mark: &str,
 ) -> Result<(), Error> {
-    if commands.is_empty() {
-        return Ok(());
+    let left = KnownProcess::marked(mark)?;
+    if left.is_running()? {
+        tracing::warn!(%session, "what an attempt to wake it started and left is ended");
+        left.terminate(GRACE).await?;
     }
-    remember(host, &(session, commands)).await
-}
-
-fn place_of(host: &SessionHost, what: &impl Serialize) -> Option<PathBuf> {
-    let text = serde_json::to_vec(what).ok()?;
-    let digest = StoreDigest::of(&text).to_string();
-    let state = host.state.as_ref()?;
-    Some(state.join("sessions").join(digest))
-}
-
-async fn is_remembered(host: &SessionHost, what: &impl Serialize) -> bool {
-    match place_of(host, what) {
-        Some(path) => bridge::blocking(move || path.exists()).await,
-        None => false,
+    if memory::started(host, session).await.as_deref() == Some(mark) {
+        memory::forget_started(host, session).await?;
     }
-}
-
-async fn remember(host: &SessionHost, what: &impl Serialize) -> Result<(), Error> {
-    let Some(path) = place_of(host, what) else {
-        return Ok(());
-    };
-    let written = bridge::blocking(move || atomic_write(&path, b"known\n"));
-    Ok(written.await?)
+    Ok(())
 }

@@ -18,6 +18,7 @@ use stasis_model::session::document::{
     SessionDocument, SessionProblem, SessionState, SessionTrouble,
 };
 use stasis_model::session::step::{ClaimRequest, SessionRefusal, SleepEnding, SleepReason};
+use stasis_store::documents::sessions::SessionError;
 use std::time::Duration;
 
 /// Of the time for which a sandbox that is being ended is nobody else's, the part after which nothing is ended any more: one of so many.
@@ -172,13 +173,19 @@ impl Sessions<'_> {
     }
 
     /// The other sessions that run in the sandbox of this one.
-    async fn sharing(self, document: &SessionDocument) -> Result<Vec<SessionRef>, Error> {
+    pub(super) async fn sharing(
+        self,
+        document: &SessionDocument,
+    ) -> Result<Vec<SessionRef>, Error> {
         let Some(sandbox) = &document.sandbox else {
             return Ok(Vec::new());
         };
         let all = self.documents(Some(&document.session.tenant)).await?.0;
         let shares = |other: &&SessionDocument| {
-            let is_same = other.sandbox.as_ref().map(|one| &one.name) == Some(&sandbox.name);
+            let is_same = other
+                .sandbox
+                .as_ref()
+                .is_some_and(|one| one.is_same(sandbox));
             let is_here = other.place.host == document.place.host;
             other.session != document.session && is_same && is_here && other.state.has_sandbox()
         };
@@ -237,31 +244,50 @@ impl Sessions<'_> {
             Ok(())
         };
         match ended {
-            Ok(()) => {
-                if ends_sandbox {
-                    self.save_the_last(&mut sleepers, way).await;
-                }
-                self.write_down(sleepers).await
+            Ok(()) if ends_sandbox => {
+                let (durable, unsaved) = self.save_the_last(sleepers, way).await;
+                let mut all = self.write_down(durable).await;
+                all.extend(unsaved);
+                all
             }
+            Ok(()) => self.write_down(sleepers).await,
             Err(error) => self.wake_up_again(sleepers, &error_chain(&error)).await,
         }
     }
 
-    /// Saves what was written between the snapshot and the end of the sandbox: it may have been told to end, and have written what it had.
-    async fn save_the_last(self, sleepers: &mut [Sleeper], way: SleepWay<'_>) {
-        let all = sleepers.iter_mut();
-        for one in all.filter(|one| one.document.sandbox.is_some() && one.trouble.is_none()) {
+    /// Saves what was written between the snapshot and the end of the sandbox: it was asked to end, and may have written what it had. Gives
+    /// back the claims of those of which that cannot be saved: their work is in their workspaces, and the next one tries again.
+    async fn save_the_last(
+        self,
+        sleepers: Vec<Sleeper>,
+        way: SleepWay<'_>,
+    ) -> (Vec<Sleeper>, Vec<SessionSlept>) {
+        let (mut durable, mut unsaved) = (Vec::new(), Vec::new());
+        for mut one in sleepers {
+            if one.document.sandbox.is_none() || one.trouble.is_some() {
+                durable.push(one);
+                continue;
+            }
             match Box::pin(self.capture(&one.document, &way.how.snapshot)).await {
-                Ok(saved) if saved.unchanged => {}
-                Ok(saved) => one.saved = Some(saved),
+                Ok(saved) => {
+                    one.saved = Some(saved).filter(|saved| !saved.unchanged).or(one.saved);
+                    durable.push(one);
+                }
                 Err(error) => {
                     let error = error_chain(&error);
-                    one.trouble = Some(format!(
+                    let why = format!(
                         "what was written while its sandbox ended could not be saved: {error}"
-                    ));
+                    );
+                    let trouble = SessionTrouble::SnapshotFailed;
+                    let problem = SessionProblem::new(trouble, &why, self.now());
+                    let slept = one.slept(SleptState::SnapshotFailed).because(why);
+                    self.release(std::slice::from_ref(&one), Some(&problem))
+                        .await;
+                    unsaved.push(slept);
                 }
             }
         }
+        (durable, unsaved)
     }
 
     /// Whether a sandbox with sessions that could not be saved is left alone: unless it does not answer.
@@ -285,16 +311,20 @@ impl Sessions<'_> {
                 all.push(one.slept(SleptState::Saved));
                 continue;
             };
-            let problem = SessionProblem::new(SessionTrouble::SnapshotFailed, &trouble, self.now());
-            let session = &one.document.session;
-            let noted = self.change(session, |found, op_id| found.note_problem(&problem, op_id));
-            if let Err(error) = noted.await {
-                let error = error_chain(&error);
-                tracing::warn!(%session, error, "could not write down that it was not saved");
-            }
+            self.note_unsaved(&one.document.session, &trouble).await;
             all.push(one.slept(SleptState::SnapshotFailed));
         }
         all
+    }
+
+    /// Writes down why a session that goes on could not be saved.
+    pub(super) async fn note_unsaved(self, session: &SessionRef, trouble: &str) {
+        let problem = SessionProblem::new(SessionTrouble::SnapshotFailed, trouble, self.now());
+        let noted = self.change(session, |found, op_id| found.note_problem(&problem, op_id));
+        if let Err(error) = noted.await {
+            let error = error_chain(&error);
+            tracing::warn!(%session, error, "could not write down that it was not saved");
+        }
     }
 
     /// Claims all sessions of a sandbox, or none: what is in use keeps it up.
@@ -319,12 +349,14 @@ impl Sessions<'_> {
                     sleepers[at].document = document;
                 }
                 Err(error) => {
+                    let state = match &error {
+                        SessionError::Refused(_) => SleptState::InUse,
+                        _ => SleptState::TerminateFailed,
+                    };
                     let why = error_chain(&failed(error));
                     self.release(sleepers, None).await;
-                    let stopped = sleepers.iter().map(|one| {
-                        let slept = one.slept(SleptState::InUse);
-                        slept.because(why.clone())
-                    });
+                    let stopped = sleepers.iter();
+                    let stopped = stopped.map(|one| one.slept(state).because(why.clone()));
                     return Err(stopped.collect());
                 }
             }
@@ -365,7 +397,7 @@ impl Sessions<'_> {
         }
         let live = LiveSandbox::of(way.host, &first.document).trusting(way.how.trust_commands);
         let left = ttl.saturating_sub(held_for);
-        let Ok(ended) = tokio::time::timeout(left, live.terminate()).await else {
+        let Ok(ended) = tokio::time::timeout(left, live.terminate(left)).await else {
             let said = "the sandbox did not end in time";
             return Err(super::failure(ErrorKind::Failed, said).into());
         };

@@ -7,8 +7,9 @@
 //! took so long that another one began, changes nothing any more.
 
 use super::capture::unreadable;
+use super::memory::{is_known_here, remember_session};
 use super::register::whole;
-use super::sandbox::{LiveSandbox, SandboxHealth, SandboxRequest, is_known_here, remember_session};
+use super::sandbox::{LiveSandbox, SandboxHealth, SandboxRequest};
 use super::{LEASE_TTL, SessionHost, failed, failure, name_of, refused};
 use crate::bridge;
 use crate::catalog::SnapshotSelector;
@@ -29,7 +30,7 @@ use stasis_model::session::step::{ClaimRequest, SessionRefusal, SleepEnding, Sle
 use stasis_model::snapshot_ref::SnapshotRef;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Wakes a session.
@@ -127,6 +128,17 @@ struct Waking<'w> {
     dir: String,
     /// When the claim was sent.
     begun: Duration,
+    /// Until when it is surely ours, in milliseconds of this machine's running time.
+    held_until: Arc<AtomicU64>,
+}
+
+impl Waking<'_> {
+    /// The claim was sent, or renewed, at this moment; in its last eighth nothing takes its place any more.
+    fn hold_since(&self, asked: Duration) {
+        let ttl = self.command.lease_ttl;
+        let until = asked + ttl.saturating_sub(ttl / 8);
+        self.held_until.store(millis(until), Ordering::Relaxed);
+    }
 }
 
 impl Sessions<'_> {
@@ -162,8 +174,7 @@ impl Sessions<'_> {
             }
         };
         woken.lost = lost;
-        let elapsed = self.clock.uptime().saturating_sub(started);
-        woken.elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        woken.elapsed_ms = millis(self.clock.uptime().saturating_sub(started));
         Ok(woken)
     }
 
@@ -171,7 +182,7 @@ impl Sessions<'_> {
     /// place of what another one has woken meanwhile.
     async fn while_claimed(self, waking: &Waking<'_>, attempt: u64) -> Result<SessionWoken, Error> {
         let command = waking.command;
-        let mut held_since = waking.begun;
+        waking.hold_since(waking.begun);
         let work = self.bring_back(waking);
         tokio::pin!(work);
         loop {
@@ -181,10 +192,9 @@ impl Sessions<'_> {
                 () = tokio::time::sleep(command.lease_ttl / 8) => {
                     let asked = self.clock.uptime();
                     if self.renew_wake(command, attempt).await {
-                        held_since = asked;
+                        waking.hold_since(asked);
                     }
-                    let held_for = self.clock.uptime().saturating_sub(held_since);
-                    if held_for > command.lease_ttl.saturating_sub(command.lease_ttl / 8) {
+                    if millis(self.clock.uptime()) > waking.held_until.load(Ordering::Relaxed) {
                         command.cancel.store(true, Ordering::Relaxed);
                     }
                 }
@@ -227,7 +237,7 @@ impl Sessions<'_> {
         let sandbox = document.sandbox.as_ref();
         if is_gone && sandbox.is_some_and(|one| one.commands.start.is_some()) {
             // What is in the workspace is newer than any snapshot: only the sandbox is started.
-            let started = live.start().await?;
+            let started = live.start(&self.rng.op_id().to_string()).await?;
             let will_be = document.running_in(started.clone());
             remember_session(host, &will_be).await?;
             let noted = self.change(&document.session, |found, op_id| {
@@ -289,6 +299,10 @@ impl Sessions<'_> {
             found.claim_sleep(&who, SleepReason::Asked, op_id)
         });
         let claimed = claimed.await.map_err(failed)?;
+        // One that others use, too, goes on for them.
+        if is_here && self.sharing(document).await?.is_empty() {
+            live.terminate(command.lease_ttl).await?;
+        }
         let problem = SessionProblem::new(SessionTrouble::Unreachable, &said, self.now());
         let lost = self.change(session, |found, op_id| {
             let ending = SleepEnding::Lost(problem.clone());
@@ -316,6 +330,11 @@ impl Sessions<'_> {
         document: &SessionDocument,
     ) -> Result<Waking<'w>, Error> {
         let dir = self.target(host, command, document).await?;
+        self.ensure_free(host, &dir, &command.session).await?;
+        if command.sandbox.is_none() {
+            let live = LiveSandbox::of(host, document).trusting(command.trust_commands);
+            live.ensure_may_start().await?;
+        }
         let (who, begun) = (self.who(host, command), self.clock.uptime());
         let claimed = self.change(&command.session, |found, op_id| {
             found.begin_wake(&who, op_id)
@@ -331,6 +350,7 @@ impl Sessions<'_> {
             document,
             dir,
             begun,
+            held_until: Arc::default(),
         })
     }
 
@@ -432,7 +452,7 @@ impl Sessions<'_> {
     ) {
         let late = document.running_in(sandbox);
         let live = LiveSandbox::of(host, &late).trusting(true);
-        if let Err(error) = live.terminate().await {
+        if let Err(error) = live.terminate(LEASE_TTL).await {
             let (session, error) = (&document.session, error_chain(&error));
             tracing::warn!(%session, error, "a sandbox that was started in vain could not be ended");
         }
@@ -467,6 +487,7 @@ impl Sessions<'_> {
             placement: Placement::InPlace,
             owner: waking.command.owner.is_none(),
             cancel: waking.command.cancel.clone(),
+            swap_until: Some(waking.held_until.clone()),
             progress: waking.command.progress.clone(),
             ..RepoRestore::new(wanted, dir)
         };
@@ -487,8 +508,47 @@ impl Sessions<'_> {
             // The process that it was is gone, and nobody says how another one is started.
             document.sandbox = None;
         }
+        if let Some(running) = self.sandbox_of_others(waking, &document).await? {
+            return Ok(Some(running));
+        }
         let live = LiveSandbox::of(waking.host, &document);
-        live.trusting(waking.command.trust_commands).start().await
+        let live = live.trusting(waking.command.trust_commands);
+        live.start(&self.rng.op_id().to_string()).await
+    }
+
+    /// The sandbox that the session shares with others, if it runs for them here: it is not started once more.
+    async fn sandbox_of_others(
+        self,
+        waking: &Waking<'_>,
+        document: &SessionDocument,
+    ) -> Result<Option<Sandbox>, Error> {
+        let session = &document.session;
+        let shared = document.sandbox.as_ref().filter(|sandbox| {
+            sandbox.name.as_str() != session.session.as_str() && sandbox.commands.start.is_some()
+        });
+        let Some(shared) = shared else {
+            return Ok(None);
+        };
+        let now = self.now();
+        for other in self.documents(Some(&session.tenant)).await?.0 {
+            let is_here = other.place.host == waking.host.name;
+            let is_used = other.state == SessionState::Running && other.claimed(now).is_none();
+            let Some(sandbox) = other.sandbox.as_ref().filter(|one| one.name == shared.name) else {
+                continue;
+            };
+            if !is_here || !is_used || other.session == *session {
+                continue;
+            }
+            let live = LiveSandbox::of(waking.host, &other).trusting(waking.command.trust_commands);
+            if live.health().await? == SandboxHealth::Healthy {
+                let driver = sandbox.driver.clone();
+                return Ok(Some(Sandbox {
+                    driver,
+                    ..shared.clone()
+                }));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -523,6 +583,10 @@ impl SessionWoken {
             ..self
         }
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A directory that need not be there, by its full name.

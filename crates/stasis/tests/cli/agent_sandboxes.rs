@@ -1,0 +1,327 @@
+//! `stasis session`: what runs sessions, from its start to its end.
+
+use crate::agent_sessions::Agent;
+use crate::session::Session;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+fn workspace(dir: &Path) {
+    fs::create_dir_all(dir.join("outputs")).unwrap();
+    fs::write(dir.join("outputs/a.txt"), "one").unwrap();
+}
+
+fn register(session: &Session, name: &str, dir: &Path, more: &[&str]) {
+    workspace(dir);
+    let words = ["session", "register", name, "--dir", dir.to_str().unwrap()];
+    session.json(0, &[&words[..], more].concat());
+}
+
+/// A session that sleeps.
+fn asleep(session: &Session, name: &str, dir: &Path, more: &[&str]) {
+    register(session, name, dir, more);
+    session.json(0, &["session", "sleep", name]);
+}
+
+fn show(session: &Session, name: &str) -> Value {
+    session.json(0, &["session", "show", name])
+}
+
+/// The process that a file names.
+fn pid_in(file: &Path) -> u32 {
+    for _ in 0..500 {
+        if let Ok(text) = fs::read_to_string(file)
+            && text.ends_with('\n')
+        {
+            return text.trim().parse().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{} was never written", file.display());
+}
+
+fn is_running(pid: u32) -> bool {
+    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = state.rsplit(')').next().unwrap_or_default();
+    !state.is_empty() && !state.trim_start().starts_with('Z')
+}
+
+#[test]
+fn a_directory_is_the_workspace_of_one_session() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    register(&session, "acme/a", &dir, &[]);
+    let to = dir.to_str().unwrap();
+    let again = ["session", "register", "acme/b", "--dir", to];
+
+    let refused = session.run(&again);
+
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    assert!(
+        refused.err.contains("is the workspace of `acme/a`"),
+        "{}",
+        refused.err
+    );
+    session.json(0, &["session", "delete", "acme/a", "--confirm"]);
+    session.json(0, &again);
+    session.json(0, &["session", "snapshot", "acme/b"]);
+}
+
+#[test]
+fn sessions_that_share_a_sandbox_are_woken_into_one() {
+    let session = Session::new();
+    let start = format!(
+        "echo $$ > {}; exec sleep 600",
+        session.home().join("pid").display()
+    );
+    let shared = ["--sandbox", "pod-7", "--idle-timeout", "1ms"];
+    for name in ["acme/a", "acme/b"] {
+        let dir = session.home().join(name.replace('/', "-"));
+        asleep(&session, name, &dir, &shared[2..]);
+    }
+    for name in ["acme/a", "acme/b"] {
+        let words = [
+            "session",
+            "wake",
+            name,
+            "--sandbox",
+            "pod-7",
+            "--start-cmd",
+            &start,
+        ];
+        session.json(0, &words);
+    }
+    let pid = pid_in(&session.home().join("pid"));
+    let sandbox = |name: &str| show(&session, name)["runs_in"]["driver"].clone();
+
+    assert_eq!(sandbox("acme/a"), sandbox("acme/b"));
+    assert_eq!(sandbox("acme/a")["pid"], pid);
+    session.json(0, &["session", "sleep", "acme/a"]);
+    assert!(is_running(pid), "the other one uses it");
+    session.json(0, &["session", "reap"]);
+
+    assert!(!is_running(pid));
+}
+
+#[test]
+fn one_name_with_two_processes_is_two_sandboxes() {
+    let session = Session::new();
+    let (mut idle, mut busy) = (Agent::start(), Agent::start());
+    for (name, pid, timeout) in [("acme/a", idle.pid(), "1ms"), ("acme/b", busy.pid(), "1h")] {
+        let dir = session.home().join(name.replace('/', "-"));
+        let words = [
+            "--sandbox",
+            "pod-7",
+            "--pid",
+            &pid,
+            "--idle-timeout",
+            timeout,
+        ];
+        register(&session, name, &dir, &words);
+    }
+
+    session.json(0, &["session", "reap"]);
+
+    assert!(!idle.is_running(), "what runs nobody is ended");
+    assert!(busy.is_running());
+    assert_eq!(show(&session, "acme/a")["state"], "sleeping");
+    assert_eq!(show(&session, "acme/b")["state"], "running");
+}
+
+#[test]
+fn what_a_sandbox_sends_into_the_background_ends_with_it() {
+    let session = Session::new();
+    let (dir, daemon) = (session.home().join("ws"), session.home().join("daemon"));
+    asleep(&session, "acme/42", &dir, &[]);
+    let start = format!(
+        "setsid sh -c 'echo $$ > {}; exec sleep 600' > /dev/null 2>&1 &",
+        daemon.display()
+    );
+    session.json(0, &["session", "wake", "acme/42", "--start-cmd", &start]);
+    let pid = pid_in(&daemon);
+    assert!(is_running(pid));
+
+    let slept = session.json(0, &["session", "sleep", "acme/42"]);
+
+    assert_eq!(slept["state"], "sleeping");
+    assert!(!is_running(pid));
+}
+
+#[test]
+fn a_command_that_leaves_something_running_is_saved_after_that_has_ended() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    let script = "mkdir -p outputs; setsid sh -c 'echo $$ > outputs/pid; while :; do echo x >> outputs/log; sleep 0.01; done' \
+        > /dev/null 2>&1 & while ! [ -s outputs/pid ]; do sleep 0.01; done";
+    let to = dir.to_str().unwrap();
+    let ran = session.run(&[
+        "session", "run", "acme/42", "--dir", to, "--", "sh", "-c", script,
+    ]);
+
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(!is_running(pid_in(&dir.join("outputs/pid"))));
+    let log = fs::read(dir.join("outputs/log")).unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    session.json(0, &["session", "wake", "acme/42"]);
+    assert!(fs::read(dir.join("outputs/log")).unwrap() == log);
+}
+
+#[test]
+fn what_a_killed_wake_started_is_ended_by_the_next_reap() {
+    let session = Session::new();
+    let (dir, pid) = (session.home().join("ws"), session.home().join("pid"));
+    asleep(&session, "acme/42", &dir, &[]);
+    let start = format!("echo $$ > {}; exec sleep 600", pid.display());
+    let words = [
+        "session",
+        "wake",
+        "acme/42",
+        "--start-cmd",
+        &start,
+        "--health-cmd",
+        "sleep 8; false",
+        "--lease-ttl",
+        "1s",
+    ];
+    let mut wake = session
+        .command(&words)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = pid_in(&pid);
+    wake.kill().unwrap();
+    wake.wait().unwrap();
+    assert!(is_running(pid));
+    std::thread::sleep(Duration::from_millis(1200));
+
+    session.json(0, &["session", "reap"]);
+
+    assert!(!is_running(pid));
+    let woken = session.json(0, &["session", "wake", "acme/42"]);
+    assert_eq!(woken["outcome"], "restored");
+}
+
+#[test]
+fn a_session_is_put_to_sleep_from_within_its_own_sandbox() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    asleep(&session, "acme/42", &dir, &[]);
+    let stasis = session.command(&["session", "sleep", "acme/42"]);
+    let words: Vec<String> = std::iter::once(stasis.get_program())
+        .chain(stasis.get_args())
+        .map(|word| word.to_str().unwrap().to_owned())
+        .collect();
+    let start = format!(
+        "echo last > outputs/last; sleep 1; {}; sleep 600",
+        words.join(" ")
+    );
+    session.json(0, &["session", "wake", "acme/42", "--start-cmd", &start]);
+
+    for _ in 0..500 {
+        if show(&session, "acme/42")["state"] == "sleeping" {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
+    let shown = show(&session, "acme/42");
+    assert_eq!(shown["state"], "sleeping", "{shown}");
+    fs::remove_dir_all(&dir).unwrap();
+    session.json(0, &["session", "wake", "acme/42"]);
+    assert!(dir.join("outputs/last").exists());
+}
+
+#[test]
+fn what_cannot_be_saved_after_the_end_is_tried_again_and_not_given_up() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    asleep(&session, "acme/42", &dir, &["--idle-timeout", "1ms"]);
+    let start = "trap 'head -c 300000 /dev/zero > outputs/late; exit' TERM; touch ready; while :; do sleep 0.05; done";
+    session.json(0, &["session", "wake", "acme/42", "--start-cmd", start]);
+    while !dir.join("ready").exists() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
+    let reaped = session.json(1, &["session", "reap", "--max-bytes", "200000"]);
+    assert_eq!(reaped["items"][0]["fate"], "snapshot_failed", "{reaped}");
+    assert_eq!(show(&session, "acme/42")["state"], "snapshot_failed");
+    let reaped = session.json(0, &["session", "reap"]);
+
+    assert_eq!(reaped["items"][0]["fate"], "sleeping", "{reaped}");
+    fs::remove_dir_all(&dir).unwrap();
+    session.json(0, &["session", "wake", "acme/42"]);
+    assert_eq!(fs::read(dir.join("outputs/late")).unwrap().len(), 300_000);
+}
+
+#[test]
+fn named_pipes_are_left_out_and_counted_and_directories_count_as_entries() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    register(&session, "acme/42", &dir, &[]);
+    let pipe = dir.join("outputs/pipe");
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    for name in 0..20 {
+        fs::create_dir(dir.join(format!("outputs/{name}"))).unwrap();
+    }
+
+    let refused = session.run(&["session", "snapshot", "acme/42", "--max-entries", "10"]);
+    let saved = session.json(
+        0,
+        &["session", "snapshot", "acme/42", "--max-entries", "30"],
+    );
+
+    assert_eq!(refused.code, 11, "{}", refused.err);
+    assert!(refused.err.contains("22 entries"), "{}", refused.err);
+    assert_eq!(saved["left_out"], 1, "{saved}");
+    let listed = session.data(0, &["ls", "-r", "session:acme/42"]);
+    assert!(!listed.contains("pipe"), "{listed}");
+}
+
+#[test]
+fn commands_that_nobody_typed_here_are_refused_before_anything_is_restored() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    asleep(&session, "acme/42", &dir, &[]);
+    session.json(
+        0,
+        &[
+            "session",
+            "wake",
+            "acme/42",
+            "--start-cmd",
+            "exec sleep 600",
+        ],
+    );
+    session.json(0, &["session", "sleep", "acme/42"]);
+    let other = Session::beneath(session.home());
+    let to = other.home().join("elsewhere");
+    let store = session.object("");
+    let words = [
+        "--store",
+        store.to_str().unwrap(),
+        "session",
+        "wake",
+        "acme/42",
+        "--dir",
+        to.to_str().unwrap(),
+    ];
+
+    let refused = other.run(&words);
+
+    assert_ne!(refused.code, 0);
+    assert!(
+        refused.err.contains("were not typed on this host"),
+        "{}",
+        refused.err
+    );
+    assert!(!to.exists());
+    assert_eq!(show(&session, "acme/42")["state"], "sleeping");
+}
