@@ -45,6 +45,9 @@ const NUDGE: Duration = Duration::from_millis(20);
 /// How often is looked whether it does.
 const TICK: Duration = Duration::from_micros(500);
 
+/// The longest time for which anything stands still, unless somebody says otherwise.
+pub const MAX_FREEZE: Duration = Duration::from_secs(10);
+
 /// How long, and with what safety, processes are held.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FreezeSettings {
@@ -60,7 +63,7 @@ impl FreezeSettings {
     /// Ten seconds at most.
     pub fn new(journal_dir: impl Into<PathBuf>, watchdog: HelperCommand) -> Self {
         Self {
-            max: Duration::from_secs(10),
+            max: MAX_FREEZE,
             journal_dir: journal_dir.into(),
             watchdog,
         }

@@ -115,7 +115,7 @@ impl KnownProcess {
     }
 
     /// It and everything it started, as far as that still runs; without this process, which may have been started by it, too.
-    fn family(&self) -> Result<Vec<Process>, Failure> {
+    pub fn family(&self) -> Result<Vec<Process>, Failure> {
         if !self.is_of_this_boot()? {
             return Ok(Vec::new());
         }

@@ -20,8 +20,10 @@ mod register;
 mod run;
 mod sandbox;
 mod sleep;
+mod still;
 #[cfg(test)]
 mod tests;
+mod undo;
 mod wake;
 
 pub use capture::{SessionCaptured, SessionLimits, SnapshotSession};
@@ -34,6 +36,8 @@ pub use run::{RunSession, SessionRan};
 pub use sandbox::{SandboxHealth, SandboxRequest, SandboxRequestDriver};
 pub use sleep::{SessionSlept, SleepSession, SleptState};
 pub use stasis_model::session::document::IDLE_TIMEOUT;
+pub use stasis_quiesce::freeze::MAX_FREEZE;
+pub use undo::WakeUndone;
 pub use wake::{SessionWoken, WakeOutcome, WakeSession};
 
 use crate::error::{Error, ErrorKind};
@@ -105,6 +109,10 @@ impl Sessions<'_> {
             .with("detail", said);
         let _ = self.events().record(&session.tenant, event).await;
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What a session is called among the subjects of its tenant.

@@ -39,6 +39,7 @@ use stasis_engine::kind::project::{
 use stasis_engine::kind::session::{
     ReapedSessions, SessionCaptured, SessionDeleted, SessionExported, SessionForked, SessionList,
     SessionRan, SessionRegistered, SessionShown, SessionSlept, SessionWoken, SnapshotDeleted,
+    WakeUndone,
 };
 use stasis_engine::kind::workspace::{
     CheckedWorkspace, CheckpointRow, Checkpointed, Checkpoints, Compacted, ComparedTrees,
@@ -109,6 +110,7 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
         "undo",
         &[
             of::<ProjectRestored>(),
+            of::<WakeUndone>(),
             of::<UndoneChange>(),
             of::<RolledBack>(),
         ],

@@ -1,22 +1,22 @@
 //! `stasis session …`
 
+mod args;
 mod text;
 
 use super::CliContext;
+use super::ask;
+use super::duration;
 use super::hold::{signals, start_failure};
 use super::progress::{cancel_on_signals, watched};
-use super::{byte_size, duration};
 use crate::report::Exit;
 use anyhow::{Context as _, ensure};
-use clap::{Args, Subcommand, ValueEnum};
+use args::{FreezeArgs, LeaseArgs, SandboxArgs, SleepArgs, SnapshotArgs, WorkspaceArgs};
+use clap::{Args, Subcommand};
 use stasis_engine::kind::session::{
-    ForkSession, LEASE_TTL, ReapSessions, RegisterSession, RunSession, SandboxRequest,
-    SandboxRequestDriver, SessionHost, SessionLimits, SessionSlept, SleepSession, SleptState,
+    ForkSession, ReapSessions, RunSession, SessionHost, SessionSlept, SleepSession, SleptState,
     SnapshotSession, WakeSession,
 };
-use stasis_engine::model::id::{Label, SandboxName, SessionRef, TenantId};
-use stasis_engine::model::session::document::SandboxCommands;
-use stasis_engine::model::session::roots::SessionRoots;
+use stasis_engine::model::id::{Label, SessionRef, TenantId};
 use stasis_engine::open::Engine;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -61,6 +61,8 @@ enum SessionCommand {
         session: SessionRef,
         #[command(flatten)]
         how: SnapshotArgs,
+        #[command(flatten)]
+        freeze: FreezeArgs,
     },
     /// Save a session and end its sandbox, whether it is in use or not
     ///
@@ -117,104 +119,6 @@ enum SessionCommand {
     Run(RunArgs),
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum DriverArg {
-    /// A process with everything it started
-    Process,
-    /// Whatever the commands reach
-    Command,
-}
-
-#[derive(Debug, Args)]
-struct SandboxArgs {
-    /// What the sandbox is called; sessions that say the same share it [default: the session's id]
-    #[arg(long, value_name = "NAME")]
-    sandbox: Option<SandboxName>,
-    /// What the sandbox is
-    #[arg(long, value_name = "KIND")]
-    driver: Option<DriverArg>,
-    /// The process that runs it
-    #[arg(long)]
-    pid: Option<u32>,
-    /// What starts it when it is woken, in its workspace
-    #[arg(long, value_name = "CMD")]
-    start_cmd: Option<String>,
-    /// What ends with 0 if it is healthy
-    #[arg(long, value_name = "CMD")]
-    health_cmd: Option<String>,
-    /// What ends it; once more must do no harm
-    #[arg(long, value_name = "CMD")]
-    terminate_cmd: Option<String>,
-}
-
-impl SandboxArgs {
-    fn request(self, session: &SessionRef) -> anyhow::Result<Option<SandboxRequest>> {
-        let commands = SandboxCommands {
-            start: self.start_cmd,
-            health: self.health_cmd,
-            terminate: self.terminate_cmd,
-        };
-        let driver = match (self.driver, self.pid) {
-            (Some(DriverArg::Command), pid) => {
-                ensure!(pid.is_none(), "--pid is of --driver process");
-                SandboxRequestDriver::Command
-            }
-            (Some(DriverArg::Process), pid) => SandboxRequestDriver::Process(pid),
-            (None, Some(pid)) => SandboxRequestDriver::Process(Some(pid)),
-            (None, None) if commands.terminate.is_some() => SandboxRequestDriver::Command,
-            (None, None) if commands.start.is_some() => SandboxRequestDriver::Process(None),
-            (None, None) => {
-                let is_said = self.sandbox.is_some() || !commands.is_empty();
-                ensure!(
-                    !is_said,
-                    "say what the sandbox is: --pid PID, or --terminate-cmd CMD"
-                );
-                return Ok(None);
-            }
-        };
-        let name = match self.sandbox {
-            Some(name) => name,
-            None => session.session.as_str().parse()?,
-        };
-        Ok(Some(SandboxRequest {
-            name,
-            driver,
-            commands,
-        }))
-    }
-}
-
-#[derive(Debug, Args)]
-struct WorkspaceArgs {
-    /// What of the workspace is saved; may be given more than once [default: as before, else outputs, attachments and .opencode-data]
-    #[arg(long = "root", value_name = "PATH")]
-    roots: Vec<String>,
-    /// After how long without a heartbeat it is idle, such as 15m [default: as before, else 1h]
-    #[arg(long, value_name = "TIME", value_parser = duration::positive)]
-    idle_timeout: Option<Duration>,
-}
-
-impl WorkspaceArgs {
-    fn registration(
-        self,
-        session: SessionRef,
-        dir: PathBuf,
-        sandbox: Option<SandboxRequest>,
-    ) -> anyhow::Result<RegisterSession> {
-        Ok(RegisterSession {
-            session,
-            dir,
-            roots: if self.roots.is_empty() {
-                None
-            } else {
-                Some(SessionRoots::try_from(self.roots)?)
-            },
-            sandbox,
-            idle_timeout: self.idle_timeout,
-        })
-    }
-}
-
 #[derive(Debug, Args)]
 struct RegisterArgs {
     /// <tenant>/<session>
@@ -226,68 +130,6 @@ struct RegisterArgs {
     workspace: WorkspaceArgs,
     #[command(flatten)]
     sandbox: SandboxArgs,
-}
-
-#[derive(Debug, Args)]
-struct SnapshotArgs {
-    /// Publish it although it is less than a tenth of what it was
-    #[arg(long)]
-    accept_shrink: bool,
-    /// Refuse to save more than this, such as 16GiB
-    #[arg(long, value_name = "SIZE", value_parser = byte_size::positive)]
-    max_bytes: Option<u64>,
-    /// Refuse to save more files than this
-    #[arg(long, value_name = "N")]
-    max_entries: Option<u64>,
-}
-
-impl SnapshotArgs {
-    fn how(&self) -> anyhow::Result<SnapshotSession> {
-        let usual = SessionLimits::default();
-        Ok(SnapshotSession {
-            accept_shrink: self.accept_shrink,
-            limits: SessionLimits {
-                bytes: self.max_bytes.unwrap_or(usual.bytes),
-                entries: self.max_entries.unwrap_or(usual.entries),
-            },
-            cancel: cancel_on_signals()?,
-            ..SnapshotSession::default()
-        })
-    }
-}
-
-#[derive(Debug, Args)]
-struct SleepArgs {
-    #[command(flatten)]
-    snapshot: SnapshotArgs,
-    /// Act on what the store says to lie here, though nobody registered it on this host: for those who alone write to the store
-    #[arg(long, alias = "trust-store")]
-    trust_commands: bool,
-    #[command(flatten)]
-    lease: LeaseArgs,
-}
-
-#[derive(Debug, Args)]
-struct LeaseArgs {
-    /// For how long others leave alone what this one does when it is not heard of any more, such as 5m [default: 2m]
-    #[arg(long, value_name = "TIME", value_parser = duration::positive)]
-    lease_ttl: Option<Duration>,
-}
-
-impl LeaseArgs {
-    fn ttl(&self) -> Duration {
-        self.lease_ttl.unwrap_or(LEASE_TTL)
-    }
-}
-
-impl SleepArgs {
-    fn how(&self) -> anyhow::Result<SleepSession> {
-        Ok(SleepSession {
-            snapshot: self.snapshot.how()?,
-            trust_commands: self.trust_commands,
-            lease_ttl: self.lease.ttl(),
-        })
-    }
 }
 
 #[derive(Debug, Args)]
@@ -332,6 +174,8 @@ struct ReapArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::positive)]
     background_snapshots: Option<Duration>,
     #[command(flatten)]
+    freeze: FreezeArgs,
+    #[command(flatten)]
     how: SleepArgs,
 }
 
@@ -353,12 +197,7 @@ struct RunArgs {
 
 impl SessionArgs {
     pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<ExitCode> {
-        let name = context.host(self.host.as_ref())?;
-        let host = SessionHost {
-            by: format!("{name} (process {})", std::process::id()).parse()?,
-            name,
-            state: context.environment.local_dirs.state.clone(),
-        };
+        let host = host(context, self.host.as_ref())?;
         let exit = match self.command {
             SessionCommand::Run(run) => return run.run(context, &host).await,
             command => Box::pin(command.run(context, &host)).await?,
@@ -377,8 +216,15 @@ impl SessionCommand {
             Self::Register(register) => register.run(context, &engine, host).await,
             Self::Wake(wake) => wake.run(context, &engine, host).await,
             Self::Reap(reap) => reap.run(context, &engine, host).await,
-            Self::Snapshot { session, how } => {
-                let how = how.how()?;
+            Self::Snapshot {
+                session,
+                how,
+                freeze,
+            } => {
+                let how = SnapshotSession {
+                    freeze: freeze.longest(),
+                    ..how.how()?
+                };
                 let work = engine.sessions().snapshot(host, &session, &how);
                 let progress = how.progress.clone();
                 let saved = watched(context.output, "saving", progress, Box::pin(work)).await?;
@@ -513,6 +359,7 @@ impl ReapArgs {
             any_host: self.any_host,
             how: self.how.how()?,
             background: self.background_snapshots,
+            freeze: self.freeze.longest(),
         };
         let work = engine.sessions().reap(host, &command);
         let progress = command.how.snapshot.progress.clone();
@@ -588,4 +435,35 @@ fn exit_of(slept: &SessionSlept) -> Exit {
         SleptState::InUse => Exit::Held,
         _ => Exit::Failed,
     }
+}
+
+/// Takes back what the last wake of a session replaced in its workspace.
+pub(super) async fn undo(
+    context: &CliContext,
+    session: &SessionRef,
+    (dry_run, yes): (bool, bool),
+) -> anyhow::Result<Exit> {
+    let (engine, host) = (context.engine().await?, host(context, None)?);
+    let sessions = engine.sessions();
+    if !dry_run && !yes && ask::is_interactive(context) {
+        let shown = sessions.undo_wake(&host, session, true).await?;
+        context.output.insist(&text::wake_undone(&shown));
+        if !ask::is_yes("Continue?")? {
+            context.output.say(ask::NOTHING_CHANGED);
+            return Ok(Exit::Cancelled);
+        }
+    }
+    let undone = sessions.undo_wake(&host, session, dry_run).await?;
+    context.output.result(&undone, text::wake_undone)?;
+    Ok(Exit::Done)
+}
+
+/// What sessions need to know of this host.
+fn host(context: &CliContext, named: Option<&Label>) -> anyhow::Result<SessionHost> {
+    let name = context.host(named)?;
+    Ok(SessionHost {
+        by: format!("{name} (process {})", std::process::id()).parse()?,
+        name,
+        state: context.environment.local_dirs.state.clone(),
+    })
 }

@@ -29,8 +29,8 @@ fn show(session: &Session, name: &str) -> Value {
     session.json(0, &["session", "show", name])
 }
 
-/// The process that a file names.
-fn pid_in(file: &Path) -> u32 {
+/// The number that is written into a file, as soon as it is there.
+fn number_in(file: &Path) -> u32 {
     for _ in 0..500 {
         if let Ok(text) = fs::read_to_string(file)
             && text.ends_with('\n')
@@ -93,7 +93,7 @@ fn sessions_that_share_a_sandbox_are_woken_into_one() {
         ];
         session.json(0, &words);
     }
-    let pid = pid_in(&session.home().join("pid"));
+    let pid = number_in(&session.home().join("pid"));
     let sandbox = |name: &str| show(&session, name)["runs_in"]["driver"].clone();
 
     assert_eq!(sandbox("acme/a"), sandbox("acme/b"));
@@ -140,7 +140,7 @@ fn what_a_sandbox_sends_into_the_background_ends_with_it() {
         daemon.display()
     );
     session.json(0, &["session", "wake", "acme/42", "--start-cmd", &start]);
-    let pid = pid_in(&daemon);
+    let pid = number_in(&daemon);
     assert!(is_running(pid));
 
     let slept = session.json(0, &["session", "sleep", "acme/42"]);
@@ -161,7 +161,7 @@ fn a_command_that_leaves_something_running_is_saved_after_that_has_ended() {
     ]);
 
     assert_eq!(ran.code, 0, "{}", ran.err);
-    assert!(!is_running(pid_in(&dir.join("outputs/pid"))));
+    assert!(!is_running(number_in(&dir.join("outputs/pid"))));
     let log = fs::read(dir.join("outputs/log")).unwrap();
     fs::remove_dir_all(&dir).unwrap();
     session.json(0, &["session", "wake", "acme/42"]);
@@ -190,7 +190,7 @@ fn what_a_killed_wake_started_is_ended_by_the_next_reap() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let pid = pid_in(&pid);
+    let pid = number_in(&pid);
     wake.kill().unwrap();
     wake.wait().unwrap();
     assert!(is_running(pid));
@@ -324,4 +324,112 @@ fn commands_that_nobody_typed_here_are_refused_before_anything_is_restored() {
     );
     assert!(!to.exists());
     assert_eq!(show(&session, "acme/42")["state"], "sleeping");
+}
+
+/// A process that writes a number into two files, one after the other, as fast as it can.
+const TWINS: &str =
+    "n=0; touch ready; while :; do n=$((n+1)); echo $n > outputs/one; echo $n > outputs/two; done";
+
+#[test]
+fn files_that_are_saved_while_the_sandbox_stands_still_are_of_one_moment() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    asleep(&session, "acme/42", &dir, &[]);
+    session.json(0, &["session", "wake", "acme/42", "--start-cmd", TWINS]);
+    while !dir.join("outputs/two").exists() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
+    for _ in 0..5 {
+        let saved = session.json(0, &["session", "snapshot", "acme/42", "--freeze"]);
+        assert!(saved["frozen_ms"].is_u64(), "{saved}");
+        let number = |name: &str| -> i64 {
+            let text = session.data(0, &["cat", "session:acme/42", name]);
+            text.trim().parse().unwrap_or_default()
+        };
+        let (one, two) = (number("outputs/one"), number("outputs/two"));
+        // Between two writes, or while a file is being written anew.
+        assert!(one - two <= 1 || one == 0 || two == 0, "{one} {two}");
+    }
+    let written = || number_in(&dir.join("outputs/two"));
+    let before = written();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_ne!(before, written(), "it runs again");
+    session.json(0, &["session", "sleep", "acme/42"]);
+    let refused = session.run(&["session", "snapshot", "acme/42", "--freeze"]);
+    assert_eq!(refused.code, 4, "{}", refused.err);
+}
+
+#[test]
+fn a_sandbox_that_stands_still_runs_again_though_whoever_saves_it_is_killed() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    asleep(&session, "acme/42", &dir, &[]);
+    session.json(0, &["session", "wake", "acme/42", "--start-cmd", TWINS]);
+    while !dir.join("outputs/two").exists() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = u32::try_from(
+        show(&session, "acme/42")["runs_in"]["driver"]["pid"]
+            .as_u64()
+            .unwrap(),
+    );
+    let pid = pid.unwrap();
+    let is_stopped = || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(") ")
+            .next()
+            .is_some_and(|rest| rest.starts_with('T'))
+    };
+
+    let mut was_stopped = 0;
+    for _ in 0..10 {
+        let words = ["session", "snapshot", "acme/42", "--freeze"];
+        let mut saving = session
+            .command(&words)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        while saving.try_wait().unwrap().is_none() && !is_stopped() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        if is_stopped() {
+            was_stopped += 1;
+        }
+        let _ = saving.kill();
+        saving.wait().unwrap();
+        for _ in 0..500 {
+            if !is_stopped() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(!is_stopped());
+    }
+    assert!(was_stopped > 0, "nothing was killed in time");
+    session.json(0, &["session", "sleep", "acme/42"]);
+}
+
+#[test]
+fn the_undo_of_a_wake_brings_back_what_it_replaced_and_can_be_undone() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    asleep(&session, "acme/42", &dir, &[]);
+    let file = dir.join("outputs/a.txt");
+    fs::write(&file, "changed while it slept").unwrap();
+    let woken = session.json(0, &["session", "wake", "acme/42"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "one");
+    assert_eq!(show(&session, "acme/42")["kept"][0], woken["backup"]);
+    let undo = ["undo", "session:acme/42"];
+
+    let would = session.json(0, &[&undo[..], &["--dry-run"]].concat());
+    assert_eq!(would["back"][0], "outputs/a.txt", "{would}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "one");
+    session.json(0, &undo);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "changed while it slept");
+    session.json(0, &undo);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "one");
+
+    session.json(0, &["session", "sleep", "acme/42"]);
+    assert_eq!(session.run(&undo).code, 4);
 }

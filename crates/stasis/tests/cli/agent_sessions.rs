@@ -547,7 +547,6 @@ fn everyday_verbs_look_at_a_session_and_leave_changes_to_its_own_commands() {
         ("save", "session snapshot acme/42"),
         ("restore", "session wake acme/42"),
         ("pin", "session fork acme/42"),
-        ("undo", "session show acme/42"),
     ] {
         let said = session.run(&[verb, of]);
         assert_eq!(said.code, 2, "{verb}: {}", said.out);

@@ -8,7 +8,7 @@
 
 use super::memory::is_known_here;
 use super::register::outside_roots;
-use super::{SessionHost, failed, failure, name_of, refused};
+use super::{SessionHost, failed, failure, millis, name_of, refused};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::error_kind;
@@ -30,6 +30,7 @@ use stasis_model::session::step::SessionRefusal;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// How many of the largest directories are named.
 const NAMED: usize = 3;
@@ -61,6 +62,8 @@ pub struct SnapshotSession {
     pub accept_shrink: bool,
     /// How large it may be.
     pub limits: SessionLimits,
+    /// Holds its sandbox still while what changed is saved, for so long at most.
+    pub freeze: Option<Duration>,
     /// Set by anybody at any time to give up.
     pub cancel: Arc<AtomicBool>,
     /// How far it has come.
@@ -91,6 +94,9 @@ pub struct SessionCaptured {
     /// Entries of the workspace that are in no root, where nothing was saved; the first few.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_saved: Vec<String>,
+    /// For how long its sandbox stood still.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frozen_ms: Option<u64>,
     /// What the caller should know.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Warning>,
@@ -109,6 +115,7 @@ impl Sessions<'_> {
         self.store().ensure_trusted().await?;
         let document = self.read(session).await?;
         Self::ensure_here(host, &document, false).await?;
+        self.thaw_left().await;
         self.capture(&document, how).await
     }
 
@@ -158,7 +165,10 @@ impl Sessions<'_> {
             });
         }
         self.measure(document, how).await?;
-        let saved = self.save_whole(document, how).await?;
+        let (saved, frozen_for) = match how.freeze {
+            Some(longest) => Box::pin(self.save_still(document, how, longest)).await?,
+            None => (self.save_whole(document, how).await?, None),
+        };
         self.ensure_not_shrunk(document, how, &saved).await?;
         let snapshot = self.publish(session, &saved).await?;
         let noted = self.change(session, |found, op_id| {
@@ -177,8 +187,9 @@ impl Sessions<'_> {
             pruned,
             left_out: saved.left_out_entries.len() as u64,
             not_saved: Vec::new(),
+            frozen_ms: frozen_for.map(millis),
             warnings: saved.warnings,
-            elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+            elapsed_ms: millis(elapsed),
         })
     }
 
@@ -264,7 +275,7 @@ impl Sessions<'_> {
 
     /// Saves everything beside what is published. What could not be read, or changed while it was, is read again; a snapshot without it
     /// would pass for everything there is, and is not kept.
-    async fn save_whole(
+    pub(super) async fn save_whole(
         self,
         document: &SessionDocument,
         how: &SnapshotSession,
@@ -387,6 +398,7 @@ impl SessionCaptured {
             pruned: 0,
             left_out: 0,
             not_saved: Vec::new(),
+            frozen_ms: None,
             warnings: Vec::new(),
             elapsed_ms: 0,
         }

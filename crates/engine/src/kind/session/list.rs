@@ -110,6 +110,9 @@ pub struct SessionShown {
     /// The session whose snapshot it began with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<SessionRef>,
+    /// What wakes replaced in its workspace, kept beside that; the newest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<String>,
 }
 
 impl SessionRow {
@@ -191,7 +194,10 @@ impl Sessions<'_> {
         let now = self.now();
         let health = LiveSandbox::of(host, &document).health().await?;
         let idle = now.since(document.idle_since());
+        let kept = self.kept_beside(host, &document).await;
+        let kept = kept.iter().map(|path| path.display().to_string());
         Ok(SessionShown {
+            kept: kept.collect(),
             row: SessionRow::of(&document, now),
             roots: document.roots.names().to_vec(),
             idle_timeout_ms: document.idle_timeout_ms,

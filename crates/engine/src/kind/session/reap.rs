@@ -3,6 +3,7 @@
 //! One run at a time, on whatever host: a lock says whose. It spares work and keeps order, and nothing is safe because of it: what is done
 //! to a session is decided by its own document. One session's failure never stops another's sleep.
 
+use super::capture::SnapshotSession;
 use super::memory::{self, is_known_here};
 use super::sandbox::end_marked;
 use super::sleep::{SessionSlept, SleepSession, SleptState};
@@ -37,6 +38,8 @@ pub struct ReapSessions {
     pub how: SleepSession,
     /// Saves running sessions too, whose last snapshot is so old; not at all when not given.
     pub background: Option<Duration>,
+    /// Holds their sandboxes still meanwhile, for so long at most.
+    pub freeze: Option<Duration>,
 }
 
 /// What became of a session.
@@ -180,6 +183,7 @@ impl Sessions<'_> {
         host: &SessionHost,
         command: &ReapSessions,
     ) -> Result<ReapedSessions, Error> {
+        self.thaw_left().await;
         let (documents, unreadable) = self.documents(command.tenant.as_ref()).await?;
         let mut reaped = ReapedSessions {
             scanned: documents.len() as u64 + unreadable.len() as u64,
@@ -300,6 +304,10 @@ impl Sessions<'_> {
         reaped: &mut ReapedSessions,
     ) -> Result<(), Error> {
         let now = self.now();
+        let how = SnapshotSession {
+            freeze: command.freeze,
+            ..command.how.snapshot.clone()
+        };
         for document in self.documents(command.tenant.as_ref()).await?.0 {
             let is_here = command.any_host || document.place.host == host.name;
             let saved = document.snapshot.as_ref().map(|snapshot| snapshot.at);
@@ -311,7 +319,7 @@ impl Sessions<'_> {
                 continue;
             }
             let mut slept = SessionSlept::new(&document.session, SleptState::Saved);
-            match Box::pin(self.capture(&document, &command.how.snapshot)).await {
+            match Box::pin(self.capture(&document, &how)).await {
                 Ok(saved) => slept.saved = Some(saved),
                 Err(error) => {
                     let why = error_chain(&error);

@@ -175,7 +175,15 @@ impl<'s> LiveSandbox<'s> {
     }
 
     fn known(&self) -> Option<KnownProcess> {
-        let sandbox = self.sandbox?;
+        Self::process(self.sandbox?)
+    }
+
+    /// The process that a session runs in, if it is one.
+    pub(super) fn process_of(document: &SessionDocument) -> Option<KnownProcess> {
+        Self::process(document.sandbox.as_ref()?)
+    }
+
+    fn process(sandbox: &Sandbox) -> Option<KnownProcess> {
         match &sandbox.driver {
             SandboxDriver::Process {
                 pid,

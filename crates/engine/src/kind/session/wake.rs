@@ -10,7 +10,7 @@ use super::capture::unreadable;
 use super::memory::{is_known_here, remember_session};
 use super::register::whole;
 use super::sandbox::{LiveSandbox, SandboxHealth, SandboxRequest};
-use super::{LEASE_TTL, SessionHost, failed, failure, name_of, refused};
+use super::{LEASE_TTL, SessionHost, failed, failure, millis, name_of, refused};
 use crate::bridge;
 use crate::catalog::SnapshotSelector;
 use crate::error::{Error, ErrorKind, error_chain};
@@ -583,10 +583,6 @@ impl SessionWoken {
             ..self
         }
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A directory that need not be there, by its full name.

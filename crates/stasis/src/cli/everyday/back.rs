@@ -5,7 +5,7 @@ use crate::cli::change::ChangeArgs;
 use crate::cli::profile::everyday as profile;
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::project::{ProjectSelector, restore, save};
-use crate::cli::{CliContext, ask, workspace};
+use crate::cli::{CliContext, ask, session, workspace};
 use crate::report::Exit;
 use anyhow::ensure;
 use clap::Args;
@@ -131,16 +131,17 @@ impl UndoArgs {
             "name one directory, and after it at most one undo, as in `u-4`"
         );
         let mut typed = TypedWords::read(context, words, 0)?;
-        if let Some(profile) = typed.profile() {
-            ensure!(
-                undo.is_none() && self.change.is_whole(),
-                "of a profile, the last restore is undone as a whole: leave out u-N, --except and --keep-git"
-            );
+        let (profile, session) = (typed.profile(), typed.session());
+        ensure!(
+            profile.is_none() && session.is_none() || undo.is_none() && self.change.is_whole(),
+            "of a profile the last restore, and of a session the last wake, is undone as a whole: leave out u-N, --except and --keep-git"
+        );
+        if let Some(profile) = profile {
             return profile::undo(context, profile, self.dry_run, self.change.yes).await;
         }
-        typed.ensure_no_session(
-            "what a wake replaced is kept beside its workspace, as it said: `stasis session show",
-        )?;
+        if let Some(of) = session {
+            return session::undo(context, of, (self.dry_run, self.change.yes)).await;
+        }
         if undo.is_some() {
             // What a workspace takes back needs no store.
             typed.snapshots.push(SnapshotRef::Checkpoint(0));

@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::Args;
 use stasis_engine::kind::directory::{DirPlace, DirSnapshot, Directory};
 use stasis_engine::kind::project::{Home, Project};
-use stasis_engine::model::id::ProfileRef;
+use stasis_engine::model::id::{ProfileRef, SessionRef};
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::subject_ref::{
     self, DIR_PREFIX, PROFILE_PREFIX, SESSION_PREFIX, SubjectRef,
@@ -45,6 +45,14 @@ impl TypedWords {
     pub(super) fn profile(&self) -> Option<&ProfileRef> {
         match &self.subject {
             SubjectRef::Profile(profile) => Some(profile),
+            _ => None,
+        }
+    }
+
+    /// The session that is meant, if it is one.
+    pub(super) fn session(&self) -> Option<&SessionRef> {
+        match &self.subject {
+            SubjectRef::Session(session) => Some(session),
             _ => None,
         }
     }

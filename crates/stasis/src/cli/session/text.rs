@@ -6,7 +6,7 @@ use crate::cli::output::{plural, table};
 use stasis_engine::kind::session::{
     ReapedSessions, SandboxHealth, SessionCaptured, SessionDeleted, SessionExported, SessionFate,
     SessionForked, SessionList, SessionRegistered, SessionRow, SessionShown, SessionSlept,
-    SessionWoken, SleptState, SnapshotDeleted, WakeOutcome,
+    SessionWoken, SleptState, SnapshotDeleted, WakeOutcome, WakeUndone,
 };
 use stasis_engine::model::id::SnapshotId;
 use std::fmt::Write as _;
@@ -54,13 +54,33 @@ pub(super) fn captured(one: &SessionCaptured) -> String {
     };
     let what = if one.unchanged { "Unchanged" } else { "Saved" };
     format!(
-        "{what} {} as {}: {}, {}; {} stored",
+        "{what} {} as {}: {}, {}; {} stored{}{}",
         one.session,
         short(id),
         plural(one.files, "file"),
         size(one.bytes),
-        size(one.bytes_stored)
+        size(one.bytes_stored),
+        left_out(one),
+        frozen(one)
     )
+}
+
+/// What is no file, and is in no snapshot.
+fn left_out(one: &SessionCaptured) -> String {
+    match one.left_out {
+        0 => String::new(),
+        count => format!(
+            "; left out: {} (sockets, named pipes, devices)",
+            plural(count, "entry")
+        ),
+    }
+}
+
+fn frozen(one: &SessionCaptured) -> String {
+    match one.frozen_ms {
+        Some(time) => format!("; its sandbox stood still for {time} ms"),
+        None => String::new(),
+    }
 }
 
 /// What lies in a workspace of which nothing was saved.
@@ -189,7 +209,7 @@ pub(super) fn shown(one: &SessionShown) -> String {
         ("roots", one.roots.join(", ")),
         (
             "sandbox",
-            format!("{} ({health})", sandbox.unwrap_or_default()),
+            sandbox.map_or_else(|| health.clone(), |name| format!("{name} ({health})")),
         ),
         ("last heartbeat", row.heartbeat.clone()),
         (
@@ -219,6 +239,9 @@ pub(super) fn shown(one: &SessionShown) -> String {
     }
     if let Some(from) = &one.forked_from {
         lines.push(("forked from", from.to_string()));
+    }
+    if let Some(kept) = one.kept.first() {
+        lines.push(("before the wake", format!("kept in {kept}")));
     }
     let rows = lines
         .into_iter()
@@ -285,4 +308,28 @@ pub(super) fn snapshot_deleted(one: &SnapshotDeleted) -> String {
         [] => format!("{} had no snapshot", one.session),
         _ => format!("Deleted the snapshot of {}", one.session),
     }
+}
+
+pub(super) fn wake_undone(one: &WakeUndone) -> String {
+    let verb = if one.dry_run { "Would take" } else { "Took" };
+    let mut text = format!(
+        "{verb} back the wake of {} in {}: {} back, {} gone",
+        one.session,
+        one.dir,
+        plural(one.back.len() as u64, "entry"),
+        one.away.len()
+    );
+    for (mark, paths) in [('+', &one.back), ('-', &one.away)] {
+        for path in paths.iter().take(20) {
+            let _ = write!(text, "\n  {mark} {path}");
+        }
+    }
+    if !one.dry_run {
+        let _ = write!(
+            text,
+            "\nWhat was there is kept in {}; once more takes this back",
+            one.backup
+        );
+    }
+    text
 }
