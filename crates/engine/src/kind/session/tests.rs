@@ -126,13 +126,19 @@ fn write(dir: &Path, text: &str) {
     fs::write(dir.join("outputs/file"), text).unwrap();
 }
 
+/// A count that `scripts/full` asks for.
+fn asked_for(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
 /// Either the heartbeat is heard and the sandbox stays, or it is refused and the session sleeps.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_heartbeat_and_a_reaper_that_race_exactly_one_wins() {
     let world = Arc::new(World::new());
     let session = world.register("42").await;
     let mut heard = 0;
-    for round in 0..1_000_u64 {
+    let rounds = asked_for("STASIS_HEARTBEATS").unwrap_or(200);
+    for round in 0..rounds {
         world.clock.pass(Duration::from_secs(11));
         let (beats, beaten) = (world.clone(), session.clone());
         let beat = tokio::spawn(async move {
@@ -152,7 +158,7 @@ async fn of_a_heartbeat_and_a_reaper_that_race_exactly_one_wins() {
         }
     }
     assert!(
-        (1..1_000).contains(&heard),
+        (1..rounds).contains(&heard),
         "only one side ever won: {heard}"
     );
 }
@@ -296,8 +302,8 @@ async fn asked_for_each(count: usize) -> (f64, f64, u64) {
 
 #[tokio::test]
 async fn what_a_session_costs_does_not_grow_with_their_number_and_unchanged_ones_store_nothing() {
-    let asked = std::env::var("STASIS_SESSIONS").ok();
-    let most = asked.and_then(|asked| asked.parse().ok()).unwrap_or(200);
+    let most = asked_for("STASIS_SESSIONS").and_then(|most| usize::try_from(most).ok());
+    let most = most.unwrap_or(200);
     let (few, asleep_few, stored_few) = asked_for_each(most / 20).await;
     let (many, asleep_many, stored_many) = asked_for_each(most).await;
 
