@@ -136,8 +136,6 @@ impl Project {
             }
         }
         if result.is_unchanged() {
-            let is_beside = |one: &Warning| matches!(one, Warning::SafetyUnchanged { .. });
-            result.warnings.retain(|one| !is_beside(one));
             // Nothing was replaced, so that there is nothing to go back to.
             result.safety_snapshot_id = None;
         }
@@ -302,6 +300,7 @@ impl Project {
             latest_move: None,
             record_paths: Vec::new(),
             in_place: None,
+            counted: None,
             changes: Vec::new(),
             safety_snapshot_id: None,
             set_aside: Vec::new(),
@@ -449,8 +448,7 @@ impl Project {
         let index = self.index().await?;
         let plan = self.plan_restore(&back, &index, &safety).await?;
         let mut again = self.about(&back, &plan);
-        self.restore_declared(declared, &back, &plan, &mut again)
-            .await?;
+        Box::pin(self.restore_declared(declared, &back, &plan, &mut again)).await?;
         result.undone = true;
         result.warnings.extend(again.warnings);
         if !result.is_part && result.except.is_empty() {
