@@ -9,12 +9,13 @@
 //!
 //! *Always true:* an error before the swap leaves everything as it was, and starts again what was stopped. A crash leaves the old
 //! tree, or a journal by which the next command makes it the new one, whole ([`Project::recover_restore`]). Nothing that was
-//! there is lost: it is in the safety snapshot, and for a week as it was beside the directory.
+//! there is lost: it is in the safety snapshot, or for a week as it was beside the directory (`replaced`).
 
 mod command;
 mod databases;
 mod plan;
 mod record;
+mod replaced;
 mod since;
 mod state;
 #[cfg(test)]

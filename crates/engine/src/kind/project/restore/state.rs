@@ -5,9 +5,10 @@
 use super::command::{ProjectRestore, ProjectRestored, SetAsideEntry};
 use super::databases::{self, StagedDatabase, SwapFailed, SwappedDatabase};
 use super::plan::{CaptureScope, ProjectPlan};
+use super::replaced;
 use crate::bridge;
 use crate::diff::DifferenceCount;
-use crate::error::{Error, PlaceError, ProjectError};
+use crate::error::{Error, PlaceError, ProjectError, error_chain};
 use crate::kind::project::save::{ProjectSave, ProjectSaved};
 use crate::kind::project::{Declared, Project, or_cancelled};
 use crate::restore::{InPlaceChanges, Placement, RepoRestore, RestoreKind, StagedSnapshot};
@@ -321,7 +322,34 @@ impl StateRestore<'_> {
             Ok::<_, Error>((InPlaceChanges::of(&restored.placed), kept))
         });
         (self.result.in_place, self.result.set_aside) = placed.await?;
+        self.drop_saved_backup().await;
         Ok(())
+    }
+
+    /// Removes what came out, if the safety snapshot has all of it. A backup that stays needlessly does no harm.
+    async fn drop_saved_backup(&mut self) {
+        let result = &mut *self.result;
+        let Some(in_place) = &mut result.in_place else {
+            return;
+        };
+        let is_all_saved = result.set_aside.is_empty() && in_place.changed_meanwhile.is_empty();
+        let (Some(backup), Some(safety), true) =
+            (&in_place.backup, &result.safety_snapshot_id, is_all_saved)
+        else {
+            return;
+        };
+        match replaced::drop_if_saved(self.project, Path::new(backup), safety).await {
+            Ok(true) => in_place.backup = None,
+            Ok(false) => {}
+            Err(error) => {
+                let error = error_chain(&error);
+                tracing::debug!(
+                    error,
+                    backup,
+                    "what was replaced stays beside the directory"
+                );
+            }
+        }
     }
 }
 
