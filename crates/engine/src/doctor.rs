@@ -12,6 +12,7 @@ use stasis_quiesce::programs;
 use stasis_store::location::StoreLocation;
 use stasis_sys::watch;
 use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// What was found of one thing.
@@ -87,17 +88,21 @@ pub async fn examine(store: Result<&Engine, &Error>, examined: Examined<'_>) -> 
         Ok(StoreLocation::File(root)) => root,
         _ => place,
     };
-    let mut findings = vec![
-        DoctorFinding {
-            is_vital: true,
-            ..store_health(store).await
-        },
-        reflinks("reflinks (store)", existing(place)).await,
-    ];
-    if let Some(here) = here {
-        findings.push(reflinks("reflinks (here)", here).await);
+    let mut findings = vec![DoctorFinding {
+        is_vital: true,
+        ..store_health(store).await
+    }];
+    let place = existing(place);
+    match here.filter(|here| !is_one_filesystem(here, &place)) {
+        Some(here) => {
+            findings.push(reflinks("reflinks (store)", place).await);
+            findings.push(reflinks("reflinks (here)", here).await);
+        }
+        // Where both are the same, once is enough.
+        None => findings.push(reflinks("reflinks", place).await),
     }
     findings.extend([openat2(), watches()]);
+    findings.push(fuse(search_path).await);
     findings.push(docker(search_path).await);
     let browsers = [
         "chromium",
@@ -165,7 +170,7 @@ fn budget(status: &WorkspaceStatus) -> DoctorFinding {
 }
 
 fn watcher(status: &WorkspaceStatus) -> DoctorFinding {
-    let costs = "only hooks and commands make checkpoints; start one with: stasis workspace watch";
+    let costs = "only hooks and commands make checkpoints; start one with: stasis protect";
     match &status.watched_by {
         Some(by) => DoctorFinding::new("watcher", Health::Ok, by.clone(), costs),
         None => DoctorFinding::new("watcher", Health::Missing, "none is running", costs),
@@ -203,6 +208,8 @@ pub fn store_works(findings: &[DoctorFinding]) -> bool {
 }
 
 const STORE: &str = "store";
+const FUSE_DEVICE: &str = "/dev/fuse";
+const FUSE_HELPER: &str = "fusermount3";
 
 async fn store_health(store: Result<&Engine, &Error>) -> DoctorFinding {
     let costs = "nothing can be saved or restored";
@@ -256,6 +263,27 @@ fn reflink_finding(found: &Facilities, place: &str, costs: &'static str) -> Doct
         Health::Missing
     };
     DoctorFinding::new("reflinks", health, detail, costs)
+}
+
+fn is_one_filesystem(one: &Path, other: &Path) -> bool {
+    let device = |path: &Path| path.metadata().map(|seen| seen.dev()).ok();
+    device(one).is_some() && device(one) == device(other)
+}
+
+/// Whether snapshots can be mounted: the kernel's device, and for whoever is not root the program that may use it.
+async fn fuse(search_path: &OsStr) -> DoctorFinding {
+    let name = "fuse";
+    if !Path::new(FUSE_DEVICE).exists() {
+        let costs = "`stasis mount` does not work; `modprobe fuse`, or give the container the device: --device /dev/fuse --cap-add SYS_ADMIN";
+        return DoctorFinding::new(name, Health::Missing, "there is no /dev/fuse", costs);
+    }
+    let costs = "`stasis mount` works for root only; install it with: apt install fuse3, or dnf install fuse3";
+    let Some(program) = programs::find(&[FUSE_HELPER], search_path, &["--version"]).await else {
+        let detail = format!("{FUSE_DEVICE} is there, but no {FUSE_HELPER} on the PATH");
+        return DoctorFinding::new(name, Health::Missing, detail, costs);
+    };
+    let version = program.answer.unwrap_or_else(|| FUSE_HELPER.to_owned());
+    DoctorFinding::new(name, Health::Ok, format!("{FUSE_DEVICE}, {version}"), costs)
 }
 
 fn openat2() -> DoctorFinding {

@@ -78,6 +78,7 @@ pub struct RepoCollected {
     /// Whether nothing was really done.
     pub dry_run: bool,
     /// Every snapshot, and why it stays or goes.
+    #[serde(rename = "items")]
     pub verdicts: Vec<RepoGcVerdict>,
     /// Why ages did not count, if they did not.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -97,6 +97,14 @@ pub(crate) trait RestoreKind: Send {
     /// Keeps what will be replaced. An error leaves nothing behind.
     fn keep(&mut self) -> impl Future<Output = Result<Self::Kept, Error>> + Send;
 
+    /// What a swap would answer if that which was kept shows that nothing has to be replaced: then nothing is staged or moved.
+    fn nothing_to_do(
+        &mut self,
+        _kept: &Self::Kept,
+    ) -> impl Future<Output = Result<Option<Self::Swapped>, Error>> + Send {
+        async { Ok(None) }
+    }
+
     /// Writes what takes its place beside it, and verifies that.
     fn stage(&mut self) -> impl Future<Output = Result<Self::Staged, Error>> + Send;
 
@@ -119,6 +127,9 @@ pub(crate) trait RestoreKind: Send {
 pub(crate) async fn carry_out<K: RestoreKind>(mut kind: K) -> Result<K::Restored, Error> {
     kind.guard().await?;
     let kept = kind.keep().await?;
+    if let Some(swapped) = kind.nothing_to_do(&kept).await? {
+        return kind.settle(swapped, kept).await;
+    }
     let staged = kind.stage().await?;
     let swapped = kind.swap(staged, &kept).await?;
     kind.settle(swapped, kept).await
@@ -162,12 +173,27 @@ pub struct InPlaceChanges {
     /// Whether some of these are not what the snapshot has, though nobody could know that beforehand.
     #[serde(skip)]
     pub is_partial: bool,
-    /// Where what was replaced is kept, for seven days; undoing the restore brings it back.
+    /// Where what was replaced is kept, for seven days; none if all of that is in the snapshot that was made before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<String>,
 }
 
 impl InPlaceChanges {
+    /// Of a directory in which nothing had to be touched.
+    pub(crate) fn nothing() -> Self {
+        Self {
+            placed: 0,
+            removed: 0,
+            dressed: 0,
+            untouched: 0,
+            changed_meanwhile: Vec::new(),
+            left_alone: Vec::new(),
+            not_permitted: Vec::new(),
+            is_partial: false,
+            backup: None,
+        }
+    }
+
     /// Whether everything was as it should be already, or was left as it is.
     pub fn is_nothing(&self) -> bool {
         self.placed + self.removed + self.dressed == 0

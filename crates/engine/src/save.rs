@@ -22,6 +22,7 @@ mod provisional;
 pub use command::{
     LostDatabase, LostHow, NotConsistent, RepoSave, RepoSaved, SaveOverlay, VolumeFacts,
 };
+pub(crate) use databases::committed_digest;
 pub(crate) use donors::Donors;
 use gather::SaveBasis;
 pub(crate) use gather::{GatheredTree, StoringPlace, gc_of, matcher, may_borrow};

@@ -14,6 +14,7 @@ use crate::kind::project::namesakes::fitting;
 use crate::kind::project::{FILE, Home, KnownDirs};
 use crate::kind::session::SessionRow;
 use crate::kind::workspace::{WorkspaceRow, workspaces};
+use crate::near::{did_you_mean, names_of, near_subjects};
 use crate::open::Engine;
 use crate::own_places;
 use crate::seen::Memory;
@@ -23,6 +24,7 @@ use stasis_model::failure::{AtPath, Failure};
 use stasis_model::format::key::PoolId;
 use stasis_model::format::manifest::{RepoDocument, SnapshotIndex};
 use stasis_model::id::{Lineage, ProjectId, TenantId};
+use stasis_model::nearest::nearest;
 use stasis_model::time::Timestamp;
 use stasis_store::documents::roots::{self, Root};
 use stasis_store::layout::ChunkRoot;
@@ -299,7 +301,11 @@ impl Engine {
             }
             [] => {
                 let said = format!("there is no directory `{name}` in `{}`", self.location);
-                let hint = "`stasis list` shows every subject of the store";
+                let near = nearest(name, ids.iter().flat_map(names_of));
+                let near = did_you_mean(&near)
+                    .map(|near| near + " ")
+                    .unwrap_or_default();
+                let hint = format!("{near}`stasis list` shows every subject of the store");
                 Err(Failure::of(ErrorKind::NotFound, said)
                     .with_hint(hint)
                     .into())
@@ -314,6 +320,11 @@ impl Engine {
                 Err(Failure::of(ErrorKind::Invalid, said).with_hint(hint).into())
             }
         }
+    }
+
+    /// Subjects of the store whose names are near to one that is none.
+    pub async fn near_subjects(&self, typed: &Path) -> Vec<String> {
+        near_subjects(&self.bucket, None, typed).await
     }
 
     /// Makes a directory of this host a subject that exists: what is saved from it joins that subject's snapshots.

@@ -215,12 +215,6 @@ pub enum Warning {
         /// Whose, and how.
         reason: String,
     },
-    /// No safety snapshot was needed: there is one of this very state.
-    #[error("nothing changed since snapshot {}: it is the safety snapshot", .snapshot.get(..8).unwrap_or(.snapshot))]
-    SafetyUnchanged {
-        /// Which.
-        snapshot: String,
-    },
     /// What a restore changed is not known any more, so that an undo cannot leave the rest alone.
     #[error(
         "the snapshot that had been restored is gone, so that everything becomes what it was before; what was changed since is in the safety snapshot"

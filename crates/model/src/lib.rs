@@ -28,6 +28,7 @@
 //! |---|---|
 //! | [`policy`] | which snapshots go ([`policy::retention`]), what a tenant allows, what looks like a loss |
 //! | [`snapshot_ref`], [`subject_ref`], [`time_ref`] | what a user types to name a snapshot, a subject, a moment |
+//! | [`nearest`] | what a user may have meant who typed none of these |
 //! | [`workspace`], [`project`], [`session`], [`upgrade`] | the rules of one kind: checkpoints, `stasis.toml`, sleep and wake, a newer Chrome |
 //! | [`chrome`], [`sqlite_file`] | what files of other programs look like from outside |
 //! | [`metrics`] | the series that a host reports |
@@ -137,6 +138,7 @@ pub mod id;
 pub mod invalid;
 pub mod logins;
 pub mod metrics;
+pub mod nearest;
 pub mod policy;
 pub mod project;
 pub mod protocol;

@@ -43,7 +43,11 @@ fn digest(root: &RootDir, path: &EntryPath) -> std::io::Result<FileDigest> {
     let (above, name) = path.split_last().ok_or(Errno::INVAL)?;
     let directory = root.directory(above.as_bytes())?;
     let name = c_name(name)?;
-    let mut file = File::from(root.file(directory.as_fd(), &name)?);
+    digest_of(File::from(root.file(directory.as_fd(), &name)?))
+}
+
+/// The digest of what is in a file, from where it stands.
+pub fn digest_of(mut file: File) -> std::io::Result<FileDigest> {
     let (mut hasher, mut buffer) = (FileHasher::default(), vec![0; 256 << 10]);
     loop {
         match file.read(&mut buffer)? {

@@ -42,7 +42,7 @@ pub use backup::{
     Backup, OpenBackup, Returned, backups, is_left, moved_backup, place_in, remove_backup,
 };
 pub use changes::RestoreChanges;
-pub use databases::{ensure_none_open, open_databases, open_databases_in};
+pub use databases::{ensure_none_open, is_in_use, open_databases, open_databases_in};
 pub use error::RestoreError;
 pub use forward::FinishedRestore;
 pub use kept::{KeptBackup, forget, kept, undo};

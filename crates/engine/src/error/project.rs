@@ -105,7 +105,7 @@ pub enum ProjectError {
         snapshots: usize,
     },
     /// There is none.
-    #[error("project `{project}` has no snapshot `{wanted}`")]
+    #[error("`{project}` has no snapshot `{wanted}`")]
     NoSnapshot {
         /// Which project.
         project: ProjectId,

@@ -5,15 +5,21 @@
 //!
 //! *Always true:* no checkpoint is `latest`, and none is taken for a snapshot that is in the store.
 
+mod diff;
+mod entry;
 mod find;
+mod near;
 mod timeline;
+mod usage;
 
-pub use timeline::{Timeline, TimelineEntry, TimelineItem, TimelineQuery};
+pub use diff::DirDiff;
+pub use entry::EntryIn;
+pub use timeline::{RestoreMark, Timeline, TimelineEntry, TimelineItem, TimelineQuery};
+pub use usage::DirectoryUse;
 
 use crate::address::shell_word;
 use crate::bridge;
 use crate::catalog::ListedEntry;
-use crate::diff::TreeDifference;
 use crate::error::{Error, ErrorKind, WorkspaceError};
 use crate::kind::project::{Home, Project, RestoreRecord};
 use crate::kind::workspace::{
@@ -75,18 +81,6 @@ pub enum SnapshotPlace {
     Store,
     /// On this host.
     Here,
-}
-
-/// What differs between two snapshots of a directory, one of which is a checkpoint, or between a checkpoint and what is there now.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-#[non_exhaustive]
-pub struct DirDiff {
-    /// The older side.
-    pub before: String,
-    /// The newer side; without one, what is there now.
-    pub after: Option<String>,
-    /// Every entry that differs.
-    pub entries: Vec<TreeDifference>,
 }
 
 /// The last change that a command of ours made to a directory, and that can be taken back.
@@ -274,10 +268,10 @@ impl Directory {
         self.workspace.as_ref().ok_or_else(|| {
             let dir = self.project.as_ref().map(|one| one.home().dir.display());
             let dir = dir.map_or_else(|| "the directory".to_owned(), |dir| format!("`{dir}`"));
-            let said = format!("{dir} has no checkpoints: it is no workspace");
+            let said = format!("{dir} has no checkpoints");
             let failure = Failure::of(ErrorKind::NotFound, said);
             failure
-                .with_hint("`stasis workspace init DIR` makes it one; `stasis log` lists what is saved of it")
+                .with_hint("`stasis protect DIR` makes them from now on; `stasis log` lists what is saved of it")
                 .into()
         })
     }
@@ -296,8 +290,15 @@ impl Directory {
         })
     }
 
-    /// The snapshot that somebody means.
+    /// The snapshot that somebody means. Where there is none, the error says which may have been meant.
     pub async fn locate(&self, wanted: &SnapshotRef) -> Result<DirSnapshot, Error> {
+        match self.located(wanted).await {
+            Err(error) => Err(self.or_near(wanted, error).await),
+            found => found,
+        }
+    }
+
+    async fn located(&self, wanted: &SnapshotRef) -> Result<DirSnapshot, Error> {
         match wanted {
             SnapshotRef::Checkpoint(number) => {
                 let which = CheckpointRef::Slot(Slot::new(*number));
@@ -444,29 +445,6 @@ impl Directory {
                 self.workspace()?.cat(&which, path, out).await
             }
         }
-    }
-
-    /// Compares two snapshots of which one is a checkpoint, or a checkpoint with what is there now.
-    pub async fn diff(
-        &self,
-        before: &DirSnapshot,
-        after: Option<&DirSnapshot>,
-    ) -> Result<DirDiff, Error> {
-        let was = self.contents(before).await?;
-        let is = match after {
-            Some(after) => self.contents(after).await?,
-            None => self.workspace()?.contents_now().await?,
-        };
-        let differing = was.diff(&is).into_iter();
-        let entries = differing.map(|(path, change)| TreeDifference {
-            path: path.to_string(),
-            change,
-        });
-        Ok(DirDiff {
-            before: before.to_string(),
-            after: after.map(ToString::to_string),
-            entries: entries.collect(),
-        })
     }
 
     /// Everything that a snapshot has.

@@ -17,6 +17,7 @@ mod init;
 pub(crate) mod known;
 pub(crate) mod namesakes;
 mod restore;
+mod same_databases;
 mod save;
 mod services;
 mod snapshots;

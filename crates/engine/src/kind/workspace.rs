@@ -37,22 +37,19 @@ pub use crate::error::{Freeable, LostWorkspace, NoRoom, RoomUse, WorkspaceError}
 pub use crate::restore::{LeftAloneEntry, LeftAloneReason};
 pub use answers::{
     AgentEventRow, ChangeOp, ChangePlan, ChangesSummary, CheckedCheckpoint, CheckedWorkspace,
-    CheckpointRow, Checkpointed, Checkpoints, Compacted, DatabaseRow, DeletedCheckpoint, DiffKind,
-    DiffSide, EventCounts, ExcludedNow, ForgetReason, ForgottenUndo, ForkMark, GapMark, GitChange,
-    GitCommit, GitPlan, PathChange, PathDiff, PathHistory, PathStatus, PathVersion, PromptRow,
-    RemovedWorkspace, RestoredWorkspace, RevertAction, RevertedPath, SessionForm, UndoRow,
-    UndoneChange, UnreadableSlot, VersionStatus, Watched, WorkspaceChanges, WorkspaceMade,
-    WorkspaceRow, WorkspaceStatus,
+    CheckpointRow, CheckpointUse, Checkpointed, Checkpoints, CheckpointsUse, Compacted,
+    DatabaseRow, DeletedCheckpoint, DiffKind, DiffSide, EventCounts, ExcludedNow, ForgetReason,
+    ForgottenUndo, ForkMark, GapMark, GitChange, GitCommit, GitPlan, PathChange, PathDiff,
+    PathHistory, PathStatus, PathVersion, PromptRow, RemovedWorkspace, RestoredWorkspace,
+    RevertAction, RevertedPath, SessionForm, UndoRow, UndoneChange, UnreadableSlot, VersionStatus,
+    Watched, WorkspaceChanges, WorkspaceMade, WorkspaceRow, WorkspaceStatus,
 };
 pub use commands::{
     CompactCheckpoints, CreateCheckpoint, ForkPlace, ForkWorkspace, InitWorkspace, Maker,
     MaterializeCheckpoint, PromoteFork, RemoveFork, RestoreWorkspace, RevertPath, RunMode,
     UndoChange,
 };
-pub use compare::{
-    CompareTrees, ComparedContent, ComparedTrees, DiffStat, FileStat, PatchGap, PatchGapReason,
-    TreeChange, TreeRef,
-};
+pub use compare::{CompareTrees, ComparedTrees, TreeChange, TreeRef};
 pub use fork_results::{
     ForkRow, ForkStatus, ForkedWorkspace, Forks, MaterializedCheckpoint, OverwrittenEntry,
     PromotedFork, RemovedFork,
@@ -65,6 +62,7 @@ pub(crate) use show::summed;
 use crate::bridge;
 use crate::error::{Error, OPEN_DIRECTORY};
 use crate::restore::recover;
+pub use crate::tree_patch::{ComparedContent, DiffStat, FileStat, PatchGap, PatchGapReason};
 use known_sessions::KnownSession;
 use session::Session;
 use stasis_disk::form::slots::{Eviction, Manifest, Pool, PoolSettings, StatCache, fact, manifest};

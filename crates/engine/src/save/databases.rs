@@ -4,15 +4,18 @@
 
 use crate::error::error_chain;
 use stasis_disk::form::chunked::databases::{DatabaseCapture, DatabaseCopy, LiveDatabase};
-use stasis_disk::fs::metadata::Seen;
+use stasis_disk::fs::metadata::{self, Seen};
+use stasis_disk::fs::root_dir::RootDir;
+use stasis_disk::tree::compare::digest_of;
 use stasis_disk::tree::staging_view::{self, StagingView};
+use stasis_model::digest::FileDigest;
 use stasis_model::tree::{EntryPath, FileTime};
 use stasis_quiesce::sqlite::{self, LiveFile, SqliteError, SqliteSettings};
 use stasis_sys::descriptor;
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -134,6 +137,32 @@ impl DatabaseCapture for LiveDatabases {
         }
         let copy = self.copy(database);
         copy.unwrap_or_else(|why| DatabaseCopy::Refused { why })
+    }
+}
+
+/// The digest of the committed state of a database in a tree, as a save would store it; none where no copy can be had.
+pub(crate) fn committed_digest(
+    root: &RootDir,
+    path: &EntryPath,
+    spool: &Path,
+) -> Option<FileDigest> {
+    let (above, name) = path.split_last()?;
+    let (directory, name) = (
+        root.directory(above.as_bytes()).ok()?,
+        CString::new(name).ok()?,
+    );
+    let identity = metadata::look(directory.as_fd(), &name).ok()?.identity();
+    let database = LiveDatabase {
+        path,
+        directory: directory.as_fd(),
+        name: &name,
+        identity,
+    };
+    let source = descriptor::path_of(&directory).ok()?;
+    let live = LiveDatabases::new(source, spool.to_owned(), Arc::default());
+    match live.capture(&database) {
+        DatabaseCopy::Consistent { file, .. } => digest_of(file.into()).ok(),
+        _ => None,
     }
 }
 

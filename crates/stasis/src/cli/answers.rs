@@ -26,7 +26,7 @@ use stasis_engine::find::FoundVersions;
 use stasis_engine::gc::{RepoCollected, RepoForgotten};
 use stasis_engine::hold::HoldResult;
 use stasis_engine::keys::{NewKey, Rekeyed, RotatedKeys};
-use stasis_engine::kind::directory::{DirDiff, Timeline};
+use stasis_engine::kind::directory::{DirDiff, DirectoryUse, Timeline};
 use stasis_engine::kind::profile::{
     CheckedProfile, Collected, Deleted, Forked, Pinned, ProfileDiff, ProfileList, ProfileLoaded,
     ProfileLog, ProfileLogins, ProfileRan, ProfileSaved, ProfileUse, ProfileVerified, RolledBack,
@@ -34,7 +34,7 @@ use stasis_engine::kind::profile::{
 };
 use stasis_engine::kind::project::{
     ProjectCollected, ProjectDiff, ProjectDuplicated, ProjectMade, ProjectRestored, ProjectSaved,
-    ProjectSnapshot, ProjectStatus, ProjectUpgraded, ProjectVerified, ServiceState, SubjectUse,
+    ProjectSnapshot, ProjectStatus, ProjectUpgraded, ProjectVerified, ServiceState,
 };
 use stasis_engine::kind::session::{
     ReapedSessions, SessionCaptured, SessionDeleted, SessionExported, SessionForked, SessionList,
@@ -116,10 +116,7 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
         ],
     ),
     one("log", &[of::<Timeline>(), of::<ProfileLog>()]),
-    one(
-        "diff",
-        &[of::<ProjectDiff>(), of::<DirDiff>(), of::<ProfileDiff>()],
-    ),
+    one("diff", &[of::<DirDiff>(), of::<ProfileDiff>()]),
     one(
         "show",
         &[
@@ -131,7 +128,7 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
     one("ls", &[of::<Vec<ListedEntry>>()]),
     none("cat"),
     one("find", &[of::<FoundVersions>()]),
-    one("du", &[of::<SubjectUse>(), of::<ProfileUse>()]),
+    one("du", &[of::<DirectoryUse>(), of::<ProfileUse>()]),
     one(
         "check",
         &[
@@ -152,7 +149,7 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
     one("fork.list", &[of::<Forks>()]),
     one("fork.diff", &[of::<ComparedTrees>()]),
     one("fork.promote", &[of::<PromotedFork>()]),
-    one("fork.rm", &[of::<RemovedFork>()]),
+    one("fork.rm", &[of::<Vec<RemovedFork>>()]),
     // Agents.
     one(
         "protect",
@@ -290,7 +287,7 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
     one("doctor", &[of::<Vec<DoctorFinding>>()]),
     one("demo", &[of::<demo::PlayedDemo>(), of::<DemoScene>()]),
     one("demo.lease", &[of::<LeaseDemoReport>()]),
-    one("man", &[of::<man::ManPages>()]),
+    one("man", &[of::<man::ManPage>(), of::<man::ManPages>()]),
     none("completions"),
     none("schema"),
     none("options"),

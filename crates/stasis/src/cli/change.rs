@@ -25,6 +25,11 @@ impl ChangeArgs {
         self.except.is_empty() && !self.keep_git
     }
 
+    /// What was typed of those that are left as they are.
+    pub(super) fn excepted(&mut self) -> impl Iterator<Item = &mut OsString> {
+        self.except.iter_mut()
+    }
+
     /// The entries that are left as they are; `entry` reads what was typed.
     pub(super) fn except(
         &self,

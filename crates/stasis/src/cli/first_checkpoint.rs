@@ -45,7 +45,7 @@ pub(super) async fn make_here(context: &CliContext) {
         }
         Ok(None) => {}
         Err(error) if is_no_workspace(&error) => context.output.say(
-            "note: this directory is not inside a workspace, so hooks make no checkpoints here. Make it one with: stasis workspace init .",
+            "note: this directory is not inside a workspace, so hooks make no checkpoints here. Protect it with: stasis protect",
         ),
         Err(error) => {
             let error = printable(&format!("{error:#}"));

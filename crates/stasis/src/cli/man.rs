@@ -15,8 +15,19 @@ use std::path::{Path, PathBuf};
 /// `stasis man`
 #[derive(Debug, Args)]
 pub(super) struct ManArgs {
-    /// The directory for the pages, made if it is not there; pages of the same names are replaced
-    dir: PathBuf,
+    /// The command, as it is typed: `save`, `fork rm` [default: the program itself]
+    #[arg(value_name = "COMMAND", conflicts_with = "dir")]
+    command: Vec<String>,
+    /// Write all pages to this directory, made if it is not there; pages of the same names are replaced
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// One page.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ManPage {
+    page: String,
+    text: String,
 }
 
 /// The pages that were written.
@@ -28,27 +39,59 @@ pub(super) struct ManPages {
 
 impl ManArgs {
     pub(super) fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
-        let dir = &self.dir;
-        let failed = || format!("could not write man pages to `{}`", dir.display());
-        std::fs::create_dir_all(dir).with_context(failed)?;
-        let mut pages = Vec::new();
-        // Only the page of the program itself has the options that every command takes.
-        let program = help::visible().mut_args(|arg| arg.hide(false));
-        pages.push(write(dir, &program, "").with_context(failed)?);
-        let mut program = help::visible().disable_help_subcommand(true);
-        program.build();
-        write_below(dir, &program, "", &mut pages).with_context(failed)?;
-        let written = ManPages {
-            dir: dir.display().to_string(),
-            pages,
+        match &self.dir {
+            Some(dir) => write_all(context, dir),
+            None => self.print(context),
+        }
+    }
+
+    /// Prints the page of one command.
+    fn print(&self, context: &CliContext) -> anyhow::Result<Exit> {
+        let page = if self.command.is_empty() {
+            page(&whole_program(), "")?
+        } else {
+            let mut program = help::visible().disable_help_subcommand(true);
+            program.build();
+            let mut found = &program;
+            for word in &self.command {
+                let typed = self.command.join(" ");
+                found = found.find_subcommand(word).with_context(|| {
+                    format!("there is no command `{typed}`; `stasis help` lists them, `stasis man --dir DIR` writes all pages")
+                })?;
+            }
+            page(found, &self.command.join(" "))?
         };
-        context.output.result(&written, |written| {
-            let count = plural(written.pages.len() as u64, "man page");
-            let dir = printable(&written.dir);
-            format!("wrote {count} to {dir}; read one with: man -l {dir}/stasis.1")
-        })?;
+        context
+            .output
+            .result(&page, |page| page.text.trim_end().to_owned())?;
         Ok(Exit::Done)
     }
+}
+
+/// Only the page of the program itself has the options that every command takes.
+fn whole_program() -> Command {
+    help::visible().mut_args(|arg| arg.hide(false))
+}
+
+/// Writes all pages.
+fn write_all(context: &CliContext, dir: &Path) -> anyhow::Result<Exit> {
+    let failed = || format!("could not write man pages to `{}`", dir.display());
+    std::fs::create_dir_all(dir).with_context(failed)?;
+    let mut pages = Vec::new();
+    pages.push(write(dir, &whole_program(), "").with_context(failed)?);
+    let mut program = help::visible().disable_help_subcommand(true);
+    program.build();
+    write_below(dir, &program, "", &mut pages).with_context(failed)?;
+    let written = ManPages {
+        dir: dir.display().to_string(),
+        pages,
+    };
+    context.output.result(&written, |written| {
+        let count = plural(written.pages.len() as u64, "man page");
+        let dir = printable(&written.dir);
+        format!("wrote {count} to {dir}; read one with: man -l {dir}/stasis.1")
+    })?;
+    Ok(Exit::Done)
 }
 
 fn write_below(
@@ -71,6 +114,12 @@ fn write_below(
     reason = "a page that is lost is made anew by the same command"
 )]
 fn write(dir: &Path, command: &Command, path: &str) -> std::io::Result<String> {
+    let page = page(command, path)?;
+    std::fs::write(dir.join(&page.page), page.text)?;
+    Ok(page.page)
+}
+
+fn page(command: &Command, path: &str) -> std::io::Result<ManPage> {
     let man = Man::new(command.clone().disable_help_subcommand(true))
         .source(format!("stasis {}", env!("CARGO_PKG_VERSION")))
         .manual("Stasis");
@@ -91,9 +140,11 @@ fn write(dir: &Path, command: &Command, path: &str) -> std::io::Result<String> {
     if !path.is_empty() {
         see_also().to_writer(&mut page)?;
     }
-    let name = man.get_filename();
-    std::fs::write(dir.join(&name), page)?;
-    Ok(name)
+    let text = String::from_utf8(page).map_err(std::io::Error::other)?;
+    Ok(ManPage {
+        page: man.get_filename(),
+        text,
+    })
 }
 
 fn examples(examples: &[Example]) -> Roff {

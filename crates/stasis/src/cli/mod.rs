@@ -249,7 +249,7 @@ enum CliCommand {
     Demo(demo::DemoArgs),
     /// Print completions for a shell
     Completions(completions::CompletionsArgs),
-    /// Write man pages, one for each command
+    /// Print the man page of a command, or write all of them to a directory
     Man(man::ManArgs),
     /// Print the JSON Schema of what a command prints with --json, or of all
     Schema(schema::SchemaArgs),
@@ -429,6 +429,12 @@ fn pointed(mut error: clap::Error) -> clap::Error {
     if !usage.is_some_and(|usage| usage.contains("stasis [OPTIONS]")) {
         return error;
     }
+    if let Some(tip) = other_tools_word(typed) {
+        error.remove(ContextKind::SuggestedSubcommand);
+        let tips = vec![StyledStr::from(tip)];
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        return error;
+    }
     let program = Cli::command();
     let nouns = program.get_subcommands().filter(|noun| !noun.is_hide_set());
     let found = nouns.filter_map(|noun| {
@@ -447,6 +453,30 @@ fn pointed(mut error: clap::Error) -> clap::Error {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(found));
     }
     error
+}
+
+/// The command for a word that another tool has for it.
+fn other_tools_word(typed: &str) -> Option<&'static str> {
+    Some(match typed {
+        "snapshot" | "commit" | "create" | "checkpoint" | "stash" => {
+            "`stasis save` saves the directory you are in"
+        }
+        "delete" | "remove" | "rm" | "drop" => {
+            "`stasis forget SNAPSHOT` deletes a snapshot; `stasis log` lists them"
+        }
+        "rollback" | "reset" => {
+            "`stasis restore SNAPSHOT` goes back to a snapshot, `stasis undo` takes that back"
+        }
+        "revert" => "`stasis restore --path FILE` restores one file, `stasis undo` takes that back",
+        "history" => "`stasis log` lists all snapshots, `stasis find NAME` every version of a file",
+        "status" => {
+            "`stasis diff` shows what changed since the newest snapshot, `stasis list` what is saved"
+        }
+        "init" | "watch" => "`stasis protect` makes checkpoints of the directory you are in",
+        "verify" | "fsck" => "`stasis check` checks that all snapshots can be restored",
+        "changes" => "`stasis diff` shows what changed since the newest snapshot",
+        _ => return None,
+    })
 }
 
 /// Help goes where it always goes; a mistake is told as JSON to whoever asked for JSON.

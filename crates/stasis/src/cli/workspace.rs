@@ -10,6 +10,7 @@ mod rewind;
 
 pub(super) use back::{ForgottenUndos, restore, revert, undo, undo_number};
 pub(super) use checkpoint::{checked, checked_text, materialize};
+pub(super) use compare::{ComparedArgs, patch_text, say_gaps, stat_text};
 pub(super) use fork::ForkArgs;
 pub(super) use keep::{Initiated, StatusShown, warn_of_hooks, warn_unreadable};
 pub(super) use look::{checkpoint_text, event_text};

@@ -29,7 +29,7 @@ pub(super) fn hint(error: &ProjectError) -> Option<String> {
             return Some(format!("set {variable}, or say `url` in stasis.toml"));
         }
         ProjectError::HalfRestored { snapshot, .. } => {
-            return Some(format!("do it again: `stasis project restore {snapshot}`"));
+            return Some(format!("do it again: `stasis restore {snapshot}`"));
         }
         ProjectError::Hook(_) => {
             "nothing was saved; correct the hook, or take it out of stasis.toml"
@@ -41,11 +41,9 @@ pub(super) fn hint(error: &ProjectError) -> Option<String> {
             "nothing was saved, and everything runs; a filesystem with reflinks (xfs, btrfs) makes the pause short"
         }
         ProjectError::Integrity { .. } => {
-            "nothing was changed; `stasis project list` shows older snapshots, `stasis project verify` proves them"
+            "nothing was changed; `stasis log` lists older snapshots, `stasis check` proves them"
         }
-        ProjectError::NoSnapshot { .. } => {
-            "`stasis log DIR`, or `stasis project list`, shows what there is"
-        }
+        ProjectError::NoSnapshot { .. } => "`stasis log DIR` lists what there is",
         ProjectError::NoLatest { snapshots, .. } => {
             let newest = snapshots.first()?;
             return Some(format!(

@@ -11,7 +11,7 @@ pub(super) fn hint(error: &Error) -> Option<String> {
         Error::Index(error) => return index(error),
         Error::Restore(error) => return place(error),
         Error::Chunk(ChunkError::NoSuchEntry(_)) | Error::NoSuchEntry { .. } => {
-            "an entry is named from the top of what was saved, as in `src/main.rs`; `stasis restore DIR SNAPSHOT --to ELSEWHERE` shows what there is, and `stasis repo ls SNAPSHOT` for a repository"
+            "a path goes from where you stand in the directory, else from its top, as in `src/main.rs`; `stasis ls SNAPSHOT -r` lists what there is"
         }
         Error::Chunk(error) => return chunk(error),
         Error::NoRepo(_) => "make one with `stasis repo init --repo URL`, or check the address",

@@ -24,14 +24,14 @@ pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
             "correct the file; docs/guides/workspace.md lists its keys, and what is not in it has its default"
         }
         WorkspaceError::BadReference(_) => {
-            "a checkpoint is cp-N or its name; `stasis workspace list` shows both"
+            "a checkpoint is cp-N or its name; `stasis log` shows both"
         }
         WorkspaceError::BadPath { .. } => {
             "name an entry of the workspace that is not excluded, from where you are or by its whole path"
         }
-        WorkspaceError::NoCheckpoint(_) => "`stasis workspace list` shows what there is",
+        WorkspaceError::NoCheckpoint(_) => "`stasis log` lists what there is",
         WorkspaceError::NoCheckpoints => {
-            "`stasis workspace create NAME` makes one, `stasis workspace watch` makes them by itself"
+            "`stasis workspace create NAME` makes one, `stasis protect` makes them by itself"
         }
         WorkspaceError::NoPrompts(_) => {
             "`stasis rewind --to CP` goes to a checkpoint; `stasis hook install AGENT` has prompts recorded from now on"
@@ -58,7 +58,7 @@ pub(super) fn hint(error: &WorkspaceError, kind: ErrorKind) -> Option<String> {
 /// How to go on with the checkpoints of a workspace that was moved, if this may be one.
 fn no_workspace_hint(lost: &[LostWorkspace]) -> String {
     let Some(likeliest) = lost.first() else {
-        return "`stasis workspace init DIR` makes a directory one; --workspace DIR says which one is meant; `stasis list` shows the workspaces of this machine".to_owned();
+        return "`stasis protect DIR` makes a directory one; --workspace DIR says which one is meant; `stasis list` shows the workspaces of this machine".to_owned();
     };
     let word = |path: &Path| shell_word(&path.display().to_string()).into_owned();
     let (was, session) = (likeliest.workspace.display(), word(&likeliest.session));
@@ -178,7 +178,7 @@ fn kept_hint(kind: ErrorKind) -> Option<String> {
         ErrorKind::Limit => {
             "`stasis workspace delete CP` makes room; `budget_bytes` in config.toml of the session allows more"
         }
-        ErrorKind::NotFound => "`stasis workspace list` shows what there is",
+        ErrorKind::NotFound => "`stasis log` lists what there is",
         ErrorKind::Denied => {
             "nothing was changed; see that the workspace is readable, and its session directory writable"
         }

@@ -112,7 +112,7 @@ fn a_database_that_is_open_and_as_it_was_does_not_hinder_a_restore() {
     assert_eq!(fs::read_to_string(dir.join("notes")).unwrap(), "one");
     assert_eq!(inodes(), before, "{restored:#}");
     let again = session.data(0, &["restore", &text]);
-    assert!(again.contains("nothing had to be changed"), "{again}");
+    assert!(again.contains("Nothing to do: "), "{again}");
     assert!(!again.contains("safety"), "{again}");
     assert!(!again.contains("Undo"), "{again}");
     let again = session.json(0, &["restore", &text]);
@@ -172,7 +172,7 @@ fn a_restore_that_would_exchange_an_open_database_is_refused_before_anything_is_
     let latest = session.json(0, &["project", "show", "latest", "--project", &text]);
     assert_eq!(id(&latest), second, "{latest:#}");
     let said = session.data(0, &["restore", &text, &first, "--except", "app.db"]);
-    let says = format!(" to {}, but for app.db", &first[..8]);
+    let says = format!(" is {} already, but for app.db", &first[..8]);
     assert!(said.contains(&says), "{said}");
     let whole = session.json(0, &["restore", &text, &first]);
     assert_eq!(
@@ -413,9 +413,9 @@ fn a_restore_is_taken_back_by_the_name_that_people_type() {
     let session = Session::new();
     let (dir, text) = directory(&session);
     fs::write(dir.join("a"), "one").unwrap();
-    session.json(0, &["save", &text]);
+    let first = id(&session.json(0, &["save", &text]));
     fs::write(dir.join("a"), "two").unwrap();
-    session.json(0, &["restore", &text]);
+    session.json(0, &["repo", "restore", &first, &text, "--in-place"]);
 
     let mut undo = session.command(&["repo", "undo", "app"]);
     let said = crate::session::said(undo.current_dir(session.home()).output().unwrap());
@@ -576,4 +576,105 @@ fn a_directory_of_another_host_is_named_however_many_of_its_name_lie_on_this_one
 
     assert_eq!(said.code, 0, "{}", said.err);
     assert!(said.err.contains(&format!("`{name}`")), "{}", said.err);
+}
+
+/// A database in WAL mode with its last commit in the log, and nobody who has it open.
+fn database_with_a_log(database: &Path) {
+    let script = "
+import os, sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute('pragma journal_mode=wal')
+db.execute('create table if not exists rows (n integer)')
+db.execute('insert into rows values (1)')
+os._exit(0)
+";
+    python(script, &[database.to_str().unwrap()]);
+}
+
+fn backups(dir: &Path) -> Vec<String> {
+    let beside = fs::read_dir(dir.parent().unwrap()).unwrap();
+    let names = beside.map(|one| one.unwrap().file_name().into_string().unwrap());
+    names
+        .filter(|name| name.contains("stasis-backup"))
+        .collect()
+}
+
+#[test]
+fn a_restore_of_what_is_there_says_so_and_leaves_the_undo_of_the_one_before() {
+    let session = Session::new();
+    let (dir, text) = directory(&session);
+    fs::create_dir(dir.join("data")).unwrap();
+    database_with_a_log(&dir.join("data/app.db"));
+    fs::write(dir.join("notes"), "one").unwrap();
+    session.json(0, &["save", &text]);
+    assert!(dir.join("data/app.db-wal").metadata().unwrap().len() > 0);
+    let diff = session.data(0, &["diff", &text]);
+    assert_eq!(diff.trim(), "", "the database holds what was saved");
+    let dry = session.json(0, &["restore", &text, "--dry-run"]);
+    assert_eq!(dry["changes"].as_array().map_or(0, Vec::len), 0, "{dry:#}");
+
+    let first = session.data(0, &["restore", &text]);
+    assert!(first.starts_with("Nothing to do: "), "{first}");
+    assert!(dir.join("data/app.db-wal").exists(), "it was not touched");
+    fs::write(dir.join("notes"), "two").unwrap();
+    session.json(0, &["restore", &text]);
+    let again = session.data(0, &["restore", &text]);
+
+    assert!(again.starts_with("Nothing to do: "), "{again}");
+    assert_eq!(backups(&dir), Vec::<String>::new());
+    session.json(0, &["undo", &text]);
+    assert_eq!(fs::read_to_string(dir.join("notes")).unwrap(), "two");
+    assert_eq!(rows(&dir.join("data/app.db")), "1");
+}
+
+#[test]
+fn what_a_restore_replaced_stays_beside_it_only_if_no_snapshot_has_it() {
+    let session = Session::new();
+    let (dir, text) = directory(&session);
+    let database = dir.join("app.db");
+    database_with_a_log(&database);
+    fs::write(dir.join("notes"), "one").unwrap();
+    session.json(0, &["save", &text]);
+    database_with_a_log(&database);
+    fs::create_dir_all(dir.join("new/deep")).unwrap();
+    fs::write(dir.join("new/deep/file"), "new").unwrap();
+    fs::write(dir.join("notes"), "two").unwrap();
+
+    let restored = session.json(0, &["restore", &text]);
+    assert!(restored["in_place"].get("backup").is_none(), "{restored:#}");
+    assert_eq!(rows(&database), "1");
+    session.json(0, &["undo", &text]);
+    assert_eq!(backups(&dir), Vec::<String>::new());
+    assert_eq!(rows(&database), "2");
+    assert_eq!(
+        fs::read_to_string(dir.join("new/deep/file")).unwrap(),
+        "new"
+    );
+
+    // A program that has the file open writes on to the one that it opened.
+    let script = "
+import sys
+log = open(sys.argv[1], 'a')
+print('ready', flush=True)
+sys.stdin.readline()
+log.write(' and three')
+log.close()
+print('written', flush=True)
+";
+    let mut child = Command::new("python3")
+        .args(["-c", script])
+        .arg(dir.join("notes"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let says = BufReader::new(child.stdout.take().unwrap());
+    let mut program = Program { child, says };
+    assert_eq!(program.line(), "ready");
+    let kept = session.json(0, &["restore", &text]);
+    assert_eq!(program.insert("go"), "written");
+
+    let backup = kept["in_place"]["backup"].as_str().unwrap();
+    let written = fs::read_to_string(Path::new(backup).join("tree/notes")).unwrap();
+    assert_eq!(written, "two and three");
 }

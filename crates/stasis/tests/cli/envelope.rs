@@ -202,7 +202,7 @@ fn a_session_of_an_operator(desk: &mut Desk) {
         "archive verify ../notes.tar.zst",
         "archive extract ../notes.tar.zst ../unpacked",
         "clone . ../cloned",
-        "man ../pages",
+        "man --dir ../pages",
         "repo init --repo ../repo",
         "repo save .",
         "repo snapshots",

@@ -109,7 +109,7 @@ fn a_subject_comes_first_or_is_where_one_stands() {
     let here = notes.json(0, &["diff", "latest~2", "latest"]);
     let there = notes.session.json(0, &["diff", dir, "latest~2", "latest"]);
     assert_eq!(here, there);
-    assert_eq!(here["entries"].as_array().unwrap().len(), 1);
+    assert_eq!(here["items"].as_array().unwrap().len(), 1);
     fs::create_dir(notes.dir.join("latest")).unwrap();
     let both = notes.run(&["show", "latest"]);
     assert_eq!(both.code, 2);

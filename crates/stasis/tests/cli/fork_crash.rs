@@ -96,7 +96,7 @@ impl ForkStage {
         let all = self
             .session
             .json(0, &["fork", "list", "--workspace", &work]);
-        all["forks"].as_array().unwrap().clone()
+        all["items"].as_array().unwrap().clone()
     }
 
     fn left_over(&self) -> Vec<PathBuf> {

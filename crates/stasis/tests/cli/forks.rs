@@ -36,7 +36,7 @@ impl Tree {
     }
 
     fn rows(&self) -> Vec<Value> {
-        self.fork_json(0, &["list"])["forks"]
+        self.fork_json(0, &["list"])["items"]
             .as_array()
             .unwrap()
             .clone()
@@ -196,9 +196,12 @@ fn a_fork_with_work_that_is_nowhere_else_is_not_removed_by_the_way() {
     let gone = tree.fork_json(0, &["rm", "f", "--discard"]);
 
     assert_eq!(refused["error"]["files"], 1);
-    assert_eq!(shown["only_here"], json!(["only"]));
-    assert_eq!(idle["removed"], true);
-    says(&gone, &json!({ "removed": true, "only_here_count": 1 }));
+    assert_eq!(shown["items"][0]["only_here"], json!(["only"]));
+    assert_eq!(idle["items"][0]["removed"], true);
+    says(
+        &gone["items"][0],
+        &json!({ "removed": true, "only_here_count": 1 }),
+    );
     assert!(!tree.in_fork("f", "").exists() && !tree.in_fork("idle", "").exists());
     assert_eq!(tree.sessions(), sessions, "no session is left over");
     let left = fs::read_dir(tree.kept()).unwrap();
@@ -221,7 +224,7 @@ fn a_promoted_fork_has_no_work_that_is_nowhere_else() {
 
     let gone = tree.fork_json(0, &["rm", "f"]);
 
-    assert_eq!(gone["removed"], true);
+    assert_eq!(gone["items"][0]["removed"], true);
     assert_eq!(tree.read("a"), "later");
 }
 
@@ -248,7 +251,7 @@ fn a_directory_that_is_not_the_fork_any_more_is_never_touched() {
 
     assert_eq!(row["status"], "replaced");
     assert_eq!(refused.code, 8, "{}", refused.err);
-    assert_eq!(forgotten["removed"], true);
+    assert_eq!(forgotten["items"][0]["removed"], true);
     assert_eq!(fs::read_to_string(place.join("precious")).unwrap(), "1");
     assert!(tree.rows().is_empty());
 }
@@ -262,7 +265,7 @@ fn forks_are_compared_with_each_other_with_the_workspace_and_with_their_checkpoi
     tree.write("b", "mine");
     let changed = |words: &[&str]| {
         let found = tree.fork_json(0, &[&["diff"], words].concat());
-        let rows = found["changes"].as_array().unwrap().iter();
+        let rows = found["items"].as_array().unwrap().iter();
         let rows = rows.map(|row| format!("{} {}", text(&row["op"]), text(&row["path"])));
         rows.collect::<Vec<_>>().join(", ")
     };
@@ -328,12 +331,12 @@ fn a_command_and_a_directory_of_one_name_are_told_apart() {
     let tree = tree();
     let session = &tree.session;
     let listed = session.json(0, &["fork", "list", "--workspace", &tree.dir()]);
-    assert_eq!(listed["forks"], json!([]));
+    assert_eq!(listed["items"], json!([]));
     for words in [
         ["fork", "--workspace", &tree.dir(), "list"].as_slice(),
         &["fork", &tree.dir(), "list"],
     ] {
-        assert_eq!(session.json(0, words)["forks"], json!([]), "{words:?}");
+        assert_eq!(session.json(0, words)["items"], json!([]), "{words:?}");
     }
     let mixed = session.run(&["fork", &tree.dir(), "--count", "2", "list"]);
     assert_eq!(mixed.code, 2, "{}", mixed.err);

@@ -154,10 +154,7 @@ fn a_hook_that_is_not_there_or_has_no_workspace_or_no_program_does_not_work() {
     home.install("claude-code");
     let (report, code) = tested(&home, "claude-code");
     assert_eq!(code, 1);
-    assert!(
-        problems(&report).contains("stasis workspace init"),
-        "{report:#}"
-    );
+    assert!(problems(&report).contains("stasis protect"), "{report:#}");
     assert_eq!(
         report["trials"][0]["ran"]["outcome"], "made",
         "the command itself works"

@@ -234,7 +234,7 @@ time.sleep(60)
         assert_eq!(told["databases"], 2, "{told:#}");
     }
     assert_eq!(again["published"], false, "{again:#}");
-    assert_eq!(differences["entries"], Value::Array(Vec::new()));
+    assert_eq!(differences["items"], Value::Array(Vec::new()));
     drop(reader);
     // What is committed, but only in the log, is a change although the file looks the same.
     let script = "

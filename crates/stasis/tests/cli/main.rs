@@ -31,6 +31,7 @@ mod encrypted_hostile;
 mod envelope;
 mod everyday;
 mod everyday_check;
+mod first_minutes;
 mod fork_crash;
 mod forks;
 mod guide;

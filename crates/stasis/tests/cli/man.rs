@@ -10,8 +10,8 @@ fn every_command_has_a_man_page_that_groff_has_nothing_to_say_about() {
     let dir = session.home().join("man/man1");
     let dir = dir.to_str().unwrap();
 
-    let written = session.json(0, &["man", dir]);
-    let again = session.data(0, &["man", dir]);
+    let written = session.json(0, &["man", "--dir", dir]);
+    let again = session.data(0, &["man", "--dir", dir]);
 
     let pages = written["pages"].as_array().unwrap();
     let on_disk = fs::read_dir(dir).unwrap().count();
@@ -50,7 +50,7 @@ fn every_command_has_a_man_page_that_groff_has_nothing_to_say_about() {
 fn a_man_page_has_examples_and_the_first_one_has_the_options_of_every_command() {
     let session = Session::new();
     let dir = session.home().join("man1");
-    session.data(0, &["man", dir.to_str().unwrap()]);
+    session.data(0, &["man", "--dir", dir.to_str().unwrap()]);
     let page = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
 
     let (program, save) = (page("stasis.1"), page("stasis-save.1"));

@@ -791,7 +791,7 @@ fn gc_keeps_the_newest_snapshot_that_is_known_to_come_back() {
 
     let collected = session.json(0, &gc);
 
-    let verdicts = collected["lineages"][0]["verdicts"].as_array().unwrap();
+    let verdicts = collected["items"][0]["verdicts"].as_array().unwrap();
     let kept = |sha: &Value| {
         verdicts
             .iter()

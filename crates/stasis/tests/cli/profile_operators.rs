@@ -396,7 +396,7 @@ fn gc_takes_what_was_deleted_and_with_a_policy_what_is_old() {
     );
     assert_eq!(on["objects_removed"], 0, "five newest and a pin: {on:#}");
     assert_eq!(fewer["objects_removed"], 6, "{fewer:#}");
-    assert!(fewer["lineages"][0]["spared"].is_array(), "{fewer:#}");
+    assert!(fewer["items"][0]["spared"].is_array(), "{fewer:#}");
     let list = world.run(0, &["profile", "list", ALICE]);
     let left: Vec<&Value> = list["snapshots"]
         .as_array()
@@ -421,7 +421,7 @@ fn a_damaged_pointer_stops_every_act_and_hides_no_snapshot() {
 
     assert_eq!(list["snapshots"].as_array().unwrap().len(), 1);
     assert_eq!(all["profiles"].as_array().unwrap().len(), 2);
-    assert!(swept["lineages"][0]["failure"].is_string());
+    assert!(swept["items"][0]["failure"].is_string());
     world.run(
         9,
         &["profile", "rollback", ALICE, "--sha", &first, "--confirm"],
@@ -554,7 +554,7 @@ fn a_diff_names_files_cookies_and_origins_and_never_a_value() {
     assert_eq!(added, [&json!(indexed), &json!("Default/new")]);
     let changed = json!([{ "path": "Default/edited", "before_bytes": 4, "after_bytes": 4 }]);
     assert_eq!(
-        diff["changed"], changed,
+        diff["items"], changed,
         "a file that was only touched is the same"
     );
     assert_eq!(

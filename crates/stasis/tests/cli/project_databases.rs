@@ -169,7 +169,7 @@ fn a_database_at_rest_makes_no_new_snapshot_and_its_rows_are_compared() {
     assert_eq!(rows("a"), Some((Value::from(1), Value::from(3))));
     assert_eq!(rows("b"), Some((Value::from(0), Value::Null)));
     assert_eq!(rows("c"), Some((Value::Null, Value::from(0))));
-    assert_eq!(status["entries"].as_array().unwrap().len(), 0, "{status:#}");
+    assert_eq!(status["items"].as_array().unwrap().len(), 0, "{status:#}");
 }
 
 #[test]

@@ -204,7 +204,7 @@ fn excludes_are_remembered_and_plans_know_them() {
         assert_eq!(told["excluded"], 3, "{told:#}");
     }
     assert_eq!(
-        differences["entries"],
+        differences["items"],
         Value::Array(Vec::new()),
         "{differences:#}"
     );

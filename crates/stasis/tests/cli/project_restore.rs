@@ -191,7 +191,7 @@ fn what_is_gone_comes_back_and_nothing_else_is_needed() {
         );
     }
     assert_eq!(
-        shop.json(0, &["diff", "latest"])["entries"]
+        shop.json(0, &["diff", "latest"])["items"]
             .as_array()
             .unwrap()
             .len(),
@@ -240,8 +240,6 @@ fn only_what_differs_is_written_and_the_rest_keeps_its_inodes() {
     assert_eq!(
         names(&shop.at("state")),
         [
-            // What was replaced, for a week.
-            ".current.stasis-backup-1",
             ".stasis",
             "chunks",
             "current",
@@ -250,9 +248,11 @@ fn only_what_differs_is_written_and_the_rest_keeps_its_inodes() {
             "snapshots"
         ]
     );
-    let kept = shop.at("state/.current.stasis-backup-1/tree/volumes/media/1");
-    assert_eq!(fs::read_to_string(kept.join("11")).unwrap(), "edited");
-    assert_eq!(fs::read_to_string(kept.join("new")).unwrap(), "new");
+    // What was replaced is in the snapshot that was made before.
+    let safety = restored["safety_snapshot_id"].as_str().unwrap();
+    shop.json(0, &["restore", safety]);
+    assert_eq!(shop.read("volumes/media/1/11"), "edited");
+    assert_eq!(shop.read("volumes/media/1/new"), "new");
 }
 
 #[test]

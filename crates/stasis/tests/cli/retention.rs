@@ -81,7 +81,7 @@ impl Diary {
 
     /// Why each page that a plan keeps stays, the newest first.
     fn reasons(&self, collected: &Value) -> Vec<(usize, String)> {
-        let verdicts = collected["verdicts"].as_array().unwrap().iter();
+        let verdicts = collected["items"].as_array().unwrap().iter();
         let kept = verdicts.filter(|verdict| verdict["kept"] == true);
         let reason = |verdict: &Value| {
             let id = verdict["snapshot_id"].as_str().unwrap();

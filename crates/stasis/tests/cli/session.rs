@@ -225,9 +225,10 @@ pub(crate) fn real_store(variable: &str) -> Option<String> {
     store
 }
 
-/// What `stasis log` lists, the oldest first.
+/// What `stasis log` lists, the oldest first, without the restore that can be undone.
 pub(crate) fn oldest_first(log: &serde_json::Value) -> serde_json::Value {
     let mut items = log["items"].as_array().unwrap().clone();
+    items.retain(|one| one["kind"] != "restore");
     items.reverse();
     items.into()
 }

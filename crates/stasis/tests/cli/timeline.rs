@@ -321,7 +321,8 @@ fn gc_keeps_what_the_undo_of_the_last_restore_needs() {
     work.data(&["gc", "--keep-last", "1"]);
 
     assert!(kept.contains("undo needs it"), "{kept}");
-    assert_eq!(work.timeline().len(), 3, "{kept}");
+    // Three snapshots, and the restore that can be undone.
+    assert_eq!(work.timeline().len(), 4, "{kept}");
     work.data(&["undo"]);
     let notes = work.read("notes");
     assert_eq!(notes.as_deref(), Some("never saved by anybody"));
@@ -494,7 +495,7 @@ fn what_no_snapshot_has_is_named_and_not_said_to_be_undone() {
 }
 
 #[test]
-fn deep_in_a_workspace_the_workspace_is_meant_and_entries_are_named_from_its_top() {
+fn deep_in_a_workspace_the_workspace_is_meant_and_entries_are_named_from_there() {
     let work = Work::new();
     work.write("src/x", "in src");
     work.write("x", "at the top");
@@ -514,8 +515,11 @@ fn deep_in_a_workspace_the_workspace_is_meant_and_entries_are_named_from_its_top
             .contains(saved["snapshot_id"].as_str().unwrap())
     );
     assert_eq!(restored.code, 0, "{}", restored.err);
+    assert_eq!(work.read("src/x").as_deref(), Some("in src"));
+    assert_eq!(work.read("x").as_deref(), Some("changed"));
+    let top = work.run_in("src", &["restore", &one, "--path", "../x"]);
+    assert_eq!(top.code, 0, "{}", top.err);
     assert_eq!(work.read("x").as_deref(), Some("at the top"));
-    assert_eq!(work.read("src/x").as_deref(), Some("changed"));
 }
 
 #[test]

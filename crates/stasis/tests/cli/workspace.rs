@@ -278,7 +278,7 @@ fn a_directory_that_nobody_made_known_is_no_workspace() {
     let as_json = session.json(3, &["workspace", "list", "--workspace", dir]);
 
     assert_eq!(told.code, 3, "{}", told.err);
-    assert!(told.err.contains("stasis workspace init"), "{}", told.err);
+    assert!(told.err.contains("stasis protect DIR"), "{}", told.err);
     assert_eq!(as_json["error"]["kind"], "notfound");
     assert_eq!(as_json["error"]["directory"], dir);
 }
@@ -643,7 +643,7 @@ fn a_deleted_checkpoint_is_gone_and_its_name_is_free() {
     says(&gone, &json!({ "deleted": true, "checkpoint": "cp-10" }));
     assert_eq!(gone["name"], "first");
     assert_eq!(twice.code, 3, "{}", twice.err);
-    assert!(twice.err.contains("stasis workspace list"), "{}", twice.err);
+    assert!(twice.err.contains("stasis log"), "{}", twice.err);
     assert_eq!(again, "cp-10");
     assert_eq!(tree.listed().len(), 2);
 }
@@ -855,7 +855,7 @@ fn the_status_says_how_a_workspace_is_kept_and_that_nobody_watches() {
     assert!(told["held_bytes"].as_u64().unwrap() <= told["budget_bytes"].as_u64().unwrap());
     assert_eq!(told["undo"][0]["path"], "a");
     assert!(
-        words.err.contains("warning: no watcher is running, so there are no automatic checkpoints. Start one with: stasis workspace watch"),
+        words.err.contains("warning: no watcher is running, so there are no automatic checkpoints. Start one with: stasis protect"),
         "{}",
         words.err
     );

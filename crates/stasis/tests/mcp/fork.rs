@@ -161,7 +161,7 @@ async fn a_fork_is_listed_compared_promoted_and_removed() {
         .await;
     let promoted = client.call("fork_promote", json!({ "name": "f-1" })).await;
 
-    let names = listed["forks"].as_array().unwrap().iter();
+    let names = listed["items"].as_array().unwrap().iter();
     let names: Vec<_> = names.map(|row| row["name"].clone()).collect();
     assert_eq!(names, [json!("f-1"), json!("f-2")]);
     assert_eq!(diff["summary"]["total"], 2);

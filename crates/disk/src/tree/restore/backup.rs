@@ -5,11 +5,11 @@
 //! filesystem may move the directory ([`moved_backup`]). A backup with a label belongs to whoever gave it; one without goes after a week.
 
 use super::error::RestoreError;
-use super::forward::TREE;
+use super::forward::{ASIDE, TREE};
 use super::journal::{JournalMark, JournalStep, RestoreJournal};
 use super::scope::is_part_of;
 use super::shown;
-use super::target::RestoreTarget;
+use super::target::{RestoreTarget, is_empty};
 use crate::fs::fd::{open_dir, open_dir_in};
 use crate::fs::remove;
 use crate::fs::root_dir::{self, Mounts, RootDir};
@@ -103,6 +103,7 @@ fn backup(path: PathBuf, mark: JournalMark) -> Backup {
 pub struct OpenBackup {
     steps: Vec<JournalStep>,
     tree: RootDir,
+    has_aside: bool,
 }
 
 impl OpenBackup {
@@ -113,7 +114,17 @@ impl OpenBackup {
         let steps = steps.ok_or_else(|| RestoreError::BadJournal(backup.to_owned()))?;
         let tree = open_dir_in(&fd, TREE).and_then(|fd| RootDir::new(fd, Mounts::Stay));
         let tree = tree.at(READ, backup)?;
-        Ok(Self { steps, tree })
+        let has_aside = !is_empty(&fd, ASIDE);
+        Ok(Self {
+            steps,
+            tree,
+            has_aside,
+        })
+    }
+
+    /// Whether something found no room in the tree, and lies beside it.
+    pub fn has_aside(&self) -> bool {
+        self.has_aside
     }
 
     /// What came out of the target, each entry at its own path.

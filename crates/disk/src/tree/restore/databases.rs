@@ -70,6 +70,20 @@ fn open_files_below(root: &Path) -> BTreeSet<EntryPath> {
     paths.collect()
 }
 
+/// Whether another process of which that can be seen has something in a directory open, or stands in it.
+pub fn is_in_use(directory: &Path) -> bool {
+    let Ok(root) = directory.canonicalize() else {
+        return true;
+    };
+    let others = processes::all().unwrap_or_default().into_iter();
+    let mut others = others.filter(|pid| *pid != std::process::id());
+    !open_files_below(&root).is_empty()
+        || others.any(|pid| {
+            let place = processes::working_directory_of(pid).read_link();
+            place.is_ok_and(|place| place.starts_with(&root))
+        })
+}
+
 /// Refuses to exchange entries of a directory if they are databases that a program has open.
 pub fn ensure_none_open<'a>(
     directory: &Path,

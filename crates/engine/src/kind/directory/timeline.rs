@@ -1,6 +1,6 @@
 //! What happened to a directory, in one line of time: snapshots in the store, checkpoints here, and what can be taken back.
 
-use super::{DirSnapshot, Directory, SnapshotPlace};
+use super::{DirSnapshot, Directory, LastChange, SnapshotPlace};
 use crate::bridge;
 use crate::error::Error;
 use crate::kind::project::ProjectSnapshot;
@@ -53,7 +53,8 @@ fn is_none(count: &u64) -> bool {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct TimelineItem {
-    /// What it is called: an id, `cp-3`, or `u-4`; of a fork what it was made from, of a gap nothing.
+    /// What it is called: an id, `cp-3`, or `u-4`; of a restore from the store what was restored, of a fork what it was made from, of a gap
+    /// nothing.
     pub snapshot: String,
     /// Where it is.
     pub place: SnapshotPlace,
@@ -80,10 +81,22 @@ pub enum TimelineEntry {
     Checkpoint(Box<CheckpointRow>),
     /// What was there before a revert, a restore or an undo.
     Undo(Box<UndoRow>),
+    /// The last restore from the store.
+    Restore(RestoreMark),
     /// A fork that was made.
     Fork(Box<ForkMark>),
     /// Changes that were not seen as they happened.
     Gap(Box<GapMark>),
+}
+
+/// A restore from the store that can be taken back.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct RestoreMark {
+    /// What was there before.
+    pub before: String,
+    /// Whether the next `undo` takes it back: nothing else was done since that can be undone.
+    pub is_next_undo: bool,
 }
 
 impl TimelineItem {
@@ -177,6 +190,7 @@ impl Directory {
             items.extend(marks(workspace, query.most).await?);
             (unreadable, hook_warning) = (listed.unreadable, listed.hook_warning);
         }
+        items.extend(self.restore_mark().await?);
         // Of two at the same time, the one that was listed later is the newer one.
         items.sort_by_key(|item| item.at_ms);
         items.reverse();
@@ -191,6 +205,33 @@ impl Directory {
             unreadable,
             hook_warning,
         })
+    }
+
+    /// The last restore from this store, if it can be taken back.
+    async fn restore_mark(&self) -> Result<Option<TimelineItem>, Error> {
+        let Some(project) = &self.project else {
+            return Ok(None);
+        };
+        let record = project.last_restore().await?;
+        let Some(record) = record.filter(|record| record.is_from(project.location())) else {
+            return Ok(None);
+        };
+        let Some((restored, before)) = record.restored() else {
+            return Ok(None);
+        };
+        let last = self.last_change().await?;
+        let mark = RestoreMark {
+            before: before.to_string(),
+            is_next_undo: matches!(last, Some(LastChange::Restore(_))),
+        };
+        let (restored, entry) = (restored.to_string(), TimelineEntry::Restore(mark));
+        let place = SnapshotPlace::Here;
+        Ok(Some(TimelineItem::new(
+            restored,
+            place,
+            record.at_ms,
+            entry,
+        )))
     }
 
     /// Counts what changed in the newest ones, each against what was before it.

@@ -105,6 +105,7 @@ pub struct ProfileDiff {
     /// Entries in one of them only.
     pub files: Changes<OneSided>,
     /// Entries that are not the same.
+    #[serde(rename = "items")]
     pub changed: Vec<Differing>,
     /// Cookies by site and name; one whose value changed is in neither list.
     pub cookies: Changes<CookieName>,

@@ -88,6 +88,7 @@ pub struct Collected {
     /// Whether nothing was really done.
     pub dry_run: bool,
     /// One per lineage.
+    #[serde(rename = "items")]
     pub lineages: Vec<LineageCollected>,
     /// How many objects were removed, or would be.
     pub objects_removed: u64,

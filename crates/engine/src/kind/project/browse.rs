@@ -30,7 +30,7 @@ pub struct SnapshotUse {
 }
 
 /// What a directory takes of the store.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct SubjectUse {
     /// Its snapshots, the oldest first.

@@ -1,6 +1,7 @@
 //! What differs: between two snapshots, or between a snapshot and what is there now.
 
 use super::capture::ProjectCapture;
+use super::same_databases::StoredDatabases;
 use super::save::ProjectSave;
 use super::{Declared, Project};
 use crate::bridge;
@@ -16,14 +17,13 @@ use stasis_disk::form::chunked::databases::{holds_changes, owner_name};
 use stasis_disk::form::chunked::list::ListReader;
 use stasis_disk::fs::metadata;
 use stasis_disk::fs::root_dir::{Mounts, RootDir};
-use stasis_disk::tree::compare::compare_live;
 use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::{SaveReason, SnapshotManifest};
 use stasis_model::id::SnapshotId;
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_model::tree::EntryPath;
-use stasis_model::tree::diff::{ChangeKind, DiffError};
+use stasis_model::tree::diff::ChangeKind;
 use stasis_quiesce::sqlite;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -38,7 +38,7 @@ pub struct ProjectDiff {
     /// The newer side; without one, what is there now.
     pub after: Option<SnapshotId>,
     /// Every entry that differs.
-    pub entries: Vec<TreeDifference>,
+    pub items: Vec<TreeDifference>,
     /// Databases whose tables have other numbers of rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<TableDiff>,
@@ -73,7 +73,7 @@ impl Project {
             return Ok(ProjectDiff {
                 before,
                 after: None,
-                entries: entries.collect(),
+                items: entries.collect(),
                 tables: Vec::new(),
             });
         };
@@ -84,7 +84,7 @@ impl Project {
         Ok(ProjectDiff {
             before,
             after: Some(after),
-            entries,
+            items: entries,
             tables,
         })
     }
@@ -146,6 +146,7 @@ impl Project {
             ..WalkSettings::default()
         };
         let source = opened.fetcher(&root);
+        let spool = self.engine.spool().await?;
         bridge::blocking(move || {
             let listed = ListReader::new(&source, &opened.list)?.entries();
             if !dir.exists() {
@@ -161,8 +162,8 @@ impl Project {
                 live = grafted.at(OPEN_DIRECTORY, &graft.directory)?;
             }
             let (entries, _) = walk::list(&live, &settings).map_err(ChunkError::from)?;
-            let found = compare_live(&live, entries, listed);
-            let mut found = found.map_err(DiffError::into_source)?;
+            let databases = StoredDatabases::of(&opened.manifest);
+            let mut found = databases.compare(&live, entries, listed, &spool)?;
             let is_shown = shown(&opened.manifest, &left_alone, &live)?;
             found.retain(|(path, change)| is_shown(path, *change));
             Ok(found)

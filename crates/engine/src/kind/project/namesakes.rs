@@ -8,6 +8,7 @@ use super::{Home, Project};
 use crate::address::shell_word;
 use crate::bridge;
 use crate::error::{Error, ErrorKind};
+use crate::near::{did_you_mean, near_directories, near_subjects};
 use crate::open::Engine;
 use crate::system::name_for_id;
 use crate::warning::Warning;
@@ -87,14 +88,31 @@ impl Project {
             )
         } else {
             let said = format!(
-                "{} is not there, and was never saved from this host",
+                "there is no directory or subject {}: it is not there, and was never saved from this host",
                 dir.quoted
             );
             (said, false)
         };
         // That the store cannot be listed is not what went wrong.
         let namesakes = self.namesakes(|_| true).await.unwrap_or_default();
-        Err(not_found(said, unknown_hint(&dir, is_there, &namesakes)))
+        let mut hint = unknown_hint(&dir, is_there, &namesakes);
+        if !is_there
+            && namesakes.is_empty()
+            && let Some(question) = self.near().await
+        {
+            hint = format!("{question} {hint}");
+        }
+        Err(not_found(said, hint))
+    }
+
+    /// Asks whether a directory beside, or a subject of the store, was meant.
+    async fn near(&self) -> Option<String> {
+        let dir = &self.home.dir;
+        let mut near = near_directories(dir).await;
+        let (bucket, root) = (&self.engine.bucket, &self.engine.chunk_root);
+        let tenant = root.directory().map(|(tenant, _)| tenant);
+        near.extend(near_subjects(bucket, tenant.as_ref(), dir).await);
+        did_you_mean(&near)
     }
 
     /// What whoever saves this directory for the first time should know: that it was another subject, or that one of its name lies

@@ -9,12 +9,13 @@
 //!
 //! *Always true:* an error before the swap leaves everything as it was, and starts again what was stopped. A crash leaves the old
 //! tree, or a journal by which the next command makes it the new one, whole ([`Project::recover_restore`]). Nothing that was
-//! there is lost: it is in the safety snapshot, and for a week as it was beside the directory.
+//! there is lost: it is in the safety snapshot, or for a week as it was beside the directory (`replaced`).
 
 mod command;
 mod databases;
 mod plan;
 mod record;
+mod replaced;
 mod since;
 mod state;
 #[cfg(test)]
@@ -136,8 +137,6 @@ impl Project {
             }
         }
         if result.is_unchanged() {
-            let is_beside = |one: &Warning| matches!(one, Warning::SafetyUnchanged { .. });
-            result.warnings.retain(|one| !is_beside(one));
             // Nothing was replaced, so that there is nothing to go back to.
             result.safety_snapshot_id = None;
         }
@@ -302,6 +301,7 @@ impl Project {
             latest_move: None,
             record_paths: Vec::new(),
             in_place: None,
+            counted: None,
             changes: Vec::new(),
             safety_snapshot_id: None,
             set_aside: Vec::new(),
@@ -449,8 +449,7 @@ impl Project {
         let index = self.index().await?;
         let plan = self.plan_restore(&back, &index, &safety).await?;
         let mut again = self.about(&back, &plan);
-        self.restore_declared(declared, &back, &plan, &mut again)
-            .await?;
+        Box::pin(self.restore_declared(declared, &back, &plan, &mut again)).await?;
         result.undone = true;
         result.warnings.extend(again.warnings);
         if !result.is_part && result.except.is_empty() {

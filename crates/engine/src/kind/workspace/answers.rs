@@ -64,6 +64,39 @@ pub struct CheckpointRow {
     pub changes: Option<Vec<PathChange>>,
 }
 
+/// What one checkpoint takes of the disk.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct CheckpointUse {
+    /// `cp-3`
+    pub checkpoint: String,
+    /// What somebody called it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// When it was made.
+    pub timestamp: String,
+    /// The same in milliseconds.
+    pub timestamp_ms: u64,
+    /// How long its files are together.
+    pub bytes: u64,
+    /// What it needs of the disk, alone or with others.
+    pub bytes_held: u64,
+    /// What no other checkpoint needs: so much is free without it.
+    pub bytes_freed: u64,
+}
+
+/// What all checkpoints of a workspace take of the disk.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct CheckpointsUse {
+    /// Each of them, the oldest first.
+    pub items: Vec<CheckpointUse>,
+    /// What they take together, with what can be undone.
+    pub bytes_held: u64,
+    /// What only the undos need of that.
+    pub bytes_of_undos: u64,
+}
+
 /// A SQLite database in a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]

@@ -1,19 +1,20 @@
 //! Looking into checkpoints: what is in one, and one file of it.
 
 use super::Workspace;
-use super::answers::{CheckpointRow, ForkMark, GapMark};
+use super::answers::{CheckpointRow, CheckpointUse, CheckpointsUse, ForkMark, GapMark};
 use super::forks::{ForkFound, ForkRecord};
 use super::show::{kind, size};
 use crate::catalog::ListedEntry;
 use crate::error::{Error, WorkspaceError};
 use crate::result::BrowsedSnapshot;
+use crate::tree_patch::PatchTree;
 use stasis_disk::form::slots::{
     CheckpointReader, Manifest, ManifestEntry, ManifestKind, SlotError,
 };
 use stasis_disk::session_db::GapRow;
 use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
-use stasis_model::workspace::{CheckpointRef, SlotMetadata};
+use stasis_model::workspace::{CheckpointRef, Slot, SlotMetadata};
 use std::io::{self, Write};
 
 impl From<&ManifestEntry> for ListedEntry {
@@ -162,6 +163,38 @@ impl Workspace {
     pub(crate) async fn contents_of(&self, which: &CheckpointRef) -> Result<Manifest, Error> {
         let which = which.clone();
         self.blocking(move |own| own.contents(&own.resolve(&which)?))
+            .await
+    }
+
+    /// What its checkpoints take of this host's disk.
+    pub(crate) async fn du(&self) -> Result<CheckpointsUse, Error> {
+        let rows = self.list(false).await?.snapshots;
+        let used = self.blocking(|own| Ok(own.pool().usage()?)).await?;
+        let row = |row: CheckpointRow| {
+            let used = used
+                .slots
+                .iter()
+                .find(|one| one.slot == Slot::new(row.slot))?;
+            Some(CheckpointUse {
+                checkpoint: row.checkpoint,
+                name: row.name,
+                timestamp: row.timestamp,
+                timestamp_ms: row.epoch_millis,
+                bytes: row.bytes,
+                bytes_held: used.total,
+                bytes_freed: used.exclusive,
+            })
+        };
+        Ok(CheckpointsUse {
+            items: rows.into_iter().rev().filter_map(row).collect(),
+            bytes_held: used.held,
+            bytes_of_undos: used.undos,
+        })
+    }
+
+    /// A checkpoint, to be compared with another tree.
+    pub(crate) async fn checkpoint_tree(&self, which: CheckpointRef) -> Result<PatchTree, Error> {
+        self.blocking(move |own| own.slot_tree(own.resolve(&which)?))
             .await
     }
 

@@ -108,6 +108,7 @@ pub struct ForkRow {
 #[non_exhaustive]
 pub struct Forks {
     /// The oldest first.
+    #[serde(rename = "items")]
     pub forks: Vec<ForkRow>,
     /// What they take together that they do not share.
     pub own_bytes: u64,

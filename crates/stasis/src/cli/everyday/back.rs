@@ -1,6 +1,6 @@
 //! `stasis save`, `stasis restore` and `stasis undo`
 
-use super::words::{NoSnapshot, OneSnapshot, TypedWords, located};
+use super::words::{NoSnapshot, OneSnapshot, TypedWords};
 use crate::cli::change::ChangeArgs;
 use crate::cli::profile::everyday as profile;
 use crate::cli::progress::{cancel_on_signals, watched};
@@ -9,13 +9,14 @@ use crate::cli::{CliContext, ask, session, workspace};
 use crate::report::Exit;
 use anyhow::ensure;
 use clap::Args;
-use stasis_engine::kind::directory::{DirPlace, DirSnapshot, LastChange};
+use stasis_engine::kind::directory::{DirPlace, DirSnapshot, EntryIn, LastChange};
 use stasis_engine::kind::project::{Project, ProjectRestore, RestoreRecord, UndoRestore};
 use stasis_engine::kind::workspace::{RunMode, UndoChange};
 use stasis_engine::model::format::manifest::SaveReason;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::workspace::CheckpointRef;
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -90,10 +91,19 @@ impl RestoreArgs {
         Ok(is_made.then_some(dir))
     }
 
-    async fn restore(self, context: &CliContext, typed: &TypedWords) -> anyhow::Result<Exit> {
+    async fn restore(mut self, context: &CliContext, typed: &TypedWords) -> anyhow::Result<Exit> {
         let directory = typed.directory(context).await?;
-        // Of a checkpoint too, entries are named from the top of what was saved.
-        if let DirSnapshot::Checkpoint(slot) = located(&directory, &typed.snapshot()).await? {
+        let wanted = typed.snapshot();
+        let of = typed.located(context, &directory, &wanted).await?;
+        for path in self.how.paths() {
+            let entry = typed.entry(&directory, &of, path, EntryIn::Snapshot);
+            *path = OsString::from_vec(entry.await?.as_bytes().to_vec());
+        }
+        for path in self.how.change().excepted() {
+            let entry = typed.entry(&directory, &of, path, EntryIn::SnapshotOrNow);
+            *path = OsString::from_vec(entry.await?.as_bytes().to_vec());
+        }
+        if let DirSnapshot::Checkpoint(slot) = of {
             let (of, checkpoint) = (directory.workspace()?, CheckpointRef::Slot(slot));
             return self.how.restore_checkpoint(context, of, checkpoint).await;
         }

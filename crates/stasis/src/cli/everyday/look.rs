@@ -1,22 +1,25 @@
 //! `stasis log`, `show`, `diff`, `ls`, `cat`, `find` and `du`
 
-use super::words::{NoSnapshot, OneSnapshot, TypedWords, located};
+use super::words::{NoSnapshot, OneSnapshot, TypedWords};
 use crate::cli::byte_size::size;
 use crate::cli::directory::entry_path;
 use crate::cli::output::{OutputLost, plural, printable, short, table};
 use crate::cli::profile::everyday as profile;
-use crate::cli::project::{ProjectSelector, show, timeline};
+use crate::cli::project::{show, timeline};
+use crate::cli::workspace::ComparedArgs;
 use crate::cli::{CliContext, envelope, system_clock, workspace};
 use crate::report::{Exit, or_read_enough};
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::Args;
 use stasis_engine::address::shell_word;
 use stasis_engine::catalog::ListedEntry;
 use stasis_engine::find::{FoundVersion, FoundVersions};
-use stasis_engine::kind::directory::{DirDiff, DirSnapshot, TimelineQuery};
-use stasis_engine::kind::project::SubjectUse;
+use stasis_engine::kind::directory::{
+    DirDiff, DirSnapshot, Directory, DirectoryUse, EntryIn, TimelineQuery,
+};
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::time::{Clock as _, Timestamp};
+use stasis_engine::model::tree::EntryPath;
 use std::ffi::OsString;
 
 /// `stasis log`
@@ -87,7 +90,10 @@ impl ShowArgs {
             return profile::show(context, profile, typed.snapshots.first()).await;
         }
         let directory = typed.directory(context).await?;
-        match located(&directory, &typed.snapshot()).await? {
+        match typed
+            .located(context, &directory, &typed.snapshot())
+            .await?
+        {
             DirSnapshot::Stored(id) => {
                 let id = SnapshotRef::Text(id.to_string());
                 show::show(context, directory.project()?, &id).await?;
@@ -104,35 +110,76 @@ impl ShowArgs {
 /// `stasis diff`
 #[derive(Debug, Args)]
 pub(in crate::cli) struct DiffArgs {
-    /// The directory [default: the one you are in] or `dir:NAME`; the older snapshot or checkpoint [default: latest]; and the newer one
+    /// The directory [default: the one you are in] or `dir:NAME`; the older snapshot or checkpoint [default: the newest]; and the newer one
     /// [default: what is there now]
     #[arg(value_name = "SUBJECT|SNAPSHOT", num_args = 0..=3)]
     words: Vec<OsString>,
+    #[command(flatten)]
+    shown: ComparedArgs,
 }
 
 impl DiffArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let typed = TypedWords::read(context, &self.words, 2)?;
         if let Some(profile) = typed.profile() {
+            ensure!(
+                !self.shown.is_any(),
+                "what differs in a profile is no text: leave out --patch and --stat"
+            );
             return profile::diff(context, profile, &typed.snapshots).await;
         }
         let directory = typed.directory(context).await?;
-        let before = located(&directory, &typed.snapshot()).await?;
+        let before = before(context, &typed, &directory).await?;
         envelope::about_snapshot(before.to_string());
         let after = match typed.snapshots.get(1) {
-            Some(after) => Some(located(&directory, after).await?),
+            Some(after) => Some(typed.located(context, &directory, after).await?),
             None => None,
         };
-        let is_here = |one: &DirSnapshot| matches!(one, DirSnapshot::Checkpoint(_));
-        if is_here(&before) || after.as_ref().is_some_and(is_here) {
-            let diff = directory.diff(&before, after.as_ref()).await?;
-            let text = |diff: &DirDiff| show::differences(&diff.entries).join("\n");
-            context.output.result(&diff, text)?;
-            return Ok(Exit::Done);
+        let wanted = self.shown.content();
+        let diff = directory.diff(&before, after.as_ref(), wanted).await?;
+        let lacks_entry = workspace::say_gaps(context, &diff.not_in_patch);
+        if diff.items.is_empty() {
+            let after = diff.after.as_ref().map(short);
+            let after = after.unwrap_or_else(|| "what is there now".to_owned());
+            let before = short(&diff.before);
+            let said = format!("nothing differs between {before} and {after}");
+            context.output.say(&said);
         }
-        let (before, after) = (before.into(), after.map(SnapshotRef::from));
-        show::diff(context, directory.project()?, &before, after.as_ref()).await?;
-        Ok(Exit::Done)
+        context.output.result(&diff, diff_text)?;
+        Ok(if lacks_entry {
+            Exit::Incomplete
+        } else {
+            Exit::Done
+        })
+    }
+}
+
+/// The older side: where none is named, what the directory was last known to be. Which that is, is said.
+async fn before(
+    context: &CliContext,
+    typed: &TypedWords,
+    directory: &Directory,
+) -> anyhow::Result<DirSnapshot> {
+    let newest = if typed.snapshots.is_empty() {
+        directory.newest().await?
+    } else {
+        None
+    };
+    let Some((newest, at)) = newest else {
+        return typed.located(context, directory, &typed.snapshot()).await;
+    };
+    let age = at.age(system_clock().now());
+    let name = short(&newest);
+    context.output.say(&format!("compared with {name} ({age})"));
+    Ok(newest)
+}
+
+fn diff_text(diff: &DirDiff) -> String {
+    match (&diff.patch, &diff.stat) {
+        (Some(patch), _) => workspace::patch_text(patch),
+        (None, Some(_)) if diff.items.is_empty() => String::new(),
+        (None, Some(stat)) => workspace::stat_text(stat),
+        (None, None) => show::listed_text(&diff.items, &diff.tables),
     }
 }
 
@@ -141,7 +188,7 @@ impl DiffArgs {
 pub(in crate::cli) struct LsArgs {
     #[command(flatten)]
     which: OneSnapshot,
-    /// Only this entry and what is in it
+    /// Only this entry and what is in it: from where you stand in the directory, else from its top
     #[arg(long, value_name = "PATH")]
     path: Option<OsString>,
     /// Everything in the directories too
@@ -152,13 +199,20 @@ pub(in crate::cli) struct LsArgs {
 impl LsArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let typed = self.which.read(context)?;
-        let path = entry_path(self.path.as_ref())?;
+        let mut path = EntryPath::root();
         let mut entries = if let Some(profile) = typed.profile() {
+            path = entry_path(self.path.as_ref())?;
             profile::ls(context, profile, &typed.snapshot(), &path).await?
         } else {
             let directory = typed.directory(context).await?;
-            let of = located(&directory, &typed.snapshot()).await?;
+            let of = typed
+                .located(context, &directory, &typed.snapshot())
+                .await?;
             envelope::about_snapshot(of.to_string());
+            if let Some(named) = &self.path {
+                let within = EntryIn::Snapshot;
+                path = typed.entry(&directory, &of, named, within).await?;
+            }
             directory.ls(&of, &path).await?
         };
         if !self.recursive {
@@ -200,7 +254,8 @@ fn ls_text(entries: &[ListedEntry]) -> String {
 /// `stasis cat`
 #[derive(Debug, Args)]
 pub(in crate::cli) struct CatArgs {
-    /// The directory [default: the one you are in], the snapshot [default: latest], and last the file, as it is called in the snapshot
+    /// The directory [default: the one you are in], the snapshot [default: latest], and last the file: from where you stand in the directory,
+    /// else from its top
     #[arg(value_name = "SUBJECT|SNAPSHOT|PATH", num_args = 1..=3, required = true)]
     words: Vec<OsString>,
 }
@@ -209,12 +264,17 @@ impl CatArgs {
     pub(in crate::cli) async fn run(self, context: &CliContext) -> anyhow::Result<Exit> {
         let (path, words) = self.words.split_last().context("a path is needed")?;
         let typed = TypedWords::read(context, words, 1)?;
-        let path = entry_path(Some(path))?;
         let written = if let Some(profile) = typed.profile() {
+            let path = entry_path(Some(path))?;
             profile::cat(context, profile, &typed.snapshot(), &path).await?
         } else {
             let directory = typed.directory(context).await?;
-            let of = located(&directory, &typed.snapshot()).await?;
+            let of = typed
+                .located(context, &directory, &typed.snapshot())
+                .await?;
+            let path = typed
+                .entry(&directory, &of, path, EntryIn::Snapshot)
+                .await?;
             directory.cat(&of, &path, std::io::stdout()).await?
         };
         or_read_enough(written.map(drop).map_err(|error| OutputLost(error).into()))?;
@@ -290,31 +350,62 @@ impl DuArgs {
         if let Some(profile) = typed.profile() {
             return profile::du(context, profile).await;
         }
-        let dir = typed.place(context).await?;
-        let project = ProjectSelector::of(&dir).look(context).await?;
-        let used = project.du().await?;
+        let used = typed.directory(context).await?.du().await?;
         context.output.result(&used, used_text)?;
         Ok(Exit::Done)
     }
 }
 
-fn used_text(used: &SubjectUse) -> String {
+fn used_text(used: &DirectoryUse) -> String {
     let now = system_clock().now();
-    let rows = used.items.iter().map(|one| {
+    let age = |ms: u64| Timestamp::from_millis(ms).age(now);
+    let stored = used.stored.items.iter().map(|one| {
         vec![
             short(&one.snapshot.snapshot_id),
-            Timestamp::from_millis(one.snapshot.timestamp_ms).age(now),
+            age(one.snapshot.timestamp_ms),
+            "store".to_owned(),
             size(one.snapshot.bytes),
             size(one.bytes_stored),
             size(one.bytes_freed),
         ]
     });
-    let table = table(
-        &["SNAPSHOT", "AGE", "CONTENTS", "STORED", "FREED WITHOUT IT"],
-        rows.collect(),
-    );
-    let (all, own) = (size(used.bytes_stored), size(used.bytes_own));
-    format!("{table}\n{all} stored, {own} of them needed by no other directory")
+    let here = used.checkpoints.iter().flat_map(|all| &all.items);
+    let here = here.map(|one| {
+        vec![
+            one.checkpoint.clone(),
+            age(one.timestamp_ms),
+            "here".to_owned(),
+            size(one.bytes),
+            size(one.bytes_held),
+            size(one.bytes_freed),
+        ]
+    });
+    let head = [
+        "SNAPSHOT",
+        "AGE",
+        "WHERE",
+        "CONTENTS",
+        "STORED",
+        "FREED WITHOUT IT",
+    ];
+    let mut lines = vec![table(&head, stored.chain(here).collect())];
+    if !used.stored.items.is_empty() {
+        let (all, own) = (size(used.stored.bytes_stored), size(used.stored.bytes_own));
+        lines.push(format!(
+            "{all} in the store, {own} of them needed by no other directory"
+        ));
+    }
+    if let Some(here) = &used.checkpoints {
+        let undos = match here.bytes_of_undos {
+            0 => String::new(),
+            bytes => format!(", {} of them for what can be undone", size(bytes)),
+        };
+        lines.push(format!(
+            "{} of checkpoints here{undos}",
+            size(here.bytes_held)
+        ));
+    }
+    lines.join("\n")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `stasis check`, `pin`, `forget` and `gc`
 
-use super::words::{NoSnapshot, OneSnapshot, TypedWords, located};
+use super::words::{NoSnapshot, OneSnapshot, TypedWords};
 use crate::cli::byte_size::size;
 use crate::cli::damage::DamageHints;
 use crate::cli::first_checkpoint::is_no_workspace;
@@ -152,7 +152,10 @@ impl PinArgs {
         }
         typed.ensure_no_session("exactly one snapshot is kept, which needs no pin; another session can begin with it: `stasis session fork")?;
         let directory = typed.directory(context).await?;
-        let id = match located(&directory, &typed.snapshot()).await? {
+        let id = match typed
+            .located(context, &directory, &typed.snapshot())
+            .await?
+        {
             DirSnapshot::Stored(id) => SnapshotRef::Text(id.to_string()),
             DirSnapshot::Checkpoint(slot) => bail!(
                 "{slot} is a checkpoint of this machine, and checkpoints are not pinned: `stasis workspace create NAME` makes one that stays, `stasis save` keeps the state in the store"
@@ -273,7 +276,7 @@ impl<'a> GoingSnapshots<'a> {
     async fn find(directory: &'a Directory, wanted: &[SnapshotRef]) -> anyhow::Result<Self> {
         let (mut stored, mut slots): (Vec<_>, Vec<Slot>) = (Vec::new(), Vec::new());
         for snapshot in wanted {
-            match located(directory, snapshot).await? {
+            match directory.locate(snapshot).await? {
                 DirSnapshot::Stored(id) if !stored.contains(&id) => stored.push(id),
                 DirSnapshot::Checkpoint(slot) if !slots.contains(&slot) => slots.push(slot),
                 _ => {}

@@ -1,16 +1,21 @@
 //! What stands after an everyday verb: a subject, and snapshots of it.
 
+use crate::cli::directory::entry_path;
 use crate::cli::project::ProjectSelector;
 use crate::cli::{CliContext, envelope};
 use anyhow::bail;
 use clap::Args;
-use stasis_engine::kind::directory::{DirPlace, DirSnapshot, Directory};
+use stasis_engine::error::{Error, ErrorKind};
+use stasis_engine::kind::directory::{DirPlace, DirSnapshot, Directory, EntryIn};
 use stasis_engine::kind::project::{Home, Project};
+use stasis_engine::model::failure::Failure;
 use stasis_engine::model::id::{ProfileRef, SessionRef};
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::subject_ref::{
     self, DIR_PREFIX, PROFILE_PREFIX, SESSION_PREFIX, SubjectRef,
 };
+use stasis_engine::model::tree::EntryPath;
+use stasis_engine::near::{did_you_mean, near_directories};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -96,6 +101,74 @@ impl TypedWords {
 
     /// The directory with its snapshots and its checkpoints. Where only checkpoints are named, no store is needed.
     pub(super) async fn directory(&self, context: &CliContext) -> anyhow::Result<Directory> {
+        match self.found(context).await {
+            Err(error) => Err(self.or_misspelt(context, error).await),
+            found => found,
+        }
+    }
+
+    /// The snapshot that is meant.
+    pub(super) async fn located(
+        &self,
+        context: &CliContext,
+        directory: &Directory,
+        wanted: &SnapshotRef,
+    ) -> anyhow::Result<DirSnapshot> {
+        match directory.locate(wanted).await {
+            Err(error) => Err(self.or_misspelt(context, error.into()).await),
+            found => Ok(found?),
+        }
+    }
+
+    /// The entry that is meant by a path: from where the user stands in the directory, else from its top. Of a subject that is named, always
+    /// from its top.
+    pub(super) async fn entry(
+        &self,
+        directory: &Directory,
+        of: &DirSnapshot,
+        path: &OsString,
+        within: EntryIn,
+    ) -> anyhow::Result<EntryPath> {
+        let (typed, is_here) = (Path::new(path), matches!(self.subject, SubjectRef::Here));
+        let here = std::env::current_dir().ok().filter(|_| is_here);
+        let found = match here {
+            Some(here) => directory.entry_from(of, typed, &here, within).await,
+            None => None,
+        };
+        match found {
+            Some(entry) => Ok(entry),
+            None => entry_path(Some(path)),
+        }
+    }
+
+    /// A word alone may name a directory or a snapshot: where it is neither, both are said, and what may have been meant.
+    async fn or_misspelt(&self, context: &CliContext, error: anyhow::Error) -> anyhow::Error {
+        let is_absent = |error: &Error| error.kind() == ErrorKind::NotFound;
+        let (SubjectRef::Here, Some(SnapshotRef::Text(word))) =
+            (&self.subject, self.snapshots.first())
+        else {
+            return error;
+        };
+        if !error.downcast_ref().is_some_and(is_absent) {
+            return error;
+        }
+        let mut near = near_directories(Path::new(word)).await;
+        if let Ok(engine) = context.engine().await {
+            near.extend(engine.near_subjects(Path::new(word)).await);
+        }
+        let Some(question) = did_you_mean(&near) else {
+            return error;
+        };
+        let said =
+            format!("`{word}` is no directory, no subject, and no snapshot of this directory");
+        let hint = format!(
+            "{question} `stasis list` shows every subject, `stasis log` the snapshots of this directory"
+        );
+        let failure = Failure::of(ErrorKind::NotFound, said).with_hint(hint);
+        Error::from(failure).into()
+    }
+
+    async fn found(&self, context: &CliContext) -> anyhow::Result<Directory> {
         let typed = self.dir()?;
         let is_here = |one: &SnapshotRef| matches!(one, SnapshotRef::Checkpoint(_));
         let needs_store = self.snapshots.is_empty() || !self.snapshots.iter().all(is_here);
@@ -182,12 +255,4 @@ impl NoSnapshot {
     pub(super) fn read(&self, context: &CliContext) -> anyhow::Result<TypedWords> {
         TypedWords::read(context, self.subject.as_slice(), 0)
     }
-}
-
-/// The snapshot that is meant.
-pub(super) async fn located(
-    directory: &Directory,
-    wanted: &SnapshotRef,
-) -> anyhow::Result<DirSnapshot> {
-    Ok(directory.locate(wanted).await?)
 }

@@ -91,7 +91,10 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     (
         "fork rm",
-        &[("stasis fork rm fork-1", "one that is not needed any more")],
+        &[
+            ("stasis fork rm fork-1", "one that is not needed any more"),
+            ("stasis fork rm fork-2 fork-3", "several, or none of them"),
+        ],
     ),
     (
         "mount",
@@ -144,7 +147,14 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "diff",
         &[
-            ("stasis diff", "what changed since the latest snapshot"),
+            (
+                "stasis diff",
+                "what changed since the newest snapshot or checkpoint",
+            ),
+            (
+                "stasis diff --patch > p",
+                "the same, as `git apply` takes it",
+            ),
             ("stasis diff latest~1 latest", "between two snapshots"),
             (
                 "stasis diff ~/notes @-2h",
@@ -960,10 +970,16 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     (
         "man",
-        &[(
-            "stasis man ~/.local/share/man/man1",
-            "then: man stasis, man stasis-save",
-        )],
+        &[
+            (
+                "stasis man save > save.1",
+                "of one command; then: man -l save.1",
+            ),
+            (
+                "stasis man --dir ~/.local/share/man/man1",
+                "all of them; then: man stasis, man stasis-save",
+            ),
+        ],
     ),
     // Kinds: sessions
     (

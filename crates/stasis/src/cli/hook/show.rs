@@ -127,7 +127,7 @@ fn warnings(rows: &[HookRow], now: Timestamp) -> Vec<String> {
         }
     }
     if installed().next().is_some() && rows.iter().all(|row| row.workspace.is_none()) {
-        let what = "warning: this directory is not inside a workspace, so hooks do nothing here. Make it one with: stasis workspace init .";
+        let what = "warning: this directory is not inside a workspace, so hooks do nothing here. Protect it with: stasis protect";
         warnings.push(what.to_owned());
     }
     warnings.dedup();

@@ -406,7 +406,7 @@ impl Trial {
                 "{event}: it was killed before it made a checkpoint"
             )),
             HookOutcome::NoWorkspace => Some(format!(
-                "{} is not inside a workspace, so the hook does nothing there. Make it one with: stasis workspace init .",
+                "{} is not inside a workspace, so the hook does nothing there. Protect it with: stasis protect",
                 self.directory
             )),
             HookOutcome::Unchanged if self.scratch => Some(format!(

@@ -11,6 +11,7 @@ use crate::report::Exit;
 use anyhow::{bail, ensure};
 use clap::Args;
 use stasis_engine::address::shell_word;
+use stasis_engine::diff::DifferenceCount;
 use stasis_engine::kind::project::{KeptDatabase, Project, ProjectRestore, ProjectRestored};
 use stasis_engine::kind::workspace::{
     MaterializeCheckpoint, RestoreWorkspace, RevertPath, RunMode, Workspace,
@@ -19,6 +20,7 @@ use stasis_engine::model::id::VolumeName;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::tree::diff::ChangeKind;
 use stasis_engine::model::workspace::CheckpointRef;
+use stasis_engine::restore::InPlaceChanges;
 use stasis_engine::warning::Warning;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -50,7 +52,7 @@ pub(in crate::cli) struct RestoreOptions {
     /// Do not save the current state first
     #[arg(long)]
     no_safety: bool,
-    /// Only this entry, as it is called in the snapshot; may be given more than once
+    /// Only this entry: from where you stand in the directory, else from its top; may be given more than once
     #[arg(long, value_name = "PATH")]
     path: Vec<OsString>,
     #[command(flatten)]
@@ -141,6 +143,15 @@ pub(in crate::cli) struct RestoreElsewhere {
 }
 
 impl RestoreOptions {
+    /// The entries that are restored, as they were typed.
+    pub(in crate::cli) fn paths(&mut self) -> impl Iterator<Item = &mut OsString> {
+        self.path.iter_mut()
+    }
+
+    pub(in crate::cli) fn change(&mut self) -> &mut ChangeArgs {
+        &mut self.change
+    }
+
     /// Whether the directory itself is changed.
     pub(in crate::cli) fn is_in_place(&self) -> bool {
         self.to.is_none() && !self.dry_run
@@ -233,7 +244,8 @@ pub(in crate::cli) fn say_undone(
             return would_undo(undone);
         }
         let words = restored_text(undone, &directory);
-        words.replacen("Restored ", "Undid the last restore: restored ", 1)
+        let words = words.replacen("Restored ", "Undid the last restore: restored ", 1);
+        words.replacen("Nothing to do: ", "Nothing to undo: ", 1)
     };
     context.output.result(undone, text)?;
     Ok(Exit::Done)
@@ -262,13 +274,13 @@ fn restored_text(restored: &ProjectRestored, directory: &str) -> String {
     if restored.is_unchanged() {
         let stayed = restored.in_place.as_ref().map(|all| stayed(all, BY_PATH));
         let stayed = stayed.unwrap_or_default();
-        return format!("{what}: nothing had to be changed{checked} ({took}){stayed}");
+        let but_for = but_for(restored);
+        return format!(
+            "Nothing to do: {part}{target} is {id} already{but_for}{checked} ({took}){stayed}"
+        );
     }
     let in_place = restored.in_place.as_ref().filter(|_| !restored.undone);
-    let changed = in_place.map(|changes| {
-        let (placed, removed) = (plural(changes.placed, "entry"), changes.removed);
-        format!(": {placed} changed, {removed} removed")
-    });
+    let changed = in_place.map(|changes| counts_text(restored, changes));
     let mut words = format!("{what}{}{checked} ({took})", changed.unwrap_or_default());
     words += &way_back(restored, directory);
     words += &named(SINCE, &restored.changed_since);
@@ -290,6 +302,29 @@ fn restored_text(restored: &ProjectRestored, directory: &str) -> String {
         words += &[&path, " (now ", &kept_at, ")"].concat();
     }
     words + &databases_kept(&restored.databases_kept)
+}
+
+/// How many entries a restore changed, in the words of its plan.
+fn counts_text(restored: &ProjectRestored, changes: &InPlaceChanges) -> String {
+    let known = restored
+        .counted
+        .filter(|counted| *counted != DifferenceCount::default());
+    let counts = match known {
+        Some(known) => [
+            (CHANGE, known.changed),
+            (BRING_BACK, known.added),
+            (DELETE, known.removed),
+        ],
+        None => [
+            (CHANGE, changes.placed),
+            (BRING_BACK, 0),
+            (DELETE, changes.removed),
+        ],
+    };
+    match &*plan::did(&counts, "entry") {
+        "" => ": only permissions or times changed".to_owned(),
+        did => format!(": {did}"),
+    }
 }
 
 /// What takes back that which was restored, and nothing else.

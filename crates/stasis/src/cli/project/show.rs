@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::diff::TreeDifference;
 use stasis_engine::kind::project::{
-    Project, ProjectDiff, ProjectSnapshot, ProjectStatus, ServiceState,
+    Project, ProjectDiff, ProjectSnapshot, ProjectStatus, ServiceState, TableDiff,
 };
 use stasis_engine::model::format::manifest::SnapshotManifest;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
@@ -169,18 +169,22 @@ pub(in crate::cli) async fn diff(
     after: Option<&SnapshotRef>,
 ) -> anyhow::Result<()> {
     let diff = project.diff(before, after).await?;
-    context.output.result(&diff, |diff: &ProjectDiff| {
-        let entries = differences(&diff.entries).into_iter();
-        let rows = |rows: Option<u64>| rows.map_or("none".to_owned(), |rows| rows.to_string());
-        let tables = diff.tables.iter().map(|table| {
-            format!(
-                "rows      {} {}: {} -> {}",
-                printable(&table.path),
-                printable(&table.table),
-                rows(table.before),
-                rows(table.after)
-            )
-        });
-        entries.chain(tables).collect::<Vec<_>>().join("\n")
-    })
+    let text = |diff: &ProjectDiff| listed_text(&diff.items, &diff.tables);
+    context.output.result(&diff, text)
+}
+
+/// Entries that differ, and tables that have other numbers of rows.
+pub(in crate::cli) fn listed_text(items: &[TreeDifference], tables: &[TableDiff]) -> String {
+    let entries = differences(items).into_iter();
+    let rows = |rows: Option<u64>| rows.map_or("none".to_owned(), |rows| rows.to_string());
+    let tables = tables.iter().map(|table| {
+        format!(
+            "rows      {} {}: {} -> {}",
+            printable(&table.path),
+            printable(&table.table),
+            rows(table.before),
+            rows(table.after)
+        )
+    });
+    entries.chain(tables).collect::<Vec<_>>().join("\n")
 }

@@ -4,7 +4,9 @@ use super::save::MESSAGE;
 use crate::cli::byte_size::size;
 use crate::cli::output::{plural, printable, short, table};
 use crate::cli::workspace::event_text;
-use stasis_engine::kind::directory::{SnapshotPlace, Timeline, TimelineEntry, TimelineItem};
+use stasis_engine::kind::directory::{
+    RestoreMark, SnapshotPlace, Timeline, TimelineEntry, TimelineItem,
+};
 use stasis_engine::kind::project::ProjectSnapshot;
 use stasis_engine::kind::workspace::{ChangesSummary, CheckpointRow, ForkMark, GapMark, UndoRow};
 use stasis_engine::model::format::manifest::SaveReason;
@@ -71,6 +73,7 @@ fn what(item: &TimelineItem) -> String {
         TimelineEntry::Snapshot(row) => snapshot(row),
         TimelineEntry::Checkpoint(row) => checkpoint(row),
         TimelineEntry::Undo(row) => undo(row),
+        TimelineEntry::Restore(mark) => restore(mark),
         TimelineEntry::Fork(mark) => fork(mark),
         TimelineEntry::Gap(mark) => gap(mark),
         _ => String::new(),
@@ -106,6 +109,13 @@ fn checkpoint(row: &CheckpointRow) -> String {
     let all = [Some(why), row.name.clone(), whole].into_iter().flatten();
     let all: Vec<String> = all.filter(|one| !one.is_empty()).collect();
     all.join(", ")
+}
+
+fn restore(mark: &RestoreMark) -> String {
+    if mark.is_next_undo {
+        return "restored; undo with: stasis undo".to_owned();
+    }
+    format!("restored; {} was there before", short(&mark.before))
 }
 
 fn fork(mark: &ForkMark) -> String {

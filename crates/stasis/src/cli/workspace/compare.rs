@@ -24,7 +24,7 @@ const BAR: u64 = 30;
 
 /// How much of a comparison is shown.
 #[derive(Debug, Args, Clone, Copy)]
-pub(super) struct ComparedArgs {
+pub(in crate::cli) struct ComparedArgs {
     /// Print one patch of the whole tree, as `git apply` takes it; ends with 13 if it lacks an entry
     #[arg(long, short)]
     patch: bool,
@@ -34,7 +34,16 @@ pub(super) struct ComparedArgs {
 }
 
 impl ComparedArgs {
-    pub(super) fn is_any(self) -> bool {
+    /// How much of the contents is wanted.
+    pub(in crate::cli) fn content(self) -> ComparedContent {
+        match (self.patch, self.stat) {
+            (true, _) => ComparedContent::Patch,
+            (_, true) => ComparedContent::Stat,
+            _ => ComparedContent::None,
+        }
+    }
+
+    pub(in crate::cli) fn is_any(self) -> bool {
         self.patch || self.stat
     }
 
@@ -46,15 +55,10 @@ impl ComparedArgs {
         before: TreeRef,
         after: TreeRef,
     ) -> anyhow::Result<Exit> {
-        let wanted = match (self.patch, self.stat) {
-            (true, _) => ComparedContent::Patch,
-            (_, true) => ComparedContent::Stat,
-            _ => ComparedContent::None,
-        };
         let command = CompareTrees {
             before,
             after,
-            content: wanted,
+            content: self.content(),
         };
         let found = workspace.compare(command).await?;
         for path in &found.not_compared {
@@ -63,9 +67,7 @@ impl ComparedArgs {
                 "warning: `{path}` could not be read, and was not compared"
             ));
         }
-        for line in gap_lines(&found.not_in_patch) {
-            context.output.say(&line);
-        }
+        let lacks_entry = say_gaps(context, &found.not_in_patch);
         if found.changes.is_empty() {
             let (before, after) = (&found.before, &found.after);
             context
@@ -73,7 +75,6 @@ impl ComparedArgs {
                 .say(&format!("nothing differs between {before} and {after}"));
         }
         context.output.result(&found, compared_text)?;
-        let lacks_entry = found.not_in_patch.iter().any(|gap| gap.why.is_entry());
         Ok(if lacks_entry || !found.not_compared.is_empty() {
             Exit::Incomplete
         } else {
@@ -82,7 +83,14 @@ impl ComparedArgs {
     }
 }
 
-/// What differs and is in no patch.
+/// Says what differs and is in no patch; and whether that is a whole entry.
+pub(in crate::cli) fn say_gaps(context: &CliContext, gaps: &[PatchGap]) -> bool {
+    for line in gap_lines(gaps) {
+        context.output.say(&line);
+    }
+    gaps.iter().any(|gap| gap.why.is_entry())
+}
+
 fn gap_lines(gaps: &[PatchGap]) -> Vec<String> {
     let line = |gap: &PatchGap| {
         let path = printable(&gap.path);
@@ -117,12 +125,7 @@ fn gap_lines(gaps: &[PatchGap]) -> Vec<String> {
 
 fn compared_text(found: &ComparedTrees) -> String {
     if let Some(patch) = &found.patch {
-        let patch = patch.strip_suffix('\n').unwrap_or(patch);
-        return if std::io::stdout().is_terminal() {
-            still(patch)
-        } else {
-            patch.to_owned()
-        };
+        return patch_text(patch);
     }
     if found.changes.is_empty() {
         return String::new();
@@ -157,8 +160,18 @@ fn compared_text(found: &ComparedTrees) -> String {
     lines.join("\n")
 }
 
+/// A patch, without what could move a terminal's cursor where there is one.
+pub(in crate::cli) fn patch_text(patch: &str) -> String {
+    let patch = patch.strip_suffix('\n').unwrap_or(patch);
+    if std::io::stdout().is_terminal() {
+        still(patch)
+    } else {
+        patch.to_owned()
+    }
+}
+
 /// One line for each file, as wide as a terminal, and the sum.
-fn stat_text(stat: &DiffStat) -> String {
+pub(in crate::cli) fn stat_text(stat: &DiffStat) -> String {
     let most = stat
         .files
         .iter()

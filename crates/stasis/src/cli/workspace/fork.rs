@@ -45,7 +45,7 @@ enum ForkCommand {
     ///
     /// With --yes, what changed in the workspace since the fork was made is overwritten without a question; the undo has it.
     Promote(ForkPromoteArgs),
-    /// Remove a fork with its checkpoints; refuses if work in it is nowhere else
+    /// Remove forks with their checkpoints; refuses if work in one is nowhere else
     Rm(ForkRmArgs),
 }
 
@@ -417,9 +417,10 @@ fn own_work_text(one: &OverwrittenEntry, fork: &str) -> String {
 
 #[derive(Debug, Args)]
 struct ForkRmArgs {
-    /// Which fork
-    name: ForkName,
-    /// Remove it although work in it is nowhere else
+    /// Which forks: all of them go, or none
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<ForkName>,
+    /// Remove them although work in them is nowhere else
     #[arg(long)]
     discard: bool,
     /// Do not ask
@@ -432,30 +433,57 @@ struct ForkRmArgs {
 impl ForkRmArgs {
     async fn run(self, context: &CliContext, which: &WorkspaceSelector) -> anyhow::Result<Exit> {
         let workspace = which.open(context).await?;
-        let mut command = RemoveFork {
-            fork: self.name,
+        let mut names: Vec<ForkName> = Vec::new();
+        for name in self.names {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let look = |fork: ForkName| RemoveFork {
+            fork,
             discard: self.discard,
             confirm: None,
-            run: self.dry.how(),
+            run: RunMode::Dry,
         };
-        let is_asked = !self.yes && !self.discard;
-        if is_asked && command.run == RunMode::Real && is_interactive(context) {
-            let look = RemoveFork {
-                run: RunMode::Dry,
-                ..command.clone()
-            };
-            let shown = workspace.remove_fork(look).await?;
-            context.output.insist(&removed_text(&shown));
+        let mut shown: Vec<(ForkName, RemovedFork)> = Vec::new();
+        for fork in names {
+            let found = workspace.remove_fork(look(fork.clone())).await?;
+            shown.push((fork, found));
+        }
+        let plan: Vec<RemovedFork> = shown.iter().map(|(_, found)| found.clone()).collect();
+        if self.dry.how() == RunMode::Dry {
+            context.output.result(&plan, |all| all_removed_text(all))?;
+            return Ok(Exit::Done);
+        }
+        let is_asked = !self.yes && !self.discard && is_interactive(context);
+        if is_asked {
+            context.output.insist(&all_removed_text(&plan));
             if !ask::is_yes("Continue?")? {
                 context.output.say(ask::NOTHING_CHANGED);
                 return Ok(Exit::Cancelled);
             }
-            command.confirm = Some(shown.digest);
         }
-        let removed = workspace.remove_fork(command).await?;
-        context.output.result(&removed, removed_text)?;
+        // One that is refused is refused before any other goes.
+        shown.sort_by_key(|(_, found)| !found.loses_work());
+        let mut removed = Vec::new();
+        for (fork, found) in shown {
+            let command = RemoveFork {
+                confirm: is_asked.then_some(found.digest),
+                run: RunMode::Real,
+                ..look(fork)
+            };
+            removed.push(workspace.remove_fork(command).await?);
+        }
+        context
+            .output
+            .result(&removed, |all| all_removed_text(all))?;
         Ok(Exit::Done)
     }
+}
+
+fn all_removed_text(all: &[RemovedFork]) -> String {
+    let all: Vec<String> = all.iter().map(removed_text).collect();
+    all.join("\n")
 }
 
 fn removed_text(result: &RemovedFork) -> String {

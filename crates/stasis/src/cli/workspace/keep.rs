@@ -90,7 +90,7 @@ fn made_text(made: &WorkspaceMade) -> String {
     };
     format!(
         "{} {is} a workspace; checkpoints in {} ({}, {}), {} at most\n\
-         next: `stasis workspace watch` makes them by itself, `stasis workspace create NAME` makes one now",
+         next: `stasis protect` makes them by itself, `stasis workspace create NAME` makes one now",
         printable(&made.workspace),
         printable(&made.session),
         made.form,
@@ -148,7 +148,7 @@ pub(super) async fn status(context: &CliContext, which: &WorkspaceSelector) -> a
     warn_of(context, &status);
     if status.watched_by.is_none() {
         context.output.say(
-            "warning: no watcher is running, so there are no automatic checkpoints. Start one with: stasis workspace watch",
+            "warning: no watcher is running, so there are no automatic checkpoints. Start one with: stasis protect",
         );
     }
     let hooks = hook::records(context, std::path::Path::new(&status.workspace));

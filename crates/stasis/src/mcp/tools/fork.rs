@@ -106,7 +106,7 @@ impl SnapshotTool for ForkListTool {
 
 fn forks(all: &Forks) -> PagedListing {
     let mut head = object(all);
-    head.remove("forks");
+    head.remove("items");
     let lead = vec![format!(
         "{} forks, the oldest first; {} bytes of their own, {} of checkpoints at most, of {} together.",
         all.forks.len(),
@@ -127,7 +127,7 @@ fn forks(all: &Forks) -> PagedListing {
         head,
         lead,
         digests: false,
-        field: "forks",
+        field: "items",
         items: Items::Things(all.forks.iter().map(item).collect()),
     }
 }
@@ -194,9 +194,9 @@ fn compared(found: &ComparedTrees) -> PagedListing {
     }
     if found.patch.is_some() {
         // Beside a patch only the first are listed.
-        shorten_beside(head.get_mut("changes"));
+        shorten_beside(head.get_mut("items"));
     } else {
-        head.remove("changes");
+        head.remove("items");
     }
     shorten_beside(head.get_mut("not_in_patch"));
     shorten_beside(head.get_mut("not_compared"));
@@ -215,7 +215,7 @@ fn compared(found: &ComparedTrees) -> PagedListing {
         ("patch", Items::Lines(lines.collect()))
     } else {
         let changes = found.changes.iter().map(change);
-        ("changes", Items::Things(changes.collect()))
+        ("items", Items::Things(changes.collect()))
     };
     PagedListing {
         head,

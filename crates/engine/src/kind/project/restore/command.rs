@@ -1,7 +1,7 @@
 //! What is asked of a restore, and what it answers.
 
 use super::record::LatestMove;
-use crate::diff::TreeDifference;
+use crate::diff::{DifferenceCount, TreeDifference};
 use crate::restore::InPlaceChanges;
 use crate::result::ServiceHookRun;
 use crate::warning::Warning;
@@ -176,6 +176,9 @@ pub struct ProjectRestored {
     /// What was done to the files of the live directory; none when it was made anew, or nothing was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_place: Option<InPlaceChanges>,
+    /// How many entries differ between what was there before and what was restored; not known without a snapshot of what was there.
+    #[serde(skip)]
+    pub counted: Option<DifferenceCount>,
     /// What would change, or nothing if it was done.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<TreeDifference>,

@@ -19,7 +19,9 @@ use stasis_model::id::SnapshotId;
 use stasis_model::invalid::Invalid;
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_model::sqlite_file;
+use stasis_model::time::Timestamp;
 use stasis_model::tree::EntryPath;
+use stasis_store::location::StoreLocation;
 use std::ffi::OsStr;
 use std::io::{self, Read as _};
 use std::iter;
@@ -90,6 +92,35 @@ pub struct UndoRestore {
     pub cancel: Arc<AtomicBool>,
     /// How far it has come.
     pub progress: Arc<Progress>,
+}
+
+impl RestoreRecord {
+    /// What was restored, and what was there before; nothing where that cannot be taken back.
+    pub(crate) fn restored(&self) -> Option<(&SnapshotId, &SnapshotId)> {
+        match &self.way_back {
+            WayBack::Restore {
+                snapshot_id: Some(restored),
+                safety_snapshot_id: safety,
+                ..
+            } => Some((restored, safety)),
+            _ => None,
+        }
+    }
+
+    /// Whether it was from this store.
+    pub(crate) fn is_from(&self, store: &StoreLocation) -> bool {
+        self.store == store.to_string()
+    }
+
+    /// When a snapshot was restored, if that was what changed the directory last.
+    pub(crate) fn restored_at(&self, id: &SnapshotId) -> Option<Timestamp> {
+        match &self.way_back {
+            WayBack::Restore { snapshot_id, .. } if snapshot_id.as_ref() == Some(id) => {
+                Some(Timestamp::from_millis(self.at_ms))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl WayBack {

@@ -5,13 +5,14 @@
 use super::command::{ProjectRestore, ProjectRestored, SetAsideEntry};
 use super::databases::{self, StagedDatabase, SwapFailed, SwappedDatabase};
 use super::plan::{CaptureScope, ProjectPlan};
+use super::replaced;
 use crate::bridge;
-use crate::error::{Error, PlaceError, ProjectError};
+use crate::diff::DifferenceCount;
+use crate::error::{Error, PlaceError, ProjectError, error_chain};
 use crate::kind::project::save::{ProjectSave, ProjectSaved};
 use crate::kind::project::{Declared, Project, or_cancelled};
 use crate::restore::{InPlaceChanges, Placement, RepoRestore, RestoreKind, StagedSnapshot};
 use crate::result::{Moment, SkipReason};
-use crate::warning::Warning;
 use stasis_disk::check::{self, CheckSettings};
 use stasis_disk::tree::restore::{
     self, OpenBackup, PlacedTree, RestoreChanges, RestoreOrigin, Returned,
@@ -75,6 +76,33 @@ impl RestoreKind for StateRestore<'_> {
             self.result.hooks.extend(before);
         }
         Ok(())
+    }
+
+    /// Nothing has to be done where a save has just found what the snapshot has: the same files, and databases that hold the same.
+    async fn nothing_to_do(&mut self, (): &()) -> Result<Option<Vec<SwappedDatabase>>, Error> {
+        let (project, plan, result) = (self.project, self.plan, &mut *self.result);
+        let Some(safety) = &result.safety_snapshot_id else {
+            return Ok(None);
+        };
+        // Whoever takes back what was restored by its name may have to remove what no save sees.
+        let is_named = self.command.takes_back && !plan.is_whole();
+        if is_named || !result.not_saved.is_empty() || !plan.source.servers.is_empty() {
+            return Ok(None);
+        }
+        let (now, then) = (
+            project.wanted(safety),
+            project.wanted(&plan.source.snapshot),
+        );
+        let wanted = plan.clone();
+        let dirs = project.engine.dirs();
+        let count = dirs.count(&now, &then, move |path| wanted.is_wanted(path));
+        let count = count.await?;
+        result.counted = Some(count);
+        if count != DifferenceCount::default() {
+            return Ok(None);
+        }
+        result.in_place = Some(InPlaceChanges::nothing());
+        Ok(Some(Vec::new()))
     }
 
     async fn stage(&mut self) -> Result<StagedState, Error> {
@@ -206,11 +234,6 @@ impl StateRestore<'_> {
                 result.not_saved.push((path, one.words.clone()));
             }
         }
-        if !saved.published {
-            result.warnings.push(Warning::SafetyUnchanged {
-                snapshot: saved.snapshot_id.to_string(),
-            });
-        }
         result.safety_snapshot_id = Some(saved.snapshot_id.clone());
     }
 
@@ -299,7 +322,34 @@ impl StateRestore<'_> {
             Ok::<_, Error>((InPlaceChanges::of(&restored.placed), kept))
         });
         (self.result.in_place, self.result.set_aside) = placed.await?;
+        self.drop_saved_backup().await;
         Ok(())
+    }
+
+    /// Removes what came out, if the safety snapshot has all of it. A backup that stays needlessly does no harm.
+    async fn drop_saved_backup(&mut self) {
+        let result = &mut *self.result;
+        let Some(in_place) = &mut result.in_place else {
+            return;
+        };
+        let is_all_saved = result.set_aside.is_empty() && in_place.changed_meanwhile.is_empty();
+        let (Some(backup), Some(safety), true) =
+            (&in_place.backup, &result.safety_snapshot_id, is_all_saved)
+        else {
+            return;
+        };
+        match replaced::drop_if_saved(self.project, Path::new(backup), safety).await {
+            Ok(true) => in_place.backup = None,
+            Ok(false) => {}
+            Err(error) => {
+                let error = error_chain(&error);
+                tracing::debug!(
+                    error,
+                    backup,
+                    "what was replaced stays beside the directory"
+                );
+            }
+        }
     }
 }
 
