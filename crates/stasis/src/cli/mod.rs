@@ -469,10 +469,9 @@ fn other_tools_word(typed: &str) -> Option<&'static str> {
         }
         "revert" => "`stasis restore --path FILE` restores one file",
         "history" => "`stasis log` lists snapshots, `stasis find NAME` versions of a file",
-        "status" => "`stasis diff` shows what changed since the newest snapshot",
+        "status" | "changes" => "`stasis diff` shows what changed since the newest snapshot",
         "init" | "watch" => "`stasis protect` makes checkpoints of the directory you are in",
         "verify" | "fsck" => "`stasis check` checks that all snapshots can be restored",
-        "changes" => "`stasis diff` shows what changed since the newest snapshot",
         _ => return None,
     })
 }
