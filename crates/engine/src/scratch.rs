@@ -13,6 +13,12 @@ use std::path::PathBuf;
 const LITTLE: u64 = 1 << 20;
 
 impl Engine {
+    /// Where databases are copied to; made by whoever copies one, so that nothing is written where there is none.
+    pub(crate) fn captures(&self) -> PathBuf {
+        let cache = self.local_dirs.cache.clone();
+        cache.unwrap_or_else(std::env::temp_dir).join("captures")
+    }
+
     /// Where large files without a name lie; beside the cache, so that they can be kept there.
     pub(crate) async fn spool(&self) -> Result<PathBuf, Error> {
         match &self.local_dirs.cache {

@@ -317,8 +317,7 @@ impl DirRepo<'_> {
 
     /// Who copies the databases of the tree.
     fn live_databases(self, command: &RepoSave) -> LiveDatabases {
-        let cache = self.local_dirs.cache.clone();
-        let spool = cache.unwrap_or_else(std::env::temp_dir).join("captures");
+        let spool = self.captures();
         let is_copied = |facts: &&VolumeFacts| {
             facts.is_copy && facts.manifest.consistency == Consistency::Sqlite
         };

@@ -465,16 +465,13 @@ fn other_tools_word(typed: &str) -> Option<&'static str> {
             "`stasis forget SNAPSHOT` deletes a snapshot; `stasis log` lists them"
         }
         "rollback" | "reset" => {
-            "`stasis restore SNAPSHOT` goes back to a snapshot, `stasis undo` takes that back"
+            "`stasis restore SNAPSHOT` goes back; `stasis undo` takes that back"
         }
-        "revert" => "`stasis restore --path FILE` restores one file, `stasis undo` takes that back",
-        "history" => "`stasis log` lists all snapshots, `stasis find NAME` every version of a file",
-        "status" => {
-            "`stasis diff` shows what changed since the newest snapshot, `stasis list` what is saved"
-        }
+        "revert" => "`stasis restore --path FILE` restores one file",
+        "history" => "`stasis log` lists snapshots, `stasis find NAME` versions of a file",
+        "status" | "changes" => "`stasis diff` shows what changed since the newest snapshot",
         "init" | "watch" => "`stasis protect` makes checkpoints of the directory you are in",
         "verify" | "fsck" => "`stasis check` checks that all snapshots can be restored",
-        "changes" => "`stasis diff` shows what changed since the newest snapshot",
         _ => return None,
     })
 }

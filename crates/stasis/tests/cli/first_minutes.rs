@@ -206,7 +206,7 @@ fn words_of_other_tools_are_answered_with_the_command() {
         let tips: Vec<&str> = tips.collect();
         assert_eq!(tips.len(), 1, "{}", said.err);
         assert!(tips[0].contains(command), "{}", said.err);
-        assert!(tips[0].len() <= 100, "{}", said.err);
+        assert!(tips[0].len() <= 80, "{}", said.err);
     }
 }
 

@@ -236,7 +236,7 @@ fn results_have_the_fields_that_scripts_read() {
     );
     assert_eq!(
         keys(&world.json(0, &["gc"])),
-        "bytes_removed chunks_removed dry_run elapsed_ms manifests_removed peak_memory_bytes schema verdicts"
+        "bytes_removed chunks_removed dry_run elapsed_ms items manifests_removed peak_memory_bytes schema"
     );
     assert_eq!(
         keys(&world.json(0, &["stats"])),

@@ -146,7 +146,7 @@ impl Project {
             ..WalkSettings::default()
         };
         let source = opened.fetcher(&root);
-        let spool = self.engine.spool().await?;
+        let spool = self.engine.captures();
         bridge::blocking(move || {
             let listed = ListReader::new(&source, &opened.list)?.entries();
             if !dir.exists() {

@@ -25,7 +25,7 @@ pub(super) async fn drop_if_saved(
     safety: &SnapshotId,
 ) -> Result<bool, Error> {
     let (opened, source) = project.opened(safety).await?;
-    let spool = project.engine.spool().await?;
+    let spool = project.engine.captures();
     let backup = backup.to_owned();
     bridge::blocking(move || {
         let kept = OpenBackup::open(&backup)?;
