@@ -143,8 +143,21 @@ impl KnownProcess {
 
     /// Ends it and everything it started: asked first, killed when `grace` is over. Says how many had to be killed. One that has ended
     /// already is no error.
-    pub async fn terminate(&self, grace: Duration) -> Result<u64, Failure> {
+    ///
+    /// Nothing is signalled any more once `is_over` says so: somebody else may have begun to use it.
+    pub async fn terminate(
+        &self,
+        grace: Duration,
+        is_over: impl Fn() -> bool,
+    ) -> Result<u64, Failure> {
+        let late = || {
+            let said = "the time was over before everything had ended: nothing more is ended";
+            Failure::of(ErrorKind::Retry, said)
+        };
         let mut family = self.family()?;
+        if !family.is_empty() && is_over() {
+            return Err(late());
+        }
         for one in &family {
             one.signal(Signal::TERM).on("signal process", one.pid())?;
         }
@@ -159,6 +172,9 @@ impl KnownProcess {
             if Instant::now() > deadline {
                 let said = format!("process {} was killed and does not end", first.pid());
                 return Err(Failure::of(ErrorKind::Failed, said));
+            }
+            if is_over() {
+                return Err(late());
             }
             for one in &family {
                 let was_there = one.signal(Signal::KILL);
@@ -216,11 +232,14 @@ mod tests {
         assert!(known.is_running().unwrap());
         let waited = std::thread::spawn(move || child.wait());
 
-        let killed = known.terminate(Duration::from_millis(300)).await.unwrap();
+        let killed = known
+            .terminate(Duration::from_millis(300), || false)
+            .await
+            .unwrap();
 
         assert!(killed >= 1, "{killed}");
         assert!(!known.is_running().unwrap());
-        assert_eq!(known.terminate(Duration::ZERO).await.unwrap(), 0);
+        assert_eq!(known.terminate(Duration::ZERO, || false).await.unwrap(), 0);
         waited.join().unwrap().unwrap();
     }
 
@@ -258,7 +277,10 @@ mod tests {
                 .unwrap()
         );
 
-        let _ = known.terminate(Duration::from_secs(5)).await.unwrap();
+        let _ = known
+            .terminate(Duration::from_secs(5), || false)
+            .await
+            .unwrap();
 
         let pid: u32 = std::fs::read_to_string(daemon)
             .unwrap()
@@ -268,6 +290,19 @@ mod tests {
         let left = ProcessInfo::read(pid);
         assert!(left.is_none_or(|row| row.state == crate::process::ProcessState::Ended));
         assert!(!known.is_running().unwrap());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_signalled_once_the_time_is_over() {
+        let mut child = start("trap '' TERM; while :; do sleep 0.1; done");
+        let known = KnownProcess::find(child.id()).unwrap().unwrap();
+
+        let late = known.terminate(Duration::ZERO, || true).await.unwrap_err();
+
+        assert_eq!(late.kind(), ErrorKind::Retry);
+        assert!(known.is_running().unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

@@ -66,11 +66,15 @@ enum SessionCommand {
     },
     /// Save a session and end its sandbox, whether it is in use or not
     ///
-    /// Where the sandbox holds other sessions that are awake, it goes on for them. Exits with 1 if the session was not saved: then its
+    /// Where the sandbox holds other sessions that are awake, it goes on for them, and so does the session: it is only saved (exit code 4),
+    /// unless --with-others puts them all to sleep. Exits with 1 if the session was not saved: then its
     /// sandbox goes on.
     Sleep {
         /// <tenant>/<session>
         session: SessionRef,
+        /// Put the other sessions of its sandbox to sleep, too
+        #[arg(long)]
+        with_others: bool,
         #[command(flatten)]
         how: SleepArgs,
     },
@@ -232,8 +236,15 @@ impl SessionCommand {
                 context.output.result(&saved, text::captured)?;
                 Ok(Exit::Done)
             }
-            Self::Sleep { session, how } => {
-                let how = how.how()?;
+            Self::Sleep {
+                session,
+                with_others,
+                how,
+            } => {
+                let how = SleepSession {
+                    with_others,
+                    ..how.how()?
+                };
                 let work = engine.sessions().sleep(host, &session, &how);
                 let progress = how.snapshot.progress.clone();
                 let slept = watched(context.output, "saving", progress, Box::pin(work)).await?;
@@ -409,6 +420,7 @@ impl RunArgs {
                     ..self.how.snapshot.how()?
                 },
                 trust_commands: self.how.trust_commands,
+                with_others: false,
                 lease_ttl: self.how.lease.ttl(),
             },
             command: self.command,
@@ -432,7 +444,7 @@ impl RunArgs {
 fn exit_of(slept: &SessionSlept) -> Exit {
     match slept.state {
         SleptState::Sleeping => Exit::Done,
-        SleptState::InUse => Exit::Held,
+        SleptState::InUse | SleptState::Saved => Exit::Held,
         _ => Exit::Failed,
     }
 }

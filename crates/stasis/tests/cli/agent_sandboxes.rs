@@ -98,36 +98,227 @@ fn sessions_that_share_a_sandbox_are_woken_into_one() {
 
     assert_eq!(sandbox("acme/a"), sandbox("acme/b"));
     assert_eq!(sandbox("acme/a")["pid"], pid);
-    session.json(0, &["session", "sleep", "acme/a"]);
-    assert!(is_running(pid), "the other one uses it");
     session.json(0, &["session", "reap"]);
 
     assert!(!is_running(pid));
 }
 
 #[test]
-fn one_name_with_two_processes_is_two_sandboxes() {
+fn a_name_is_one_sandbox_and_a_process_has_one_name() {
     let session = Session::new();
-    let (mut idle, mut busy) = (Agent::start(), Agent::start());
-    for (name, pid, timeout) in [("acme/a", idle.pid(), "1ms"), ("acme/b", busy.pid(), "1h")] {
+    let (one, other) = (Agent::start(), Agent::start());
+    let dir = |name: &str| session.home().join(name);
+    let pod = ["--sandbox", "pod-7", "--pid", &one.pid()];
+    register(&session, "acme/a", &dir("a"), &pod);
+    workspace(&dir("b"));
+    let to = dir("b").to_str().unwrap().to_owned();
+    let register_b = ["session", "register", "acme/b", "--dir", &to];
+
+    for (more, says) in [
+        (
+            vec!["--sandbox", "pod-7", "--pid", &*other.pid()],
+            "is something else for `acme/a`",
+        ),
+        (
+            vec!["--sandbox", "pod-7", "--terminate-cmd", "true"],
+            "is something else for `acme/a`",
+        ),
+        (vec!["--pid", &*one.pid()], "--sandbox pod-7"),
+    ] {
+        let refused = session.run(&[&register_b[..], &more].concat());
+        assert_eq!(refused.code, 4, "{}", refused.err);
+        assert!(refused.err.contains(says), "{}", refused.err);
+    }
+    let refused = session.run(&[&register_b[..], &["--pid", "1"]].concat());
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    session.json(0, &[&register_b[..], &pod].concat());
+}
+
+#[test]
+fn one_of_several_sessions_in_a_sandbox_does_not_sleep_alone() {
+    let session = Session::new();
+    let mut agent = Agent::start();
+    for name in ["acme/a", "acme/b"] {
         let dir = session.home().join(name.replace('/', "-"));
-        let words = [
-            "--sandbox",
-            "pod-7",
-            "--pid",
-            &pid,
-            "--idle-timeout",
-            timeout,
-        ];
+        let words = ["--sandbox", "pod-7", "--pid", &agent.pid()];
         register(&session, name, &dir, &words);
     }
 
+    let saved = session.json(4, &["session", "sleep", "acme/a"]);
+    assert_eq!(saved["state"], "saved");
+    assert_eq!(saved["sandbox_kept_for"][0], "acme/b");
+    assert_eq!(show(&session, "acme/a")["state"], "running");
+    assert!(agent.is_running());
+    let slept = session.json(0, &["session", "sleep", "acme/a", "--with-others"]);
+
+    assert_eq!(slept["slept_with"][0], "acme/b", "{slept}");
+    assert!(!agent.is_running());
+    assert_eq!(show(&session, "acme/b")["state"], "sleeping");
+}
+
+#[test]
+fn an_empty_directory_in_the_place_of_a_workspace_is_not_taken_for_it() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    register(&session, "acme/42", &dir, &[]);
+    session.json(0, &["session", "snapshot", "acme/42"]);
+    fs::remove_dir_all(&dir).unwrap();
+    fs::create_dir(&dir).unwrap();
+    let to = dir.to_str().unwrap();
+
+    let refused = session.run(&["session", "register", "acme/42", "--dir", to]);
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    let woken = session.json(0, &["session", "wake", "acme/42"]);
+    assert_eq!(woken["outcome"], "restored");
+    assert_eq!(
+        fs::read_to_string(dir.join("outputs/a.txt")).unwrap(),
+        "one"
+    );
+    // What is emptied on purpose stays so.
+    fs::remove_dir_all(dir.join("outputs")).unwrap();
+    let woken = session.json(0, &["session", "wake", "acme/42"]);
+    assert_eq!(woken["outcome"], "present");
+}
+
+#[test]
+fn a_workspace_is_not_laid_into_another_one_nor_by_another_name() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    register(&session, "acme/a", &dir, &[]);
+    let other = session.home().join("other");
+    asleep(&session, "acme/b", &other, &[]);
+    std::os::unix::fs::symlink(session.home(), session.home().join("link")).unwrap();
+    fs::create_dir_all(dir.join("outputs/inner")).unwrap();
+
+    for to in [
+        session.home().join("link/ws"),
+        dir.join("outputs/inner"),
+        session.home().to_owned(),
+    ] {
+        let to = to.to_str().unwrap();
+        let refused = session.run(&["session", "wake", "acme/b", "--dir", to]);
+        assert_eq!(refused.code, 4, "{to}: {}", refused.err);
+        assert!(
+            refused.err.contains("workspace of `acme/a`"),
+            "{}",
+            refused.err
+        );
+    }
+    assert_eq!(
+        fs::read_to_string(dir.join("outputs/a.txt")).unwrap(),
+        "one"
+    );
+}
+
+#[test]
+fn work_of_a_sandbox_that_does_not_answer_is_saved_once_it_has_ended() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    register(&session, "acme/42", &dir, &[]);
+    session.json(0, &["session", "snapshot", "acme/42"]);
+    session.json(0, &["session", "sleep", "acme/42"]);
+    // It writes all the time, so that it cannot be saved while it runs.
+    let start = "while [ -d outputs ]; do echo x >> outputs/log; done";
+    let words = [
+        "session",
+        "wake",
+        "acme/42",
+        "--start-cmd",
+        start,
+        "--health-cmd",
+        "test ! -e sick",
+    ];
+    session.json(0, &words);
+    fs::write(dir.join("sick"), "").unwrap();
+
+    let slept = session.json(0, &["session", "sleep", "acme/42"]);
+
+    assert_eq!(slept["state"], "sleeping", "{slept}");
+    let log = fs::read(dir.join("outputs/log")).unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    session.json(
+        0,
+        &["session", "wake", "acme/42", "--start-cmd", "exec sleep 60"],
+    );
+    assert!(fs::read(dir.join("outputs/log")).unwrap() == log);
+    session.json(0, &["session", "sleep", "acme/42"]);
+}
+
+#[test]
+fn a_root_that_is_a_link_out_of_the_workspace_is_not_said_to_be_saved() {
+    let session = Session::new();
+    let (dir, data) = (session.home().join("ws"), session.home().join("data"));
+    fs::create_dir_all(&dir).unwrap();
+    fs::create_dir_all(&data).unwrap();
+    std::os::unix::fs::symlink(&data, dir.join("outputs")).unwrap();
+    let to = dir.to_str().unwrap();
+    session.json(0, &["session", "register", "acme/42", "--dir", to]);
+
+    let refused = session.run(&["session", "snapshot", "acme/42"]);
+
+    assert_ne!(refused.code, 0);
+    assert!(refused.err.contains("is a link to"), "{}", refused.err);
+    session.json(1, &["session", "sleep", "acme/42"]);
+    assert_eq!(show(&session, "acme/42")["state"], "snapshot_failed");
+}
+
+#[test]
+fn what_a_session_started_is_left_to_another_that_still_uses_it() {
+    let session = Session::new();
+    let start = format!(
+        "echo $$ > {}; exec sleep 600",
+        session.home().join("pid").display()
+    );
+    for name in ["acme/a", "acme/b"] {
+        let dir = session.home().join(name.replace('/', "-"));
+        asleep(&session, name, &dir, &[]);
+        let words = [
+            "session",
+            "wake",
+            name,
+            "--sandbox",
+            "pod-7",
+            "--start-cmd",
+            &start,
+        ];
+        session.json(0, &words);
+    }
+    let pid = number_in(&session.home().join("pid"));
+    session.json(0, &["session", "delete", "acme/a", "--confirm"]);
+    let dir = session.home().join("acme-a");
+    asleep(&session, "acme/a", &dir, &[]);
+
     session.json(0, &["session", "reap"]);
 
-    assert!(!idle.is_running(), "what runs nobody is ended");
-    assert!(busy.is_running());
-    assert_eq!(show(&session, "acme/a")["state"], "sleeping");
-    assert_eq!(show(&session, "acme/b")["state"], "running");
+    assert!(is_running(pid), "acme/b runs in it");
+    session.json(0, &["session", "sleep", "acme/b"]);
+    assert!(!is_running(pid));
+}
+
+#[test]
+fn a_session_whose_sandbox_commands_start_takes_no_command_of_its_own() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    asleep(&session, "acme/42", &dir, &[]);
+    session.json(
+        0,
+        &[
+            "session",
+            "wake",
+            "acme/42",
+            "--start-cmd",
+            "exec sleep 600",
+        ],
+    );
+    session.json(0, &["session", "sleep", "acme/42"]);
+
+    let refused = session.run(&["session", "run", "acme/42", "--", "true"]);
+
+    assert_eq!(refused.code, 104, "{}", refused.err);
+    assert_eq!(show(&session, "acme/42")["state"], "sleeping");
+    session.json(0, &["session", "wake", "acme/42"]);
+    assert_eq!(show(&session, "acme/42")["health"], "healthy");
+    session.json(0, &["session", "sleep", "acme/42"]);
 }
 
 #[test]
@@ -245,7 +436,7 @@ fn what_cannot_be_saved_after_the_end_is_tried_again_and_not_given_up() {
     }
 
     let reaped = session.json(1, &["session", "reap", "--max-bytes", "200000"]);
-    assert_eq!(reaped["items"][0]["fate"], "snapshot_failed", "{reaped}");
+    assert_eq!(reaped["items"][0]["fate"], "ended", "{reaped}");
     assert_eq!(show(&session, "acme/42")["state"], "snapshot_failed");
     let reaped = session.json(0, &["session", "reap"]);
 
@@ -327,8 +518,7 @@ fn commands_that_nobody_typed_here_are_refused_before_anything_is_restored() {
 }
 
 /// A process that writes a number into two files, one after the other, as fast as it can.
-const TWINS: &str =
-    "n=0; touch ready; while [ -d outputs ]; do n=$((n+1)); echo $n > outputs/one; echo $n > outputs/two; done";
+const TWINS: &str = "n=0; touch ready; while [ -d outputs ]; do n=$((n+1)); echo $n > outputs/one; echo $n > outputs/two; done";
 
 #[test]
 fn files_that_are_saved_while_the_sandbox_stands_still_are_of_one_moment() {
@@ -419,7 +609,7 @@ fn the_undo_of_a_wake_brings_back_what_it_replaced_and_can_be_undone() {
     fs::write(&file, "changed while it slept").unwrap();
     let woken = session.json(0, &["session", "wake", "acme/42"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), "one");
-    assert_eq!(show(&session, "acme/42")["kept"][0], woken["backup"]);
+    assert_eq!(show(&session, "acme/42")["kept"], woken["backup"]);
     let undo = ["undo", "session:acme/42"];
 
     let would = session.json(0, &[&undo[..], &["--dry-run"]].concat());
@@ -430,6 +620,8 @@ fn the_undo_of_a_wake_brings_back_what_it_replaced_and_can_be_undone() {
     session.json(0, &undo);
     assert_eq!(fs::read_to_string(&file).unwrap(), "one");
 
-    session.json(0, &["session", "sleep", "acme/42"]);
-    assert_eq!(session.run(&undo).code, 4);
+    session.json(0, &["session", "delete", "acme/42", "--confirm"]);
+    register(&session, "acme/43", &dir, &[]);
+    let other = session.run(&["undo", "session:acme/43"]);
+    assert_eq!(other.code, 3, "{}", other.err);
 }

@@ -361,6 +361,17 @@ fn a_wake_that_failed_leaves_the_snapshot_and_nothing_else_is_saved_for_it() {
     session.json(0, &["session", "sleep", "acme/42"]);
     let other = session.home().join("other");
     workspace(&other, "not of this session");
+    let refused = session.run(&[
+        "session",
+        "wake",
+        "acme/42",
+        "--dir",
+        other.to_str().unwrap(),
+    ]);
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    assert!(refused.err.contains("is not empty"), "{}", refused.err);
+    fs::remove_dir_all(&other).unwrap();
+    fs::create_dir(&other).unwrap();
     let to = other.to_str().unwrap();
     let words = [
         "session",

@@ -23,6 +23,8 @@ pub struct TimelineQuery {
     pub most: usize,
     /// Whether it is counted what changed in each; without a word, where that takes no long time.
     pub changes: Option<bool>,
+    /// Only the snapshot that is published, where exactly one is: of a session.
+    pub published_only: bool,
 }
 
 /// Everything that is known of what happened to a directory.
@@ -178,7 +180,11 @@ impl Directory {
         if let Some(project) = &self.project {
             match project.list().await {
                 Err(error) if self.is_only_here(&error) => {}
-                rows => items.extend(rows?.into_iter().map(TimelineItem::from)),
+                rows => {
+                    let rows = rows?.into_iter();
+                    let rows = rows.filter(|row| row.active || !query.published_only);
+                    items.extend(rows.map(TimelineItem::from));
+                }
             }
         }
         let (mut unreadable, mut hook_warning) = (Vec::new(), None);

@@ -27,7 +27,7 @@ use stasis_model::id::{SessionRef, SnapshotId};
 use stasis_model::policy::shrink;
 use stasis_model::session::document::{DurableSnapshot, SessionDocument, SessionState};
 use stasis_model::session::step::SessionRefusal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -157,6 +157,7 @@ impl Sessions<'_> {
                 state: document.state,
             }));
         }
+        ensure_no_links(document).await?;
         let is_empty = !self.has_roots(document).await?;
         if is_empty && document.snapshot.is_none() {
             return Ok(SessionCaptured {
@@ -227,7 +228,7 @@ impl Sessions<'_> {
     }
 
     /// Whether anything is there that could be saved.
-    async fn has_roots(self, document: &SessionDocument) -> Result<bool, Error> {
+    pub(super) async fn has_roots(self, document: &SessionDocument) -> Result<bool, Error> {
         let dir = Path::new(&document.place.dir).to_owned();
         let roots = document.roots.clone();
         let looked = bridge::blocking(move || {
@@ -332,9 +333,27 @@ impl Sessions<'_> {
         if saved.published {
             self.note_event(EventKind::NotPublished, session, &said)
                 .await;
+            self.discard_unpublished(session, id).await;
         }
         let hint = "if that is what it should be, say --accept-shrink; otherwise look whether its disk is mounted";
         Err(failure(ErrorKind::Limit, said).with_hint(hint).into())
+    }
+
+    /// Lets go of what was stored before and not published, but for one: each attempt to save what shrank would leave another one.
+    async fn discard_unpublished(self, session: &SessionRef, kept: &SnapshotId) {
+        let root = self.of(session).dirs().root();
+        let Ok(Some(index)) = root.index().await else {
+            return;
+        };
+        let index = index.value;
+        let published = index
+            .snapshots
+            .iter()
+            .position(|one| index.is_active(&one.id));
+        let since = index.snapshots.iter().skip(published.unwrap_or_default());
+        for one in since.filter(|one| one.id != *kept && !index.is_active(&one.id)) {
+            self.discard(session, &one.id).await;
+        }
     }
 
     /// Makes a snapshot the published one, and reads that as whoever wakes the session will.
@@ -365,6 +384,33 @@ impl Sessions<'_> {
             at: self.now(),
         })
     }
+}
+
+/// Refuses a root that is a link out of what is saved: only the link would be, and pass for everything.
+async fn ensure_no_links(document: &SessionDocument) -> Result<(), Error> {
+    let (dir, roots) = (PathBuf::from(&document.place.dir), document.roots.clone());
+    let session = document.session.clone();
+    let looked = bridge::blocking(move || {
+        for name in roots.names() {
+            let path = dir.join(name);
+            let is_link = path.symlink_metadata().is_ok_and(|seen| seen.is_symlink());
+            let Ok(target) = path.canonicalize() else {
+                continue;
+            };
+            let all = dir.canonicalize().unwrap_or_else(|_| dir.clone());
+            let mut saved = roots.names().iter().map(|root| all.join(root));
+            if is_link && !saved.any(|root| target.starts_with(&root)) {
+                let said = format!(
+                    "the root `{name}` of `{session}` is a link to `{}`: what is there would not be saved",
+                    target.display()
+                );
+                let hint = "make it a directory of the workspace, or register the directory that it leads to";
+                return Err(failure(ErrorKind::Invalid, said).with_hint(hint));
+            }
+        }
+        Ok(())
+    });
+    Ok(looked.await?)
 }
 
 /// A workspace that could not be walked.

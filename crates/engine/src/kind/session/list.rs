@@ -110,9 +110,9 @@ pub struct SessionShown {
     /// The session whose snapshot it began with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<SessionRef>,
-    /// What wakes replaced in its workspace, kept beside that; the newest first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub kept: Vec<String>,
+    /// Where that is kept which its last wake on this host replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
 }
 
 impl SessionRow {
@@ -194,10 +194,9 @@ impl Sessions<'_> {
         let now = self.now();
         let health = LiveSandbox::of(host, &document).health().await?;
         let idle = now.since(document.idle_since());
-        let kept = self.kept_beside(host, &document).await;
-        let kept = kept.iter().map(|path| path.display().to_string());
+        let kept = self.kept_of_wake(host, session).await;
         Ok(SessionShown {
-            kept: kept.collect(),
+            kept,
             row: SessionRow::of(&document, now),
             roots: document.roots.names().to_vec(),
             idle_timeout_ms: document.idle_timeout_ms,

@@ -5,19 +5,22 @@
 //! store says otherwise is not acted on, unless somebody says that it is trusted.
 //!
 //! It also remembers the mark of what it starts, before it does: whoever is killed before that is in the store leaves nothing that runs
-//! unknown. And whose workspace a directory is.
+//! unknown. And whose workspace a directory is, and which directory that was: an empty one in its place is not taken for it. And which
+//! sessions said that they run in a sandbox, so that whoever ends it need not read all sessions of the tenant to know.
 
 use super::{SessionHost, failure};
 use crate::bridge;
 use crate::error::{Error, ErrorKind};
 use serde::Serialize;
-use stasis_disk::fs::atomic_write::atomic_write;
+use stasis_disk::fs::atomic_write::{atomic_write, make_directory};
+use stasis_disk::fs::lock_file::LockFile;
 use stasis_disk::fs::remove;
 use stasis_model::digest::StoreDigest;
 use stasis_model::failure::AtPath;
-use stasis_model::id::SessionRef;
-use stasis_model::session::document::{SandboxCommands, SessionDocument};
-use std::path::PathBuf;
+use stasis_model::id::{Label, SandboxName, SessionRef, TenantId};
+use stasis_model::session::document::{SandboxCommands, SandboxDriver, SessionDocument};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 /// What this host remembers of a session that was registered or woken on it.
 fn known_here(document: &SessionDocument) -> impl Serialize + '_ {
@@ -40,8 +43,84 @@ pub(super) async fn remember_session(
     document: &SessionDocument,
 ) -> Result<(), Error> {
     remember(host, &known_here(document)).await?;
-    let note = HostNote::workspace(host, &document.place.dir);
-    note.write(&document.session.to_string()).await
+    remember_workspace(host, &document.session, &document.place.dir).await?;
+    if let (Some(sandbox), Some(state)) = (&document.sandbox, &host.state) {
+        let (tenant, session) = (&document.session.tenant, &document.session);
+        let members = members_of(state, tenant, &document.place.host, &sandbox.name);
+        let member = members.join(digest_of(session));
+        let text = format!("{session}\n");
+        bridge::blocking(move || atomic_write(&member, text.as_bytes())).await?;
+        let first = HostNote::process(host, &sandbox.driver);
+        if first.0.is_some() && process_of(host, &sandbox.driver).await.is_none() {
+            first.write(&session.to_string()).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Remembers whose workspace a directory is, before anything is put into it, and after.
+pub(super) async fn remember_workspace(
+    host: &SessionHost,
+    session: &SessionRef,
+    dir: &str,
+) -> Result<(), Error> {
+    let identity = identity(dir).await.unwrap_or_default();
+    let note = HostNote::workspace(host, dir);
+    note.write(&format!("{session} {identity}")).await?;
+    for above in Path::new(dir).ancestors().skip(1) {
+        let above = above.to_string_lossy();
+        HostNote::below(host, &above).write(dir).await?;
+    }
+    Ok(())
+}
+
+/// What tells a directory from another one that is later called the same.
+async fn identity(dir: &str) -> Option<String> {
+    let dir = PathBuf::from(dir);
+    let seen = bridge::blocking(move || dir.metadata()).await.ok()?;
+    let made = seen.created().ok();
+    let made = made.and_then(|made| made.duration_since(std::time::UNIX_EPOCH).ok());
+    let made = made.unwrap_or_default().as_nanos();
+    Some(format!("{}:{}:{made}", seen.dev(), seen.ino()))
+}
+
+/// Whether a directory is the one that was a session's workspace; nothing where nobody remembers.
+pub(super) async fn is_same_workspace(
+    host: &SessionHost,
+    session: &SessionRef,
+    dir: &str,
+) -> Option<bool> {
+    let text = HostNote::workspace(host, dir).read().await?;
+    let (of, was) = text.split_once(' ')?;
+    let is = identity(dir).await?;
+    Some(of == session.to_string() && was == is)
+}
+
+fn digest_of(what: &impl Serialize) -> String {
+    let text = serde_json::to_vec(what).unwrap_or_default();
+    StoreDigest::of(&text).to_string()
+}
+
+fn members_of(state: &Path, tenant: &TenantId, host: &Label, name: &SandboxName) -> PathBuf {
+    let sandbox = digest_of(&("sandbox", tenant, host, name));
+    state.join("sessions").join(format!("{sandbox}.members"))
+}
+
+/// The sessions that said on this host that they run in a sandbox; nothing where this host remembers nothing.
+pub(super) async fn members(
+    host: &SessionHost,
+    document: &SessionDocument,
+    name: &SandboxName,
+) -> Option<Vec<SessionRef>> {
+    let (tenant, at) = (&document.session.tenant, &document.place.host);
+    let members = members_of(host.state.as_deref()?, tenant, at, name);
+    let read = bridge::blocking(move || {
+        let entries = members.read_dir().into_iter().flatten().flatten();
+        let texts = entries.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+        let all = texts.filter_map(|text| text.trim().parse().ok());
+        all.collect::<Vec<SessionRef>>()
+    });
+    Some(read.await)
 }
 
 /// Remembers that commands of a session were typed here.
@@ -57,10 +136,8 @@ pub(super) async fn remember_commands(
 }
 
 fn place_of(host: &SessionHost, what: &impl Serialize) -> Option<PathBuf> {
-    let text = serde_json::to_vec(what).ok()?;
-    let digest = StoreDigest::of(&text).to_string();
     let state = host.state.as_ref()?;
-    Some(state.join("sessions").join(digest))
+    Some(state.join("sessions").join(digest_of(what)))
 }
 
 /// A small text that this host keeps about something.
@@ -69,7 +146,25 @@ struct HostNote(Option<PathBuf>);
 impl HostNote {
     /// The mark of what was last started for a session.
     fn started(host: &SessionHost, session: &SessionRef) -> Self {
-        Self(place_of(host, &("started", session)))
+        Self(place_of(host, &("started", &host.name, session)))
+    }
+
+    /// A workspace that lies somewhere in a directory.
+    fn below(host: &SessionHost, dir: &str) -> Self {
+        Self(place_of(host, &("below", dir)))
+    }
+
+    /// Which session a process is the sandbox of; whatever commands reach is nobody's alone.
+    fn process(host: &SessionHost, driver: &SandboxDriver) -> Self {
+        Self(match driver {
+            SandboxDriver::Process { .. } => place_of(host, &("process", driver)),
+            SandboxDriver::Command => None,
+        })
+    }
+
+    /// What the last wake of a session on this host replaced, and where.
+    fn woken(host: &SessionHost, session: &SessionRef) -> Self {
+        Self(place_of(host, &("woken", &host.name, session)))
     }
 
     /// Whose workspace a directory is.
@@ -115,22 +210,95 @@ pub(super) async fn remember_started(
     HostNote::started(host, session).write(mark).await
 }
 
-/// Nothing runs any more that was started for a session.
-pub(super) async fn forget_started(host: &SessionHost, session: &SessionRef) -> Result<(), Error> {
+/// Nothing runs any more that was started with a mark for a session.
+pub(super) async fn forget_started(
+    host: &SessionHost,
+    session: &SessionRef,
+    mark: &str,
+) -> Result<(), Error> {
+    if started(host, session).await.as_deref() != Some(mark) {
+        return Ok(());
+    }
     HostNote::started(host, session).remove().await
 }
 
-/// Whose workspace a directory of this host is, as far as this host knows.
-pub(super) async fn workspace_of(host: &SessionHost, dir: &str) -> Option<SessionRef> {
-    let text = HostNote::workspace(host, dir).read().await?;
+/// Remembers where that is kept which a wake has replaced.
+pub(super) async fn remember_woken(
+    host: &SessionHost,
+    session: &SessionRef,
+    dir: &str,
+    backup: &str,
+) -> Result<(), Error> {
+    let note = HostNote::woken(host, session);
+    note.write(&format!("{dir}\n{backup}")).await
+}
+
+/// In which directory the last wake replaced something, and where that is.
+pub(super) async fn woken(host: &SessionHost, session: &SessionRef) -> Option<(String, String)> {
+    let text = HostNote::woken(host, session).read().await?;
+    let (dir, backup) = text.split_once('\n')?;
+    Some((dir.to_owned(), backup.to_owned()))
+}
+
+/// Sessions whose workspaces this host knows at a directory, around it, and in it.
+pub(super) async fn workspaces_at(host: &SessionHost, dir: &str) -> Vec<(SessionRef, String)> {
+    let mut places: Vec<String> = Path::new(dir)
+        .ancestors()
+        .map(|above| above.to_string_lossy().into_owned())
+        .collect();
+    places.extend(HostNote::below(host, dir).read().await);
+    let mut all = Vec::new();
+    for place in places {
+        let text = HostNote::workspace(host, &place).read().await;
+        let session = text.as_deref().and_then(|text| text.split(' ').next());
+        if let Some(session) = session.and_then(|session| session.parse().ok()) {
+            all.push((session, place));
+        }
+    }
+    all
+}
+
+/// Whether a directory of this host is known as the workspace of a session.
+pub(super) async fn is_workspace_of(host: &SessionHost, session: &SessionRef, dir: &str) -> bool {
+    let text = HostNote::workspace(host, dir).read().await;
+    let of = text.as_deref().and_then(|text| text.split(' ').next());
+    of == Some(&*session.to_string())
+}
+
+/// A lock that whoever starts something for a session on this host holds.
+pub(super) async fn lock(host: &SessionHost, session: &SessionRef) -> Result<HostLock, Error> {
+    let Some(path) = place_of(host, &("lock", &host.name, session)) else {
+        return Ok(HostLock(None));
+    };
+    let locked = bridge::blocking(move || {
+        if let Some(above) = path.parent() {
+            make_directory(above)?;
+        }
+        LockFile::wait(&path)
+    });
+    Ok(HostLock(Some(locked.await?)))
+}
+
+/// Held until it is dropped.
+pub(super) struct HostLock(#[expect(dead_code, reason = "dropped in the end")] Option<LockFile>);
+
+/// The session that named a process as its sandbox on this host.
+pub(super) async fn process_of(host: &SessionHost, driver: &SandboxDriver) -> Option<SessionRef> {
+    let text = HostNote::process(host, driver).read().await?;
     text.parse().ok()
 }
 
-/// Says that a directory is already the workspace of another session.
-pub(super) fn is_of_another(dir: &str, other: &SessionRef) -> Error {
-    let said = format!("`{dir}` is the workspace of `{other}`");
+/// Says that a directory is already the workspace of another session, or lies in it or around it.
+pub(super) fn is_of_another(dir: &str, place: &str, other: &SessionRef) -> Error {
+    let said = if dir == place {
+        format!("`{dir}` is the workspace of `{other}`")
+    } else if Path::new(dir).starts_with(place) {
+        format!("`{dir}` lies in the workspace of `{other}`")
+    } else {
+        format!("the workspace of `{other}` lies in `{dir}`")
+    };
     let hint = format!(
-        "give each session a directory of its own, or `stasis session delete {other}` if that one is not needed any more"
+        "give each session a directory of its own, or `stasis session delete {other} --confirm` if that one is not needed any more"
     );
     failure(ErrorKind::Conflict, said).with_hint(hint).into()
 }

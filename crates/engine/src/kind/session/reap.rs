@@ -5,7 +5,7 @@
 
 use super::capture::SnapshotSession;
 use super::memory::{self, is_known_here};
-use super::sandbox::end_marked;
+use super::sandbox::{LiveSandbox, end_marked};
 use super::sleep::{SessionSlept, SleepSession, SleptState};
 use super::{SessionHost, failure};
 use crate::error::{Error, ErrorKind, error_chain};
@@ -13,6 +13,7 @@ use crate::handle::Sessions;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::failure::{Failure, Kinded as _};
+use stasis_model::format::event::EventKind;
 use stasis_model::format::lease::{Fence, Holder};
 use stasis_model::id::{SandboxName, SessionRef, TenantId};
 use stasis_model::protocol::job::JobRefusal;
@@ -109,6 +110,7 @@ impl ReapedSessions {
                 state(SleptState::SnapshotFailed),
                 state(SleptState::TerminateFailed),
                 state(SleptState::Terminated),
+                state(SleptState::Ended),
             ]
             .contains(&one.fate)
         };
@@ -196,7 +198,10 @@ impl Sessions<'_> {
             .cloned()
             .collect();
         let asleep = documents.iter();
-        let asleep = asleep.filter(|one| one.state != SessionState::Running);
+        let runs_here = |one: &&SessionDocument| {
+            one.state == SessionState::Running && one.place.host == host.name
+        };
+        let asleep = asleep.filter(|one| !runs_here(one));
         let asleep: Vec<SessionRef> = asleep.map(|one| one.session.clone()).collect();
         let mut waiting = self.judged(host, command, documents, &mut reaped).await;
         let mut working = JoinSet::new();
@@ -273,26 +278,49 @@ impl Sessions<'_> {
         idle
     }
 
-    /// Ends what runs on this host for sessions that do not: somebody who woke them was killed, and never said that it was started.
+    /// Ends what runs on this host for sessions that do not: somebody who woke them was killed and never said that it was started, or they
+    /// were taken over by another host.
     async fn end_left_overs(self, host: &SessionHost, asleep: &[SessionRef]) {
         for session in asleep {
-            let ended = async {
-                let Some(mark) = memory::started(host, session).await else {
-                    return Ok(());
-                };
-                // Looked at after the mark was read: whoever begins to wake it now starts another one.
-                let now = self.read(session).await?;
-                if now.state == SessionState::Running || now.claimed(self.now()).is_some() {
-                    return Ok(());
-                }
-                end_marked(host, session, &mark).await
-            };
-            let ended: Result<(), Error> = ended.await;
-            if let Err(error) = ended {
+            if let Err(error) = self.end_left_over(host, session).await {
                 let error = error_chain(&error);
-                tracing::warn!(%session, error, "what an attempt to wake it started was not ended");
+                tracing::warn!(%session, error, "what was started for it and left was not ended");
             }
         }
+    }
+
+    /// The same for one session.
+    pub(super) async fn end_left_over(
+        self,
+        host: &SessionHost,
+        session: &SessionRef,
+    ) -> Result<(), Error> {
+        let Some(mark) = memory::started(host, session).await else {
+            return Ok(());
+        };
+        // Looked at after the mark was read: whoever begins to wake it now starts another one.
+        let now = self.read(session).await?;
+        let is_here = now.place.host == host.name;
+        let is_claimed = now
+            .claimed(self.now())
+            .is_some_and(|claim| claim.by != host.by);
+        if now.state == SessionState::Running && is_here || is_claimed {
+            return Ok(());
+        }
+        // Others that it was started with may still use it; then it is theirs.
+        let others = self.others_in(host, &now).await?;
+        let has_mark = |other: &SessionDocument| {
+            let known = LiveSandbox::process_of(other).and_then(|known| known.mark);
+            known.as_deref() == Some(&mark)
+        };
+        if others.iter().any(has_mark) {
+            return memory::forget_started(host, session, &mark).await;
+        }
+        if end_marked(host, session, &mark).await? {
+            let said = "what was started for it on this host, and was left, has been ended";
+            self.note_event(EventKind::SessionLost, session, said).await;
+        }
+        Ok(())
     }
 
     /// Saves sessions that run, whose last snapshot is old.
@@ -371,7 +399,11 @@ impl Sessions<'_> {
 impl ReapedSessions {
     fn add(&mut self, slept: Vec<(SessionSlept, Option<SandboxName>)>) {
         let has_ended = |(one, sandbox): &(SessionSlept, Option<SandboxName>)| {
-            let states = [SleptState::Sleeping, SleptState::Terminated];
+            let states = [
+                SleptState::Sleeping,
+                SleptState::Terminated,
+                SleptState::Ended,
+            ];
             sandbox.is_some() && states.contains(&one.state)
         };
         self.sandboxes_ended += u64::from(slept.iter().any(has_ended));

@@ -1,7 +1,7 @@
 //! Registers sessions, hears that they are in use, and lets them go.
 
 use super::memory::{self, remember_session};
-use super::sandbox::SandboxRequest;
+use super::sandbox::{LiveSandbox, SandboxHealth, SandboxRequest};
 use super::{SessionHost, failed, failure};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
@@ -105,6 +105,8 @@ impl Sessions<'_> {
         self.store().ensure_trusted().await?;
         let dir = whole(&command.dir).await?;
         self.ensure_free(host, &dir, &command.session).await?;
+        self.ensure_its_workspace(host, &command.session, &dir)
+            .await?;
         let sandbox = match &command.sandbox {
             Some(request) => Some(request.resolve(host, &command.session).await?),
             None => None,
@@ -120,11 +122,22 @@ impl Sessions<'_> {
             idle_timeout: command.idle_timeout,
         };
         let (now, op_id) = (self.now(), self.rng.op_id());
+        let is_new_sandbox = new.sandbox.is_some();
+        if let Ok(will_be) = SessionDocument::register(None, &new, now, op_id) {
+            self.ensure_one_sandbox(host, &will_be).await?;
+            self.ensure_one_name(host, &will_be).await?;
+        }
         let rule =
             |found: Option<&SessionDocument>| SessionDocument::register(found, &new, now, op_id);
         let registered = sessions::change(&*self.bucket, &new.session, op_id, rule).await;
         let registered = registered.map_err(failed)?;
         remember_session(host, &registered).await?;
+        // Whoever ended it meanwhile did not know of this one.
+        let health = LiveSandbox::of(host, &registered).health().await?;
+        if is_new_sandbox && health == SandboxHealth::Gone {
+            let said = "its sandbox has ended in the meantime: nothing runs it";
+            return Err(failure(ErrorKind::Conflict, said).into());
+        }
         Ok(SessionRegistered {
             not_saved: outside_roots(&registered).await,
             ..SessionRegistered::of(&registered)
@@ -138,19 +151,128 @@ impl Sessions<'_> {
         dir: &str,
         session: &SessionRef,
     ) -> Result<(), Error> {
-        let Some(other) = memory::workspace_of(host, dir).await else {
+        for (other, place) in memory::workspaces_at(host, dir).await {
+            if other == *session {
+                continue;
+            }
+            let found = sessions::session(&*self.bucket, &other).await?;
+            let found = found.map(|found| found.value);
+            let is_there = found.is_some_and(|found| {
+                let is_being_woken = found.state == SessionState::Provisioning;
+                let lies_there = found.place.host == host.name && found.place.dir == place;
+                found.is_alive()
+                    && (lies_there || is_being_woken && found.claimed(self.now()).is_some())
+            });
+            if is_there {
+                return Err(memory::is_of_another(dir, &place, &other));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what lies in the place of a session's workspace is that workspace, and not another directory that is called the same: a disk
+    /// that is not mounted, a machine that was made anew.
+    pub(super) async fn is_its_workspace(
+        self,
+        host: &SessionHost,
+        document: &SessionDocument,
+    ) -> Result<bool, Error> {
+        let (session, dir) = (&document.session, &document.place.dir);
+        let path = PathBuf::from(dir);
+        if !bridge::blocking(move || path.is_dir()).await {
+            return Ok(false);
+        }
+        if memory::is_same_workspace(host, session, dir).await == Some(true) {
+            return Ok(true);
+        }
+        let saved = document.snapshot.as_ref().map_or(0, |one| one.entries);
+        Ok(saved == 0 || self.has_roots(document).await?)
+    }
+
+    /// Refuses to go on with a running session in a directory that is not its workspace any more.
+    async fn ensure_its_workspace(
+        self,
+        host: &SessionHost,
+        session: &SessionRef,
+        dir: &str,
+    ) -> Result<(), Error> {
+        let found = sessions::session(&*self.bucket, session).await?;
+        let runs_there = |found: &SessionDocument| {
+            found.is_alive()
+                && found.state == SessionState::Running
+                && found.place.host == host.name
+                && found.place.dir == dir
+        };
+        let found = found.map(|found| found.value).filter(runs_there);
+        let Some(found) = found else {
             return Ok(());
         };
-        if other == *session {
+        if self.is_its_workspace(host, &found).await? {
             return Ok(());
         }
+        let said = format!("`{dir}` holds nothing of `{session}`, which has a snapshot");
+        let hint = format!(
+            "is its disk mounted? `stasis session wake {session}` brings back what its snapshot has"
+        );
+        Err(failure(ErrorKind::Conflict, said).with_hint(hint).into())
+    }
+
+    /// Refuses a process that is the sandbox of another session under another name: it would be ended without that one.
+    async fn ensure_one_name(
+        self,
+        host: &SessionHost,
+        document: &SessionDocument,
+    ) -> Result<(), Error> {
+        let Some(sandbox) = &document.sandbox else {
+            return Ok(());
+        };
+        let Some(other) = memory::process_of(host, &sandbox.driver).await else {
+            return Ok(());
+        };
         let found = sessions::session(&*self.bucket, &other).await?;
-        let found = found.map(|found| found.value);
-        let is_there = found.is_some_and(|found| {
-            found.is_alive() && found.place.host == host.name && found.place.dir == dir
-        });
-        if is_there {
-            return Err(memory::is_of_another(dir, &other));
+        let found = found
+            .map(|found| found.value)
+            .filter(SessionDocument::is_alive);
+        let theirs = found.and_then(|found| found.sandbox.filter(|_| found.state.has_sandbox()));
+        let Some(theirs) = theirs.filter(|theirs| theirs.driver == sandbox.driver) else {
+            return Ok(());
+        };
+        if other == document.session || theirs.name == sandbox.name {
+            return Ok(());
+        }
+        let said = format!("this process is the sandbox `{}` of `{other}`", theirs.name);
+        let hint = format!(
+            "sessions share one if they say so: --sandbox {}",
+            theirs.name
+        );
+        Err(failure(ErrorKind::Conflict, said).with_hint(hint).into())
+    }
+
+    /// Refuses a sandbox of a name under which others run in something else, which would end without them.
+    async fn ensure_one_sandbox(
+        self,
+        host: &SessionHost,
+        document: &SessionDocument,
+    ) -> Result<(), Error> {
+        let Some(sandbox) = &document.sandbox else {
+            return Ok(());
+        };
+        for other in self.others_in(host, document).await? {
+            let theirs = other.sandbox.as_ref().filter(|one| !one.is_same(sandbox));
+            if theirs.is_none()
+                || LiveSandbox::of(host, &other).health().await? == SandboxHealth::Gone
+            {
+                continue;
+            }
+            let said = format!(
+                "the sandbox `{}` is something else for `{}`",
+                sandbox.name, other.session
+            );
+            let hint = format!(
+                "`stasis session show {}` says what; say the same, or give this one another name with --sandbox",
+                other.session
+            );
+            return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
         }
         Ok(())
     }

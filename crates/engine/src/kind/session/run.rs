@@ -1,6 +1,6 @@
 //! The whole life of a session in one command: wake it or begin it, keep it awake while a command runs, save it and put it to sleep.
 
-use super::memory::remember_session;
+use super::memory::{self, remember_session};
 use super::register::RegisterSession;
 use super::sandbox::{self, LiveSandbox, SandboxHealth};
 use super::sleep::{SessionSlept, SleepSession};
@@ -15,7 +15,7 @@ use stasis_model::failure::AtPath;
 use stasis_model::session::document::{SessionDocument, SessionState};
 use stasis_model::session::step::SessionRefusal;
 use stasis_quiesce::group::{ProcessGroup, Signal};
-use stasis_quiesce::sandbox::MARK;
+use stasis_quiesce::sandbox::{KnownProcess, MARK};
 use stasis_store::documents::sessions;
 use std::ffi::OsString;
 use std::time::Duration;
@@ -62,7 +62,11 @@ impl Sessions<'_> {
         let known = known.filter(SessionDocument::is_alive);
         let woken = if let Some(known) = known {
             self.ensure_not_run(host, &known).await?;
-            Some(Box::pin(self.wake(host, &run.wake)).await?)
+            let wake = WakeSession {
+                without_sandbox: true,
+                ..run.wake.clone()
+            };
+            Some(Box::pin(self.wake(host, &wake)).await?)
         } else {
             let dir = &run.register.dir;
             std::fs::create_dir_all(dir).at("make the directory", dir)?;
@@ -94,6 +98,24 @@ impl Sessions<'_> {
         host: &SessionHost,
         known: &SessionDocument,
     ) -> Result<(), Error> {
+        let sandbox = known.sandbox.as_ref();
+        if sandbox.is_some_and(|sandbox| !sandbox.commands.is_empty()) {
+            let session = &known.session;
+            let said = format!("`{session}` has a sandbox that commands start or end");
+            let hint = format!(
+                "`stasis session wake {session}` starts it; to run a command in its files, fork it: `stasis session fork {session} NAME`"
+            );
+            return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
+        }
+        // One that was killed before it said so may have left its command.
+        if let Some(mark) = memory::started(host, &known.session).await
+            && KnownProcess::marked(&mark)?.is_running()?
+        {
+            return Err(refused(SessionRefusal::Running {
+                session: known.session.clone(),
+                place: known.place.clone(),
+            }));
+        }
         let is_here = known.state == SessionState::Running && known.place.host == host.name;
         let health = LiveSandbox::of(host, known).health().await?;
         if is_here && !matches!(health, SandboxHealth::Gone | SandboxHealth::None) {
@@ -102,6 +124,27 @@ impl Sessions<'_> {
                 place: known.place.clone(),
             }));
         }
+        Ok(())
+    }
+
+    /// Writes down which process runs the session: whoever comes while it lives is refused, also after we were killed.
+    async fn note_command(
+        self,
+        host: &SessionHost,
+        document: &SessionDocument,
+        (pid, mark): (u32, &str),
+    ) -> Result<(), Error> {
+        let session = &document.session;
+        let name = session.session.as_str().parse();
+        let name = name.expect("the names of sessions and of sandboxes follow one rule");
+        let sandbox = sandbox::command(name, pid, mark)?;
+        let will_be = document.running_in(Some(sandbox.clone()));
+        remember_session(host, &will_be).await?;
+        let before = document.sandbox.as_ref();
+        let noted = self.change(session, |found, op_id| {
+            found.runs_in(Some(&sandbox), before, self.now(), op_id)
+        });
+        noted.await.map_err(failed)?;
         Ok(())
     }
 
@@ -121,22 +164,16 @@ impl Sessions<'_> {
             ("STASIS_SESSION", session.session.to_string()),
             ("STASIS_SESSION_DIR", document.place.dir.clone()),
         ];
+        // Before it runs: whoever is killed leaves nothing that this host does not know.
+        memory::remember_started(host, session, &mark).await?;
         let mut group =
             ProcessGroup::start_in(&command, &variables, Some(document.place.dir.as_ref()))?;
-        // Whoever comes while it lives is refused, also after we were killed.
-        let name = session.session.as_str().parse();
-        let name = name.expect("the names of sessions and of sandboxes follow one rule");
-        if let Ok(sandbox) = sandbox::command(name, group.pid(), &mark) {
-            let will_be = document.running_in(Some(sandbox.clone()));
-            remember_session(host, &will_be).await?;
-            let before = document.sandbox.as_ref();
-            let noted = self.change(session, |found, op_id| {
-                found.runs_in(Some(&sandbox), before, self.now(), op_id)
-            });
-            if let Err(error) = noted.await {
-                group.stop(STOP_TIMEOUT).await?;
-                return Err(failed(error));
-            }
+        if let Err(error) = self
+            .note_command(host, document, (group.pid(), &mark))
+            .await
+        {
+            group.stop(STOP_TIMEOUT).await?;
+            return Err(error);
         }
         let every = Duration::from_millis(document.idle_timeout_ms / 4);
         let every = every.clamp(HEARTBEATS.0, HEARTBEATS.1);

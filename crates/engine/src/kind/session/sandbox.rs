@@ -4,7 +4,7 @@
 //! whoever started it was killed right after (`memory`). Commands end by themselves when whoever runs them is killed.
 
 use super::memory::{self, is_remembered, remember_commands};
-use super::{SessionHost, failure};
+use super::{LEASE_TTL, SessionHost, failure};
 use crate::error::{Error, ErrorKind};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -13,10 +13,12 @@ use stasis_model::id::{Label, SandboxName, SessionRef};
 use stasis_model::session::document::{
     Sandbox, SandboxCommands, SandboxDriver, SessionDocument, SessionPlace,
 };
+use stasis_model::time::Clock;
 use stasis_quiesce::hook::{self, HookCommand, HookExit};
 use stasis_quiesce::invocation::Invocation;
 use stasis_quiesce::sandbox::{KnownProcess, MARK};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -114,6 +116,11 @@ impl SandboxRequest {
 
 /// The process of this number, as it is known again.
 fn process(pid: u32) -> Result<SandboxDriver, Error> {
+    if pid <= 1 || pid == std::process::id() {
+        let said =
+            format!("process {pid} cannot be a sandbox: it would be ended when the session sleeps");
+        return Err(failure(ErrorKind::Invalid, said).into());
+    }
     let known = KnownProcess::find(pid)?.ok_or_else(|| {
         let said = format!("there is no process {pid}");
         failure(ErrorKind::NotFound, said)
@@ -153,6 +160,8 @@ pub(super) struct LiveSandbox<'s> {
     sandbox: Option<&'s Sandbox>,
     /// Whether commands are run that nobody typed here.
     trusts_commands: bool,
+    /// Until when it is ours to end, on which clock.
+    until: Option<(&'s dyn Clock, Duration)>,
 }
 
 impl<'s> LiveSandbox<'s> {
@@ -163,6 +172,23 @@ impl<'s> LiveSandbox<'s> {
             place: &document.place,
             sandbox: document.sandbox.as_ref(),
             trusts_commands: false,
+            until: None,
+        }
+    }
+
+    /// The same, which is not ended any more after a moment of the running time: somebody else may use it by then.
+    pub(super) fn until(self, clock: &'s dyn Clock, moment: Duration) -> Self {
+        Self {
+            until: Some((clock, moment)),
+            ..self
+        }
+    }
+
+    /// How long it is still ours to end; nothing when that is over.
+    fn left(&self) -> Option<Duration> {
+        match self.until {
+            Some((clock, until)) => until.checked_sub(clock.uptime()),
+            None => Some(LEASE_TTL),
         }
     }
 
@@ -242,28 +268,42 @@ impl<'s> LiveSandbox<'s> {
         })
     }
 
-    /// Ends it, within a time. Once more does no harm.
-    pub(super) async fn terminate(&self, within: Duration) -> Result<(), Error> {
-        let Some(sandbox) = self.sandbox else {
-            return Ok(());
-        };
-        if self.known().is_some() && self.place.host != self.host.name && !self.is_same_boot() {
-            let said = format!(
-                "the sandbox of `{}` runs on {}",
-                self.session, self.place.host
-            );
-            return Err(failure(ErrorKind::Conflict, said).into());
-        }
-        if let Some(command) = &sandbox.commands.terminate {
-            if !self.may_run(&sandbox.commands).await {
-                return Err(self.not_typed_here());
+    /// Ends it, and what was started here for the session and is not known to the store. Once more does no harm.
+    pub(super) async fn terminate(&self) -> Result<(), Error> {
+        let left = self.left().unwrap_or_default();
+        if let Some(sandbox) = self.sandbox {
+            if self.known().is_some() && self.place.host != self.host.name && !self.is_same_boot() {
+                let said = format!(
+                    "the sandbox of `{}` runs on {}",
+                    self.session, self.place.host
+                );
+                return Err(failure(ErrorKind::Conflict, said).into());
             }
-            self.run(command, ACT_TIMEOUT.min(within / 2)).await?;
+            if let Some(command) = &sandbox.commands.terminate {
+                if !self.may_run(&sandbox.commands).await {
+                    return Err(self.not_typed_here());
+                }
+                self.run(command, ACT_TIMEOUT.min(left / 2)).await?;
+            }
         }
-        if let Some(known) = self.known() {
-            known.terminate(GRACE.min(within / 4)).await?;
+        let is_over = || self.left().is_none();
+        let mark = memory::started(self.host, self.session).await;
+        let known = self.known();
+        if let Some(known) = &known {
+            known.terminate(GRACE.min(left / 4), is_over).await?;
         }
-        memory::forget_started(self.host, self.session).await
+        // One that was killed before it said so may have started another one.
+        if let Some(mark) = mark {
+            let is_known = known.is_some_and(|known| known.mark.as_deref() == Some(&mark));
+            if self.sandbox.is_none() {
+                let left_over = KnownProcess::marked(&mark)?;
+                left_over.terminate(GRACE.min(left / 4), is_over).await?;
+            }
+            if is_known || self.sandbox.is_none() {
+                memory::forget_started(self.host, self.session, &mark).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether nothing stands against starting it on this host.
@@ -306,6 +346,8 @@ impl<'s> LiveSandbox<'s> {
         let seconds = timeout.as_secs().saturating_add(1).to_string();
         let words = ["timeout", "-s", "KILL", &seconds, "sh", "-c", command];
         let mut call = Invocation::words(words);
+        let dir = PathBuf::from(&self.place.dir);
+        call.directory = Some(dir).filter(|dir| dir.is_dir());
         call.environment = self.environment();
         let result = hook::run(&HookCommand { call, timeout }).await?;
         let said = match result.ending {
@@ -313,7 +355,10 @@ impl<'s> LiveSandbox<'s> {
             HookExit::Exited(code) => format!("`{command}` ended with {code}"),
             HookExit::Signalled(signal) => format!("`{command}` was ended by signal {signal}"),
             HookExit::TimedOut => {
-                format!("`{command}` did not end within {} s", timeout.as_secs())
+                format!(
+                    "`{command}` did not end within {} s: a command must return, with what it starts in the background",
+                    timeout.as_secs()
+                )
             }
         };
         let complaint = result.stderr.text();
@@ -340,9 +385,6 @@ impl<'s> LiveSandbox<'s> {
                 sandbox.clone()
             }
             SandboxDriver::Process { .. } => {
-                if let Some(left) = memory::started(self.host, self.session).await {
-                    end_marked(self.host, self.session, &left).await?;
-                }
                 memory::remember_started(self.host, self.session, mark).await?;
                 let pid = self.spawn(command, mark)?;
                 Sandbox {
@@ -356,7 +398,7 @@ impl<'s> LiveSandbox<'s> {
             ..*self
         };
         if let Err(error) = live.wait_until_healthy().await {
-            if let Err(more) = live.terminate(ACT_TIMEOUT).await {
+            if let Err(more) = live.terminate().await {
                 tracing::warn!(%more, "a sandbox that did not become healthy could not be ended");
             }
             return Err(error);
@@ -417,14 +459,13 @@ pub(super) async fn end_marked(
     host: &SessionHost,
     session: &SessionRef,
     mark: &str,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let left = KnownProcess::marked(mark)?;
-    if left.is_running()? {
+    let was_running = left.is_running()?;
+    if was_running {
         tracing::warn!(%session, "what an attempt to wake it started and left is ended");
-        left.terminate(GRACE).await?;
+        left.terminate(GRACE, || false).await?;
     }
-    if memory::started(host, session).await.as_deref() == Some(mark) {
-        memory::forget_started(host, session).await?;
-    }
-    Ok(())
+    memory::forget_started(host, session, mark).await?;
+    Ok(was_running)
 }

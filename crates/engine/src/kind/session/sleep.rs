@@ -5,6 +5,7 @@
 //! Whoever dies on the way leaves snapshots, and claims that expire: the next one begins anew, and nothing is done that does harm twice.
 
 use super::capture::{SessionCaptured, SnapshotSession};
+use super::memory;
 use super::sandbox::{LiveSandbox, SandboxHealth};
 use super::{LEASE_TTL, SessionHost, failed, refused};
 use crate::error::{Error, ErrorKind, error_chain};
@@ -18,7 +19,8 @@ use stasis_model::session::document::{
     SessionDocument, SessionProblem, SessionState, SessionTrouble,
 };
 use stasis_model::session::step::{ClaimRequest, SessionRefusal, SleepEnding, SleepReason};
-use stasis_store::documents::sessions::SessionError;
+use stasis_store::documents::sessions::{self, SessionError};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Of the time for which a sandbox that is being ended is nobody else's, the part after which nothing is ended any more: one of so many.
@@ -31,6 +33,8 @@ pub struct SleepSession {
     pub snapshot: SnapshotSession,
     /// Whether commands of its sandbox are run that nobody typed on this host.
     pub trust_commands: bool,
+    /// Whether the other sessions of its sandbox are put to sleep with it.
+    pub with_others: bool,
     /// For how long others leave what this one does alone when it is not heard of any more.
     pub lease_ttl: Duration,
 }
@@ -40,6 +44,7 @@ impl Default for SleepSession {
         Self {
             snapshot: SnapshotSession::default(),
             trust_commands: false,
+            with_others: false,
             lease_ttl: LEASE_TTL,
         }
     }
@@ -61,6 +66,9 @@ pub enum SleptState {
     InUse,
     /// It was saved, and goes on, because its sandbox does.
     Saved,
+    /// Its sandbox has ended, and it is not said to sleep: what it wrote last could not be saved, or the store could not be written. What
+    /// it has is in its workspace, and the next run goes on with it.
+    Ended,
 }
 
 /// A session that was to be put to sleep.
@@ -81,6 +89,9 @@ pub struct SessionSlept {
     /// Sessions that keep its sandbox running.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sandbox_kept_for: Vec<SessionRef>,
+    /// Sessions of its sandbox that sleep with it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slept_with: Vec<SessionRef>,
 }
 
 impl SessionSlept {
@@ -91,6 +102,7 @@ impl SessionSlept {
             saved: None,
             problem: None,
             sandbox_kept_for: Vec::new(),
+            slept_with: Vec::new(),
         }
     }
 
@@ -159,38 +171,85 @@ impl Sessions<'_> {
             }));
         }
         Self::ensure_here(host, &document, how.trust_commands).await?;
-        let sharing = self.sharing(&document).await?;
         let way = SleepWay {
             host,
             how,
             why: SleepReason::Asked,
         };
-        let ends_sandbox = sharing.is_empty();
-        let mut slept = self.put_to_sleep(vec![document], way, ends_sandbox).await;
-        let mut one = slept.remove(0);
-        one.sandbox_kept_for = sharing;
+        let others = self.sharing(host, &document).await?;
+        let names: Vec<SessionRef> = others.iter().map(|one| one.session.clone()).collect();
+        if !others.is_empty() && !how.with_others {
+            // Whatever runs for the others may write to its workspace: it does not sleep.
+            let mut saved = self.save_each(vec![document], way).await;
+            let mut one = saved.remove(0);
+            if let Some(trouble) = &one.trouble {
+                self.note_unsaved(session, trouble).await;
+                return Ok(one.slept(SleptState::SnapshotFailed));
+            }
+            one.trouble = None;
+            return Ok(SessionSlept {
+                sandbox_kept_for: names,
+                ..one.slept(SleptState::Saved)
+            });
+        }
+        let all = std::iter::once(document).chain(others).collect();
+        let mut slept = self.put_to_sleep(all, way).await;
+        let at = slept.iter().position(|one| one.session == *session);
+        let mut one = slept.remove(at.unwrap_or_default());
+        one.slept_with = slept
+            .into_iter()
+            .filter(|one| one.state == SleptState::Sleeping)
+            .map(|one| one.session)
+            .collect();
         Ok(one)
     }
 
-    /// The other sessions that run in the sandbox of this one.
-    pub(super) async fn sharing(
+    /// The other sessions that are in the sandbox of this one, as far as this host knows.
+    pub(super) async fn others_in(
         self,
+        host: &SessionHost,
         document: &SessionDocument,
-    ) -> Result<Vec<SessionRef>, Error> {
+    ) -> Result<Vec<SessionDocument>, Error> {
         let Some(sandbox) = &document.sandbox else {
             return Ok(Vec::new());
         };
-        let all = self.documents(Some(&document.session.tenant)).await?.0;
-        let shares = |other: &&SessionDocument| {
-            let is_same = other
-                .sandbox
-                .as_ref()
-                .is_some_and(|one| one.is_same(sandbox));
-            let is_here = other.place.host == document.place.host;
-            other.session != document.session && is_same && is_here && other.state.has_sandbox()
+        let all = match memory::members(host, document, &sandbox.name).await {
+            Some(members) => {
+                let mut all = Vec::new();
+                for member in members {
+                    let found = sessions::session(&*self.bucket, &member).await?;
+                    all.extend(found.map(|found| found.value));
+                }
+                all
+            }
+            None => self.documents(Some(&document.session.tenant)).await?.0,
         };
-        let sharing = all.iter().filter(shares);
-        Ok(sharing.map(|other| other.session.clone()).collect())
+        let is_in = |other: &SessionDocument| {
+            let name = other.sandbox.as_ref().map(|one| &one.name);
+            let is_here = other.place.host == document.place.host;
+            other.session != document.session
+                && other.is_alive()
+                && other.state.has_sandbox()
+                && is_here
+                && name == Some(&sandbox.name)
+        };
+        Ok(all.into_iter().filter(is_in).collect())
+    }
+
+    /// Those of them that run in the same process.
+    pub(super) async fn sharing(
+        self,
+        host: &SessionHost,
+        document: &SessionDocument,
+    ) -> Result<Vec<SessionDocument>, Error> {
+        let others = self.others_in(host, document).await?.into_iter();
+        let sandbox = document.sandbox.as_ref();
+        let is_same = |other: &SessionDocument| {
+            let both = other.sandbox.as_ref().zip(sandbox);
+            other.state == SessionState::Running
+                && both.is_some_and(|(one, this)| one.is_same(this))
+        };
+        Ok(others.filter(is_same).collect())
     }
 
     /// Puts all sessions of one sandbox to sleep that is ended with them, if it is idle.
@@ -205,15 +264,10 @@ impl Sessions<'_> {
             how,
             why: SleepReason::Idle,
         };
-        self.put_to_sleep(sandbox, way, true).await
+        self.put_to_sleep(sandbox, way).await
     }
 
-    async fn put_to_sleep(
-        self,
-        sessions: Vec<SessionDocument>,
-        way: SleepWay<'_>,
-        ends_sandbox: bool,
-    ) -> Vec<SessionSlept> {
+    async fn save_each(self, sessions: Vec<SessionDocument>, way: SleepWay<'_>) -> Vec<Sleeper> {
         let mut sleepers = Vec::new();
         for document in sessions {
             let saved = Box::pin(self.capture(&document, &way.how.snapshot)).await;
@@ -229,6 +283,15 @@ impl Sessions<'_> {
                 attempt: None,
             });
         }
+        sleepers
+    }
+
+    async fn put_to_sleep(
+        self,
+        sessions: Vec<SessionDocument>,
+        way: SleepWay<'_>,
+    ) -> Vec<SessionSlept> {
+        let mut sleepers = self.save_each(sessions, way).await;
         let is_lost = sleepers.iter().any(|one| one.trouble.is_some());
         if is_lost && self.stays_up(&sleepers, way).await {
             return self.keep_up(sleepers).await;
@@ -238,41 +301,73 @@ impl Sessions<'_> {
         if let Err(stopped) = self.claim_all(&mut sleepers, way).await {
             return stopped;
         }
-        let ended = if ends_sandbox {
-            self.end_sandbox(&sleepers, way, claimed_at).await
-        } else {
-            Ok(())
-        };
-        match ended {
-            Ok(()) if ends_sandbox => {
+        if let Some((state, why)) = self.speaks_against(&sleepers, way).await {
+            self.release(&sleepers, None).await;
+            let all = sleepers.iter();
+            return all.map(|one| one.slept(state).because(&*why)).collect();
+        }
+        match self.end_sandbox(&sleepers, way, claimed_at).await {
+            Ok(()) => {
                 let (durable, unsaved) = self.save_the_last(sleepers, way).await;
                 let mut all = self.write_down(durable).await;
                 all.extend(unsaved);
                 all
             }
-            Ok(()) => self.write_down(sleepers).await,
             Err(error) => self.wake_up_again(sleepers, &error_chain(&error)).await,
         }
     }
 
-    /// Saves what was written between the snapshot and the end of the sandbox: it was asked to end, and may have written what it had. Gives
-    /// back the claims of those of which that cannot be saved: their work is in their workspaces, and the next one tries again.
+    /// Why a sandbox whose sessions are all claimed is not ended all the same: somebody gave up, or another session has begun to use it.
+    async fn speaks_against(
+        self,
+        sleepers: &[Sleeper],
+        way: SleepWay<'_>,
+    ) -> Option<(SleptState, String)> {
+        if way.how.snapshot.cancel.load(Ordering::Relaxed) {
+            let why = "it was given up before its sandbox was ended".to_owned();
+            return Some((SleptState::TerminateFailed, why));
+        }
+        let first = sleepers.first()?;
+        let others = match self.sharing(way.host, &first.document).await {
+            Ok(others) => others,
+            Err(error) => return Some((SleptState::TerminateFailed, error_chain(&error))),
+        };
+        let is_new = |other: &&SessionDocument| {
+            let mut all = sleepers.iter();
+            !all.any(|one| one.document.session == other.session)
+        };
+        let other = others.iter().find(is_new)?;
+        let why = format!("its sandbox runs `{}`, too", other.session);
+        Some((SleptState::InUse, why))
+    }
+
+    /// Saves what was written between the snapshot and the end of the sandbox, also of those that could not be saved while it ran: it was
+    /// asked to end, and may have written what it had. Gives back the claims of those of which that cannot be saved: their work is in their
+    /// workspaces, and the next one tries again. Of what was lost before, and is still, it is said.
     async fn save_the_last(
         self,
         sleepers: Vec<Sleeper>,
         way: SleepWay<'_>,
     ) -> (Vec<Sleeper>, Vec<SessionSlept>) {
+        let held: Vec<(SessionRef, u64)> = sleepers
+            .iter()
+            .filter_map(|one| Some((one.document.session.clone(), one.attempt?)))
+            .collect();
         let (mut durable, mut unsaved) = (Vec::new(), Vec::new());
         for mut one in sleepers {
-            if one.document.sandbox.is_none() || one.trouble.is_some() {
+            if one.document.sandbox.is_none() {
                 durable.push(one);
                 continue;
             }
-            match Box::pin(self.capture(&one.document, &way.how.snapshot)).await {
+            let capture = Box::pin(self.capture(&one.document, &way.how.snapshot));
+            match self.renewing(&held, way.how.lease_ttl, capture).await {
                 Ok(saved) => {
-                    one.saved = Some(saved).filter(|saved| !saved.unchanged).or(one.saved);
+                    let is_new = !saved.unchanged || one.saved.is_none();
+                    one.saved = Some(saved).filter(|_| is_new).or(one.saved);
+                    one.trouble = None;
                     durable.push(one);
                 }
+                Err(_) if one.trouble.is_some() => durable.push(one),
                 Err(error) => {
                     let error = error_chain(&error);
                     let why = format!(
@@ -280,7 +375,7 @@ impl Sessions<'_> {
                     );
                     let trouble = SessionTrouble::SnapshotFailed;
                     let problem = SessionProblem::new(trouble, &why, self.now());
-                    let slept = one.slept(SleptState::SnapshotFailed).because(why);
+                    let slept = one.slept(SleptState::Ended).because(why);
                     self.release(std::slice::from_ref(&one), Some(&problem))
                         .await;
                     unsaved.push(slept);
@@ -288,6 +383,32 @@ impl Sessions<'_> {
             }
         }
         (durable, unsaved)
+    }
+
+    /// Does something that may take longer than a claim lasts.
+    async fn renewing<T>(
+        self,
+        held: &[(SessionRef, u64)],
+        ttl: Duration,
+        work: impl Future<Output = T>,
+    ) -> T {
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = tokio::time::sleep(ttl / 4) => {
+                    for (session, attempt) in held {
+                        let renewed = self.change(session, |found, op_id| {
+                            found.renew(*attempt, self.now(), ttl, op_id)
+                        });
+                        if let Err(error) = renewed.await {
+                            tracing::info!(%session, %error, "a claim was not renewed");
+                        }
+                    }
+                }
+            }
+        }
     }
 
     /// Whether a sandbox with sessions that could not be saved is left alone: unless it does not answer.
@@ -396,8 +517,10 @@ impl Sessions<'_> {
             return Err(super::failure(ErrorKind::Retry, said).into());
         }
         let live = LiveSandbox::of(way.host, &first.document).trusting(way.how.trust_commands);
+        let until = claimed_at + ttl.saturating_sub(ttl / LAST);
+        let live = live.until(&*self.clock, until);
         let left = ttl.saturating_sub(held_for);
-        let Ok(ended) = tokio::time::timeout(left, live.terminate(left)).await else {
+        let Ok(ended) = tokio::time::timeout(left, live.terminate()).await else {
             let said = "the sandbox did not end in time";
             return Err(super::failure(ErrorKind::Failed, said).into());
         };
@@ -425,7 +548,7 @@ impl Sessions<'_> {
                     error_chain(&error)
                 );
                 tracing::warn!(%session, kind = ?error.kind(), why);
-                all.push(one.slept(state).because(why));
+                all.push(one.slept(SleptState::Ended).because(why));
                 continue;
             }
             if let (SleptState::Terminated, Some(trouble)) = (state, &one.trouble) {

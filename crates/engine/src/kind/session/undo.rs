@@ -1,5 +1,6 @@
 //! Takes back what a wake replaced in a workspace: what it had left beside it comes back, and what is there is kept instead.
 
+use super::memory;
 use super::{SessionHost, failure, refused};
 use crate::bridge;
 use crate::error::{Error, ErrorKind};
@@ -8,7 +9,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::tree::restore::{self, Backup, OpenBackup, RestoreOrigin, Returned};
 use stasis_model::id::SessionRef;
-use stasis_model::session::document::{SessionDocument, SessionState};
 use stasis_model::session::step::SessionRefusal;
 use std::path::{Path, PathBuf};
 
@@ -40,7 +40,7 @@ pub struct WakeUndone {
 }
 
 impl Sessions<'_> {
-    /// Takes the last wake of a session that runs here back, or only says what that would do. Once more takes that back in turn.
+    /// Takes the last wake of a session on this host back, whatever came of it, or only says what that would do. Once more takes that back in turn.
     pub async fn undo_wake(
         self,
         host: &SessionHost,
@@ -48,48 +48,58 @@ impl Sessions<'_> {
         dry_run: bool,
     ) -> Result<WakeUndone, Error> {
         let document = self.read(session).await?;
-        Self::ensure_here(host, &document, false).await?;
-        if document.state != SessionState::Running {
-            return Err(refused(SessionRefusal::NotRunning {
+        if let Some(claim) = document.claimed(self.now()) {
+            return Err(refused(SessionRefusal::Claimed {
                 session: session.clone(),
-                state: document.state,
+                claim: claim.clone(),
             }));
         }
+        let Some((dir, kept)) = memory::woken(host, session).await else {
+            return Err(nothing_kept(session));
+        };
         let origin = RestoreOrigin {
             at: self.clock.now(),
             from: format!("the undo of a wake of {session}"),
         };
-        bridge::blocking(move || undo(&document, &origin, dry_run)).await
+        let (of, at) = (session.clone(), dir.clone());
+        let undone = bridge::blocking(move || undo(&of, (&at, &kept), &origin, dry_run)).await?;
+        if !dry_run {
+            memory::remember_woken(host, session, &dir, &undone.backup).await?;
+        }
+        Ok(undone)
     }
 
-    /// What wakes have left beside a workspace of this host, the newest first.
-    pub(super) async fn kept_beside(
+    /// What the last wake of a session on this host has replaced, if it is still kept.
+    pub(super) async fn kept_of_wake(
         self,
         host: &SessionHost,
-        document: &SessionDocument,
-    ) -> Vec<PathBuf> {
-        if document.place.host != host.name {
-            return Vec::new();
-        }
-        let dir = PathBuf::from(&document.place.dir);
-        let kept = bridge::blocking(move || restore::backups(&dir)).await;
-        let kept = kept.unwrap_or_default().into_iter().rev();
-        kept.map(|one| one.path).collect()
+        session: &SessionRef,
+    ) -> Option<String> {
+        let (_, kept) = memory::woken(host, session).await?;
+        let path = PathBuf::from(&kept);
+        bridge::blocking(move || path.is_dir())
+            .await
+            .then_some(kept)
     }
 }
 
+fn nothing_kept(session: &SessionRef) -> Error {
+    let said = format!(
+        "no wake of `{session}` has replaced anything on this host, or that is no longer kept"
+    );
+    failure(ErrorKind::NotFound, said).into()
+}
+
 fn undo(
-    document: &SessionDocument,
+    session: &SessionRef,
+    (at, kept): (&str, &str),
     origin: &RestoreOrigin,
     dry_run: bool,
 ) -> Result<WakeUndone, Error> {
-    let (session, dir) = (&document.session, Path::new(&document.place.dir));
-    let Some(last) = restore::backups(dir)?.pop() else {
-        let said = format!(
-            "no wake of `{session}` has replaced anything in `{}`, or that is no longer kept",
-            dir.display()
-        );
-        return Err(failure(ErrorKind::NotFound, said).into());
+    let dir = Path::new(at);
+    let mut all = restore::backups(dir)?.into_iter();
+    let Some(last) = all.find(|one| one.path == Path::new(kept)) else {
+        return Err(nothing_kept(session));
     };
     let (mut back, mut away) = (Vec::new(), Vec::new());
     for one in OpenBackup::open(&last.path)?.returned() {
@@ -99,7 +109,7 @@ fn undo(
             _ => {}
         }
     }
-    let undone = WakeUndone::of(document, &last, (back, away));
+    let undone = WakeUndone::of(session, at, &last, (back, away));
     if dry_run {
         return Ok(WakeUndone {
             dry_run: true,
@@ -116,13 +126,14 @@ fn undo(
 
 impl WakeUndone {
     fn of(
-        document: &SessionDocument,
+        session: &SessionRef,
+        dir: &str,
         last: &Backup,
         (back, away): (Vec<String>, Vec<String>),
     ) -> Self {
         Self {
-            session: document.session.clone(),
-            dir: document.place.dir.clone(),
+            session: session.clone(),
+            dir: dir.to_owned(),
             woken_from: last.from.clone(),
             woken_at: last.at.to_string(),
             woken_at_ms: last.at.millis(),

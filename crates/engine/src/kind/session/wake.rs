@@ -7,7 +7,7 @@
 //! took so long that another one began, changes nothing any more.
 
 use super::capture::unreadable;
-use super::memory::{is_known_here, remember_session};
+use super::memory::{self, is_known_here, remember_session};
 use super::register::whole;
 use super::sandbox::{LiveSandbox, SandboxHealth, SandboxRequest};
 use super::{LEASE_TTL, SessionHost, failed, failure, millis, name_of, refused};
@@ -44,6 +44,8 @@ pub struct WakeSession {
     pub owner: Option<(u32, u32)>,
     /// What runs it from now on; what ran it before when not given.
     pub sandbox: Option<SandboxRequest>,
+    /// Whether nothing is started: somebody runs a command in it.
+    pub without_sandbox: bool,
     /// Whether one that runs on another host, which is gone, is woken here.
     pub take_over: bool,
     /// Whether commands of its sandbox are run that nobody typed on this host.
@@ -64,6 +66,7 @@ impl WakeSession {
             dir: None,
             owner: None,
             sandbox: None,
+            without_sandbox: false,
             take_over: false,
             trust_commands: false,
             lease_ttl: LEASE_TTL,
@@ -156,6 +159,8 @@ impl Sessions<'_> {
             if let Some(present) = self.present(host, command, &document).await? {
                 return Ok(present);
             }
+            // Whoever is refused changes nothing.
+            self.ensure_wakeable(host, command, &document).await?;
             document = self.give_up_sandbox(host, command, &document).await?;
         }
         let lost = document
@@ -223,8 +228,7 @@ impl Sessions<'_> {
             let place = place.clone();
             return Err(refused(SessionRefusal::Running { session, place }));
         }
-        let dir = PathBuf::from(&place.dir);
-        if !bridge::blocking(move || dir.is_dir()).await {
+        if !self.is_its_workspace(host, document).await? {
             return Ok(None);
         }
         // It is in use from now on, unless it is just being put to sleep.
@@ -232,23 +236,34 @@ impl Sessions<'_> {
             found.heartbeat(self.now(), op_id)
         });
         beaten.await.map_err(failed)?;
-        let live = LiveSandbox::of(host, document).trusting(command.trust_commands);
-        let is_gone = live.health().await? == SandboxHealth::Gone;
         let sandbox = document.sandbox.as_ref();
-        if is_gone && sandbox.is_some_and(|one| one.commands.start.is_some()) {
-            // What is in the workspace is newer than any snapshot: only the sandbox is started.
-            let started = live.start(&self.rng.op_id().to_string()).await?;
-            let will_be = document.running_in(started.clone());
-            remember_session(host, &will_be).await?;
-            let noted = self.change(&document.session, |found, op_id| {
-                found.runs_in(started.as_ref(), sandbox, self.now(), op_id)
-            });
-            if let Err(error) = noted.await {
-                self.end_in_vain(host, document, started).await;
-                return Err(failed(error));
-            }
+        if sandbox.is_some_and(|one| one.commands.start.is_some()) {
+            self.start_again(host, command).await?;
         }
         Ok(Some(SessionWoken::at(document, WakeOutcome::Present)))
+    }
+
+    /// Starts the sandbox of a session that runs and has none any more. What is in its workspace is newer than any snapshot, and stays.
+    async fn start_again(self, host: &SessionHost, command: &WakeSession) -> Result<(), Error> {
+        // Two that come at once start one.
+        let _lock = memory::lock(host, &command.session).await?;
+        let document = self.read(&command.session).await?;
+        let live = LiveSandbox::of(host, &document).trusting(command.trust_commands);
+        if live.health().await? != SandboxHealth::Gone {
+            return Ok(());
+        }
+        let sandbox = document.sandbox.as_ref();
+        let started = live.start(&self.rng.op_id().to_string()).await?;
+        let will_be = document.running_in(started.clone());
+        remember_session(host, &will_be).await?;
+        let noted = self.change(&document.session, |found, op_id| {
+            found.runs_in(started.as_ref(), sandbox, self.now(), op_id)
+        });
+        if let Err(error) = noted.await {
+            self.end_in_vain(host, command, &document, started).await;
+            return Err(failed(error));
+        }
+        Ok(())
     }
 
     /// A session whose workspace is gone, or lies on a host that is, is said to be lost before it is woken from its snapshot.
@@ -279,7 +294,7 @@ impl Sessions<'_> {
         let is_ended = matches!(health, SandboxHealth::Gone | SandboxHealth::None);
         if is_here && !is_ended && !command.take_over {
             let said = format!(
-                "the workspace `{}` of `{session}` is gone, and its sandbox runs",
+                "the workspace `{}` of `{session}` is gone, or another directory, and its sandbox runs",
                 place.dir
             );
             let hint = format!(
@@ -290,7 +305,10 @@ impl Sessions<'_> {
                 .into());
         }
         let said = if is_here {
-            format!("its workspace `{}` is gone", place.dir)
+            format!(
+                "its workspace `{}` is gone, or another directory",
+                place.dir
+            )
         } else {
             format!("it was taken over from {}", place.host)
         };
@@ -300,8 +318,8 @@ impl Sessions<'_> {
         });
         let claimed = claimed.await.map_err(failed)?;
         // One that others use, too, goes on for them.
-        if is_here && self.sharing(document).await?.is_empty() {
-            live.terminate(command.lease_ttl).await?;
+        if is_here && self.sharing(host, document).await?.is_empty() {
+            live.terminate().await?;
         }
         let problem = SessionProblem::new(SessionTrouble::Unreachable, &said, self.now());
         let lost = self.change(session, |found, op_id| {
@@ -329,17 +347,14 @@ impl Sessions<'_> {
         command: &'w WakeSession,
         document: &SessionDocument,
     ) -> Result<Waking<'w>, Error> {
-        let dir = self.target(host, command, document).await?;
-        self.ensure_free(host, &dir, &command.session).await?;
-        if command.sandbox.is_none() {
-            let live = LiveSandbox::of(host, document).trusting(command.trust_commands);
-            live.ensure_may_start().await?;
-        }
+        let dir = self.ensure_wakeable(host, command, document).await?;
         let (who, begun) = (self.who(host, command), self.clock.uptime());
         let claimed = self.change(&command.session, |found, op_id| {
             found.begin_wake(&who, op_id)
         });
         let mut document = claimed.await.map_err(failed)?;
+        // Nobody else puts anything there meanwhile.
+        memory::remember_workspace(host, &command.session, &dir).await?;
         document.place = SessionPlace {
             host: host.name.clone(),
             dir: dir.clone(),
@@ -352,6 +367,34 @@ impl Sessions<'_> {
             begun,
             held_until: Arc::default(),
         })
+    }
+
+    /// Where it will lie, if nothing stands against waking it on this host.
+    async fn ensure_wakeable(
+        self,
+        host: &SessionHost,
+        command: &WakeSession,
+        document: &SessionDocument,
+    ) -> Result<String, Error> {
+        let session = &command.session;
+        let dir = self.target(host, command, document).await?;
+        self.ensure_free(host, &dir, session).await?;
+        if command.sandbox.is_none() && !command.without_sandbox {
+            let live = LiveSandbox::of(host, document).trusting(command.trust_commands);
+            live.ensure_may_start().await?;
+        }
+        let path = PathBuf::from(&dir);
+        let is_used = bridge::blocking(move || {
+            let mut entries = path.read_dir().into_iter().flatten();
+            entries.next().is_some()
+        });
+        if is_used.await && !memory::is_workspace_of(host, session, &dir).await {
+            let said = format!("`{dir}` is not empty, and was never the workspace of `{session}`");
+            let hint =
+                "what is in it would be replaced: name a directory that is empty or not there yet";
+            return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
+        }
+        Ok(dir)
     }
 
     /// Where it shall lie: where somebody says, or where it lay on this host. What the store alone says is not written to.
@@ -402,6 +445,11 @@ impl Sessions<'_> {
 
     async fn bring_back(self, waking: &Waking<'_>) -> Result<SessionWoken, Error> {
         let restored = self.restore_latest(waking).await?;
+        let backup = restored.as_ref().and_then(|one| one.changes.as_ref());
+        if let Some(backup) = backup.and_then(|changes| changes.backup.as_ref()) {
+            let (session, dir) = (&waking.command.session, &waking.dir);
+            memory::remember_woken(waking.host, session, dir, backup).await?;
+        }
         if let Some(owner) = waking.command.owner {
             own(&waking.dir, owner).await?;
         }
@@ -415,7 +463,7 @@ impl Sessions<'_> {
                 by: now.attempt,
             }));
         }
-        let sandbox = self.start_sandbox(waking).await?;
+        let (sandbox, is_started) = self.start_sandbox(waking).await?;
         let attempt = waking.document.attempt;
         let will_be = waking.document.running_in(sandbox.clone());
         // Before it is so: whoever is killed in between leaves nothing that this host does not know.
@@ -427,8 +475,11 @@ impl Sessions<'_> {
         let document = match woken.await {
             Ok(document) => document,
             Err(error) => {
-                self.end_in_vain(waking.host, &waking.document, sandbox)
-                    .await;
+                if is_started {
+                    let (host, document) = (waking.host, &waking.document);
+                    self.end_in_vain(host, waking.command, document, sandbox)
+                        .await;
+                }
                 return Err(failed(error));
             }
         };
@@ -447,12 +498,13 @@ impl Sessions<'_> {
     async fn end_in_vain(
         self,
         host: &SessionHost,
+        command: &WakeSession,
         document: &SessionDocument,
         sandbox: Option<Sandbox>,
     ) {
         let late = document.running_in(sandbox);
-        let live = LiveSandbox::of(host, &late).trusting(true);
-        if let Err(error) = live.terminate(LEASE_TTL).await {
+        let live = LiveSandbox::of(host, &late).trusting(command.trust_commands);
+        if let Err(error) = live.terminate().await {
             let (session, error) = (&document.session, error_chain(&error));
             tracing::warn!(%session, error, "a sandbox that was started in vain could not be ended");
         }
@@ -494,7 +546,8 @@ impl Sessions<'_> {
         Ok(Some(engine.dirs().restore(restore).await?))
     }
 
-    async fn start_sandbox(self, waking: &Waking<'_>) -> Result<Option<Sandbox>, Error> {
+    /// What runs it from now on, and whether that was started for it.
+    async fn start_sandbox(self, waking: &Waking<'_>) -> Result<(Option<Sandbox>, bool), Error> {
         let mut document = waking.document.clone();
         if let Some(request) = &waking.command.sandbox {
             document.sandbox = Some(
@@ -503,17 +556,25 @@ impl Sessions<'_> {
                     .await?,
             );
         }
+        if waking.command.without_sandbox {
+            return Ok((None, false));
+        }
+        if let Some(running) = self.sandbox_of_others(waking, &document).await? {
+            return Ok((Some(running), false));
+        }
+        let is_new = waking.command.sandbox.is_some();
         let is_stale = document.sandbox.as_ref().is_some_and(Sandbox::cannot_start);
-        if is_stale {
+        if is_stale && !is_new {
             // The process that it was is gone, and nobody says how another one is started.
             document.sandbox = None;
         }
-        if let Some(running) = self.sandbox_of_others(waking, &document).await? {
-            return Ok(Some(running));
-        }
+        self.end_left_over(waking.host, &document.session).await?;
         let live = LiveSandbox::of(waking.host, &document);
         let live = live.trusting(waking.command.trust_commands);
-        live.start(&self.rng.op_id().to_string()).await
+        let started = live.start(&self.rng.op_id().to_string()).await?;
+        let sandbox = document.sandbox.as_ref();
+        let is_started = sandbox.is_some_and(|one| one.commands.start.is_some());
+        Ok((started, is_started))
     }
 
     /// The sandbox that the session shares with others, if it runs for them here: it is not started once more.
@@ -522,28 +583,19 @@ impl Sessions<'_> {
         waking: &Waking<'_>,
         document: &SessionDocument,
     ) -> Result<Option<Sandbox>, Error> {
-        let session = &document.session;
-        let shared = document.sandbox.as_ref().filter(|sandbox| {
-            sandbox.name.as_str() != session.session.as_str() && sandbox.commands.start.is_some()
-        });
-        let Some(shared) = shared else {
+        let Some(shared) = &document.sandbox else {
             return Ok(None);
         };
         let now = self.now();
-        for other in self.documents(Some(&session.tenant)).await?.0 {
-            let is_here = other.place.host == waking.host.name;
+        for other in self.others_in(waking.host, document).await? {
             let is_used = other.state == SessionState::Running && other.claimed(now).is_none();
-            let Some(sandbox) = other.sandbox.as_ref().filter(|one| one.name == shared.name) else {
+            let Some(sandbox) = other.sandbox.as_ref().filter(|_| is_used) else {
                 continue;
             };
-            if !is_here || !is_used || other.session == *session {
-                continue;
-            }
             let live = LiveSandbox::of(waking.host, &other).trusting(waking.command.trust_commands);
             if live.health().await? == SandboxHealth::Healthy {
-                let driver = sandbox.driver.clone();
                 return Ok(Some(Sandbox {
-                    driver,
+                    driver: sandbox.driver.clone(),
                     ..shared.clone()
                 }));
             }
@@ -585,9 +637,20 @@ impl SessionWoken {
     }
 }
 
-/// A directory that need not be there, by its full name.
+/// A directory that need not be there, by the one name that it has: links on the way to it are followed.
 fn absolute(dir: &Path) -> Result<String, Error> {
     let whole = std::path::absolute(dir).at("find", dir)?;
+    let mut there = whole.as_path();
+    let mut rest = Vec::new();
+    while there.symlink_metadata().is_err() {
+        let (Some(above), Some(name)) = (there.parent(), there.file_name()) else {
+            break;
+        };
+        rest.push(name);
+        there = above;
+    }
+    let mut whole = there.canonicalize().at("find", dir)?;
+    whole.extend(rest.iter().rev());
     let text = whole.to_str().map(str::to_owned);
     text.ok_or_else(|| {
         let said = format!("the name of `{}` is not UTF-8", whole.display());

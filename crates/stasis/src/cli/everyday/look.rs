@@ -30,7 +30,7 @@ pub(in crate::cli) struct LogArgs {
     /// Show this many, the newest first
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     number: usize,
-    /// Show all
+    /// Show all; of a session also what was stored and not published
     #[arg(long, conflicts_with = "number")]
     all: bool,
     /// Count what changed in each, however many files that are [default: where it takes no long time]
@@ -56,6 +56,7 @@ impl LogArgs {
                 (_, true) => Some(false),
                 _ => None,
             },
+            published_only: typed.is_session() && !self.all,
         };
         let timeline = directory.timeline(query).await?;
         workspace::warn_unreadable(context, &timeline.unreadable);
@@ -70,7 +71,7 @@ impl LogArgs {
             ));
         }
         let now = system_clock().now();
-        let text = |timeline: &_| timeline::text(timeline, now);
+        let text = |timeline: &_| timeline::text(timeline, now, typed.is_session());
         context.output.result(&timeline, text)?;
         Ok(Exit::Done)
     }

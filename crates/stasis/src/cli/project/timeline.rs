@@ -13,7 +13,8 @@ use stasis_engine::model::format::manifest::SaveReason;
 use stasis_engine::model::time::Timestamp;
 use stasis_engine::model::workspace::CheckpointOrigin;
 
-pub(in crate::cli) fn text(timeline: &Timeline, now: Timestamp) -> String {
+/// `one_is_published`: of a session, whose other snapshots are leftovers.
+pub(in crate::cli) fn text(timeline: &Timeline, now: Timestamp, one_is_published: bool) -> String {
     if timeline.items.is_empty() {
         return "nothing is saved of it yet: `stasis save` saves it".to_owned();
     }
@@ -28,7 +29,7 @@ pub(in crate::cli) fn text(timeline: &Timeline, now: Timestamp) -> String {
             place.to_owned(),
             size_of(item),
             changed(item.changed.as_ref()),
-            what(item),
+            what(item, one_is_published),
         ]
     };
     let head = ["SNAPSHOT", "AGE", "WHERE", "SIZE", "CHANGED", "WHAT"];
@@ -68,8 +69,11 @@ fn changed(counts: Option<&ChangesSummary>) -> String {
     }
 }
 
-fn what(item: &TimelineItem) -> String {
+fn what(item: &TimelineItem, one_is_published: bool) -> String {
     match &item.entry {
+        TimelineEntry::Snapshot(row) if one_is_published && !row.active => {
+            "stored, not published".to_owned()
+        }
         TimelineEntry::Snapshot(row) => snapshot(row),
         TimelineEntry::Checkpoint(row) => checkpoint(row),
         TimelineEntry::Undo(row) => undo(row),

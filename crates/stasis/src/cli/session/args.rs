@@ -169,6 +169,7 @@ impl SleepArgs {
         Ok(SleepSession {
             snapshot: self.snapshot.how()?,
             trust_commands: self.trust_commands,
+            with_others: false,
             lease_ttl: self.lease.ttl(),
         })
     }

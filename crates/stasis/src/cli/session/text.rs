@@ -99,6 +99,10 @@ pub(super) fn slept(one: &SessionSlept) -> String {
         SleptState::TerminateFailed => format!("{} was saved, and could not be ended", one.session),
         SleptState::InUse => format!("{} is in use, and goes on", one.session),
         SleptState::Saved => format!("{} was saved, and goes on with its sandbox", one.session),
+        SleptState::Ended => format!(
+            "the sandbox of {} has ended, and what it wrote last is not saved yet",
+            one.session
+        ),
     };
     if let Some(saved) = &one.saved
         && let Some(id) = &saved.snapshot_id
@@ -120,6 +124,7 @@ pub(super) fn slept(one: &SessionSlept) -> String {
             .map(ToString::to_string)
             .collect();
         let _ = write!(text, "\n  its sandbox goes on for {}", others.join(", "));
+        let _ = write!(text, "\n  --with-others puts them to sleep, too");
     }
     if one.state == SleptState::Sleeping {
         let _ = write!(text, "\nWake it with: stasis session wake {}", one.session);
@@ -240,7 +245,7 @@ pub(super) fn shown(one: &SessionShown) -> String {
     if let Some(from) = &one.forked_from {
         lines.push(("forked from", from.to_string()));
     }
-    if let Some(kept) = one.kept.first() {
+    if let Some(kept) = &one.kept {
         lines.push(("before the wake", format!("kept in {kept}")));
     }
     let rows = lines
