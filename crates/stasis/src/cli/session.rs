@@ -265,7 +265,7 @@ impl SessionCommand {
         let (sessions, output) = (engine.sessions(), context.output);
         match self {
             Self::Heartbeat { session } => {
-                let beaten = sessions.heartbeat(&session).await?;
+                let beaten = sessions.heartbeat(host, &session).await?;
                 output.result(&beaten, text::beaten)?;
             }
             Self::List { tenant } => {

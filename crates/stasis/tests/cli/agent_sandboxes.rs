@@ -625,3 +625,29 @@ fn the_undo_of_a_wake_brings_back_what_it_replaced_and_can_be_undone() {
     let other = session.run(&["undo", "session:acme/43"]);
     assert_eq!(other.code, 3, "{}", other.err);
 }
+
+#[test]
+fn the_host_that_a_session_was_taken_from_learns_that_it_has_it_no_more() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    asleep(&session, "acme/42", &dir, &[]);
+    let pid = session.home().join("pid");
+    let start = format!("echo $$ > {}; exec sleep 600", pid.display());
+    session.json(0, &["session", "wake", "acme/42", "--start-cmd", &start]);
+    let pid = number_in(&pid);
+    let to = session.home().join("elsewhere");
+    let words = [
+        "session", "--host", "other", "wake", "acme/42", "--dir", to.to_str().unwrap(),
+        "--take-over", "--start-cmd", "exec sleep 600",
+    ];
+    session.json(0, &words);
+
+    let refused = session.run(&["session", "heartbeat", "acme/42"]);
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    session.json(0, &["session", "--host", "other", "heartbeat", "acme/42"]);
+    session.json(0, &["session", "reap"]);
+
+    assert!(!is_running(pid), "nobody saves what it does");
+    assert_eq!(show(&session, "acme/42")["host"], "other");
+    session.json(0, &["session", "--host", "other", "sleep", "acme/42"]);
+}

@@ -22,6 +22,9 @@ use stasis_model::session::document::{SandboxCommands, SandboxDriver, SessionDoc
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+/// How many workspaces are remembered that lie somewhere in a directory, the newest.
+const BELOW: usize = 100;
+
 /// What this host remembers of a session that was registered or woken on it.
 fn known_here(document: &SessionDocument) -> impl Serialize + '_ {
     (
@@ -43,6 +46,7 @@ pub(super) async fn remember_session(
     document: &SessionDocument,
 ) -> Result<(), Error> {
     remember(host, &known_here(document)).await?;
+    HostNote::had(host, &document.session).write("here").await?;
     remember_workspace(host, &document.session, &document.place.dir).await?;
     if let (Some(sandbox), Some(state)) = (&document.sandbox, &host.state) {
         let (tenant, session) = (&document.session.tenant, &document.session);
@@ -58,6 +62,11 @@ pub(super) async fn remember_session(
     Ok(())
 }
 
+/// Whether a session was ever registered or woken on this host.
+pub(super) async fn had(host: &SessionHost, session: &SessionRef) -> bool {
+    HostNote::had(host, session).read().await.is_some()
+}
+
 /// Remembers whose workspace a directory is, before anything is put into it, and after.
 pub(super) async fn remember_workspace(
     host: &SessionHost,
@@ -69,7 +78,16 @@ pub(super) async fn remember_workspace(
     note.write(&format!("{session} {identity}")).await?;
     for above in Path::new(dir).ancestors().skip(1) {
         let above = above.to_string_lossy();
-        HostNote::below(host, &above).write(dir).await?;
+        let known = HostNote::below(host, &above).read().await;
+        let known = known.unwrap_or_default();
+        if known.lines().any(|one| one == dir) {
+            continue;
+        }
+        let newest = known.lines().rev().take(BELOW - 1);
+        let mut all: Vec<&str> = newest.collect();
+        all.reverse();
+        all.push(dir);
+        HostNote::below(host, &above).write(&all.join("\n")).await?;
     }
     Ok(())
 }
@@ -162,6 +180,11 @@ impl HostNote {
         })
     }
 
+    /// That a session was on this host.
+    fn had(host: &SessionHost, session: &SessionRef) -> Self {
+        Self(place_of(host, &("had", &host.name, session)))
+    }
+
     /// What the last wake of a session on this host replaced, and where.
     fn woken(host: &SessionHost, session: &SessionRef) -> Self {
         Self(place_of(host, &("woken", &host.name, session)))
@@ -198,16 +221,27 @@ impl HostNote {
 
 /// The mark of what was started last for a session on this host and is not known to have ended.
 pub(super) async fn started(host: &SessionHost, session: &SessionRef) -> Option<String> {
-    HostNote::started(host, session).read().await
+    Some(started_in(host, session).await?.0)
+}
+
+/// The same with the sandbox that it was.
+pub(super) async fn started_in(
+    host: &SessionHost,
+    session: &SessionRef,
+) -> Option<(String, SandboxName)> {
+    let text = HostNote::started(host, session).read().await?;
+    let (mark, name) = text.split_once(' ')?;
+    Some((mark.to_owned(), name.parse().ok()?))
 }
 
 /// Remembers the mark of what is about to be started.
 pub(super) async fn remember_started(
     host: &SessionHost,
     session: &SessionRef,
-    mark: &str,
+    (mark, name): (&str, &SandboxName),
 ) -> Result<(), Error> {
-    HostNote::started(host, session).write(mark).await
+    let note = HostNote::started(host, session);
+    note.write(&format!("{mark} {name}")).await
 }
 
 /// Nothing runs any more that was started with a mark for a session.
@@ -246,7 +280,8 @@ pub(super) async fn workspaces_at(host: &SessionHost, dir: &str) -> Vec<(Session
         .ancestors()
         .map(|above| above.to_string_lossy().into_owned())
         .collect();
-    places.extend(HostNote::below(host, dir).read().await);
+    let below = HostNote::below(host, dir).read().await;
+    places.extend(below.unwrap_or_default().lines().map(str::to_owned));
     let mut all = Vec::new();
     for place in places {
         let text = HostNote::workspace(host, &place).read().await;

@@ -17,7 +17,7 @@ use stasis_model::format::event::EventKind;
 use stasis_model::format::lease::{Fence, Holder};
 use stasis_model::id::{SandboxName, SessionRef, TenantId};
 use stasis_model::protocol::job::JobRefusal;
-use stasis_model::session::document::{SessionDocument, SessionState};
+use stasis_model::session::document::{SessionDocument, SessionPlace, SessionState};
 use stasis_store::documents::sessions::{self, JobError};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -295,7 +295,7 @@ impl Sessions<'_> {
         host: &SessionHost,
         session: &SessionRef,
     ) -> Result<(), Error> {
-        let Some(mark) = memory::started(host, session).await else {
+        let Some((mark, name)) = memory::started_in(host, session).await else {
             return Ok(());
         };
         // Looked at after the mark was read: whoever begins to wake it now starts another one.
@@ -308,7 +308,14 @@ impl Sessions<'_> {
             return Ok(());
         }
         // Others that it was started with may still use it; then it is theirs.
-        let others = self.others_in(host, &now).await?;
+        let at_home = SessionDocument {
+            place: SessionPlace {
+                host: host.name.clone(),
+                ..now.place.clone()
+            },
+            ..now
+        };
+        let others = self.others_named(host, &at_home, &name).await?;
         let has_mark = |other: &SessionDocument| {
             let known = LiveSandbox::process_of(other).and_then(|known| known.mark);
             known.as_deref() == Some(&mark)

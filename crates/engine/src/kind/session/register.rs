@@ -2,7 +2,7 @@
 
 use super::memory::{self, remember_session};
 use super::sandbox::{LiveSandbox, SandboxHealth, SandboxRequest};
-use super::{SessionHost, failed, failure};
+use super::{SessionHost, failed, failure, refused};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Sessions;
@@ -15,7 +15,7 @@ use stasis_model::id::{OpId, SessionRef, SnapshotId};
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::session::document::{SessionDocument, SessionPlace, SessionState};
 use stasis_model::session::roots::SessionRoots;
-use stasis_model::session::step::Registration;
+use stasis_model::session::step::{Registration, SessionRefusal};
 use stasis_store::documents::sessions;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -278,7 +278,26 @@ impl Sessions<'_> {
     }
 
     /// Hears that a session is in use.
-    pub async fn heartbeat(self, session: &SessionRef) -> Result<SessionRegistered, Error> {
+    ///
+    /// From a host that had it, and of which it was taken over since, it is refused: that one's work is saved by nobody.
+    pub async fn heartbeat(
+        self,
+        host: &SessionHost,
+        session: &SessionRef,
+    ) -> Result<SessionRegistered, Error> {
+        if memory::had(host, session).await {
+            let document = self.read(session).await?;
+            let place = document.place.clone();
+            if document.state == SessionState::Running && place.host != host.name {
+                let session = session.clone();
+                return Err(refused(SessionRefusal::Running { session, place }));
+            }
+        }
+        self.beat(session).await
+    }
+
+    /// Hears it from whoever runs it.
+    pub(super) async fn beat(self, session: &SessionRef) -> Result<SessionRegistered, Error> {
         let beaten = self
             .change(session, |found, op_id| found.heartbeat(self.now(), op_id))
             .await;

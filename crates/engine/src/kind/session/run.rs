@@ -12,6 +12,7 @@ use crate::hold::STOP_TIMEOUT;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::failure::AtPath;
+use stasis_model::id::{SandboxName, SessionRef};
 use stasis_model::session::document::{SessionDocument, SessionState};
 use stasis_model::session::step::SessionRefusal;
 use stasis_quiesce::group::{ProcessGroup, Signal};
@@ -135,9 +136,7 @@ impl Sessions<'_> {
         (pid, mark): (u32, &str),
     ) -> Result<(), Error> {
         let session = &document.session;
-        let name = session.session.as_str().parse();
-        let name = name.expect("the names of sessions and of sandboxes follow one rule");
-        let sandbox = sandbox::command(name, pid, mark)?;
+        let sandbox = sandbox::command(sandbox_name(session), pid, mark)?;
         let will_be = document.running_in(Some(sandbox.clone()));
         remember_session(host, &will_be).await?;
         let before = document.sandbox.as_ref();
@@ -165,7 +164,8 @@ impl Sessions<'_> {
             ("STASIS_SESSION_DIR", document.place.dir.clone()),
         ];
         // Before it runs: whoever is killed leaves nothing that this host does not know.
-        memory::remember_started(host, session, &mark).await?;
+        let name = sandbox_name(session);
+        memory::remember_started(host, session, (&mark, &name)).await?;
         let mut group =
             ProcessGroup::start_in(&command, &variables, Some(document.place.dir.as_ref()))?;
         if let Err(error) = self
@@ -187,7 +187,7 @@ impl Sessions<'_> {
                     return Ok(code);
                 }
                 () = tokio::time::sleep(every) => {
-                    if let Err(error) = self.heartbeat(session).await {
+                    if let Err(error) = self.beat(session).await {
                         let error = error_chain(&error);
                         tracing::warn!(%session, error, "a heartbeat was not heard");
                     }
@@ -203,4 +203,10 @@ impl Sessions<'_> {
             }
         }
     }
+}
+
+/// What the sandbox of a session is called that nobody named.
+fn sandbox_name(session: &SessionRef) -> SandboxName {
+    let name = session.session.as_str().parse();
+    name.expect("the names of sessions and of sandboxes follow one rule")
 }

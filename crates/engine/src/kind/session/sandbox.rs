@@ -385,7 +385,8 @@ impl<'s> LiveSandbox<'s> {
                 sandbox.clone()
             }
             SandboxDriver::Process { .. } => {
-                memory::remember_started(self.host, self.session, mark).await?;
+                let started = (mark, &sandbox.name);
+                memory::remember_started(self.host, self.session, started).await?;
                 let pid = self.spawn(command, mark)?;
                 Sandbox {
                     driver: driver(&KnownProcess::of_child(pid, mark)?)?,

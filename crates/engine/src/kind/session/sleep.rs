@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::failure::Kinded as _;
 use stasis_model::format::event::EventKind;
-use stasis_model::id::SessionRef;
+use stasis_model::id::{SandboxName, SessionRef};
 use stasis_model::session::document::{
     SessionDocument, SessionProblem, SessionState, SessionTrouble,
 };
@@ -213,7 +213,17 @@ impl Sessions<'_> {
         let Some(sandbox) = &document.sandbox else {
             return Ok(Vec::new());
         };
-        let all = match memory::members(host, document, &sandbox.name).await {
+        self.others_named(host, document, &sandbox.name).await
+    }
+
+    /// The other sessions that are in a sandbox of this name.
+    pub(super) async fn others_named(
+        self,
+        host: &SessionHost,
+        document: &SessionDocument,
+        sandbox: &SandboxName,
+    ) -> Result<Vec<SessionDocument>, Error> {
+        let all = match memory::members(host, document, sandbox).await {
             Some(members) => {
                 let mut all = Vec::new();
                 for member in members {
@@ -231,7 +241,7 @@ impl Sessions<'_> {
                 && other.is_alive()
                 && other.state.has_sandbox()
                 && is_here
-                && name == Some(&sandbox.name)
+                && name == Some(sandbox)
         };
         Ok(all.into_iter().filter(is_in).collect())
     }
