@@ -327,8 +327,7 @@ fn commands_that_nobody_typed_here_are_refused_before_anything_is_restored() {
 }
 
 /// A process that writes a number into two files, one after the other, as fast as it can.
-const TWINS: &str =
-    "n=0; touch ready; while [ -d outputs ]; do n=$((n+1)); echo $n > outputs/one; echo $n > outputs/two; done";
+const TWINS: &str = "n=0; touch ready; while [ -d outputs ]; do n=$((n+1)); echo $n > outputs/one; echo $n > outputs/two; done";
 
 #[test]
 fn files_that_are_saved_while_the_sandbox_stands_still_are_of_one_moment() {
