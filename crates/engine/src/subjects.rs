@@ -173,6 +173,9 @@ pub struct LinkDir {
     pub confirm: bool,
 }
 
+/// What the pools of subjects say of themselves, each read once.
+type Pools = HashMap<PoolId, Result<RepoDocument, SubjectError>>;
+
 /// The directories of this host in which hooks of agents make checkpoints.
 pub async fn hooked_workspaces(state: &Path) -> Vec<String> {
     let state = state.to_owned();
@@ -187,7 +190,7 @@ impl Engine {
     pub async fn subjects(&self, tenant: Option<&TenantId>) -> Result<SubjectList, Error> {
         let places = self.places().await?;
         let mut items = Vec::new();
-        let mut pools: HashMap<PoolId, Result<RepoDocument, SubjectError>> = HashMap::new();
+        let mut pools = Pools::new();
         for (layout, owner, id) in self.directories(tenant).await? {
             let root = Root::new(self.bucket.clone(), layout);
             let memory = self.memory_of_index(&root).await;
@@ -222,8 +225,9 @@ impl Engine {
         }
         let profiles = self.profiles().list(tenant).await?.profiles;
         items.extend(profiles.into_iter().map(profile_row));
-        let sessions = self.sessions().list(tenant).await?.items;
-        items.extend(sessions.iter().map(session_row));
+        for session in self.sessions().list(tenant).await?.items {
+            items.push(self.session_row(&session, &mut pools).await?);
+        }
         if items.is_empty() {
             self.dirs().ensure_edition().await?;
         }
@@ -237,6 +241,20 @@ impl Engine {
             items,
             ..SubjectList::of_host(host).await
         })
+    }
+
+    /// What is known of a session; of one of which nothing is saved, nothing says whether it will be encrypted.
+    async fn session_row(&self, row: &SessionRow, pools: &mut Pools) -> Result<SubjectRow, Error> {
+        if row.snapshot_id.is_none() {
+            return Ok(session_row(row, None, None));
+        }
+        let root = Root::new(self.bucket.clone(), ChunkRoot::session(&row.session));
+        let pool = match pools.entry(root.layout().pool_id()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(self.pool_of(&root).await?),
+        };
+        let encrypted = pool.as_ref().ok().map(RepoDocument::is_encrypted);
+        Ok(session_row(row, encrypted, pool.as_ref().err().cloned()))
     }
 
     /// What is wrong with an index that went back, as far as this host remembers.
@@ -360,7 +378,11 @@ fn profile_row(row: ProfileRow) -> SubjectRow {
 }
 
 /// What is known of a session.
-fn session_row(row: &SessionRow) -> SubjectRow {
+fn session_row(
+    row: &SessionRow,
+    encrypted: Option<bool>,
+    error: Option<SubjectError>,
+) -> SubjectRow {
     SubjectRow {
         subject: format!("{SESSION_PREFIX}{}", row.session),
         kind: SubjectKind::Session,
@@ -369,9 +391,9 @@ fn session_row(row: &SessionRow) -> SubjectRow {
         newest: row.saved.clone(),
         newest_ms: row.saved_ms,
         bytes: row.bytes,
-        encrypted: None,
+        encrypted,
         dir: None,
-        error: None,
+        error,
     }
 }
 

@@ -107,8 +107,8 @@ pub enum ProjectError {
     /// There is none.
     #[error("`{project}` has no snapshot `{wanted}`")]
     NoSnapshot {
-        /// Which project.
-        project: ProjectId,
+        /// Which project, or `session:TENANT/SESSION`.
+        project: String,
         /// What was asked for.
         wanted: String,
     },
@@ -117,8 +117,8 @@ pub enum ProjectError {
         "`{project}` has no `latest`: it was never saved explicitly. It has {}", listed(.snapshots)
     )]
     NoLatest {
-        /// Which project.
-        project: ProjectId,
+        /// Which project, or `session:TENANT/SESSION`.
+        project: String,
         /// What there is, the newest first.
         snapshots: Vec<ProjectSnapshot>,
     },

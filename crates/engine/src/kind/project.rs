@@ -27,6 +27,7 @@ pub use crate::error::ProjectError;
 pub use crate::result::{Moment, ProjectSnapshot, ServiceHookRun};
 pub use browse::{SnapshotUse, SubjectUse};
 pub use compare::{ProjectDiff, TableDiff};
+pub(crate) use home::SessionHome;
 pub use home::{Declared, FILE, Home};
 pub use init::{FindingKind, ProjectFinding, ProjectInit, ProjectMade, init};
 pub(crate) use known::KnownDirs;
@@ -116,6 +117,10 @@ impl Project {
     fn own_place(&self) -> Option<PathBuf> {
         if let Some(declared) = &self.home.declared {
             return Some(declared.state.join(".stasis"));
+        }
+        // A directory may have the same name.
+        if self.home.session.is_some() {
+            return None;
         }
         let state = self.engine.local_dirs.state.as_ref()?;
         Some(state.join("projects").join(self.home.id.as_str()))
@@ -212,7 +217,7 @@ impl Project {
         self.ensure_known().await?;
         let index = self.engine.dirs().index_to_look().await?;
         if let Some(at) = index.deleted_at_ms {
-            let said = format!("`dir:{}` was deleted at {at}", self.home.id);
+            let said = format!("`{}` was deleted at {at}", self.home.subject());
             let failure = Failure::of(ErrorKind::NotFound, said);
             return Err(failure.with_hint("the next save begins it anew").into());
         }
@@ -221,7 +226,7 @@ impl Project {
 
     /// Finds the snapshot that a user means: see [`SnapshotIndex::resolve`].
     fn resolve(&self, index: &SnapshotIndex, wanted: &SnapshotRef) -> Result<SnapshotId, Error> {
-        let project = self.home.id.clone();
+        let project = self.home.called();
         match index.resolve(wanted, typed_at(&*self.engine.clock)) {
             Ok(one) => Ok(one.id.clone()),
             Err(Unresolved::Ambiguous(fits)) => Err(Error::Ambiguous {

@@ -30,7 +30,7 @@ pub use capture::{SessionCaptured, SessionLimits, SnapshotSession};
 pub use export::SessionExported;
 pub use fork::{ForkSession, SessionForked};
 pub use list::{SessionDisplayState, SessionList, SessionRow, SessionShown};
-pub use reap::{ReapSessions, ReapedSession, ReapedSessions, SessionFate};
+pub use reap::{LeftBecause, ReapSessions, ReapedSession, ReapedSessions, SessionFate};
 pub use register::{RegisterSession, SessionDeleted, SessionRegistered, SnapshotDeleted};
 pub use run::{RunSession, SessionRan};
 pub use sandbox::{SandboxHealth, SandboxRequest, SandboxRequestDriver};
@@ -160,6 +160,13 @@ fn hint_for(refusal: &SessionRefusal) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// Says that nothing of a session was saved.
+fn no_snapshot(session: &SessionRef) -> Error {
+    let said = format!("the session `{session}` has no snapshot");
+    let hint = format!("`stasis session snapshot {session}` makes one");
+    failure(ErrorKind::NotFound, said).with_hint(hint).into()
 }
 
 /// A failure of something that only this kind does.

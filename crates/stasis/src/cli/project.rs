@@ -217,8 +217,9 @@ impl ProjectSelector {
         if let Some(session) = name.and_then(|name| name.strip_prefix(SESSION_PREFIX)) {
             let engine = context.engine().await?;
             let session = session.parse()?;
-            let opened = engine.session_directory(&session, host(context)?).await?;
-            return Ok(opened);
+            let here = context.host(None)?;
+            let opened = engine.session_directory(&session, &here, host(context)?);
+            return Ok(opened.await?);
         }
         let state = context.environment.local_dirs.state.as_deref();
         // As with git, a command without a directory means the one that is saved and that one stands in.
@@ -249,7 +250,7 @@ impl ProjectSelector {
 pub(super) fn typed_subject(home: &Home) -> String {
     match home.own_store() {
         Some(_) => home.dir.display().to_string(),
-        None => format!("{DIR_PREFIX}{}", home.id),
+        None => home.subject(),
     }
 }
 

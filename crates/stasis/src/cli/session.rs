@@ -13,8 +13,8 @@ use anyhow::{Context as _, ensure};
 use args::{FreezeArgs, LeaseArgs, SandboxArgs, SleepArgs, SnapshotArgs, WorkspaceArgs};
 use clap::{Args, Subcommand};
 use stasis_engine::kind::session::{
-    ForkSession, ReapSessions, RunSession, SessionHost, SessionSlept, SleepSession, SleptState,
-    SnapshotSession, WakeSession,
+    ForkSession, ReapSessions, ReapedSessions, RunSession, SessionHost, SessionSlept, SleepSession,
+    SleptState, SnapshotSession, WakeSession,
 };
 use stasis_engine::model::id::{Label, SessionRef, TenantId};
 use stasis_engine::open::Engine;
@@ -93,6 +93,8 @@ enum SessionCommand {
         session: SessionRef,
     },
     /// Write the snapshot of a session as a .tar.gz
+    ///
+    /// The file must end in .tar.gz or .tgz, and its directory be there.
     Export {
         /// <tenant>/<session>
         session: SessionRef,
@@ -270,7 +272,12 @@ impl SessionCommand {
             }
             Self::List { tenant } => {
                 let list = sessions.list(tenant.as_ref()).await?;
-                output.result(&list, text::list)?;
+                let near = match &tenant {
+                    Some(tenant) if list.items.is_empty() => sessions.near_tenants(tenant).await,
+                    _ => Vec::new(),
+                };
+                let none = || text::none(tenant.as_ref(), &near);
+                output.result(&list, |list| text::list(list, none))?;
                 if !list.unreadable.is_empty() {
                     return Ok(Exit::Corrupt);
                 }
@@ -295,7 +302,7 @@ impl SessionCommand {
             Self::Delete { session, confirm } => {
                 ensure!(
                     confirm,
-                    "this deletes the session and its snapshot; say --confirm"
+                    "this deletes the session and its snapshot; to do it, type `stasis session delete {session} --confirm`"
                 );
                 let deleted = sessions.delete(&session).await?;
                 output.result(&deleted, text::deleted)?;
@@ -303,7 +310,7 @@ impl SessionCommand {
             Self::DeleteSnapshot { session, confirm } => {
                 ensure!(
                     confirm,
-                    "this deletes the snapshot of the session; say --confirm"
+                    "this deletes the snapshot of the session; to do it, type `stasis session delete-snapshot {session} --confirm`"
                 );
                 let deleted = sessions.delete_snapshot(&session).await?;
                 output.result(&deleted, text::snapshot_deleted)?;
@@ -352,7 +359,14 @@ impl WakeArgs {
         let work = engine.sessions().wake(host, &command);
         let progress = command.progress.clone();
         let woken = watched(context.output, "restoring", progress, Box::pin(work)).await?;
-        context.output.result(&woken, text::woken)?;
+        let (dir, shown) = (PathBuf::from(&woken.dir), &woken.session);
+        let awake = text::Awake {
+            // It is awake, whatever becomes of the look.
+            shown: engine.sessions().show(host, shown).await.ok(),
+            has_entries: std::fs::read_dir(dir).is_ok_and(|mut all| all.next().is_some()),
+        };
+        let text = |woken: &_| text::woken(woken, &awake);
+        context.output.result(&woken, text)?;
         Ok(Exit::Done)
     }
 }
@@ -375,7 +389,15 @@ impl ReapArgs {
         let work = engine.sessions().reap(host, &command);
         let progress = command.how.snapshot.progress.clone();
         let reaped = watched(context.output, "saving", progress, Box::pin(work)).await?;
-        context.output.result(&reaped, text::reaped)?;
+        let near = match &command.tenant {
+            Some(tenant) if reaped.scanned == 0 => engine.sessions().near_tenants(tenant).await,
+            _ => Vec::new(),
+        };
+        let text = |reaped: &ReapedSessions| match &command.tenant {
+            Some(tenant) if reaped.scanned == 0 => text::none(Some(tenant), &near),
+            _ => text::reaped(reaped, command.dry_run),
+        };
+        context.output.result(&reaped, text)?;
         Ok(if reaped.has_trouble() {
             Exit::Failed
         } else {

@@ -136,6 +136,8 @@ fn subjects_text(list: &SubjectList) -> String {
         let encrypted = match row.encrypted {
             Some(true) => Some("encrypted"),
             Some(false) => None,
+            // Nothing is stored yet.
+            None if row.snapshots == 0 && !is_damaged => None,
             None => Some("encrypted?"),
         };
         // Nobody looked at what its documents lead to.

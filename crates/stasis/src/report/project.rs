@@ -1,5 +1,6 @@
 //! Hints for what goes wrong with projects.
 
+use stasis_engine::address::SESSION_PREFIX;
 use stasis_engine::kind::project::ProjectError;
 
 /// What to do now.
@@ -43,7 +44,15 @@ pub(super) fn hint(error: &ProjectError) -> Option<String> {
         ProjectError::Integrity { .. } => {
             "nothing was changed; `stasis log` lists older snapshots, `stasis check` proves them"
         }
-        ProjectError::NoSnapshot { .. } => "`stasis log DIR` lists what there is",
+        ProjectError::NoSnapshot { project, wanted } => {
+            return Some(match project.strip_prefix(SESSION_PREFIX) {
+                Some(session) if wanted == "latest" => {
+                    format!("`stasis session snapshot {session}` makes one")
+                }
+                Some(_) => format!("`stasis log {project}` lists what there is"),
+                None => "`stasis log DIR` lists what there is".to_owned(),
+            });
+        }
         ProjectError::NoLatest { snapshots, .. } => {
             let newest = snapshots.first()?;
             return Some(format!(

@@ -637,8 +637,16 @@ fn the_host_that_a_session_was_taken_from_learns_that_it_has_it_no_more() {
     let pid = number_in(&pid);
     let to = session.home().join("elsewhere");
     let words = [
-        "session", "--host", "other", "wake", "acme/42", "--dir", to.to_str().unwrap(),
-        "--take-over", "--start-cmd", "exec sleep 600",
+        "session",
+        "--host",
+        "other",
+        "wake",
+        "acme/42",
+        "--dir",
+        to.to_str().unwrap(),
+        "--take-over",
+        "--start-cmd",
+        "exec sleep 600",
     ];
     session.json(0, &words);
 

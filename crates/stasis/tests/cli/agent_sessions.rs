@@ -567,6 +567,189 @@ fn everyday_verbs_look_at_a_session_and_leave_changes_to_its_own_commands() {
     assert_eq!(said.code, 2, "{}", said.out);
 }
 
+#[test]
+fn everyday_verbs_call_a_session_by_its_name_and_compare_it_with_its_workspace() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    workspace(&dir, "one");
+    register(&session, "acme/42", &dir, &[]);
+    let of = "session:acme/42";
+    session.json(0, &["session", "snapshot", "acme/42"]);
+
+    let same = session.json(0, &["diff", of]);
+    assert_eq!(same["items"].as_array().map(Vec::len), Some(0), "{same}");
+    fs::write(dir.join("outputs/a.txt"), "two").unwrap();
+    fs::write(dir.join("not-in-a-root"), "x").unwrap();
+    let diff = session.json(0, &["diff", of]);
+    let paths: Vec<&str> = diff["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["path"].as_str().unwrap())
+        .collect();
+    assert_eq!(paths, ["outputs/a.txt"], "{diff}");
+    let patch = session.data(0, &["diff", of, "--patch"]);
+    assert!(patch.contains("-one") && patch.contains("+two"), "{patch}");
+
+    let to = session.home().join("copy");
+    let to = to.to_str().unwrap();
+    let copy = session.data(0, &["restore", of, "--to", to]);
+    assert!(copy.contains("stasis session wake acme/42 --dir"), "{copy}");
+    let other = session.home().join("other");
+    let copy = session.json(0, &["restore", of, "--to", other.to_str().unwrap()]);
+    assert_eq!(copy["copy_of"], of);
+    let absent = session.run(&["ls", of, "nope"]);
+    assert!(
+        absent
+            .err
+            .contains("`session:acme/42` has no snapshot `nope`")
+    );
+
+    register(
+        &session,
+        "acme/far",
+        &dir.join("outputs"),
+        &["--host", "two", "--root", "."],
+    );
+    session.json(0, &["session", "--host", "two", "snapshot", "acme/far"]);
+    let far = session.run(&["diff", "session:acme/far"]);
+    assert_eq!(far.code, 3);
+    assert!(far.err.contains("lies on two"), "{}", far.err);
+    fs::remove_dir_all(&dir).unwrap();
+    let gone = session.run(&["diff", of]);
+    assert!(
+        gone.err
+            .contains("`stasis session wake acme/42` brings it back"),
+        "{}",
+        gone.err
+    );
+}
+
+#[test]
+fn what_a_session_lacks_is_said_as_it_is() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    workspace(&dir, "one");
+    register(&session, "acme/42", &dir, &[]);
+    let export = |name: &str| session.home().join(name).display().to_string();
+
+    for words in [
+        vec!["session", "fork", "acme/42", "acme/43"],
+        vec!["session", "export", "acme/42", &export("42.tar.gz")],
+    ] {
+        let said = session.run(&words);
+        assert_eq!(said.code, 3, "{}", said.err);
+        assert!(said.err.contains("has no snapshot"), "{}", said.err);
+        assert!(
+            said.err.contains("`stasis session snapshot acme/42`"),
+            "{}",
+            said.err
+        );
+    }
+    session.json(0, &["session", "snapshot", "acme/42"]);
+    session.json(0, &["session", "fork", "acme/42", "acme/43"]);
+    let empty = session.home().join("empty");
+    fs::create_dir(&empty).unwrap();
+    register(&session, "acme/44", &empty, &[]);
+    let twice = session.run(&["session", "fork", "acme/42", "acme/43"]);
+    assert_eq!(twice.code, 4, "{}", twice.err);
+    assert!(
+        twice.err.contains("there is a session `acme/43` already"),
+        "{}",
+        twice.err
+    );
+    let diff = session.run(&["diff", "session:acme/44"]);
+    assert_eq!(diff.code, 3);
+    assert!(
+        diff.err.contains("`session:acme/44` has no snapshot"),
+        "{}",
+        diff.err
+    );
+    assert!(
+        diff.err.contains("`stasis session snapshot acme/44`"),
+        "{}",
+        diff.err
+    );
+    let zip = session.run(&["session", "export", "acme/42", &export("42.zip")]);
+    assert_eq!(zip.code, 2, "{}", zip.err);
+    assert!(zip.err.contains(".tar.gz or .tgz"), "{}", zip.err);
+    let nowhere = session.run(&["session", "export", "acme/42", &export("no/42.tgz")]);
+    assert_eq!(nowhere.code, 3, "{}", nowhere.err);
+    assert!(!session.home().join("no").exists());
+}
+
+#[test]
+fn what_there_is_no_session_of_is_said_with_what_to_type() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    workspace(&dir, "one");
+    register(&session, "acme/42", &dir, &[]);
+    session.json(0, &["session", "snapshot", "acme/42"]);
+
+    let list = session.json(0, &["list"]);
+    assert_eq!(list["items"][0]["encrypted"], false, "{list}");
+    for verb in ["list", "reap"] {
+        let said = session.data(0, &["session", verb, "acne"]);
+        assert!(said.contains("No session of tenant `acne`"), "{said}");
+        assert!(said.contains("did you mean `acme`?"), "{said}");
+    }
+    let here = session.run(&["gc"]);
+    assert!(here.err.contains("stasis gc session:"), "{}", here.err);
+    let delete = session.run(&["session", "delete", "acme/42"]);
+    assert_eq!(delete.code, 2);
+    assert!(
+        delete
+            .err
+            .contains("`stasis session delete acme/42 --confirm`"),
+        "{}",
+        delete.err
+    );
+}
+
+#[test]
+fn what_is_said_of_sessions_is_true_and_fits_a_screen() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("log"), "l").unwrap();
+    let path = dir.to_str().unwrap();
+    let words = ["session", "register", "acme/42", "--dir", path];
+    let said = session.data(0, &[&words[..], &["--idle-timeout", "1ms"]].concat());
+    assert!(said.contains("Will save: "), "{said}");
+    assert!(said.contains("Will not save: log"), "{said}");
+
+    let would = session.data(0, &["session", "reap", "--dry-run"]);
+    let counts = "1 session: 1 would be put to sleep, 0 in use, 0 asleep already";
+    assert!(would.contains(counts), "{would}");
+    let slept = session.data(0, &["session", "sleep", "acme/42"]);
+    assert!(slept.contains("log is in none of its roots"), "{slept}");
+    assert!(slept.contains("`--root .`"), "{slept}");
+    let again = session.data(0, &["session", "sleep", "acme/42"]);
+    assert!(again.starts_with("acme/42 sleeps already"), "{again}");
+    let reaped = session.data(0, &["session", "reap"]);
+    let counts = "1 session: 0 put to sleep, 0 in use, 1 asleep already";
+    assert!(reaped.contains(counts), "{reaped}");
+
+    let fresh = session.data(0, &["session", "wake", "acme/42"]);
+    let as_it_was = "acme/42 has no snapshot: its workspace is as it was";
+    assert!(fresh.starts_with(as_it_was), "{fresh}");
+    assert!(fresh.contains("Nothing runs it yet"), "{fresh}");
+    assert!(
+        fresh.contains("stasis session register acme/42 --dir"),
+        "{fresh}"
+    );
+    let mut agent = Agent::start();
+    let pid = agent.pid();
+    register(&session, "acme/42", &dir, &["--pid", &pid]);
+    let present = session.data(0, &["session", "wake", "acme/42"]);
+    assert!(present.contains(&format!("is process {pid}")), "{present}");
+    assert!(agent.is_running());
+    let shown = session.data(0, &["session", "show", "acme/42"]);
+    assert!(shown.starts_with("session "), "{shown}");
+    let listed = session.data(0, &["session", "list"]);
+    assert!(!listed.ends_with("\n\n"), "{listed}");
+}
+
 /// How many sessions share sandboxes where two reapers race; five on two.
 fn racing() -> usize {
     let asked = std::env::var("STASIS_RACING_SESSIONS").ok();

@@ -184,7 +184,11 @@ impl Directory {
             let contents = workspace.contents_now().await?;
             return PatchTree::live(contents, workspace.directory());
         }
-        let live = self.project()?.live();
+        let project = self.project()?;
+        let live = match &project.home().session {
+            Some(_) => project.home().place_to_compare()?,
+            None => project.live(),
+        };
         bridge::blocking(move || {
             let root = RootDir::open(&live, Mounts::Stay).at(OPEN_DIRECTORY, &live)?;
             // Nothing of it is remembered.

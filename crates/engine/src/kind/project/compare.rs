@@ -132,7 +132,7 @@ impl Project {
         let opened = self.engine.dirs().open_snapshot(&root, &index, id).await?;
         let dir = match &self.home.declared {
             Some(declared) => declared.current(),
-            None => self.home.place()?.to_owned(),
+            None => self.home.place_to_compare()?,
         };
         let left_alone = if named.is_empty() {
             self.engine.dirs().patterns_now(&root, &index, &dir).await?

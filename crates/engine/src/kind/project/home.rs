@@ -5,8 +5,9 @@ use crate::bridge;
 use crate::error::{Error, OPEN_DIRECTORY, ProjectError, refused};
 use crate::system::directory_id;
 use stasis_model::failure::AtPath;
-use stasis_model::id::ProjectId;
+use stasis_model::id::{Label, ProjectId, SessionRef};
 use stasis_model::project::{Layout, ProjectConfig};
+use stasis_model::subject_ref::{DIR_PREFIX, SESSION_PREFIX};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,21 @@ pub struct Home {
     pub declared: Option<Declared>,
     /// Whether its id is one that was there before: a plain directory that this host never saved has a new one.
     pub(super) is_known: bool,
+    /// The session that this is, if it is no directory.
+    pub(crate) session: Option<SessionHome>,
+}
+
+/// A session whose snapshots are looked at like those of a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SessionHome {
+    /// Which.
+    pub(crate) session: SessionRef,
+    /// On which host its workspace lies, or lay.
+    pub(crate) host: Label,
+    /// The directory there; empty before it was ever awake.
+    pub(crate) dir: String,
+    /// Whether that is this host.
+    pub(crate) is_here: bool,
 }
 
 /// What a project's file says.
@@ -100,6 +116,7 @@ impl Home {
             }),
             dir,
             is_known: true,
+            session: None,
         })
     }
 
@@ -115,6 +132,7 @@ impl Home {
             id: known.unwrap_or_else(|| minted(&dir)),
             dir,
             declared: None,
+            session: None,
         })
     }
 
@@ -140,7 +158,36 @@ impl Home {
             dir: PathBuf::new(),
             declared: None,
             is_known: true,
+            session: None,
         })
+    }
+
+    /// A session, which lies nowhere as a directory.
+    pub(crate) fn of_session(session: SessionHome) -> Self {
+        let id = session.session.session.as_str().parse();
+        Self {
+            id: id.expect("the names of sessions and of directories follow one rule"),
+            dir: PathBuf::new(),
+            declared: None,
+            is_known: true,
+            session: Some(session),
+        }
+    }
+
+    /// The subject as it is typed: `dir:NAME` or `session:TENANT/SESSION`.
+    pub fn subject(&self) -> String {
+        match &self.session {
+            Some(of) => format!("{SESSION_PREFIX}{}", of.session),
+            None => format!("{DIR_PREFIX}{}", self.id),
+        }
+    }
+
+    /// The same in a sentence, where a directory goes by its id alone.
+    pub(super) fn called(&self) -> String {
+        match &self.session {
+            Some(_) => self.subject(),
+            None => self.id.to_string(),
+        }
     }
 
     /// A directory that is not there any more has the id that it had.

@@ -4,8 +4,8 @@
 //! *Always true:* every command that a message names can be typed as it stands, but for a `DIR` that only the user can choose.
 
 use super::known::{self, FormerSubject, KnownDirs, Tie};
-use super::{Home, Project};
-use crate::address::shell_word;
+use super::{Home, Project, SessionHome};
+use crate::address::{SESSION_PREFIX, shell_word};
 use crate::bridge;
 use crate::error::{Error, ErrorKind};
 use crate::near::{did_you_mean, near_directories, near_subjects};
@@ -240,12 +240,65 @@ impl Home {
         if !self.dir.as_os_str().is_empty() {
             return Ok(&self.dir);
         }
+        if let Some(of) = &self.session {
+            return of.no_directory();
+        }
         let id = &self.id;
         let said = format!("`dir:{id}` does not lie on this host");
         let hint = format!(
             "`stasis restore dir:{id} --to DIR` writes it to a new directory; `stasis link DIR dir:{id}` makes a directory of this host that subject, to go on with it here"
         );
         Err(not_found(said, hint))
+    }
+
+    /// What is there now, for whoever compares a snapshot with it.
+    pub(crate) fn place_to_compare(&self) -> Result<PathBuf, Error> {
+        match &self.session {
+            Some(of) => of.workspace(),
+            None => Ok(self.place()?.to_owned()),
+        }
+    }
+}
+
+impl SessionHome {
+    /// Its workspace, if that lies on this host.
+    fn workspace(&self) -> Result<PathBuf, Error> {
+        let session = &self.session;
+        if self.dir.is_empty() {
+            let said = format!("`{SESSION_PREFIX}{session}` has no workspace yet");
+            let hint = format!("`stasis session wake {session} --dir DIR` makes it");
+            return Err(not_found(said, hint));
+        }
+        let (dir, host) = (Path::new(&self.dir), &self.host);
+        if !self.is_here {
+            let said = format!(
+                "the workspace of `{SESSION_PREFIX}{session}` lies on {host}, in `{}`",
+                self.dir
+            );
+            let hint = format!(
+                "run it on {host}; `stasis restore {SESSION_PREFIX}{session} --to DIR` writes the snapshot to a new directory here"
+            );
+            return Err(not_found(said, hint));
+        }
+        if !dir.is_dir() {
+            let said = format!(
+                "the workspace of `{SESSION_PREFIX}{session}` is not there: `{}`",
+                self.dir
+            );
+            let hint = format!("`stasis session wake {session}` brings it back");
+            return Err(not_found(said, hint));
+        }
+        Ok(dir.to_owned())
+    }
+
+    /// Says to whoever needs a directory that a session is none.
+    fn no_directory<T>(&self) -> Result<T, Error> {
+        let session = &self.session;
+        let said = format!("`{SESSION_PREFIX}{session}` is a session, and no directory");
+        let hint = format!(
+            "`stasis session wake {session} --dir DIR` goes on with it there; `stasis restore {SESSION_PREFIX}{session} --to DIR` writes its snapshot to a new directory"
+        );
+        Err(Failure::of(ErrorKind::Invalid, said).with_hint(hint).into())
     }
 }
 

@@ -127,7 +127,9 @@ impl Project {
             };
             let _ = self.engine.dirs().restore(restore).await?;
             let is_nowhere_else = self.note_copy(to).await;
-            result.copy_of = is_nowhere_else.then(|| format!("dir:{}", self.home.id));
+            // A session goes on as such, and never as a directory: what lies elsewhere is always a copy.
+            let is_copy = is_nowhere_else || self.home.session.is_some();
+            result.copy_of = is_copy.then(|| self.home.subject());
         } else {
             match &self.home.declared {
                 None => self.restore_state(&command, &plan, &mut result).await?,

@@ -1,6 +1,7 @@
 //! The snapshot of a session as a `.tar.gz`.
 
-use super::{failure, name_of};
+use super::{failure, name_of, no_snapshot};
+use crate::address::shell_word;
 use crate::archive::{self, ArchivePlace, CreateArchive};
 use crate::bridge;
 use crate::catalog::SnapshotSelector;
@@ -14,6 +15,9 @@ use stasis_model::id::{SessionRef, SnapshotId};
 use stasis_model::snapshot_ref::SnapshotRef;
 use std::path::Path;
 use std::sync::Arc;
+
+/// What a gzipped tar archive is called.
+const ENDINGS: [&str; 2] = [".tar.gz", ".tgz"];
 
 /// A session that was exported.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -44,9 +48,9 @@ impl Sessions<'_> {
             let failure = failure(ErrorKind::Invalid, said);
             return Err(failure.with_hint("name a file that is not there").into());
         }
+        ensure_place(target)?;
         let Some(known) = &document.snapshot else {
-            let said = format!("`{session}` has no snapshot");
-            return Err(failure(ErrorKind::NotFound, said).into());
+            return Err(no_snapshot(session));
         };
         let engine = self.of(session);
         let scratch = engine.scratch().await?;
@@ -88,4 +92,25 @@ impl Sessions<'_> {
             files: archived.files,
         })
     }
+}
+
+/// Refuses a name that says another format than what is written, and a directory that is not there.
+fn ensure_place(target: &Path) -> Result<(), Error> {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    if !ENDINGS.iter().any(|ending| name.ends_with(ending)) {
+        let said = format!("`{}` does not end in .tar.gz or .tgz", target.display());
+        let failure = failure(ErrorKind::Invalid, said);
+        let hint = "an export is a gzipped tar archive: give it a name that says so";
+        return Err(failure.with_hint(hint).into());
+    }
+    let above = target.parent().unwrap_or(Path::new(""));
+    if above != Path::new("") && !above.is_dir() {
+        let said = format!("there is no directory `{}`", above.display());
+        let hint = format!(
+            "`mkdir -p {}` makes it",
+            shell_word(&above.display().to_string())
+        );
+        return Err(failure(ErrorKind::NotFound, said).with_hint(hint).into());
+    }
+    Ok(())
 }

@@ -1,9 +1,9 @@
 //! A session that begins with the snapshot of another.
 
-use super::{failed, name_of, refused};
+use super::{failed, failure, name_of, no_snapshot};
 use crate::bridge;
 use crate::catalog::SnapshotSelector;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::handle::Sessions;
 use crate::restore::RepoRestore;
 use crate::save::RepoSave;
@@ -13,7 +13,7 @@ use stasis_model::id::{SessionRef, SnapshotId};
 use stasis_model::session::document::{DurableSnapshot, SessionDocument};
 use stasis_model::session::step::SessionRefusal;
 use stasis_model::snapshot_ref::SnapshotRef;
-use stasis_store::documents::sessions;
+use stasis_store::documents::sessions::{self, SessionError};
 
 /// Forks a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,14 +43,11 @@ impl Sessions<'_> {
     pub async fn fork(self, command: &ForkSession) -> Result<SessionForked, Error> {
         self.store().ensure_trusted().await?;
         let source = self.read(&command.source).await?;
-        let absent = || refused(SessionRefusal::Absent(command.source.clone()));
-        let known = source.snapshot.as_ref().ok_or_else(absent)?;
+        let none = || no_snapshot(&command.source);
+        let known = source.snapshot.as_ref().ok_or_else(none)?;
         let there = sessions::session(&*self.bucket, &command.session).await?;
-        if let Some(there) = there.filter(|there| there.value.is_alive()) {
-            return Err(refused(SessionRefusal::Running {
-                session: command.session.clone(),
-                place: there.value.place,
-            }));
+        if there.is_some_and(|there| there.value.is_alive()) {
+            return Err(is_there(&command.session));
         }
         let from = self.of(&command.source);
         let scratch = from.scratch().await?;
@@ -79,7 +76,10 @@ impl Sessions<'_> {
             SessionDocument::forked(found, &source, new, now, op_id)
         };
         let forked = sessions::change(&*self.bucket, &command.session, op_id, rule).await;
-        forked.map_err(failed)?;
+        forked.map_err(|error| match error {
+            SessionError::Refused(SessionRefusal::Running { session, .. }) => is_there(&session),
+            error => failed(error),
+        })?;
         bridge::blocking(move || drop(scratch)).await;
         Ok(SessionForked {
             session: command.session.clone(),
@@ -88,4 +88,12 @@ impl Sessions<'_> {
             bytes_stored: saved.bytes_stored,
         })
     }
+}
+
+fn is_there(session: &SessionRef) -> Error {
+    let said = format!("there is a session `{session}` already");
+    let hint = format!(
+        "choose another name; `stasis session show {session}` says what that one is, `stasis session delete {session} --confirm` deletes it"
+    );
+    failure(ErrorKind::Conflict, said).with_hint(hint).into()
 }

@@ -4,16 +4,18 @@ use super::SessionHost;
 use super::sandbox::{LiveSandbox, SandboxHealth};
 use crate::error::Error;
 use crate::handle::Sessions;
-use crate::kind::project::{self, Home, Project};
+use crate::kind::project::{self, Home, Project, SessionHome};
 use crate::open::Engine;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::id::{Label, SandboxName, SessionRef, SnapshotId, TenantId};
+use stasis_model::nearest::nearest;
 use stasis_model::session::document::{
     Sandbox, SessionAct, SessionClaim, SessionDocument, SessionProblem, SessionState,
     SessionTrouble,
 };
 use stasis_model::time::Timestamp;
+use stasis_store::documents::sessions;
 
 /// Where a session stands, in one word.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
@@ -155,18 +157,23 @@ impl SessionDisplayState {
 }
 
 impl Engine {
-    /// The snapshots of a session, to be looked at as those of a directory that lies nowhere on this host.
+    /// The snapshots of a session, to be looked at as those of a directory, on a host that is called so.
     pub async fn session_directory(
         &self,
         session: &SessionRef,
+        here: &Label,
         host: project::Host,
     ) -> Result<Project, Error> {
-        self.sessions().read(session).await?;
-        let id = session.session.as_str().parse();
-        let id = id.expect("the names of sessions and of directories follow one rule");
+        let place = self.sessions().read(session).await?.place;
+        let home = Home::of_session(SessionHome {
+            session: session.clone(),
+            is_here: place.host == *here,
+            host: place.host,
+            dir: place.dir,
+        });
         Ok(Project {
             engine: self.sessions().of(session),
-            home: Home::named(id, None, None).await?,
+            home,
             host,
         })
     }
@@ -182,6 +189,14 @@ impl Sessions<'_> {
             items: items.collect(),
             unreadable,
         })
+    }
+
+    /// Tenants that have sessions, whose names are near to one that has none.
+    pub async fn near_tenants(self, typed: &TenantId) -> Vec<String> {
+        // That the store cannot be listed is not what went wrong.
+        let all = sessions::all(&*self.bucket, None).await.unwrap_or_default();
+        let names = all.into_iter().map(|one| one.tenant.to_string());
+        nearest(typed.as_str(), names.map(|name| (name.clone(), name)))
     }
 
     /// Everything that is known of one.

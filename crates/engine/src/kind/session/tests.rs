@@ -143,7 +143,12 @@ async fn of_a_heartbeat_and_a_reaper_that_race_exactly_one_wins() {
         let (beats, beaten) = (world.clone(), session.clone());
         let beat = tokio::spawn(async move {
             tokio::time::sleep(Duration::from_micros(round % 50 * 200)).await;
-            beats.engine.sessions().heartbeat(&beats.host, &beaten).await.is_ok()
+            beats
+                .engine
+                .sessions()
+                .heartbeat(&beats.host, &beaten)
+                .await
+                .is_ok()
         });
         let reaped = world.reap().await.unwrap();
         let was_heard = beat.await.unwrap();
@@ -260,7 +265,12 @@ async fn every_answer_about_a_session_may_be_lost() {
 
     assert_eq!(woken.unwrap().outcome, WakeOutcome::Restored);
     assert_eq!(world.state(&session).await, SessionState::Running);
-    world.engine.sessions().heartbeat(&world.host, &session).await.unwrap();
+    world
+        .engine
+        .sessions()
+        .heartbeat(&world.host, &session)
+        .await
+        .unwrap();
 }
 
 /// What a reap asks of the store for each of so many sessions that are idle and unchanged, and for each that sleeps.

@@ -15,7 +15,7 @@ use stasis_engine::address::shell_word;
 use stasis_engine::catalog::ListedEntry;
 use stasis_engine::find::{FoundVersion, FoundVersions};
 use stasis_engine::kind::directory::{
-    DirDiff, DirSnapshot, Directory, DirectoryUse, EntryIn, TimelineQuery,
+    DirDiff, DirSnapshot, Directory, DirectoryUse, EntryIn, Timeline, TimelineQuery,
 };
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::time::{Clock as _, Timestamp};
@@ -71,7 +71,12 @@ impl LogArgs {
             ));
         }
         let now = system_clock().now();
-        let text = |timeline: &_| timeline::text(timeline, now, typed.is_session());
+        let text = |timeline: &Timeline| match typed.session() {
+            Some(session) if timeline.items.is_empty() => {
+                format!("nothing is saved of it yet: `stasis session snapshot {session}` saves it")
+            }
+            of => timeline::text(timeline, now, of.is_some()),
+        };
         context.output.result(&timeline, text)?;
         Ok(Exit::Done)
     }
@@ -111,7 +116,7 @@ impl ShowArgs {
 /// `stasis diff`
 #[derive(Debug, Args)]
 pub(in crate::cli) struct DiffArgs {
-    /// The directory [default: the one you are in] or `dir:NAME`; the older snapshot or checkpoint [default: the newest]; and the newer one
+    /// The directory [default: the one you are in], `dir:NAME` or `session:TENANT/SESSION`; the older snapshot or checkpoint [default: the newest]; and the newer one
     /// [default: what is there now]
     #[arg(value_name = "SUBJECT|SNAPSHOT", num_args = 0..=3)]
     words: Vec<OsString>,

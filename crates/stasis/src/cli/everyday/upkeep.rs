@@ -18,8 +18,10 @@ use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::check::RepoChecked;
+use stasis_engine::error::{Error, ErrorKind};
 use stasis_engine::kind::directory::{DirSnapshot, Directory};
 use stasis_engine::kind::workspace::{CheckedWorkspace, DeletedCheckpoint, RunMode, Workspace};
+use stasis_engine::model::failure::Failure;
 use stasis_engine::model::id::{ProfileRef, SnapshotId};
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::time::{Clock as _, Timestamp};
@@ -405,6 +407,17 @@ impl GcArgs {
             return profile::gc(context, profile, self.how).await;
         }
         let dir = typed.place(context).await?;
-        self.how.run(context, &ProjectSelector::of(&dir)).await
+        let collected = self.how.run(context, &ProjectSelector::of(&dir)).await;
+        match collected {
+            Err(error) if typed.is_here() && is_absent(&error) => Err(nothing_here(&error)),
+            collected => collected,
+        }
     }
+}
+
+/// Says to somebody who stands in a directory that was never saved what else can be collected.
+fn nothing_here(error: &anyhow::Error) -> anyhow::Error {
+    let hint = "name the subject: `stasis gc dir:NAME`, `stasis gc profile:NAME` or `stasis gc session:TENANT/SESSION`; `stasis list` shows all. One frees what nothing of its tenant needs any more";
+    let failure = Failure::of(ErrorKind::NotFound, error.to_string());
+    Error::from(failure.with_hint(hint)).into()
 }

@@ -75,6 +75,11 @@ impl TypedWords {
         }
     }
 
+    /// Whether nobody named a subject, and the directory is meant that one stands in.
+    pub(super) fn is_here(&self) -> bool {
+        matches!(self.subject, SubjectRef::Here)
+    }
+
     /// The directory that is meant, as it was typed.
     pub(super) fn dir(&self) -> anyhow::Result<PathBuf> {
         Ok(match &self.subject {
@@ -231,7 +236,7 @@ async fn place(context: &CliContext, named: Option<&Path>) -> anyhow::Result<Dir
 /// A subject, and a snapshot of it.
 #[derive(Debug, Args)]
 pub(super) struct OneSnapshot {
-    /// A directory [default: the one you are in], `dir:NAME` or `profile:NAME` as `stasis list` shows them; and the snapshot: `latest`, `latest~2`, a
+    /// A directory [default: the one you are in], `dir:NAME`, `profile:NAME` or `session:TENANT/SESSION` as `stasis list` shows them; and the snapshot: `latest`, `latest~2`, a
     /// checkpoint (cp-3), a time (@10:30, @-2h, @2026-11-15), an id or the beginning of one, or a label [default: latest]
     #[arg(value_name = "SUBJECT|SNAPSHOT", num_args = 0..=2)]
     words: Vec<OsString>,
@@ -240,7 +245,7 @@ pub(super) struct OneSnapshot {
 /// A subject.
 #[derive(Debug, Args)]
 pub(super) struct NoSnapshot {
-    /// A directory, `dir:NAME` or `profile:NAME` as `stasis list` shows them [default: the directory you are in]
+    /// A directory, `dir:NAME`, `profile:NAME` or `session:TENANT/SESSION` as `stasis list` shows them [default: the directory you are in]
     #[arg(value_name = "SUBJECT")]
     subject: Option<OsString>,
 }

@@ -227,6 +227,7 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
                 "stasis gc --keep 20",
                 "keep the newest 20, and what is pinned",
             ),
+            ("stasis gc session:acme/42", "a session, from anywhere"),
         ],
     ),
     (

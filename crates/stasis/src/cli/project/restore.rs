@@ -10,7 +10,7 @@ use crate::cli::{CliContext, ask, workspace};
 use crate::report::Exit;
 use anyhow::{bail, ensure};
 use clap::Args;
-use stasis_engine::address::shell_word;
+use stasis_engine::address::{SESSION_PREFIX, shell_word};
 use stasis_engine::diff::DifferenceCount;
 use stasis_engine::kind::project::{KeptDatabase, Project, ProjectRestore, ProjectRestored};
 use stasis_engine::kind::workspace::{
@@ -285,9 +285,7 @@ fn restored_text(restored: &ProjectRestored, directory: &str) -> String {
     words += &way_back(restored, directory);
     words += &named(SINCE, &restored.changed_since);
     if let Some(subject) = &restored.copy_of {
-        let target = printable(&shell_word(&restored.target));
-        words += "\nIt is a copy. Go on with it here with: stasis link ";
-        words += &[&target, " ", subject].concat();
+        words += &copy_text(subject, &restored.target);
     }
     if let Some(changes) = &restored.in_place {
         words += &stayed(changes, BY_PATH);
@@ -302,6 +300,18 @@ fn restored_text(restored: &ProjectRestored, directory: &str) -> String {
         words += &[&path, " (now ", &kept_at, ")"].concat();
     }
     words + &databases_kept(&restored.databases_kept)
+}
+
+/// How to go on with what was written elsewhere.
+fn copy_text(subject: &str, target: &str) -> String {
+    if let Some(session) = subject.strip_prefix(SESSION_PREFIX) {
+        let tenant = session.split('/').next().unwrap_or_default();
+        return format!(
+            "\nIt is a copy. Go on with the session here with:\n  stasis session wake {session} --dir DIR\nor begin another one with:\n  stasis session fork {session} {tenant}/NEW"
+        );
+    }
+    let target = printable(&shell_word(target));
+    format!("\nIt is a copy. Go on with it here with: stasis link {target} {subject}")
 }
 
 /// How many entries a restore changed, in the words of its plan.

@@ -3,12 +3,15 @@
 use crate::cli::byte_size::size;
 use crate::cli::duration;
 use crate::cli::output::{plural, table};
+use stasis_engine::address::shell_word;
 use stasis_engine::kind::session::{
-    ReapedSessions, SandboxHealth, SessionCaptured, SessionDeleted, SessionExported, SessionFate,
-    SessionForked, SessionList, SessionRegistered, SessionRow, SessionShown, SessionSlept,
-    SessionWoken, SleptState, SnapshotDeleted, WakeOutcome, WakeUndone,
+    LeftBecause, ReapedSessions, SandboxHealth, SessionCaptured, SessionDeleted, SessionExported,
+    SessionFate, SessionForked, SessionList, SessionRegistered, SessionRow, SessionShown,
+    SessionSlept, SessionWoken, SleptState, SnapshotDeleted, WakeOutcome, WakeUndone,
 };
-use stasis_engine::model::id::SnapshotId;
+use stasis_engine::model::id::{SnapshotId, TenantId};
+use stasis_engine::model::session::document::SandboxDriver;
+use stasis_engine::near::did_you_mean;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -24,7 +27,7 @@ fn word(value: impl serde::Serialize) -> String {
 
 pub(super) fn registered(one: &SessionRegistered) -> String {
     let mut text = format!(
-        "Registered {} in {}\nSaved of it: {}",
+        "Registered {} in {}\nWill save: {}",
         one.session,
         one.dir,
         one.roots.join(", ")
@@ -32,13 +35,13 @@ pub(super) fn registered(one: &SessionRegistered) -> String {
     if !one.not_saved.is_empty() {
         let _ = write!(
             text,
-            "\nnot saved: {}; `--root .` saves everything",
+            "\nWill not save: {}\n  `--root .` saves everything",
             one.not_saved.join(", ")
         );
     }
     let _ = write!(
         text,
-        "\nIdle at {} unless it beats: stasis session heartbeat {}",
+        "\nIdle at {} unless it beats:\n  stasis session heartbeat {}",
         one.idle_at, one.session
     );
     text
@@ -50,7 +53,11 @@ pub(super) fn beaten(one: &SessionRegistered) -> String {
 
 pub(super) fn captured(one: &SessionCaptured) -> String {
     let Some(id) = &one.snapshot_id else {
-        return format!("Nothing to save in {}{}", one.session, not_saved(one));
+        return format!(
+            "Nothing is there to save of {}{}",
+            one.session,
+            not_saved(one)
+        );
     };
     let what = if one.unchanged { "Unchanged" } else { "Saved" };
     format!(
@@ -85,14 +92,19 @@ fn frozen(one: &SessionCaptured) -> String {
 
 /// What lies in a workspace of which nothing was saved.
 fn not_saved(one: &SessionCaptured) -> String {
-    match one.not_saved.as_slice() {
-        [] => String::new(),
-        names => format!(": {} are in no root of it", names.join(", ")),
-    }
+    let (names, verb) = match one.not_saved.as_slice() {
+        [] => return String::new(),
+        [name] => (name.clone(), "is"),
+        names => (names.join(", "), "are"),
+    };
+    format!(
+        "\n  {names} {verb} in none of its roots; to save everything, register it with `--root .`"
+    )
 }
 
 pub(super) fn slept(one: &SessionSlept) -> String {
     let mut text = match one.state {
+        SleptState::Sleeping if one.saved.is_none() => format!("{} sleeps already", one.session),
         SleptState::Sleeping => format!("{} sleeps", one.session),
         SleptState::Terminated => format!("{} was terminated, and is not all saved", one.session),
         SleptState::SnapshotFailed => format!("{} was not saved, and goes on", one.session),
@@ -132,19 +144,28 @@ pub(super) fn slept(one: &SessionSlept) -> String {
     text
 }
 
-pub(super) fn woken(one: &SessionWoken) -> String {
+/// What somebody wants to know of a session that woke up besides what the wake says.
+pub(super) struct Awake {
+    /// Where it stands now; nothing where that could not be read.
+    pub(super) shown: Option<SessionShown>,
+    /// Whether anything lies in its workspace.
+    pub(super) has_entries: bool,
+}
+
+pub(super) fn woken(one: &SessionWoken, awake: &Awake) -> String {
+    let (session, dir) = (&one.session, &one.dir);
     let mut text = match one.outcome {
-        WakeOutcome::Present => format!("{} is awake in {}", one.session, one.dir),
-        WakeOutcome::Fresh => format!(
-            "{} begins with nothing in {}: it has no snapshot",
-            one.session, one.dir
-        ),
+        WakeOutcome::Present => format!("{session} is awake already in {dir}"),
+        WakeOutcome::Fresh if awake.has_entries => {
+            format!("{session} has no snapshot: its workspace is as it was\n  {dir}")
+        }
+        WakeOutcome::Fresh => {
+            format!("{session} has no snapshot: it begins with nothing in\n  {dir}")
+        }
         WakeOutcome::Restored => {
             let id = one.snapshot_id.as_ref().map(short).unwrap_or_default();
             format!(
-                "{} woke up in {}: {}, {}, from {id}; {} were here already",
-                one.session,
-                one.dir,
+                "{session} woke up in {dir}\n  {}, {} from {id}; {} were here already",
                 plural(one.files, "file"),
                 size(one.bytes),
                 size(one.bytes_reused)
@@ -152,15 +173,36 @@ pub(super) fn woken(one: &SessionWoken) -> String {
         }
     };
     if let Some(lost) = &one.lost {
-        let _ = write!(text, "\nLost since that snapshot: {lost}");
+        let gone = match one.snapshot_id {
+            Some(_) => "What was done since that snapshot is lost",
+            None => "Nothing of it had been saved",
+        };
+        let _ = write!(text, "\n{gone}, because {lost}");
     }
     if let Some(backup) = &one.backup {
         let _ = write!(
             text,
-            "\nWhat was there before is kept for seven days in {backup}"
+            "\nWhat was there before is kept for seven days in\n  {backup}"
         );
     }
-    text
+    text + &awake.shown.as_ref().map(runs).unwrap_or_default()
+}
+
+/// What runs a session that is awake, or how to say so.
+fn runs(one: &SessionShown) -> String {
+    let Some(sandbox) = &one.runs_in else {
+        let (session, dir) = (&one.row.session, &one.row.dir);
+        let dir = shell_word(dir);
+        return format!(
+            "\nNothing runs it yet. Once something does, say so with:\n  stasis session register {session} --dir {dir} --pid PID"
+        );
+    };
+    match &sandbox.driver {
+        SandboxDriver::Process { pid, .. } => {
+            format!("\nIts sandbox {} is process {pid}", sandbox.name)
+        }
+        SandboxDriver::Command => format!("\nIts sandbox is {}", sandbox.name),
+    }
 }
 
 fn row(one: &SessionRow) -> Vec<String> {
@@ -176,23 +218,32 @@ fn row(one: &SessionRow) -> Vec<String> {
     ]
 }
 
-pub(super) fn list(all: &SessionList) -> String {
+pub(super) fn list(all: &SessionList, none: impl FnOnce() -> String) -> String {
     if all.items.is_empty() && all.unreadable.is_empty() {
-        return "No sessions. `stasis session register TENANT/SESSION --dir DIR` begins one"
-            .to_owned();
+        return none();
     }
     let head = ["SESSION", "STATE", "SANDBOX", "SIZE", "SAVED", "HOST"];
-    let mut text = table(&head, all.items.iter().map(row).collect());
-    text.push('\n');
+    let mut lines = vec![table(&head, all.items.iter().map(row).collect())];
     for one in &all.items {
         if let Some(problem) = &one.problem {
-            let _ = writeln!(text, "{}: {}", one.session, problem.message);
+            lines.push(format!("{}: {}", one.session, problem.message));
         }
     }
-    for one in &all.unreadable {
-        let _ = writeln!(text, "damaged: {one}");
+    lines.extend(all.unreadable.iter().map(|one| format!("damaged: {one}")));
+    lines.join("\n")
+}
+
+/// What is said where there is no session, of a tenant or at all; with tenants that may have been meant.
+pub(super) fn none(tenant: Option<&TenantId>, near: &[String]) -> String {
+    let begin = "`stasis session register TENANT/SESSION --dir DIR` begins one";
+    let Some(tenant) = tenant else {
+        return format!("No sessions. {begin}");
+    };
+    let said = format!("No session of tenant `{tenant}`");
+    match did_you_mean(near) {
+        Some(question) => format!("{said}: {question}"),
+        None => format!("{said}. `stasis session list` lists those of all tenants"),
     }
-    text
 }
 
 pub(super) fn shown(one: &SessionShown) -> String {
@@ -251,10 +302,13 @@ pub(super) fn shown(one: &SessionShown) -> String {
     let rows = lines
         .into_iter()
         .map(|(name, value)| vec![name.to_owned(), value]);
-    table(&["", ""], rows.collect())
+    let table = table(&["", ""], rows.collect());
+    // Its columns need no names.
+    let rows = table.split_once('\n').map(|(_, rows)| rows.to_owned());
+    rows.unwrap_or(table)
 }
 
-pub(super) fn reaped(all: &ReapedSessions) -> String {
+pub(super) fn reaped(all: &ReapedSessions, dry_run: bool) -> String {
     let mut text = String::new();
     for one in &all.items {
         match one.fate {
@@ -269,15 +323,47 @@ pub(super) fn reaped(all: &ReapedSessions) -> String {
     for one in &all.unreadable {
         let _ = writeln!(text, "damaged: {one}");
     }
-    let _ = write!(
-        text,
-        "{}: {} in use, {} asleep already; {} ended",
-        plural(all.scanned, "session"),
-        all.in_use,
-        all.asleep,
-        plural(all.sandboxes_ended, "sandbox")
-    );
-    text
+    text + &reap_counts(all, dry_run)
+}
+
+/// All sessions, each counted once.
+fn reap_counts(all: &ReapedSessions, dry_run: bool) -> String {
+    let count = |is: fn(&SessionFate) -> bool| {
+        let those = all.items.iter().filter(|one| is(&one.fate));
+        those.count() as u64
+    };
+    let asleep = if dry_run {
+        count(|fate| *fate == SessionFate::Left(LeftBecause::WouldSleep))
+    } else {
+        count(|fate| {
+            let ended = [SleptState::Sleeping, SleptState::Terminated];
+            ended.map(SessionFate::Slept).contains(fate)
+        })
+    };
+    let in_use = all.in_use + count(|fate| *fate == SessionFate::Slept(SleptState::InUse));
+    let damaged = all.unreadable.len() as u64;
+    let others = asleep + in_use + all.asleep + damaged;
+    let verb = if dry_run { "would be put" } else { "put" };
+    let mut counts = vec![
+        format!("{asleep} {verb} to sleep"),
+        format!("{in_use} in use"),
+        format!("{} asleep already", all.asleep),
+    ];
+    for (count, what) in [
+        (all.scanned.saturating_sub(others), "left"),
+        (damaged, "damaged"),
+    ] {
+        if count > 0 {
+            counts.push(format!("{count} {what}"));
+        }
+    }
+    let ended = if dry_run {
+        "nothing was changed".to_owned()
+    } else {
+        format!("{} ended", plural(all.sandboxes_ended, "sandbox"))
+    };
+    let sessions = plural(all.scanned, "session");
+    format!("{sessions}: {}; {ended}", counts.join(", "))
 }
 
 pub(super) fn forked(one: &SessionForked) -> String {
