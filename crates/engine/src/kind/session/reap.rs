@@ -17,7 +17,7 @@ use stasis_model::format::event::EventKind;
 use stasis_model::format::lease::{Fence, Holder};
 use stasis_model::id::{SandboxName, SessionRef, TenantId};
 use stasis_model::protocol::job::JobRefusal;
-use stasis_model::session::document::{SessionDocument, SessionPlace, SessionState};
+use stasis_model::session::document::{SessionDocument, SessionState};
 use stasis_store::documents::sessions::{self, JobError};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -308,13 +308,8 @@ impl Sessions<'_> {
             return Ok(());
         }
         // Others that it was started with may still use it; then it is theirs.
-        let at_home = SessionDocument {
-            place: SessionPlace {
-                host: host.name.clone(),
-                ..now.place.clone()
-            },
-            ..now
-        };
+        let mut at_home = now;
+        at_home.place.host = host.name.clone();
         let others = self.others_named(host, &at_home, &name).await?;
         let has_mark = |other: &SessionDocument| {
             let known = LiveSandbox::process_of(other).and_then(|known| known.mark);
