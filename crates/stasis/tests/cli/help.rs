@@ -119,6 +119,8 @@ fn the_examples_of_everyday_commands_work() {
     let older = home.save("5");
     home.save("6");
     home.names.push(("a27be8bc", older[..8].to_owned()));
+    home.ok("stasis session register acme/42 --dir ~/notes --root .");
+    home.ok("stasis session snapshot acme/42");
 
     for path in [
         "save", "list", "log", "show", "diff", "ls", "cat", "find", "du", "restore", "pin",
