@@ -119,11 +119,18 @@ fn the_examples_of_everyday_commands_work() {
     let older = home.save("5");
     home.save("6");
     home.names.push(("a27be8bc", older[..8].to_owned()));
+    home.ok("stasis session register acme/42 --dir ~/notes --root .");
+    home.ok("stasis session snapshot acme/42");
 
     for path in [
         "save", "list", "log", "show", "diff", "ls", "cat", "find", "du", "restore", "pin",
-        "forget", "gc", "check", "copy", "events", "doctor", "man",
+        "forget", "gc", "check",
     ] {
+        home.follow(path);
+    }
+    // `copy --all` cannot take sessions along yet.
+    home.ok("stasis session delete acme/42 --confirm");
+    for path in ["copy", "events", "doctor", "man"] {
         home.follow(path);
     }
 

@@ -177,7 +177,7 @@ pub(super) fn woken(one: &SessionWoken, awake: &Awake) -> String {
             Some(_) => "What was done since that snapshot is lost",
             None => "Nothing of it had been saved",
         };
-        let _ = write!(text, "\n{gone}, because {lost}");
+        let _ = write!(text, "\n{gone}:\n  {lost}");
     }
     if let Some(backup) = &one.backup {
         let _ = write!(
@@ -358,12 +358,12 @@ fn reap_counts(all: &ReapedSessions, dry_run: bool) -> String {
         }
     }
     let ended = if dry_run {
-        "nothing was changed".to_owned()
+        String::new()
     } else {
-        format!("{} ended", plural(all.sandboxes_ended, "sandbox"))
+        format!("; {} ended", plural(all.sandboxes_ended, "sandbox"))
     };
     let sessions = plural(all.scanned, "session");
-    format!("{sessions}: {}; {ended}", counts.join(", "))
+    format!("{sessions}: {}{ended}", counts.join(", "))
 }
 
 pub(super) fn forked(one: &SessionForked) -> String {
