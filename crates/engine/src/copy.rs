@@ -13,6 +13,7 @@
 
 mod journey;
 
+use crate::address::SESSION_PREFIX;
 use crate::error::{EncryptionError, Error, ErrorKind, error_chain};
 use crate::kind::project::Project;
 use crate::open::Engine;
@@ -279,6 +280,13 @@ impl Engine {
                 let partial = partial.map_or_else(nothing, |partial| *partial);
                 (partial, error)
             });
+        }
+        if let Some(session) = row.subject.strip_prefix(SESSION_PREFIX) {
+            let said = format!("the session `{session}` was not copied: it is where its store is");
+            let hint =
+                format!("`stasis session export {session} FILE.tar.gz` takes what it holds along");
+            let failure = Failure::of(ErrorKind::Invalid, said).with_hint(hint);
+            return Err((nothing(), failure.into()));
         }
         let name = row.subject.strip_prefix(PROFILE_PREFIX);
         let lineage = name.and_then(|name| name.parse::<Lineage>().ok());

@@ -519,7 +519,7 @@ fn a_command_that_lies_beneath_others_is_pointed_to() {
     let pointers = [
         ("compact", "`stasis workspace compact`"),
         ("stats", "`stasis repo stats`"),
-        ("history", "`stasis workspace history`"),
+        ("history", "`stasis log`"),
         ("upgrade", "`stasis project upgrade`"),
     ];
 

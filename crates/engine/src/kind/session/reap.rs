@@ -307,18 +307,43 @@ impl Sessions<'_> {
         if now.state == SessionState::Running && is_here || is_claimed {
             return Ok(());
         }
+        self.end_unless_used(host, now, (&mark, &name)).await
+    }
+
+    /// Ends what runs on this host for a session that the store knows no sandbox of: whoever started it was killed before it said so.
+    pub(super) async fn end_unknown(
+        self,
+        host: &SessionHost,
+        document: &SessionDocument,
+    ) -> Result<(), Error> {
+        match memory::started_in(host, &document.session).await {
+            Some((mark, name)) if document.sandbox.is_none() => {
+                self.end_unless_used(host, document.clone(), (&mark, &name))
+                    .await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn end_unless_used(
+        self,
+        host: &SessionHost,
+        now: SessionDocument,
+        (mark, name): (&str, &SandboxName),
+    ) -> Result<(), Error> {
+        let session = &now.session.clone();
         // Others that it was started with may still use it; then it is theirs.
         let mut at_home = now;
         at_home.place.host = host.name.clone();
-        let others = self.others_named(host, &at_home, &name).await?;
+        let others = self.others_named(host, &at_home, name).await?;
         let has_mark = |other: &SessionDocument| {
             let known = LiveSandbox::process_of(other).and_then(|known| known.mark);
-            known.as_deref() == Some(&mark)
+            known.as_deref() == Some(mark)
         };
         if others.iter().any(has_mark) {
-            return memory::forget_started(host, session, &mark).await;
+            return memory::forget_started(host, session, mark).await;
         }
-        if end_marked(host, session, &mark).await? {
+        if end_marked(host, session, mark).await? {
             let said = "what was started for it on this host, and was left, has been ended";
             self.note_event(EventKind::SessionLost, session, said).await;
         }

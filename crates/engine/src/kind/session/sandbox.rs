@@ -268,7 +268,7 @@ impl<'s> LiveSandbox<'s> {
         })
     }
 
-    /// Ends it, and what was started here for the session and is not known to the store. Once more does no harm.
+    /// Ends it. Once more does no harm.
     pub(super) async fn terminate(&self) -> Result<(), Error> {
         let left = self.left().unwrap_or_default();
         if let Some(sandbox) = self.sandbox {
@@ -287,23 +287,14 @@ impl<'s> LiveSandbox<'s> {
             }
         }
         let is_over = || self.left().is_none();
-        let mark = memory::started(self.host, self.session).await;
-        let known = self.known();
-        if let Some(known) = &known {
-            known.terminate(GRACE.min(left / 4), is_over).await?;
+        let Some(known) = self.known() else {
+            return Ok(());
+        };
+        known.terminate(GRACE.min(left / 4), is_over).await?;
+        match &known.mark {
+            Some(mark) => memory::forget_started(self.host, self.session, mark).await,
+            None => Ok(()),
         }
-        // One that was killed before it said so may have started another one.
-        if let Some(mark) = mark {
-            let is_known = known.is_some_and(|known| known.mark.as_deref() == Some(&mark));
-            if self.sandbox.is_none() {
-                let left_over = KnownProcess::marked(&mark)?;
-                left_over.terminate(GRACE.min(left / 4), is_over).await?;
-            }
-            if is_known || self.sandbox.is_none() {
-                memory::forget_started(self.host, self.session, &mark).await?;
-            }
-        }
-        Ok(())
     }
 
     /// Whether nothing stands against starting it on this host.

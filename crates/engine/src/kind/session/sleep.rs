@@ -534,7 +534,8 @@ impl Sessions<'_> {
             let said = "the sandbox did not end in time";
             return Err(super::failure(ErrorKind::Failed, said).into());
         };
-        ended
+        ended?;
+        self.end_unknown(way.host, &first.document).await
     }
 
     /// Writes down that sessions sleep, or are lost.
