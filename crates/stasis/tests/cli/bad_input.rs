@@ -588,7 +588,7 @@ fn a_mistake_on_the_command_line_is_one_plain_sentence_in_json() {
         (
             &["changes", "--json"],
             "unrecognized subcommand 'changes'",
-            "`stasis workspace changes`: ",
+            "`stasis diff` shows what changed ",
         ),
     ];
 
