@@ -659,3 +659,72 @@ fn the_host_that_a_session_was_taken_from_learns_that_it_has_it_no_more() {
     assert_eq!(show(&session, "acme/42")["host"], "other");
     session.json(0, &["session", "--host", "other", "sleep", "acme/42"]);
 }
+
+#[test]
+fn of_two_runs_at_once_one_is_refused_and_the_other_ends_well() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    let to = dir.to_str().unwrap();
+    let script = "mkdir -p outputs; sleep 1; echo done >> outputs/log";
+    let words = [
+        "session", "run", "acme/42", "--dir", to, "--", "sh", "-c", script,
+    ];
+    let mut both: Vec<_> = (0..2)
+        .map(|_| {
+            session
+                .command(&words)
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+
+    let codes: Vec<i32> = both
+        .iter_mut()
+        .map(|one| one.wait().unwrap().code().unwrap())
+        .collect();
+
+    assert!(codes.contains(&0), "{codes:?}");
+    assert_eq!(show(&session, "acme/42")["state"], "sleeping");
+    let log = session.data(0, &["cat", "session:acme/42", "outputs/log"]);
+    let ended = codes.iter().filter(|code| **code == 0).count();
+    assert_eq!(log.lines().count(), ended, "{codes:?}");
+}
+
+#[test]
+fn a_sandbox_that_is_started_when_it_is_woken_can_be_registered() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    register(
+        &session,
+        "acme/42",
+        &dir,
+        &["--start-cmd", "exec sleep 600"],
+    );
+
+    let woken = session.json(0, &["session", "wake", "acme/42"]);
+
+    assert_eq!(woken["outcome"], "present");
+    assert_eq!(show(&session, "acme/42")["health"], "healthy");
+    session.json(0, &["session", "sleep", "acme/42"]);
+}
+
+#[test]
+fn a_wake_that_replaced_nothing_leaves_no_older_one_to_undo() {
+    let session = Session::new();
+    let (dir, other) = (session.home().join("ws"), session.home().join("other"));
+    asleep(&session, "acme/42", &dir, &[]);
+    fs::write(dir.join("outputs/a.txt"), "changed").unwrap();
+    session.json(0, &["session", "wake", "acme/42"]);
+    session.json(0, &["session", "sleep", "acme/42"]);
+    let to = other.to_str().unwrap();
+    session.json(0, &["session", "wake", "acme/42", "--dir", to]);
+
+    let none = session.run(&["undo", "session:acme/42"]);
+
+    assert_eq!(none.code, 3, "{}", none.err);
+    assert_eq!(
+        fs::read_to_string(dir.join("outputs/a.txt")).unwrap(),
+        "one"
+    );
+}

@@ -124,6 +124,22 @@ fn members_of(state: &Path, tenant: &TenantId, host: &Label, name: &SandboxName)
     state.join("sessions").join(format!("{sandbox}.members"))
 }
 
+/// A session that is no more, or does not run in a sandbox any more, is not looked at again.
+pub(super) async fn forget_member(
+    host: &SessionHost,
+    document: &SessionDocument,
+    (name, member): (&SandboxName, &SessionRef),
+) {
+    let (tenant, at) = (&document.session.tenant, &document.place.host);
+    let Some(state) = host.state.as_deref() else {
+        return;
+    };
+    let path = members_of(state, tenant, at, name).join(digest_of(member));
+    if let Err(error) = bridge::blocking(move || remove::file_at(&path)).await {
+        tracing::debug!(%member, %error, "a note of this host was not removed");
+    }
+}
+
 /// The sessions that said on this host that they run in a sandbox; nothing where this host remembers nothing.
 pub(super) async fn members(
     host: &SessionHost,
@@ -265,6 +281,11 @@ pub(super) async fn remember_woken(
 ) -> Result<(), Error> {
     let note = HostNote::woken(host, session);
     note.write(&format!("{dir}\n{backup}")).await
+}
+
+/// The last wake has replaced nothing.
+pub(super) async fn forget_woken(host: &SessionHost, session: &SessionRef) -> Result<(), Error> {
+    HostNote::woken(host, session).remove().await
 }
 
 /// In which directory the last wake replaced something, and where that is.

@@ -310,14 +310,16 @@ impl Sessions<'_> {
         self.end_unless_used(host, now, (&mark, &name)).await
     }
 
-    /// Ends what runs on this host for a session that the store knows no sandbox of: whoever started it was killed before it said so.
+    /// Ends what runs on this host for a session and is not the sandbox that the store knows: whoever started it was killed before it said
+    /// so.
     pub(super) async fn end_unknown(
         self,
         host: &SessionHost,
         document: &SessionDocument,
     ) -> Result<(), Error> {
+        let known = LiveSandbox::process_of(document).and_then(|known| known.mark);
         match memory::started_in(host, &document.session).await {
-            Some((mark, name)) if document.sandbox.is_none() => {
+            Some((mark, name)) if known.as_deref() != Some(&mark) => {
                 self.end_unless_used(host, document.clone(), (&mark, &name))
                     .await
             }

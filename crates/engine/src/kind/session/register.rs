@@ -13,7 +13,9 @@ use stasis_model::format::event::EventKind;
 use stasis_model::format::manifest::{IndexRefusal, SnapshotIndex};
 use stasis_model::id::{OpId, SessionRef, SnapshotId};
 use stasis_model::protocol::operation::IndexOperation;
-use stasis_model::session::document::{SessionDocument, SessionPlace, SessionState};
+use stasis_model::session::document::{
+    Sandbox, SandboxDriver, SessionDocument, SessionPlace, SessionState,
+};
 use stasis_model::session::roots::SessionRoots;
 use stasis_model::session::step::{Registration, SessionRefusal};
 use stasis_store::documents::sessions;
@@ -122,7 +124,12 @@ impl Sessions<'_> {
             idle_timeout: command.idle_timeout,
         };
         let (now, op_id) = (self.now(), self.rng.op_id());
-        let is_new_sandbox = new.sandbox.is_some();
+        // One that is only started when it is woken has not ended.
+        let is_started = |sandbox: &Sandbox| match &sandbox.driver {
+            SandboxDriver::Process { pid, .. } => *pid != 0,
+            SandboxDriver::Command => true,
+        };
+        let is_new_sandbox = new.sandbox.as_ref().is_some_and(is_started);
         if let Ok(will_be) = SessionDocument::register(None, &new, now, op_id) {
             self.ensure_one_sandbox(host, &will_be).await?;
             self.ensure_one_name(host, &will_be).await?;

@@ -75,8 +75,17 @@ impl Sessions<'_> {
             None
         };
         let document = self.read(&session).await?;
-        let ran = self.run_in(host, &document, run.command, run.signals).await;
+        let mark = self.rng.op_id().to_string();
+        let ran = self
+            .run_in(host, (&document, &mark), run.command, run.signals)
+            .await;
         let now = self.read(&session).await?;
+        let is_ours = |known: KnownProcess| known.mark.as_deref() == Some(&mark);
+        let runs_other = LiveSandbox::process_of(&now).is_some_and(|known| !is_ours(known));
+        if ran.is_err() && runs_other {
+            // Another one was faster: it is not ours to put to sleep.
+            return Err(ran.expect_err("it is one"));
+        }
         if ran.is_ok() && now.state != SessionState::Running {
             let said = format!(
                 "`{session}` was put to sleep by another one while its command ran: what that wrote since is in `{}`, and in no snapshot",
@@ -151,27 +160,23 @@ impl Sessions<'_> {
     async fn run_in(
         self,
         host: &SessionHost,
-        document: &SessionDocument,
+        (document, mark): (&SessionDocument, &str),
         command: Vec<OsString>,
         mut signals: mpsc::UnboundedReceiver<Signal>,
     ) -> Result<i32, Error> {
         let session = &document.session;
-        let mark = self.rng.op_id().to_string();
         let variables = [
-            (MARK, mark.clone()),
+            (MARK, mark.to_owned()),
             ("STASIS_TENANT", session.tenant.to_string()),
             ("STASIS_SESSION", session.session.to_string()),
             ("STASIS_SESSION_DIR", document.place.dir.clone()),
         ];
         // Before it runs: whoever is killed leaves nothing that this host does not know.
         let name = sandbox_name(session);
-        memory::remember_started(host, session, (&mark, &name)).await?;
+        memory::remember_started(host, session, (mark, &name)).await?;
         let mut group =
             ProcessGroup::start_in(&command, &variables, Some(document.place.dir.as_ref()))?;
-        if let Err(error) = self
-            .note_command(host, document, (group.pid(), &mark))
-            .await
-        {
+        if let Err(error) = self.note_command(host, document, (group.pid(), mark)).await {
             group.stop(STOP_TIMEOUT).await?;
             return Err(error);
         }

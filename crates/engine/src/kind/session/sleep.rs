@@ -228,7 +228,11 @@ impl Sessions<'_> {
                 let mut all = Vec::new();
                 for member in members {
                     let found = sessions::session(&*self.bucket, &member).await?;
-                    all.extend(found.map(|found| found.value));
+                    let found = found.map(|found| found.value);
+                    if !found.as_ref().is_some_and(SessionDocument::is_alive) {
+                        memory::forget_member(host, document, (sandbox, &member)).await;
+                    }
+                    all.extend(found);
                 }
                 all
             }
@@ -318,7 +322,7 @@ impl Sessions<'_> {
         }
         match self.end_sandbox(&sleepers, way, claimed_at).await {
             Ok(()) => {
-                let (durable, unsaved) = self.save_the_last(sleepers, way).await;
+                let (durable, unsaved) = self.save_the_last(sleepers, way, claimed_at).await;
                 let mut all = self.write_down(durable).await;
                 all.extend(unsaved);
                 all
@@ -358,7 +362,9 @@ impl Sessions<'_> {
         self,
         sleepers: Vec<Sleeper>,
         way: SleepWay<'_>,
+        claimed_at: Duration,
     ) -> (Vec<Sleeper>, Vec<SessionSlept>) {
+        let mut renewed_at = claimed_at;
         let held: Vec<(SessionRef, u64)> = sleepers
             .iter()
             .filter_map(|one| Some((one.document.session.clone(), one.attempt?)))
@@ -370,7 +376,10 @@ impl Sessions<'_> {
                 continue;
             }
             let capture = Box::pin(self.capture(&one.document, &way.how.snapshot));
-            match self.renewing(&held, way.how.lease_ttl, capture).await {
+            match self
+                .renewing((&held, &mut renewed_at), way.how.lease_ttl, capture)
+                .await
+            {
                 Ok(saved) => {
                     let is_new = !saved.unchanged || one.saved.is_none();
                     one.saved = Some(saved).filter(|_| is_new).or(one.saved);
@@ -398,16 +407,18 @@ impl Sessions<'_> {
     /// Does something that may take longer than a claim lasts.
     async fn renewing<T>(
         self,
-        held: &[(SessionRef, u64)],
+        (held, renewed_at): (&[(SessionRef, u64)], &mut Duration),
         ttl: Duration,
         work: impl Future<Output = T>,
     ) -> T {
         tokio::pin!(work);
         loop {
+            let since = self.clock.uptime().saturating_sub(*renewed_at);
             tokio::select! {
                 biased;
                 done = &mut work => return done,
-                () = tokio::time::sleep(ttl / 4) => {
+                () = tokio::time::sleep((ttl / 4).saturating_sub(since)) => {
+                    *renewed_at = self.clock.uptime();
                     for (session, attempt) in held {
                         let renewed = self.change(session, |found, op_id| {
                             found.renew(*attempt, self.now(), ttl, op_id)

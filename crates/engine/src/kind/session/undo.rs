@@ -57,6 +57,9 @@ impl Sessions<'_> {
         let Some((dir, kept)) = memory::woken(host, session).await else {
             return Err(nothing_kept(session));
         };
+        if !memory::is_workspace_of(host, session, &dir).await {
+            return Err(nothing_kept(session));
+        }
         let origin = RestoreOrigin {
             at: self.clock.now(),
             from: format!("the undo of a wake of {session}"),

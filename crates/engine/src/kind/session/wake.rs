@@ -253,6 +253,7 @@ impl Sessions<'_> {
             return Ok(());
         }
         let sandbox = document.sandbox.as_ref();
+        self.end_unknown(host, &document).await?;
         let started = live.start(&self.rng.op_id().to_string()).await?;
         let will_be = document.running_in(started.clone());
         remember_session(host, &will_be).await?;
@@ -449,6 +450,9 @@ impl Sessions<'_> {
         if let Some(backup) = backup.and_then(|changes| changes.backup.as_ref()) {
             let (session, dir) = (&waking.command.session, &waking.dir);
             memory::remember_woken(waking.host, session, dir, backup).await?;
+        } else {
+            // An older one is not what `undo` means.
+            memory::forget_woken(waking.host, &waking.command.session).await?;
         }
         if let Some(owner) = waking.command.owner {
             own(&waking.dir, owner).await?;
