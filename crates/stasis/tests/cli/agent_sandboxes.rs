@@ -422,6 +422,7 @@ fn a_session_is_put_to_sleep_from_within_its_own_sandbox() {
     fs::remove_dir_all(&dir).unwrap();
     session.json(0, &["session", "wake", "acme/42"]);
     assert!(dir.join("outputs/last").exists());
+    session.json(0, &["session", "sleep", "acme/42"]);
 }
 
 #[test]
@@ -444,6 +445,7 @@ fn what_cannot_be_saved_after_the_end_is_tried_again_and_not_given_up() {
     fs::remove_dir_all(&dir).unwrap();
     session.json(0, &["session", "wake", "acme/42"]);
     assert_eq!(fs::read(dir.join("outputs/late")).unwrap().len(), 300_000);
+    session.json(0, &["session", "sleep", "acme/42"]);
 }
 
 #[test]
