@@ -81,17 +81,21 @@ mod tests {
     use super::*;
 
     fn entry(typed: &str, here: &str) -> Option<String> {
-        let found = below(Path::new("/work/notes"), Path::new(typed), Path::new(here));
+        let found = below(
+            Path::new("/home/me/notes"),
+            Path::new(typed),
+            Path::new(here),
+        );
         found.map(|entry| entry.to_string())
     }
 
     #[test]
     fn a_path_goes_from_where_one_stands_and_not_out_of_the_directory() {
-        let read = |typed| entry(typed, "/work/notes/src/cli");
+        let read = |typed| entry(typed, "/home/me/notes/src/cli");
         assert_eq!(read("mod.rs").as_deref(), Some("src/cli/mod.rs"));
         assert_eq!(read("./mod.rs").as_deref(), Some("src/cli/mod.rs"));
         assert_eq!(read("../lib.rs").as_deref(), Some("src/lib.rs"));
-        assert_eq!(read("/work/notes/a").as_deref(), Some("a"));
+        assert_eq!(read("/home/me/notes/a").as_deref(), Some("a"));
         assert_eq!(read("../../../a"), None);
         assert_eq!(read("/etc/passwd"), None);
         assert_eq!(entry("a", "/elsewhere"), None);
