@@ -11,9 +11,9 @@ pub use snapshot::{
     SnapshotKeys, SnapshotObject, Spelling, StoredForm, lineage_of, snapshot_object,
 };
 
-use stasis_model::digest::ArchiveDigest;
+use stasis_model::digest::{ArchiveDigest, StoreDigest};
 use stasis_model::format::key::{KeyOwner, PoolId};
-use stasis_model::id::{Lineage, OpId, TenantId};
+use stasis_model::id::{Lineage, OpId, SessionRef, TenantId};
 use stasis_model::time::Timestamp;
 use std::borrow::Borrow;
 use std::fmt;
@@ -310,6 +310,28 @@ pub fn set_aside(operation: OpId, document: &Key) -> Key {
 /// The lock of a job that runs on one host at a time.
 pub(crate) fn job_lock(job: &'static str) -> Key {
     Key(format!("jobs/{job}/lock.json"))
+}
+
+/// Which sessions run in a sandbox, or are about to.
+pub(crate) fn sandbox_members(sandbox: StoreDigest) -> Prefix {
+    Prefix(format!("meta/sandboxes/{sandbox}/"))
+}
+
+/// One of them.
+pub(crate) fn sandbox_member(sandbox: StoreDigest, session: &SessionRef) -> Key {
+    let SessionRef { tenant, session } = session;
+    Key(format!("meta/sandboxes/{sandbox}/{tenant}/{session}"))
+}
+
+/// Which session a key says to run in a sandbox.
+pub(crate) fn member_session(key: &Key) -> Option<SessionRef> {
+    let mut parts = key.as_str().strip_prefix("meta/sandboxes/")?.split('/');
+    let (_, tenant, session) = (parts.next()?, parts.next()?, parts.next()?);
+    let session = SessionRef {
+        tenant: tenant.parse().ok()?,
+        session: session.parse().ok()?,
+    };
+    parts.next().is_none().then_some(session)
 }
 
 /// What the last probe of this store found.

@@ -10,6 +10,7 @@
 //! *Always true:* a session that has a snapshot has one at every moment; a sandbox is terminated only after everything in it is durable, or
 //! because it does not answer and is said to be lost; and no heartbeat that was acknowledged is followed by the end of its sandbox.
 
+mod awake;
 mod capture;
 mod export;
 mod fork;
@@ -19,6 +20,7 @@ mod reap;
 mod register;
 mod run;
 mod sandbox;
+mod sharing;
 mod sleep;
 mod still;
 #[cfg(test)]

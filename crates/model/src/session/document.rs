@@ -136,9 +136,9 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Whether it is this one: two that have one name, of which each was given a process, are two.
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.name == other.name && self.driver == other.driver
+    /// Whether it is only a name until it is started.
+    pub fn is_not_started(&self) -> bool {
+        matches!(self.driver, SandboxDriver::Process { pid: 0, .. })
     }
 
     /// Whether nobody could start it again: the process that it was is gone, and no command starts another one.
@@ -262,6 +262,46 @@ impl SessionDocument {
             sandbox,
             ..self.clone()
         }
+    }
+
+    /// What its sandbox is, whatever it is called and whoever asks: sessions with the same are ended together. A process is itself under any
+    /// name, for any tenant; what commands reach is what a tenant's name on a host and one command that ends it mean; what was not started
+    /// is nobody else's.
+    pub fn sandbox_identity(&self) -> Option<String> {
+        let sandbox = self.sandbox.as_ref()?;
+        let name = || {
+            format!(
+                "{}, {}, {}",
+                self.session.tenant, self.place.host, sandbox.name
+            )
+        };
+        Some(match &sandbox.driver {
+            SandboxDriver::Process { pid: 0, .. } => format!("not started, {}", name()),
+            SandboxDriver::Process {
+                pid,
+                started,
+                boot,
+                mark: _,
+            } => format!("process {pid}, {started}, {boot}"),
+            SandboxDriver::Command => {
+                let end = sandbox.commands.terminate.as_deref().unwrap_or_default();
+                format!("commands, {}, {end}", name())
+            }
+        })
+    }
+
+    /// Whether it lies where another state of it does, and the same is saved of it and runs it.
+    pub fn runs_as(&self, other: &Self) -> bool {
+        self.place == other.place && self.roots == other.roots && self.sandbox == other.sandbox
+    }
+
+    /// Whether it is another session that runs in the sandbox of this one.
+    pub fn is_run_beside(&self, one: &Self) -> bool {
+        self.session != one.session
+            && self.is_alive()
+            && self.state == SessionState::Running
+            && self.sandbox.is_some()
+            && self.sandbox_identity() == one.sandbox_identity()
     }
 
     /// Since when nobody has said that it is in use.

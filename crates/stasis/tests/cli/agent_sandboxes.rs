@@ -730,3 +730,274 @@ fn a_wake_that_replaced_nothing_leaves_no_older_one_to_undo() {
         "one"
     );
 }
+
+#[test]
+fn who_shares_a_sandbox_is_known_to_the_store_also_where_this_host_has_forgotten_it() {
+    let session = Session::new();
+    let mut agent = Agent::start();
+    let pid = agent.pid();
+    let pod = ["--sandbox", "pod-7", "--pid", &pid];
+    register(&session, "acme/a", &session.home().join("a"), &pod);
+    // As another user of the machine, or after its home was lost: this host knows nothing.
+    fs::remove_dir_all(session.home().join("state")).unwrap();
+    let dir = session.home().join("b");
+    workspace(&dir);
+    let to = dir.to_str().unwrap();
+    let words = ["session", "register", "acme/b", "--dir", to, "--pid", &pid];
+    let other_name = session.run(&words);
+    register(&session, "acme/b", &dir, &pod);
+    let other_tenant = session.home().join("c");
+    register(&session, "other/c", &other_tenant, &pod);
+
+    let saved = session.json(4, &["session", "sleep", "acme/b"]);
+
+    assert_eq!(other_name.code, 4, "{}", other_name.err);
+    assert_eq!(
+        saved["sandbox_kept_for"],
+        serde_json::json!(["acme/a", "other/c"])
+    );
+    assert!(agent.is_running());
+    session.json(0, &["session", "delete", "other/c", "--confirm"]);
+    // What that has forgotten is not acted on.
+    session.json(
+        0,
+        &[
+            "session",
+            "register",
+            "acme/a",
+            "--dir",
+            &path(&session, "a"),
+        ],
+    );
+    session.json(0, &["session", "sleep", "acme/b", "--with-others"]);
+    assert!(!agent.is_running());
+}
+
+fn path(session: &Session, name: &str) -> String {
+    session.home().join(name).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn commands_that_end_different_things_are_not_one_sandbox() {
+    let session = Session::new();
+    let ended = |name: &str| path(&session, &format!("ended-{name}"));
+    let (end_a, end_b) = (
+        format!("touch {}", ended("a")),
+        format!("touch {}", ended("b")),
+    );
+    let pod = ["--sandbox", "pod-7", "--idle-timeout", "1ms"];
+    let one = [&pod[..], &["--terminate-cmd", &end_a]].concat();
+    register(&session, "acme/a", &session.home().join("a"), &one);
+    let dir = session.home().join("b");
+    workspace(&dir);
+    let to = dir.to_str().unwrap();
+    let words = ["session", "register", "acme/b", "--dir", to];
+    let other = ["--sandbox", "pod-7", "--terminate-cmd", &end_b];
+
+    let refused = session.run(&[&words[..], &other].concat());
+    session.json(0, &["session", "reap"]);
+
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    assert!(Path::new(&ended("a")).exists());
+    assert!(!Path::new(&ended("b")).exists());
+}
+
+#[test]
+fn a_session_is_woken_into_a_process_only_under_the_name_that_this_has() {
+    let session = Session::new();
+    let mut agent = Agent::start();
+    let pid = agent.pid();
+    let pod = ["--sandbox", "pod-7", "--pid", &pid];
+    register(&session, "acme/a", &session.home().join("a"), &pod);
+    asleep(&session, "acme/b", &session.home().join("b"), &[]);
+    let wake = ["session", "wake", "acme/b"];
+
+    let refused = session.run(&[&wake[..], &["--pid", &pid]].concat());
+
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    assert!(refused.err.contains("--sandbox pod-7"), "{}", refused.err);
+    assert_eq!(show(&session, "acme/b")["state"], "sleeping");
+    session.json(0, &[&wake[..], &pod].concat());
+    session.json(4, &["session", "sleep", "acme/a"]);
+    assert!(agent.is_running());
+    session.json(0, &["session", "sleep", "acme/b", "--with-others"]);
+    assert!(!agent.is_running());
+}
+
+#[test]
+fn sessions_of_one_sandbox_that_are_woken_at_once_start_it_once() {
+    let session = Session::new();
+    let pids = session.home().join("pids");
+    let start = format!("echo $$ >> {}; exec sleep 600", pids.display());
+    let names = ["acme/a", "acme/b", "acme/c"];
+    for name in names {
+        let dir = session.home().join(name.replace('/', "-"));
+        asleep(&session, name, &dir, &[]);
+    }
+    let mut wakes: Vec<_> = names
+        .iter()
+        .map(|name| {
+            let words = ["session", "wake", name, "--sandbox", "pod-7"];
+            let words = [&words[..], &["--start-cmd", &start]].concat();
+            session
+                .command(&words)
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for wake in &mut wakes {
+        assert!(wake.wait().unwrap().success());
+    }
+
+    let text = fs::read_to_string(&pids).unwrap();
+    let pid: u32 = text.trim().parse().expect("one was started");
+    assert!(is_running(pid));
+    // It ended by itself: whoever starts it again starts it for all.
+    let words = ["session", "sleep", "acme/a", "--with-others"];
+    let slept = session.json(0, &words);
+    assert_eq!(slept["slept_with"], serde_json::json!(["acme/b", "acme/c"]));
+    assert!(!is_running(pid));
+}
+
+#[test]
+fn a_sandbox_that_ended_by_itself_is_started_again_for_all_of_its_sessions() {
+    let session = Session::new();
+    let pids = session.home().join("pids");
+    let start = format!("echo $$ >> {}; exec sleep 600", pids.display());
+    let pod = ["--sandbox", "pod-7", "--start-cmd", &start];
+    for name in ["acme/a", "acme/b"] {
+        let dir = session.home().join(name.replace('/', "-"));
+        register(&session, name, &dir, &pod);
+        session.json(0, &["session", "wake", name]);
+    }
+    let first = number_in(&pids);
+    signal(first);
+    while is_running(first) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for name in ["acme/a", "acme/b"] {
+        session.json(0, &["session", "wake", name]);
+    }
+
+    let text = fs::read_to_string(&pids).unwrap();
+    assert_eq!(text.lines().count(), 2, "{text}");
+    let driver = |name: &str| show(&session, name)["runs_in"]["driver"].clone();
+    assert_eq!(driver("acme/a"), driver("acme/b"));
+    session.json(0, &["session", "sleep", "acme/a", "--with-others"]);
+}
+
+#[test]
+fn a_wake_of_a_session_that_runs_says_when_something_else_runs_it() {
+    let session = Session::new();
+    let mut agent = Agent::start();
+    let (pid, dir) = (agent.pid(), session.home().join("ws"));
+    register(&session, "acme/42", &dir, &["--pid", &pid]);
+    let wake = ["session", "wake", "acme/42"];
+
+    let present = session.json(0, &[&wake[..], &["--pid", &pid]].concat());
+    let refused = session.run(&[&wake[..], &["--start-cmd", "sleep 600"]].concat());
+
+    assert_eq!(present["outcome"], "present");
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    assert!(
+        refused.err.contains("session sleep acme/42"),
+        "{}",
+        refused.err
+    );
+    assert!(agent.is_running());
+    session.json(0, &["session", "sleep", "acme/42"]);
+}
+
+#[test]
+fn a_directory_is_one_sessions_whatever_the_host_is_called() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    register(&session, "acme/a", &dir, &["--host", "one"]);
+    let to = dir.to_str().unwrap();
+    let words = ["session", "register", "acme/b", "--dir", to];
+
+    let refused = session.run(&[&words[..], &["--host", "two"]].concat());
+
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    assert!(
+        refused.err.contains("is the workspace of `acme/a`"),
+        "{}",
+        refused.err
+    );
+}
+
+#[test]
+fn a_host_that_lost_its_memory_wakes_a_session_in_its_workspace_when_the_store_is_trusted() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    asleep(&session, "acme/42", &dir, &[]);
+    fs::remove_dir_all(session.home().join("state")).unwrap();
+    fs::write(dir.join("outputs/a.txt"), "changed").unwrap();
+    let to = dir.to_str().unwrap();
+
+    let refused = session.run(&["session", "wake", "acme/42", "--dir", to]);
+    let wake = ["session", "wake", "acme/42", "--trust-commands"];
+    let woken = session.json(0, &wake);
+
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    assert!(refused.err.contains("--trust-commands"), "{}", refused.err);
+    assert_eq!(woken["outcome"], "restored");
+    assert_eq!(
+        fs::read_to_string(dir.join("outputs/a.txt")).unwrap(),
+        "one"
+    );
+    session.json(0, &["undo", "session:acme/42", "--yes"]);
+    assert_eq!(
+        fs::read_to_string(dir.join("outputs/a.txt")).unwrap(),
+        "changed"
+    );
+}
+
+/// Asks a process to end.
+fn signal(pid: u32) {
+    let mut kill = std::process::Command::new("kill");
+    assert!(kill.arg(pid.to_string()).status().unwrap().success());
+}
+
+/// A wake that has begun to start a sandbox, which commands reach.
+fn half_started(session: &Session) -> (std::process::Child, std::path::PathBuf) {
+    let (begun, ended) = (session.home().join("begun"), session.home().join("ended"));
+    asleep(session, "acme/42", &session.home().join("ws"), &[]);
+    let start = format!("echo 1 > {}; sleep 20", begun.display());
+    let end = format!("touch {}", ended.display());
+    let words = ["session", "wake", "acme/42", "--start-cmd", &start];
+    let more = ["--terminate-cmd", &end, "--lease-ttl", "1s"];
+    let mut wake = session.command(&[&words[..], &more].concat());
+    let wake = wake.stdout(Stdio::null()).stderr(Stdio::null());
+    let wake = wake.spawn().unwrap();
+    number_in(&begun);
+    assert!(!ended.exists());
+    (wake, ended)
+}
+
+#[test]
+fn what_commands_began_to_start_for_a_killed_wake_is_ended_by_the_next_reap() {
+    let session = Session::new();
+    let (mut wake, ended) = half_started(&session);
+    wake.kill().unwrap();
+    wake.wait().unwrap();
+    std::thread::sleep(Duration::from_millis(1200));
+
+    session.json(0, &["session", "reap"]);
+
+    assert!(ended.exists());
+}
+
+#[test]
+fn a_wake_that_is_given_up_ends_what_it_has_begun_to_start() {
+    let session = Session::new();
+    let (mut wake, ended) = half_started(&session);
+
+    signal(wake.id());
+    let code = wake.wait().unwrap().code();
+
+    assert_eq!(code, Some(130));
+    assert!(ended.exists());
+    assert_eq!(show(&session, "acme/42")["state"], "failed");
+}

@@ -605,10 +605,11 @@ fn everyday_verbs_call_a_session_by_its_name_and_compare_it_with_its_workspace()
             .contains("`session:acme/42` has no snapshot `nope`")
     );
 
+    workspace(&session.home().join("far"), "far");
     register(
         &session,
         "acme/far",
-        &dir.join("outputs"),
+        &session.home().join("far"),
         &["--host", "two", "--root", "."],
     );
     session.json(0, &["session", "--host", "two", "snapshot", "acme/far"]);

@@ -5,6 +5,7 @@ use crate::documents::changing::{self, ChangingError};
 use crate::documents::lineages::{ReadError, read};
 use crate::layout::{self, ChunkRoot};
 use futures_util::TryStreamExt;
+use stasis_model::digest::StoreDigest;
 use stasis_model::format::document::Versioned;
 use stasis_model::format::lease::{Fence, Holder, Lock};
 use stasis_model::id::{OpId, SessionRef, TenantId};
@@ -60,6 +61,37 @@ pub async fn all(
     let owners = listed.try_filter_map(async |row| Ok(ChunkRoot::session_of(&row.key)));
     let owners: BTreeSet<SessionRef> = owners.try_collect().await?;
     Ok(owners.into_iter().collect())
+}
+
+/// Says that a session is about to run in a sandbox, before its document does.
+pub async fn enter_sandbox(
+    bucket: &dyn Bucket,
+    sandbox: StoreDigest,
+    session: &SessionRef,
+) -> Result<(), BucketError> {
+    let key = layout::sandbox_member(sandbox, session);
+    bucket.put(&key, format!("{session}\n").into()).await
+}
+
+/// Says that it does not run there any more.
+pub async fn leave_sandbox(
+    bucket: &dyn Bucket,
+    sandbox: StoreDigest,
+    session: &SessionRef,
+) -> Result<(), BucketError> {
+    let key = layout::sandbox_member(sandbox, session);
+    bucket.delete(&key).await
+}
+
+/// The sessions that said that they are about to run in a sandbox; the document of each says whether it does.
+pub async fn in_sandbox(
+    bucket: &dyn Bucket,
+    sandbox: StoreDigest,
+) -> Result<Vec<SessionRef>, BucketError> {
+    let prefix = layout::sandbox_members(sandbox);
+    let rows = objects(bucket, &prefix);
+    let sessions = rows.try_filter_map(async |row| Ok(layout::member_session(&row.key)));
+    sessions.try_collect().await
 }
 
 /// Takes the lock of the job that puts sessions to sleep.

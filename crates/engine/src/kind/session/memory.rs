@@ -6,24 +6,21 @@
 //!
 //! It also remembers the mark of what it starts, before it does: whoever is killed before that is in the store leaves nothing that runs
 //! unknown. And whose workspace a directory is, and which directory that was: an empty one in its place is not taken for it. And which
-//! sessions said that they run in a sandbox, so that whoever ends it need not read all sessions of the tenant to know.
+//! sessions said that they run in a sandbox of a name, which one that says the same may join; who really does is known to the store.
 
 use super::{SessionHost, failure};
 use crate::bridge;
 use crate::error::{Error, ErrorKind};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use stasis_disk::fs::atomic_write::{atomic_write, make_directory};
 use stasis_disk::fs::lock_file::LockFile;
 use stasis_disk::fs::remove;
 use stasis_model::digest::StoreDigest;
 use stasis_model::failure::AtPath;
 use stasis_model::id::{Label, SandboxName, SessionRef, TenantId};
-use stasis_model::session::document::{SandboxCommands, SandboxDriver, SessionDocument};
+use stasis_model::session::document::{Sandbox, SandboxCommands, SessionDocument};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-
-/// How many workspaces are remembered that lie somewhere in a directory, the newest.
-const BELOW: usize = 100;
 
 /// What this host remembers of a session that was registered or woken on it.
 fn known_here(document: &SessionDocument) -> impl Serialize + '_ {
@@ -54,10 +51,6 @@ pub(super) async fn remember_session(
         let member = members.join(digest_of(session));
         let text = format!("{session}\n");
         bridge::blocking(move || atomic_write(&member, text.as_bytes())).await?;
-        let first = HostNote::process(host, &sandbox.driver);
-        if first.0.is_some() && process_of(host, &sandbox.driver).await.is_none() {
-            first.write(&session.to_string()).await?;
-        }
     }
     Ok(())
 }
@@ -75,21 +68,50 @@ pub(super) async fn remember_workspace(
 ) -> Result<(), Error> {
     let identity = identity(dir).await.unwrap_or_default();
     let note = HostNote::workspace(host, dir);
-    note.write(&format!("{session} {identity}")).await?;
-    for above in Path::new(dir).ancestors().skip(1) {
-        let above = above.to_string_lossy();
-        let known = HostNote::below(host, &above).read().await;
-        let known = known.unwrap_or_default();
-        if known.lines().any(|one| one == dir) {
-            continue;
-        }
-        let newest = known.lines().rev().take(BELOW - 1);
-        let mut all: Vec<&str> = newest.collect();
-        all.reverse();
-        all.push(dir);
-        HostNote::below(host, &above).write(&all.join("\n")).await?;
+    note.write(&format!("{session}\n{identity}\n{}", host.name))
+        .await?;
+    let Some(state) = &host.state else {
+        return Ok(());
+    };
+    let name = digest_of(&dir);
+    let above = Path::new(dir).ancestors().skip(1);
+    let notes: Vec<PathBuf> = above
+        .map(|above| below_of(state, &above.to_string_lossy()).join(&name))
+        .collect();
+    let text = format!("{dir}\n");
+    let written = bridge::blocking(move || {
+        let new = notes.into_iter().filter(|note| !note.exists());
+        let mut new = new.map(|note| atomic_write(&note, text.as_bytes()));
+        new.try_for_each(|written| written)
+    });
+    Ok(written.await?)
+}
+
+/// Where the workspaces are noted that lie somewhere in a directory.
+fn below_of(state: &Path, dir: &str) -> PathBuf {
+    let name = digest_of(&("below", dir));
+    state.join("sessions").join(format!("{name}.below"))
+}
+
+/// Whose workspace a directory is, or was.
+struct WorkspaceNote {
+    session: SessionRef,
+    /// Which directory it was; empty when it was not there yet.
+    identity: String,
+    /// What this host was called then.
+    host: String,
+}
+
+impl WorkspaceNote {
+    async fn of(host: &SessionHost, dir: &str) -> Option<Self> {
+        let text = HostNote::workspace(host, dir).read().await?;
+        let mut lines = text.lines();
+        Some(Self {
+            session: lines.next()?.parse().ok()?,
+            identity: lines.next()?.to_owned(),
+            host: lines.next()?.to_owned(),
+        })
     }
-    Ok(())
 }
 
 /// What tells a directory from another one that is later called the same.
@@ -108,10 +130,9 @@ pub(super) async fn is_same_workspace(
     session: &SessionRef,
     dir: &str,
 ) -> Option<bool> {
-    let text = HostNote::workspace(host, dir).read().await?;
-    let (of, was) = text.split_once(' ')?;
+    let note = WorkspaceNote::of(host, dir).await?;
     let is = identity(dir).await?;
-    Some(of == session.to_string() && was == is)
+    Some(note.session == *session && note.identity == is)
 }
 
 fn digest_of(what: &impl Serialize) -> String {
@@ -140,21 +161,29 @@ pub(super) async fn forget_member(
     }
 }
 
-/// The sessions that said on this host that they run in a sandbox; nothing where this host remembers nothing.
+/// The sessions that said on this host that they run in a sandbox of a name.
 pub(super) async fn members(
     host: &SessionHost,
     document: &SessionDocument,
     name: &SandboxName,
-) -> Option<Vec<SessionRef>> {
+) -> Vec<SessionRef> {
     let (tenant, at) = (&document.session.tenant, &document.place.host);
-    let members = members_of(host.state.as_deref()?, tenant, at, name);
+    let Some(state) = host.state.as_deref() else {
+        return Vec::new();
+    };
+    let texts = texts_in(members_of(state, tenant, at, name)).await;
+    let all = texts.iter().filter_map(|text| text.parse().ok());
+    all.collect()
+}
+
+/// What is noted in the files of a directory.
+async fn texts_in(dir: PathBuf) -> Vec<String> {
     let read = bridge::blocking(move || {
-        let entries = members.read_dir().into_iter().flatten().flatten();
+        let entries = dir.read_dir().into_iter().flatten().flatten();
         let texts = entries.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
-        let all = texts.filter_map(|text| text.trim().parse().ok());
-        all.collect::<Vec<SessionRef>>()
+        texts.map(|text| text.trim_end().to_owned()).collect()
     });
-    Some(read.await)
+    read.await
 }
 
 /// Remembers that commands of a session were typed here.
@@ -181,19 +210,6 @@ impl HostNote {
     /// The mark of what was last started for a session.
     fn started(host: &SessionHost, session: &SessionRef) -> Self {
         Self(place_of(host, &("started", &host.name, session)))
-    }
-
-    /// A workspace that lies somewhere in a directory.
-    fn below(host: &SessionHost, dir: &str) -> Self {
-        Self(place_of(host, &("below", dir)))
-    }
-
-    /// Which session a process is the sandbox of; whatever commands reach is nobody's alone.
-    fn process(host: &SessionHost, driver: &SandboxDriver) -> Self {
-        Self(match driver {
-            SandboxDriver::Process { .. } => place_of(host, &("process", driver)),
-            SandboxDriver::Command => None,
-        })
     }
 
     /// That a session was on this host.
@@ -235,29 +251,33 @@ impl HostNote {
     }
 }
 
-/// The mark of what was started last for a session on this host and is not known to have ended.
-pub(super) async fn started(host: &SessionHost, session: &SessionRef) -> Option<String> {
-    Some(started_in(host, session).await?.0)
+/// What was started last for a session on this host and is not known to have ended.
+#[derive(Serialize, Deserialize)]
+pub(super) struct StartedNote {
+    /// The mark that it was started with.
+    pub(super) mark: String,
+    /// What it was to be.
+    pub(super) sandbox: Sandbox,
 }
 
-/// The same with the sandbox that it was.
-pub(super) async fn started_in(
-    host: &SessionHost,
-    session: &SessionRef,
-) -> Option<(String, SandboxName)> {
+/// What was started last for a session on this host.
+pub(super) async fn started(host: &SessionHost, session: &SessionRef) -> Option<StartedNote> {
     let text = HostNote::started(host, session).read().await?;
-    let (mark, name) = text.split_once(' ')?;
-    Some((mark.to_owned(), name.parse().ok()?))
+    serde_json::from_str(&text).ok()
 }
 
-/// Remembers the mark of what is about to be started.
+/// Remembers what is about to be started, and its mark.
 pub(super) async fn remember_started(
     host: &SessionHost,
     session: &SessionRef,
-    (mark, name): (&str, &SandboxName),
+    (mark, sandbox): (&str, &Sandbox),
 ) -> Result<(), Error> {
-    let note = HostNote::started(host, session);
-    note.write(&format!("{mark} {name}")).await
+    let note = StartedNote {
+        mark: mark.to_owned(),
+        sandbox: sandbox.clone(),
+    };
+    let text = serde_json::to_string(&note).unwrap_or_default();
+    HostNote::started(host, session).write(&text).await
 }
 
 /// Nothing runs any more that was started with a mark for a session.
@@ -266,7 +286,19 @@ pub(super) async fn forget_started(
     session: &SessionRef,
     mark: &str,
 ) -> Result<(), Error> {
-    if started(host, session).await.as_deref() != Some(mark) {
+    let note = started(host, session).await;
+    if note.is_none_or(|note| note.mark != mark) {
+        return Ok(());
+    }
+    HostNote::started(host, session).remove().await
+}
+
+/// Nothing runs any more that was started for a session, as far as anybody can tell.
+pub(super) async fn forget_any_started(
+    host: &SessionHost,
+    session: &SessionRef,
+) -> Result<(), Error> {
+    if started(host, session).await.is_none() {
         return Ok(());
     }
     HostNote::started(host, session).remove().await
@@ -295,35 +327,61 @@ pub(super) async fn woken(host: &SessionHost, session: &SessionRef) -> Option<(S
     Some((dir.to_owned(), backup.to_owned()))
 }
 
-/// Sessions whose workspaces this host knows at a directory, around it, and in it.
-pub(super) async fn workspaces_at(host: &SessionHost, dir: &str) -> Vec<(SessionRef, String)> {
+/// A workspace that this host knows.
+pub(super) struct KnownWorkspace {
+    /// Whose.
+    pub(super) session: SessionRef,
+    /// Where.
+    pub(super) dir: String,
+    /// What this host was called when it was last said to be one.
+    pub(super) host: String,
+}
+
+/// The workspaces that this host knows at a directory, around it, and in it.
+pub(super) async fn workspaces_at(host: &SessionHost, dir: &str) -> Vec<KnownWorkspace> {
     let mut places: Vec<String> = Path::new(dir)
         .ancestors()
         .map(|above| above.to_string_lossy().into_owned())
         .collect();
-    let below = HostNote::below(host, dir).read().await;
-    places.extend(below.unwrap_or_default().lines().map(str::to_owned));
+    if let Some(state) = &host.state {
+        places.extend(texts_in(below_of(state, dir)).await);
+    }
     let mut all = Vec::new();
     for place in places {
-        let text = HostNote::workspace(host, &place).read().await;
-        let session = text.as_deref().and_then(|text| text.split(' ').next());
-        if let Some(session) = session.and_then(|session| session.parse().ok()) {
-            all.push((session, place));
-        }
+        let note = WorkspaceNote::of(host, &place).await;
+        all.extend(note.map(|note| KnownWorkspace {
+            session: note.session,
+            dir: place,
+            host: note.host,
+        }));
     }
     all
 }
 
 /// Whether a directory of this host is known as the workspace of a session.
 pub(super) async fn is_workspace_of(host: &SessionHost, session: &SessionRef, dir: &str) -> bool {
-    let text = HostNote::workspace(host, dir).read().await;
-    let of = text.as_deref().and_then(|text| text.split(' ').next());
-    of == Some(&*session.to_string())
+    let note = WorkspaceNote::of(host, dir).await;
+    note.is_some_and(|note| note.session == *session)
 }
 
-/// A lock that whoever starts something for a session on this host holds.
+/// A lock that whoever changes the workspace of a session on this host holds.
 pub(super) async fn lock(host: &SessionHost, session: &SessionRef) -> Result<HostLock, Error> {
-    let Some(path) = place_of(host, &("lock", &host.name, session)) else {
+    lock_at(place_of(host, &("lock", &host.name, session))).await
+}
+
+/// A lock that whoever starts a sandbox on this host holds until it is known to run.
+pub(super) async fn lock_sandbox(
+    host: &SessionHost,
+    document: &SessionDocument,
+) -> Result<HostLock, Error> {
+    let name = document.sandbox.as_ref().map(|sandbox| &sandbox.name);
+    let tenant = &document.session.tenant;
+    let place = name.and_then(|name| place_of(host, &("lock", &host.name, tenant, name)));
+    lock_at(place).await
+}
+
+async fn lock_at(path: Option<PathBuf>) -> Result<HostLock, Error> {
+    let Some(path) = path else {
         return Ok(HostLock(None));
     };
     let locked = bridge::blocking(move || {
@@ -337,12 +395,6 @@ pub(super) async fn lock(host: &SessionHost, session: &SessionRef) -> Result<Hos
 
 /// Held until it is dropped.
 pub(super) struct HostLock(#[expect(dead_code, reason = "dropped in the end")] Option<LockFile>);
-
-/// The session that named a process as its sandbox on this host.
-pub(super) async fn process_of(host: &SessionHost, driver: &SandboxDriver) -> Option<SessionRef> {
-    let text = HostNote::process(host, driver).read().await?;
-    text.parse().ok()
-}
 
 /// Says that a directory is already the workspace of another session, or lies in it or around it.
 pub(super) fn is_of_another(dir: &str, place: &str, other: &SessionRef) -> Error {

@@ -4,7 +4,7 @@
 //! to a session is decided by its own document. One session's failure never stops another's sleep.
 
 use super::capture::SnapshotSession;
-use super::memory::{self, is_known_here};
+use super::memory::{self, StartedNote, is_known_here};
 use super::sandbox::{LiveSandbox, end_marked};
 use super::sleep::{SessionSlept, SleepSession, SleptState};
 use super::{SessionHost, failure};
@@ -17,7 +17,7 @@ use stasis_model::format::event::EventKind;
 use stasis_model::format::lease::{Fence, Holder};
 use stasis_model::id::{SandboxName, SessionRef, TenantId};
 use stasis_model::protocol::job::JobRefusal;
-use stasis_model::session::document::{SessionDocument, SessionState};
+use stasis_model::session::document::{SandboxDriver, SessionDocument, SessionState};
 use stasis_store::documents::sessions::{self, JobError};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -295,7 +295,7 @@ impl Sessions<'_> {
         host: &SessionHost,
         session: &SessionRef,
     ) -> Result<(), Error> {
-        let Some((mark, name)) = memory::started_in(host, session).await else {
+        let Some(left) = memory::started(host, session).await else {
             return Ok(());
         };
         // Looked at after the mark was read: whoever begins to wake it now starts another one.
@@ -307,23 +307,30 @@ impl Sessions<'_> {
         if now.state == SessionState::Running && is_here || is_claimed {
             return Ok(());
         }
-        self.end_unless_used(host, now, (&mark, &name)).await
+        self.end_unless_used(host, now, left, || false).await?;
+        Ok(())
     }
 
     /// Ends what runs on this host for a session and is not the sandbox that the store knows: whoever started it was killed before it said
-    /// so.
+    /// so. Whether there was any.
     pub(super) async fn end_unknown(
         self,
         host: &SessionHost,
         document: &SessionDocument,
-    ) -> Result<(), Error> {
+        is_over: impl Fn() -> bool,
+    ) -> Result<bool, Error> {
         let known = LiveSandbox::process_of(document).and_then(|known| known.mark);
-        match memory::started_in(host, &document.session).await {
-            Some((mark, name)) if known.as_deref() != Some(&mark) => {
-                self.end_unless_used(host, document.clone(), (&mark, &name))
+        match memory::started(host, &document.session).await {
+            Some(left) if known.as_deref() != Some(&left.mark) => {
+                let was = document.running_in(Some(left.sandbox.clone()));
+                let is_command = left.sandbox.driver == SandboxDriver::Command;
+                if is_command && was.sandbox_identity() == document.sandbox_identity() {
+                    return Ok(false);
+                }
+                self.end_unless_used(host, document.clone(), left, is_over)
                     .await
             }
-            _ => Ok(()),
+            _ => Ok(false),
         }
     }
 
@@ -331,25 +338,35 @@ impl Sessions<'_> {
         self,
         host: &SessionHost,
         now: SessionDocument,
-        (mark, name): (&str, &SandboxName),
-    ) -> Result<(), Error> {
-        let session = &now.session.clone();
+        left: StartedNote,
+        is_over: impl Fn() -> bool,
+    ) -> Result<bool, Error> {
+        let (session, mark) = (&now.session, &left.mark);
+        let is_command = left.sandbox.driver == SandboxDriver::Command;
+        let name = left.sandbox.name.clone();
         // Others that it was started with may still use it; then it is theirs.
-        let mut at_home = now;
+        let mut at_home = now.running_in(Some(left.sandbox));
         at_home.place.host = host.name.clone();
-        let others = self.others_named(host, &at_home, name).await?;
-        let has_mark = |other: &SessionDocument| {
+        let others = self.others_named(host, &at_home, &name).await?;
+        let is_theirs = |other: &SessionDocument| {
             let known = LiveSandbox::process_of(other).and_then(|known| known.mark);
-            known.as_deref() == Some(mark)
+            known.as_deref() == Some(mark) || is_command && other.is_run_beside(&at_home)
         };
-        if others.iter().any(has_mark) {
-            return memory::forget_started(host, session, mark).await;
+        if others.iter().any(is_theirs) {
+            memory::forget_started(host, session, mark).await?;
+            return Ok(false);
         }
-        if end_marked(host, session, mark).await? {
+        if is_command {
+            // Whether it was started is not known; to end it once more does no harm.
+            LiveSandbox::of(host, &at_home).terminate().await?;
+            return Ok(true);
+        }
+        let was_running = end_marked(host, session, mark, is_over).await?;
+        if was_running {
             let said = "what was started for it on this host, and was left, has been ended";
             self.note_event(EventKind::SessionLost, session, said).await;
         }
-        Ok(())
+        Ok(was_running)
     }
 
     /// Saves sessions that run, whose last snapshot is old.
@@ -477,22 +494,14 @@ fn sandbox_name(document: &SessionDocument) -> Option<SandboxName> {
 
 /// Sessions that run, those of one sandbox together; how many do not is counted.
 fn grouped(documents: Vec<SessionDocument>, asleep: &mut u64) -> Vec<SandboxGroup> {
-    let mut groups: BTreeMap<(TenantId, String, String, String), SandboxGroup> = BTreeMap::new();
+    let mut groups: BTreeMap<String, SandboxGroup> = BTreeMap::new();
     for document in documents {
         if document.state != SessionState::Running {
             *asleep += 1;
             continue;
         }
-        let own = || format!(" {}", document.session);
-        let name = sandbox_name(&document).map_or_else(own, |name| name.to_string());
-        let (tenant, host) = (
-            document.session.tenant.clone(),
-            document.place.host.to_string(),
-        );
-        // Two that have one name, of which each was given a process, are two.
-        let sandbox = document.sandbox.as_ref();
-        let driver = sandbox.map(|sandbox| format!("{:?}", sandbox.driver));
-        let key = (tenant, host, name, driver.unwrap_or_default());
+        let alone = || format!("none, {}", document.session);
+        let key = document.sandbox_identity().unwrap_or_else(alone);
         groups.entry(key).or_default().push(document);
     }
     groups.into_values().collect()

@@ -1,7 +1,7 @@
 //! Registers sessions, hears that they are in use, and lets them go.
 
-use super::memory::{self, remember_session};
-use super::sandbox::{LiveSandbox, SandboxHealth, SandboxRequest};
+use super::memory;
+use super::sandbox::SandboxRequest;
 use super::{SessionHost, failed, failure, refused};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
@@ -13,9 +13,7 @@ use stasis_model::format::event::EventKind;
 use stasis_model::format::manifest::{IndexRefusal, SnapshotIndex};
 use stasis_model::id::{OpId, SessionRef, SnapshotId};
 use stasis_model::protocol::operation::IndexOperation;
-use stasis_model::session::document::{
-    Sandbox, SandboxDriver, SessionDocument, SessionPlace, SessionState,
-};
+use stasis_model::session::document::{Sandbox, SessionDocument, SessionPlace, SessionState};
 use stasis_model::session::roots::SessionRoots;
 use stasis_model::session::step::{Registration, SessionRefusal};
 use stasis_store::documents::sessions;
@@ -107,8 +105,11 @@ impl Sessions<'_> {
         self.store().ensure_trusted().await?;
         let dir = whole(&command.dir).await?;
         self.ensure_free(host, &dir, &command.session).await?;
-        self.ensure_its_workspace(host, &command.session, &dir)
-            .await?;
+        let found = sessions::session(&*self.bucket, &command.session).await?;
+        let found = found.map(|found| found.value);
+        if let Some(found) = &found {
+            self.ensure_its_workspace(host, found, &dir).await?;
+        }
         let sandbox = match &command.sandbox {
             Some(request) => Some(request.resolve(host, &command.session).await?),
             None => None,
@@ -124,26 +125,25 @@ impl Sessions<'_> {
             idle_timeout: command.idle_timeout,
         };
         let (now, op_id) = (self.now(), self.rng.op_id());
-        // One that is only started when it is woken has not ended.
-        let is_started = |sandbox: &Sandbox| match &sandbox.driver {
-            SandboxDriver::Process { pid, .. } => *pid != 0,
-            SandboxDriver::Command => true,
-        };
-        let is_new_sandbox = new.sandbox.as_ref().is_some_and(is_started);
-        if let Ok(will_be) = SessionDocument::register(None, &new, now, op_id) {
-            self.ensure_one_sandbox(host, &will_be).await?;
-            self.ensure_one_name(host, &will_be).await?;
-        }
         let rule =
             |found: Option<&SessionDocument>| SessionDocument::register(found, &new, now, op_id);
+        let will_be = rule(found.as_ref()).map_err(refused)?;
+        self.ensure_one_sandbox(host, &will_be).await?;
+        self.announce(host, &will_be).await?;
         let registered = sessions::change(&*self.bucket, &new.session, op_id, rule).await;
         let registered = registered.map_err(failed)?;
-        remember_session(host, &registered).await?;
-        // Whoever ended it meanwhile did not know of this one.
-        let health = LiveSandbox::of(host, &registered).health().await?;
-        if is_new_sandbox && health == SandboxHealth::Gone {
-            let said = "its sandbox has ended in the meantime: nothing runs it";
-            return Err(failure(ErrorKind::Conflict, said).into());
+        if !registered.runs_as(&will_be) {
+            // It was another one meanwhile.
+            self.announce(host, &registered).await?;
+        }
+        let was = found.filter(|was| was.sandbox_identity() != registered.sandbox_identity());
+        if let Some(was) = &was {
+            self.leave_sandbox(was).await;
+        }
+        // One that is only started when it is woken has not ended.
+        let is_started = |sandbox: &Sandbox| !sandbox.is_not_started();
+        if new.sandbox.as_ref().is_some_and(is_started) {
+            self.ensure_goes_on(host, &registered).await?;
         }
         Ok(SessionRegistered {
             not_saved: outside_roots(&registered).await,
@@ -158,20 +158,23 @@ impl Sessions<'_> {
         dir: &str,
         session: &SessionRef,
     ) -> Result<(), Error> {
-        for (other, place) in memory::workspaces_at(host, dir).await {
-            if other == *session {
+        for known in memory::workspaces_at(host, dir).await {
+            let other = &known.session;
+            if other == session {
                 continue;
             }
-            let found = sessions::session(&*self.bucket, &other).await?;
+            let found = sessions::session(&*self.bucket, other).await?;
             let found = found.map(|found| found.value);
             let is_there = found.is_some_and(|found| {
                 let is_being_woken = found.state == SessionState::Provisioning;
-                let lies_there = found.place.host == host.name && found.place.dir == place;
+                // Whatever this host was called then.
+                let is_here = found.place.host.as_str() == known.host;
+                let lies_there = is_here && found.place.dir == known.dir;
                 found.is_alive()
                     && (lies_there || is_being_woken && found.claimed(self.now()).is_some())
             });
             if is_there {
-                return Err(memory::is_of_another(dir, &place, &other));
+                return Err(memory::is_of_another(dir, &known.dir, other));
             }
         }
         Ok(())
@@ -200,21 +203,15 @@ impl Sessions<'_> {
     async fn ensure_its_workspace(
         self,
         host: &SessionHost,
-        session: &SessionRef,
+        found: &SessionDocument,
         dir: &str,
     ) -> Result<(), Error> {
-        let found = sessions::session(&*self.bucket, session).await?;
-        let runs_there = |found: &SessionDocument| {
-            found.is_alive()
-                && found.state == SessionState::Running
-                && found.place.host == host.name
-                && found.place.dir == dir
-        };
-        let found = found.map(|found| found.value).filter(runs_there);
-        let Some(found) = found else {
-            return Ok(());
-        };
-        if self.is_its_workspace(host, &found).await? {
+        let session = &found.session;
+        let runs_there = found.is_alive()
+            && found.state == SessionState::Running
+            && found.place.host == host.name
+            && found.place.dir == dir;
+        if !runs_there || self.is_its_workspace(host, found).await? {
             return Ok(());
         }
         let said = format!("`{dir}` holds nothing of `{session}`, which has a snapshot");
@@ -222,66 +219,6 @@ impl Sessions<'_> {
             "is its disk mounted? `stasis session wake {session}` brings back what its snapshot has"
         );
         Err(failure(ErrorKind::Conflict, said).with_hint(hint).into())
-    }
-
-    /// Refuses a process that is the sandbox of another session under another name: it would be ended without that one.
-    async fn ensure_one_name(
-        self,
-        host: &SessionHost,
-        document: &SessionDocument,
-    ) -> Result<(), Error> {
-        let Some(sandbox) = &document.sandbox else {
-            return Ok(());
-        };
-        let Some(other) = memory::process_of(host, &sandbox.driver).await else {
-            return Ok(());
-        };
-        let found = sessions::session(&*self.bucket, &other).await?;
-        let found = found
-            .map(|found| found.value)
-            .filter(SessionDocument::is_alive);
-        let theirs = found.and_then(|found| found.sandbox.filter(|_| found.state.has_sandbox()));
-        let Some(theirs) = theirs.filter(|theirs| theirs.driver == sandbox.driver) else {
-            return Ok(());
-        };
-        if other == document.session || theirs.name == sandbox.name {
-            return Ok(());
-        }
-        let said = format!("this process is the sandbox `{}` of `{other}`", theirs.name);
-        let hint = format!(
-            "sessions share one if they say so: --sandbox {}",
-            theirs.name
-        );
-        Err(failure(ErrorKind::Conflict, said).with_hint(hint).into())
-    }
-
-    /// Refuses a sandbox of a name under which others run in something else, which would end without them.
-    async fn ensure_one_sandbox(
-        self,
-        host: &SessionHost,
-        document: &SessionDocument,
-    ) -> Result<(), Error> {
-        let Some(sandbox) = &document.sandbox else {
-            return Ok(());
-        };
-        for other in self.others_in(host, document).await? {
-            let theirs = other.sandbox.as_ref().filter(|one| !one.is_same(sandbox));
-            if theirs.is_none()
-                || LiveSandbox::of(host, &other).health().await? == SandboxHealth::Gone
-            {
-                continue;
-            }
-            let said = format!(
-                "the sandbox `{}` is something else for `{}`",
-                sandbox.name, other.session
-            );
-            let hint = format!(
-                "`stasis session show {}` says what; say the same, or give this one another name with --sandbox",
-                other.session
-            );
-            return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
-        }
-        Ok(())
     }
 
     /// Hears that a session is in use.
@@ -315,8 +252,9 @@ impl Sessions<'_> {
     pub async fn delete(self, session: &SessionRef) -> Result<SessionDeleted, Error> {
         self.store().ensure_trusted().await?;
         let found = sessions::session(&*self.bucket, session).await?;
-        let was_there = found.is_some_and(|found| found.value.is_alive());
-        if was_there {
+        let was_there = found.as_ref().is_some_and(|found| found.value.is_alive());
+        if let Some(found) = found.filter(|_| was_there) {
+            self.leave_sandbox(&found.value).await;
             let deleted = self.change(session, |found, op_id| found.delete(self.now(), op_id));
             deleted.await.map_err(failed)?;
         }

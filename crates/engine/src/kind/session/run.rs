@@ -1,6 +1,6 @@
 //! The whole life of a session in one command: wake it or begin it, keep it awake while a command runs, save it and put it to sleep.
 
-use super::memory::{self, remember_session};
+use super::memory;
 use super::register::RegisterSession;
 use super::sandbox::{self, LiveSandbox, SandboxHealth};
 use super::sleep::{SessionSlept, SleepSession};
@@ -118,8 +118,8 @@ impl Sessions<'_> {
             return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
         }
         // One that was killed before it said so may have left its command.
-        if let Some(mark) = memory::started(host, &known.session).await
-            && KnownProcess::marked(&mark)?.is_running()?
+        if let Some(left) = memory::started(host, &known.session).await
+            && KnownProcess::marked(&left.mark)?.is_running()?
         {
             return Err(refused(SessionRefusal::Running {
                 session: known.session.clone(),
@@ -147,7 +147,7 @@ impl Sessions<'_> {
         let session = &document.session;
         let sandbox = sandbox::command(sandbox_name(session), pid, mark)?;
         let will_be = document.running_in(Some(sandbox.clone()));
-        remember_session(host, &will_be).await?;
+        self.announce(host, &will_be).await?;
         let before = document.sandbox.as_ref();
         let noted = self.change(session, |found, op_id| {
             found.runs_in(Some(&sandbox), before, self.now(), op_id)
@@ -172,8 +172,8 @@ impl Sessions<'_> {
             ("STASIS_SESSION_DIR", document.place.dir.clone()),
         ];
         // Before it runs: whoever is killed leaves nothing that this host does not know.
-        let name = sandbox_name(session);
-        memory::remember_started(host, session, (mark, &name)).await?;
+        let about = sandbox::not_started(sandbox_name(session));
+        memory::remember_started(host, session, (mark, &about)).await?;
         let mut group =
             ProcessGroup::start_in(&command, &variables, Some(document.place.dir.as_ref()))?;
         if let Err(error) = self.note_command(host, document, (group.pid(), mark)).await {

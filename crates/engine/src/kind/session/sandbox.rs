@@ -91,12 +91,7 @@ impl SandboxRequest {
             }
             SandboxRequestDriver::Process(Some(pid)) => process(pid)?,
             SandboxRequestDriver::Process(None) if self.commands.start.is_some() => {
-                SandboxDriver::Process {
-                    pid: 0,
-                    started: 0,
-                    boot: Label::nobody(),
-                    mark: None,
-                }
+                not_started(self.name.clone()).driver
             }
             SandboxRequestDriver::Process(None) => {
                 let said = "which process runs the session is not said";
@@ -141,6 +136,20 @@ fn driver(known: &KnownProcess) -> Result<SandboxDriver, Error> {
         boot: label(&known.boot)?,
         mark: known.mark.as_deref().map(label).transpose()?,
     })
+}
+
+/// A process of a session that is about to be started.
+pub(super) fn not_started(name: SandboxName) -> Sandbox {
+    Sandbox {
+        name,
+        driver: SandboxDriver::Process {
+            pid: 0,
+            started: 0,
+            boot: Label::nobody(),
+            mark: None,
+        },
+        commands: SandboxCommands::default(),
+    }
 }
 
 /// A command of a session, which was started with a mark, as its sandbox.
@@ -288,7 +297,10 @@ impl<'s> LiveSandbox<'s> {
         }
         let is_over = || self.left().is_none();
         let Some(known) = self.known() else {
-            return Ok(());
+            return match self.sandbox {
+                Some(_) => memory::forget_any_started(self.host, self.session).await,
+                None => Ok(()),
+            };
         };
         known.terminate(GRACE.min(left / 4), is_over).await?;
         match &known.mark {
@@ -372,11 +384,13 @@ impl<'s> LiveSandbox<'s> {
         self.ensure_may_start().await?;
         let started = match sandbox.driver {
             SandboxDriver::Command => {
+                let started = (mark, sandbox);
+                memory::remember_started(self.host, self.session, started).await?;
                 self.run(command, ACT_TIMEOUT).await?;
                 sandbox.clone()
             }
             SandboxDriver::Process { .. } => {
-                let started = (mark, &sandbox.name);
+                let started = (mark, sandbox);
                 memory::remember_started(self.host, self.session, started).await?;
                 let pid = self.spawn(command, mark)?;
                 Sandbox {
@@ -451,12 +465,13 @@ pub(super) async fn end_marked(
     host: &SessionHost,
     session: &SessionRef,
     mark: &str,
+    is_over: impl Fn() -> bool,
 ) -> Result<bool, Error> {
     let left = KnownProcess::marked(mark)?;
     let was_running = left.is_running()?;
     if was_running {
         tracing::warn!(%session, "what an attempt to wake it started and left is ended");
-        left.terminate(GRACE, || false).await?;
+        left.terminate(GRACE, is_over).await?;
     }
     memory::forget_started(host, session, mark).await?;
     Ok(was_running)

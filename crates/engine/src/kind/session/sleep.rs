@@ -5,7 +5,6 @@
 //! Whoever dies on the way leaves snapshots, and claims that expire: the next one begins anew, and nothing is done that does harm twice.
 
 use super::capture::{SessionCaptured, SnapshotSession};
-use super::memory;
 use super::sandbox::{LiveSandbox, SandboxHealth};
 use super::{LEASE_TTL, SessionHost, failed, refused};
 use crate::error::{Error, ErrorKind, error_chain};
@@ -14,12 +13,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::failure::Kinded as _;
 use stasis_model::format::event::EventKind;
-use stasis_model::id::{SandboxName, SessionRef};
+use stasis_model::id::SessionRef;
 use stasis_model::session::document::{
     SessionDocument, SessionProblem, SessionState, SessionTrouble,
 };
 use stasis_model::session::step::{ClaimRequest, SessionRefusal, SleepEnding, SleepReason};
-use stasis_store::documents::sessions::{self, SessionError};
+use stasis_store::documents::sessions::SessionError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -176,7 +175,7 @@ impl Sessions<'_> {
             how,
             why: SleepReason::Asked,
         };
-        let others = self.sharing(host, &document).await?;
+        let others = self.sharing(&document).await?;
         let names: Vec<SessionRef> = others.iter().map(|one| one.session.clone()).collect();
         if !others.is_empty() && !how.with_others {
             // Whatever runs for the others may write to its workspace: it does not sleep.
@@ -202,68 +201,6 @@ impl Sessions<'_> {
             .map(|one| one.session)
             .collect();
         Ok(one)
-    }
-
-    /// The other sessions that are in the sandbox of this one, as far as this host knows.
-    pub(super) async fn others_in(
-        self,
-        host: &SessionHost,
-        document: &SessionDocument,
-    ) -> Result<Vec<SessionDocument>, Error> {
-        let Some(sandbox) = &document.sandbox else {
-            return Ok(Vec::new());
-        };
-        self.others_named(host, document, &sandbox.name).await
-    }
-
-    /// The other sessions that are in a sandbox of this name.
-    pub(super) async fn others_named(
-        self,
-        host: &SessionHost,
-        document: &SessionDocument,
-        sandbox: &SandboxName,
-    ) -> Result<Vec<SessionDocument>, Error> {
-        let all = match memory::members(host, document, sandbox).await {
-            Some(members) => {
-                let mut all = Vec::new();
-                for member in members {
-                    let found = sessions::session(&*self.bucket, &member).await?;
-                    let found = found.map(|found| found.value);
-                    if !found.as_ref().is_some_and(SessionDocument::is_alive) {
-                        memory::forget_member(host, document, (sandbox, &member)).await;
-                    }
-                    all.extend(found);
-                }
-                all
-            }
-            None => self.documents(Some(&document.session.tenant)).await?.0,
-        };
-        let is_in = |other: &SessionDocument| {
-            let name = other.sandbox.as_ref().map(|one| &one.name);
-            let is_here = other.place.host == document.place.host;
-            other.session != document.session
-                && other.is_alive()
-                && other.state.has_sandbox()
-                && is_here
-                && name == Some(sandbox)
-        };
-        Ok(all.into_iter().filter(is_in).collect())
-    }
-
-    /// Those of them that run in the same process.
-    pub(super) async fn sharing(
-        self,
-        host: &SessionHost,
-        document: &SessionDocument,
-    ) -> Result<Vec<SessionDocument>, Error> {
-        let others = self.others_in(host, document).await?.into_iter();
-        let sandbox = document.sandbox.as_ref();
-        let is_same = |other: &SessionDocument| {
-            let both = other.sandbox.as_ref().zip(sandbox);
-            other.state == SessionState::Running
-                && both.is_some_and(|(one, this)| one.is_same(this))
-        };
-        Ok(others.filter(is_same).collect())
     }
 
     /// Puts all sessions of one sandbox to sleep that is ended with them, if it is idle.
@@ -321,8 +258,9 @@ impl Sessions<'_> {
             return all.map(|one| one.slept(state).because(&*why)).collect();
         }
         match self.end_sandbox(&sleepers, way, claimed_at).await {
-            Ok(()) => {
-                let (durable, unsaved) = self.save_the_last(sleepers, way, claimed_at).await;
+            Ok(ended) => {
+                let claimed = (claimed_at, ended);
+                let (durable, unsaved) = self.save_the_last(sleepers, way, claimed).await;
                 let mut all = self.write_down(durable).await;
                 all.extend(unsaved);
                 all
@@ -342,7 +280,8 @@ impl Sessions<'_> {
             return Some((SleptState::TerminateFailed, why));
         }
         let first = sleepers.first()?;
-        let others = match self.sharing(way.host, &first.document).await {
+        let others = self.sharing(&first.document).await;
+        let others = match others {
             Ok(others) => others,
             Err(error) => return Some((SleptState::TerminateFailed, error_chain(&error))),
         };
@@ -362,7 +301,7 @@ impl Sessions<'_> {
         self,
         sleepers: Vec<Sleeper>,
         way: SleepWay<'_>,
-        claimed_at: Duration,
+        (claimed_at, something_ended): (Duration, bool),
     ) -> (Vec<Sleeper>, Vec<SessionSlept>) {
         let mut renewed_at = claimed_at;
         let held: Vec<(SessionRef, u64)> = sleepers
@@ -371,7 +310,7 @@ impl Sessions<'_> {
             .collect();
         let (mut durable, mut unsaved) = (Vec::new(), Vec::new());
         for mut one in sleepers {
-            if one.document.sandbox.is_none() {
+            if !something_ended {
                 durable.push(one);
                 continue;
             }
@@ -521,15 +460,15 @@ impl Sessions<'_> {
         }
     }
 
-    /// Ends a sandbox whose sessions are all claimed.
+    /// Ends a sandbox whose sessions are all claimed, and what runs for any of them unknown to the store; whether there was anything to end.
     async fn end_sandbox(
         self,
         sleepers: &[Sleeper],
         way: SleepWay<'_>,
         claimed_at: Duration,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let Some(first) = sleepers.first() else {
-            return Ok(());
+            return Ok(false);
         };
         let held_for = self.clock.uptime().saturating_sub(claimed_at);
         let ttl = way.how.lease_ttl;
@@ -546,7 +485,12 @@ impl Sessions<'_> {
             return Err(super::failure(ErrorKind::Failed, said).into());
         };
         ended?;
-        self.end_unknown(way.host, &first.document).await
+        let is_over = || self.clock.uptime() > until;
+        let mut something_ended = first.document.sandbox.is_some();
+        for one in sleepers {
+            something_ended |= self.end_unknown(way.host, &one.document, is_over).await?;
+        }
+        Ok(something_ended)
     }
 
     /// Writes down that sessions sleep, or are lost.
@@ -562,6 +506,8 @@ impl Sessions<'_> {
                     (SleepEnding::Lost(trouble), SleptState::Terminated)
                 }
             };
+            // While it is still ours: nobody has begun to run it again.
+            self.leave_sandbox(&one.document).await;
             let written = self.change(session, |found, op_id| found.slept(attempt, &ending, op_id));
             if let Err(error) = written.await {
                 // Its claim expires, and whoever comes next finds the sandbox gone.

@@ -47,6 +47,8 @@ impl Sessions<'_> {
         session: &SessionRef,
         dry_run: bool,
     ) -> Result<WakeUndone, Error> {
+        // A wake on this host waits until this is done, and the other way round.
+        let _lock = memory::lock(host, session).await?;
         let document = self.read(session).await?;
         if let Some(claim) = document.claimed(self.now()) {
             return Err(refused(SessionRefusal::Claimed {

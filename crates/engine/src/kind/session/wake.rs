@@ -7,9 +7,9 @@
 //! took so long that another one began, changes nothing any more.
 
 use super::capture::unreadable;
-use super::memory::{self, is_known_here, remember_session};
+use super::memory::{self, is_known_here};
 use super::register::whole;
-use super::sandbox::{LiveSandbox, SandboxHealth, SandboxRequest};
+use super::sandbox::{LiveSandbox, SandboxRequest, end_marked};
 use super::{LEASE_TTL, SessionHost, failed, failure, millis, name_of, refused};
 use crate::bridge;
 use crate::catalog::SnapshotSelector;
@@ -21,17 +21,20 @@ use serde::Serialize;
 use stasis_disk::progress::Progress;
 use stasis_disk::tree::ownership;
 use stasis_model::failure::AtPath;
-use stasis_model::format::event::EventKind;
 use stasis_model::id::{SessionRef, SnapshotId};
 use stasis_model::session::document::{
-    Sandbox, SessionDocument, SessionPlace, SessionProblem, SessionState, SessionTrouble,
+    Sandbox, SandboxDriver, SessionDocument, SessionPlace, SessionProblem, SessionState,
+    SessionTrouble,
 };
-use stasis_model::session::step::{ClaimRequest, SessionRefusal, SleepEnding, SleepReason};
+use stasis_model::session::step::{ClaimRequest, SessionRefusal};
 use stasis_model::snapshot_ref::SnapshotRef;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+
+/// How often it is looked at whether somebody gives up.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Wakes a session.
 #[derive(Clone, Debug)]
@@ -129,6 +132,8 @@ struct Waking<'w> {
     /// As it was claimed, and where it will lie.
     document: SessionDocument,
     dir: String,
+    /// What somebody said that runs it from now on.
+    sandbox: Option<Sandbox>,
     /// When the claim was sent.
     begun: Duration,
     /// Until when it is surely ours, in milliseconds of this machine's running time.
@@ -170,6 +175,8 @@ impl Sessions<'_> {
         let lost = lost.map(|problem| problem.message.to_string());
         let waking = self.begin(host, command, &document).await?;
         let attempt = waking.document.attempt;
+        // Whoever takes an earlier wake back is waited for.
+        let _lock = memory::lock(host, &command.session).await?;
         let woken = Box::pin(self.while_claimed(&waking, attempt)).await;
         let mut woken = match woken {
             Ok(woken) => woken,
@@ -208,132 +215,7 @@ impl Sessions<'_> {
         }
     }
 
-    /// A session that runs here and whose workspace is there needs nothing, but perhaps its sandbox.
-    async fn present(
-        self,
-        host: &SessionHost,
-        command: &WakeSession,
-        document: &SessionDocument,
-    ) -> Result<Option<SessionWoken>, Error> {
-        let place = &document.place;
-        if place.host != host.name {
-            return Ok(None);
-        }
-        let wanted = match &command.dir {
-            Some(dir) => Some(absolute(dir)?),
-            None => None,
-        };
-        if wanted.is_some_and(|wanted| wanted != place.dir) {
-            let session = document.session.clone();
-            let place = place.clone();
-            return Err(refused(SessionRefusal::Running { session, place }));
-        }
-        if !self.is_its_workspace(host, document).await? {
-            return Ok(None);
-        }
-        // It is in use from now on, unless it is just being put to sleep.
-        let beaten = self.change(&document.session, |found, op_id| {
-            found.heartbeat(self.now(), op_id)
-        });
-        beaten.await.map_err(failed)?;
-        let sandbox = document.sandbox.as_ref();
-        if sandbox.is_some_and(|one| one.commands.start.is_some()) {
-            self.start_again(host, command).await?;
-        }
-        Ok(Some(SessionWoken::at(document, WakeOutcome::Present)))
-    }
-
-    /// Starts the sandbox of a session that runs and has none any more. What is in its workspace is newer than any snapshot, and stays.
-    async fn start_again(self, host: &SessionHost, command: &WakeSession) -> Result<(), Error> {
-        // Two that come at once start one.
-        let _lock = memory::lock(host, &command.session).await?;
-        let document = self.read(&command.session).await?;
-        let live = LiveSandbox::of(host, &document).trusting(command.trust_commands);
-        if live.health().await? != SandboxHealth::Gone {
-            return Ok(());
-        }
-        let sandbox = document.sandbox.as_ref();
-        self.end_unknown(host, &document).await?;
-        let started = live.start(&self.rng.op_id().to_string()).await?;
-        let will_be = document.running_in(started.clone());
-        remember_session(host, &will_be).await?;
-        let noted = self.change(&document.session, |found, op_id| {
-            found.runs_in(started.as_ref(), sandbox, self.now(), op_id)
-        });
-        if let Err(error) = noted.await {
-            self.end_in_vain(host, command, &document, started).await;
-            return Err(failed(error));
-        }
-        Ok(())
-    }
-
-    /// A session whose workspace is gone, or lies on a host that is, is said to be lost before it is woken from its snapshot.
-    async fn give_up_sandbox(
-        self,
-        host: &SessionHost,
-        command: &WakeSession,
-        document: &SessionDocument,
-    ) -> Result<SessionDocument, Error> {
-        let (session, place) = (&document.session, &document.place);
-        let is_here = place.host == host.name;
-        if !is_here && !command.take_over {
-            let failure = refused(SessionRefusal::Running {
-                session: session.clone(),
-                place: place.clone(),
-            });
-            let said = error_chain(&failure);
-            let hint = format!(
-                "if {} is gone, `stasis session wake {session} --take-over` wakes it here from its last snapshot",
-                place.host
-            );
-            return Err(super::failure(ErrorKind::Conflict, said)
-                .with_hint(hint)
-                .into());
-        }
-        let live = LiveSandbox::of(host, document).trusting(command.trust_commands);
-        let health = live.health().await?;
-        let is_ended = matches!(health, SandboxHealth::Gone | SandboxHealth::None);
-        if is_here && !is_ended && !command.take_over {
-            let said = format!(
-                "the workspace `{}` of `{session}` is gone, or another directory, and its sandbox runs",
-                place.dir
-            );
-            let hint = format!(
-                "is its disk mounted? `stasis session wake {session} --take-over` gives up what is not in its snapshot"
-            );
-            return Err(super::failure(ErrorKind::Conflict, said)
-                .with_hint(hint)
-                .into());
-        }
-        let said = if is_here {
-            format!(
-                "its workspace `{}` is gone, or another directory",
-                place.dir
-            )
-        } else {
-            format!("it was taken over from {}", place.host)
-        };
-        let who = self.who(host, command);
-        let claimed = self.change(session, |found, op_id| {
-            found.claim_sleep(&who, SleepReason::Asked, op_id)
-        });
-        let claimed = claimed.await.map_err(failed)?;
-        // One that others use, too, goes on for them.
-        if is_here && self.sharing(host, document).await?.is_empty() {
-            live.terminate().await?;
-        }
-        let problem = SessionProblem::new(SessionTrouble::Unreachable, &said, self.now());
-        let lost = self.change(session, |found, op_id| {
-            let ending = SleepEnding::Lost(problem.clone());
-            found.slept(claimed.attempt, &ending, op_id)
-        });
-        let lost = lost.await.map_err(failed)?;
-        self.note_event(EventKind::SessionLost, session, &said)
-            .await;
-        Ok(lost)
-    }
-
-    fn who(self, host: &SessionHost, command: &WakeSession) -> ClaimRequest {
+    pub(super) fn who(self, host: &SessionHost, command: &WakeSession) -> ClaimRequest {
         ClaimRequest {
             by: host.by.clone(),
             now: self.now(),
@@ -348,14 +230,19 @@ impl Sessions<'_> {
         command: &'w WakeSession,
         document: &SessionDocument,
     ) -> Result<Waking<'w>, Error> {
-        let dir = self.ensure_wakeable(host, command, document).await?;
+        let (dir, sandbox) = self.ensure_wakeable(host, command, document).await?;
         let (who, begun) = (self.who(host, command), self.clock.uptime());
         let claimed = self.change(&command.session, |found, op_id| {
             found.begin_wake(&who, op_id)
         });
         let mut document = claimed.await.map_err(failed)?;
         // Nobody else puts anything there meanwhile.
-        memory::remember_workspace(host, &command.session, &dir).await?;
+        let noted = memory::remember_workspace(host, &command.session, &dir).await;
+        if let Err(error) = noted {
+            self.note_failed(&command.session, document.attempt, &error)
+                .await;
+            return Err(error);
+        }
         document.place = SessionPlace {
             host: host.name.clone(),
             dir: dir.clone(),
@@ -365,22 +252,31 @@ impl Sessions<'_> {
             command,
             document,
             dir,
+            sandbox,
             begun,
             held_until: Arc::default(),
         })
     }
 
-    /// Where it will lie, if nothing stands against waking it on this host.
+    /// Where it will lie and in which sandbox, where one is named, if nothing stands against waking it on this host.
     async fn ensure_wakeable(
         self,
         host: &SessionHost,
         command: &WakeSession,
         document: &SessionDocument,
-    ) -> Result<String, Error> {
+    ) -> Result<(String, Option<Sandbox>), Error> {
         let session = &command.session;
         let dir = self.target(host, command, document).await?;
         self.ensure_free(host, &dir, session).await?;
-        if command.sandbox.is_none() && !command.without_sandbox {
+        let sandbox = match &command.sandbox {
+            Some(request) => Some(request.resolve(host, session).await?),
+            None => None,
+        };
+        if sandbox.is_some() {
+            let mut will_be = document.running_in(sandbox.clone());
+            will_be.place.host = host.name.clone();
+            self.ensure_one_sandbox(host, &will_be).await?;
+        } else if !command.without_sandbox {
             let live = LiveSandbox::of(host, document).trusting(command.trust_commands);
             live.ensure_may_start().await?;
         }
@@ -389,13 +285,22 @@ impl Sessions<'_> {
             let mut entries = path.read_dir().into_iter().flatten();
             entries.next().is_some()
         });
-        if is_used.await && !memory::is_workspace_of(host, session, &dir).await {
-            let said = format!("`{dir}` is not empty, and was never the workspace of `{session}`");
-            let hint =
-                "what is in it would be replaced: name a directory that is empty or not there yet";
+        // What the store says is enough for whoever trusts it.
+        let is_there = document.place.host == host.name && document.place.dir == dir;
+        let is_its = command.trust_commands && is_there
+            || memory::is_workspace_of(host, session, &dir).await;
+        if is_used.await && !is_its {
+            let said = format!(
+                "`{dir}` is not empty, and this host does not know it as the workspace of `{session}`"
+            );
+            let hint = if is_there {
+                "the store says that it is: `--trust-commands` believes it; what is in it is replaced by the snapshot, and kept beside it"
+            } else {
+                "what is in it would be replaced: name a directory that is empty or not there yet"
+            };
             return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
         }
-        Ok(dir)
+        Ok((dir, sandbox))
     }
 
     /// Where it shall lie: where somebody says, or where it lay on this host. What the store alone says is not written to.
@@ -467,11 +372,14 @@ impl Sessions<'_> {
                 by: now.attempt,
             }));
         }
-        let (sandbox, is_started) = self.start_sandbox(waking).await?;
+        let mut asked = waking.document.clone();
+        asked.sandbox = waking.sandbox.clone().or(asked.sandbox);
+        // Of several that share one and are woken at once, one starts it.
+        let _sandbox_lock = memory::lock_sandbox(waking.host, &asked).await?;
+        let (sandbox, is_started) = self.start_sandbox(waking, asked).await?;
         let attempt = waking.document.attempt;
         let will_be = waking.document.running_in(sandbox.clone());
-        // Before it is so: whoever is killed in between leaves nothing that this host does not know.
-        remember_session(waking.host, &will_be).await?;
+        self.announce(waking.host, &will_be).await?;
         let runs = (&waking.document.place, sandbox.as_ref());
         let woken = self.change(session, |found, op_id| {
             found.woken(attempt, runs, self.now(), op_id)
@@ -487,6 +395,9 @@ impl Sessions<'_> {
                 return Err(failed(error));
             }
         };
+        if !is_started && document.sandbox.is_some() {
+            self.ensure_goes_on(waking.host, &document).await?;
+        }
         let outcome = match &restored {
             Some(_) => WakeOutcome::Restored,
             None => WakeOutcome::Fresh,
@@ -499,7 +410,7 @@ impl Sessions<'_> {
     }
 
     /// Ends a sandbox that was started in vain.
-    async fn end_in_vain(
+    pub(super) async fn end_in_vain(
         self,
         host: &SessionHost,
         command: &WakeSession,
@@ -551,65 +462,54 @@ impl Sessions<'_> {
     }
 
     /// What runs it from now on, and whether that was started for it.
-    async fn start_sandbox(self, waking: &Waking<'_>) -> Result<(Option<Sandbox>, bool), Error> {
-        let mut document = waking.document.clone();
-        if let Some(request) = &waking.command.sandbox {
-            document.sandbox = Some(
-                request
-                    .resolve(waking.host, &waking.command.session)
-                    .await?,
-            );
-        }
-        if waking.command.without_sandbox {
+    async fn start_sandbox(
+        self,
+        waking: &Waking<'_>,
+        mut document: SessionDocument,
+    ) -> Result<(Option<Sandbox>, bool), Error> {
+        let (host, command) = (waking.host, waking.command);
+        if command.without_sandbox {
             return Ok((None, false));
         }
-        if let Some(running) = self.sandbox_of_others(waking, &document).await? {
+        let trusting = (host, command.trust_commands);
+        if let Some(running) = self.sandbox_of_others(trusting, &document).await? {
             return Ok((Some(running), false));
         }
-        let is_new = waking.command.sandbox.is_some();
         let is_stale = document.sandbox.as_ref().is_some_and(Sandbox::cannot_start);
-        if is_stale && !is_new {
+        if is_stale && waking.sandbox.is_none() {
             // The process that it was is gone, and nobody says how another one is started.
             document.sandbox = None;
         }
-        self.end_left_over(waking.host, &document.session).await?;
-        let live = LiveSandbox::of(waking.host, &document);
-        let live = live.trusting(waking.command.trust_commands);
-        let started = live.start(&self.rng.op_id().to_string()).await?;
+        self.end_left_over(host, &document.session).await?;
+        let live = LiveSandbox::of(host, &document).trusting(command.trust_commands);
+        let mark = self.rng.op_id().to_string();
+        let started = tokio::select! {
+            started = live.start(&mark) => started?,
+            () = given_up(&command.cancel) => {
+                // What it has started by now is known by its mark.
+                if document.sandbox.as_ref().is_some_and(|one| one.driver == SandboxDriver::Command) {
+                    live.terminate().await?;
+                }
+                end_marked(host, &document.session, &mark, || false).await?;
+                let said = "it was given up while its sandbox was being started, which was ended";
+                return Err(failure(ErrorKind::Cancelled, said).into());
+            }
+        };
         let sandbox = document.sandbox.as_ref();
         let is_started = sandbox.is_some_and(|one| one.commands.start.is_some());
         Ok((started, is_started))
     }
+}
 
-    /// The sandbox that the session shares with others, if it runs for them here: it is not started once more.
-    async fn sandbox_of_others(
-        self,
-        waking: &Waking<'_>,
-        document: &SessionDocument,
-    ) -> Result<Option<Sandbox>, Error> {
-        let Some(shared) = &document.sandbox else {
-            return Ok(None);
-        };
-        let now = self.now();
-        for other in self.others_in(waking.host, document).await? {
-            let is_used = other.state == SessionState::Running && other.claimed(now).is_none();
-            let Some(sandbox) = other.sandbox.as_ref().filter(|_| is_used) else {
-                continue;
-            };
-            let live = LiveSandbox::of(waking.host, &other).trusting(waking.command.trust_commands);
-            if live.health().await? == SandboxHealth::Healthy {
-                return Ok(Some(Sandbox {
-                    driver: sandbox.driver.clone(),
-                    ..shared.clone()
-                }));
-            }
-        }
-        Ok(None)
+/// Waits until somebody gives up.
+async fn given_up(cancel: &AtomicBool) {
+    while !cancel.load(Ordering::Relaxed) {
+        tokio::time::sleep(LOOK).await;
     }
 }
 
 impl SessionWoken {
-    fn at(document: &SessionDocument, outcome: WakeOutcome) -> Self {
+    pub(super) fn at(document: &SessionDocument, outcome: WakeOutcome) -> Self {
         let snapshot = document.snapshot.as_ref();
         Self {
             session: document.session.clone(),
@@ -642,7 +542,7 @@ impl SessionWoken {
 }
 
 /// A directory that need not be there, by the one name that it has: links on the way to it are followed.
-fn absolute(dir: &Path) -> Result<String, Error> {
+pub(super) fn absolute(dir: &Path) -> Result<String, Error> {
     let whole = std::path::absolute(dir).at("find", dir)?;
     let mut there = whole.as_path();
     let mut rest = Vec::new();
