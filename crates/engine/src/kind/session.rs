@@ -14,6 +14,7 @@ mod awake;
 mod capture;
 mod export;
 mod fork;
+mod left_over;
 mod list;
 mod memory;
 mod reap;
@@ -22,6 +23,7 @@ mod run;
 mod sandbox;
 mod sharing;
 mod sleep;
+mod start;
 mod still;
 #[cfg(test)]
 mod tests;

@@ -1001,3 +1001,67 @@ fn a_wake_that_is_given_up_ends_what_it_has_begun_to_start() {
     assert!(ended.exists());
     assert_eq!(show(&session, "acme/42")["state"], "failed");
 }
+
+#[test]
+fn a_wake_that_fails_does_not_end_what_commands_run_for_another() {
+    let session = Session::new();
+    let (fails, ended) = (session.home().join("fails"), session.home().join("ended"));
+    let start = format!("! test -e {}", fails.display());
+    let end = format!("touch {}", ended.display());
+    let pod = ["--sandbox", "pod-7", "--start-cmd", &start];
+    let pod = [&pod[..], &["--terminate-cmd", &end]].concat();
+    for name in ["a", "b"] {
+        let full = format!("acme/{name}");
+        asleep(&session, &full, &session.home().join(name), &[]);
+    }
+    session.json(0, &[&["session", "wake", "acme/a"], &pod[..]].concat());
+    fs::write(&fails, "").unwrap();
+
+    let failed = session.run(&[&["session", "wake", "acme/b"], &pod[..]].concat());
+    session.json(0, &["session", "reap"]);
+
+    assert_eq!(failed.code, 1, "{}", failed.err);
+    assert!(!ended.exists(), "it runs for acme/a");
+    fs::remove_file(&fails).unwrap();
+    session.json(0, &[&["session", "wake", "acme/b"], &pod[..]].concat());
+    session.json(0, &["session", "sleep", "acme/b", "--with-others"]);
+    assert!(ended.exists());
+    fs::remove_file(&ended).unwrap();
+    session.json(0, &["session", "reap"]);
+    assert!(!ended.exists(), "nothing is left to end");
+}
+
+#[test]
+fn a_sandbox_that_could_not_be_started_nor_ended_is_started_the_next_time() {
+    let session = Session::new();
+    let ready = session.home().join("ready");
+    let start = format!("test -e {}", ready.display());
+    let words = ["session", "wake", "acme/42", "--start-cmd", &start];
+    let words = [&words[..], &["--terminate-cmd", "false"]].concat();
+    asleep(&session, "acme/42", &session.home().join("ws"), &[]);
+    assert_eq!(session.run(&words).code, 1);
+    assert_eq!(session.run(&words).code, 1);
+    fs::write(&ready, "").unwrap();
+
+    let woken = session.json(0, &words);
+
+    assert_eq!(woken["outcome"], "restored");
+}
+
+#[test]
+fn what_the_store_alone_says_to_be_in_a_sandbox_is_not_put_to_sleep_with_it() {
+    let session = Session::new();
+    let mut agent = Agent::start();
+    let pid = agent.pid();
+    let pod = ["--sandbox", "pod-7", "--pid", &pid];
+    register(&session, "acme/a", &session.home().join("a"), &pod);
+    register(&session, "acme/b", &session.home().join("b"), &pod);
+    fs::remove_dir_all(session.home().join("state")).unwrap();
+    register(&session, "acme/b", &session.home().join("b"), &pod);
+
+    let refused = session.run(&["session", "sleep", "acme/b", "--with-others"]);
+
+    assert_eq!(refused.code, 8, "{}", refused.err);
+    assert!(refused.err.contains("acme/a"), "{}", refused.err);
+    assert!(agent.is_running());
+}

@@ -54,38 +54,25 @@ impl Sessions<'_> {
     /// Starts the sandbox of a session that runs and has none any more. What is in its workspace is newer than any snapshot, and stays.
     async fn start_again(self, host: &SessionHost, command: &WakeSession) -> Result<(), Error> {
         // Two that come at once start one.
-        let _lock = memory::lock(host, &command.session).await?;
+        let _lock = memory::lock(host, &command.session, command.lock_wait()).await?;
         let document = self.read(&command.session).await?;
         let live = LiveSandbox::of(host, &document).trusting(command.trust_commands);
         if live.health().await? != SandboxHealth::Gone {
             return Ok(());
         }
-        let sandbox = document.sandbox.as_ref();
-        let _sandbox_lock = memory::lock_sandbox(host, &document).await?;
-        self.end_unknown(host, &document, || false).await?;
-        let trusting = (host, command.trust_commands);
-        let joined = self.sandbox_of_others(trusting, &document).await?;
-        let is_joined = joined.is_some();
-        let started = match joined {
-            Some(joined) => Some(joined),
-            None => live.start(&self.rng.op_id().to_string()).await?,
-        };
-        let will_be = document.running_in(started.clone());
-        self.announce(host, &will_be).await?;
+        let on = (host, command.trust_commands);
+        let _sandbox_lock = self.lock_sandbox(host, command, &document).await?;
+        self.end_unknown(on, &document, || false).await?;
+        let started = self.join_or_start(host, command, &document).await?;
+        let was = document.sandbox.as_ref();
         let noted = self.change(&document.session, |found, op_id| {
-            found.runs_in(started.as_ref(), sandbox, self.now(), op_id)
+            found.runs_in(started.sandbox(), was, self.now(), op_id)
         });
-        if let Err(error) = noted.await {
-            if !is_joined {
-                self.end_in_vain(host, command, &document, started).await;
-            }
-            return Err(failed(error));
-        }
-        if document.sandbox_identity() != will_be.sandbox_identity() {
-            self.leave_sandbox(&document).await;
-        }
-        if is_joined {
-            self.ensure_goes_on(host, &will_be).await?;
+        let runs = self
+            .runs_from_now_on(on, (&document, &started), noted)
+            .await?;
+        if document.sandbox_identity() != runs.sandbox_identity() {
+            self.leave_process(&document).await;
         }
         Ok(())
     }
@@ -114,7 +101,8 @@ impl Sessions<'_> {
             found.claim_sleep(&who, SleepReason::Asked, op_id)
         });
         let claimed = claimed.await.map_err(failed)?;
-        if is_here && let Err(error) = self.end_unshared(&live, document).await {
+        let live = LiveSandbox::of(host, &claimed).trusting(command.trust_commands);
+        if is_here && let Err(error) = self.end_unshared(&live, &claimed).await {
             let given_up = self.change(session, |found, op_id| {
                 found.sleep_given_up(claimed.attempt, None, op_id)
             });
@@ -123,13 +111,13 @@ impl Sessions<'_> {
             }
             return Err(error);
         }
-        self.leave_sandbox(document).await;
         let problem = SessionProblem::new(SessionTrouble::Unreachable, &said, self.now());
         let lost = self.change(session, |found, op_id| {
             let ending = SleepEnding::Lost(problem.clone());
             found.slept(claimed.attempt, &ending, op_id)
         });
         let lost = lost.await.map_err(failed)?;
+        self.leave_process(&claimed).await;
         self.note_event(EventKind::SessionLost, session, &said)
             .await;
         Ok(lost)
@@ -201,7 +189,7 @@ fn ensure_runs_so(request: &SandboxRequest, document: &SessionDocument) -> Resul
     if is_so {
         return Ok(());
     }
-    let said = format!("`{session}` is awake, and something else runs it than what is asked for");
+    let said = format!("`{session}` is awake, and not said to run in what is asked for");
     let hint = format!(
         "`stasis session sleep {session}` first, or `stasis session register {session} --dir DIR` with what runs it now"
     );

@@ -21,6 +21,8 @@ use stasis_model::id::{Label, SandboxName, SessionRef, TenantId};
 use stasis_model::session::document::{Sandbox, SandboxCommands, SessionDocument};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// What this host remembers of a session that was registered or woken on it.
 fn known_here(document: &SessionDocument) -> impl Serialize + '_ {
@@ -293,12 +295,19 @@ pub(super) async fn forget_started(
     HostNote::started(host, session).remove().await
 }
 
-/// Nothing runs any more that was started for a session, as far as anybody can tell.
-pub(super) async fn forget_any_started(
+/// What commands reach was ended, whoever of a session started it.
+pub(super) async fn forget_ended(
     host: &SessionHost,
     session: &SessionRef,
+    ended: &Sandbox,
 ) -> Result<(), Error> {
-    if started(host, session).await.is_none() {
+    let note = started(host, session).await;
+    let is_this = |note: &StartedNote| {
+        let one = &note.sandbox;
+        let ends_so = one.commands.terminate == ended.commands.terminate;
+        one.name == ended.name && one.driver == ended.driver && ends_so
+    };
+    if !note.as_ref().is_some_and(is_this) {
         return Ok(());
     }
     HostNote::started(host, session).remove().await
@@ -364,33 +373,87 @@ pub(super) async fn is_workspace_of(host: &SessionHost, session: &SessionRef, di
     note.is_some_and(|note| note.session == *session)
 }
 
-/// A lock that whoever changes the workspace of a session on this host holds.
-pub(super) async fn lock(host: &SessionHost, session: &SessionRef) -> Result<HostLock, Error> {
-    lock_at(place_of(host, &("lock", &host.name, session))).await
+/// How a lock of this host is waited for.
+#[derive(Clone, Copy)]
+pub(super) struct LockWait<'w> {
+    /// For how long.
+    pub(super) longest: Duration,
+    /// Set by anybody to give up.
+    pub(super) cancel: Option<&'w AtomicBool>,
 }
 
-/// A lock that whoever starts a sandbox on this host holds until it is known to run.
-pub(super) async fn lock_sandbox(
-    host: &SessionHost,
-    document: &SessionDocument,
-) -> Result<HostLock, Error> {
-    let name = document.sandbox.as_ref().map(|sandbox| &sandbox.name);
-    let tenant = &document.session.tenant;
-    let place = name.and_then(|name| place_of(host, &("lock", &host.name, tenant, name)));
-    lock_at(place).await
-}
-
-async fn lock_at(path: Option<PathBuf>) -> Result<HostLock, Error> {
-    let Some(path) = path else {
-        return Ok(HostLock(None));
-    };
-    let locked = bridge::blocking(move || {
-        if let Some(above) = path.parent() {
-            make_directory(above)?;
+impl LockWait<'_> {
+    /// It is free, or somebody else's.
+    pub(super) fn not_at_all() -> Self {
+        Self {
+            longest: Duration::ZERO,
+            cancel: None,
         }
-        LockFile::wait(&path)
-    });
-    Ok(HostLock(Some(locked.await?)))
+    }
+
+    fn is_over(&self, waited: Duration) -> bool {
+        let is_cancelled = self
+            .cancel
+            .is_some_and(|cancel| cancel.load(Ordering::Relaxed));
+        waited >= self.longest || is_cancelled
+    }
+}
+
+/// A lock that whoever changes the workspace of a session on this host holds; none if another process has it.
+pub(super) async fn try_lock(
+    host: &SessionHost,
+    session: &SessionRef,
+    wait: LockWait<'_>,
+) -> Result<Option<HostLock>, Error> {
+    lock_at(place_of(host, &("lock", &host.name, session)), wait).await
+}
+
+/// The same; it is an error if another process has it.
+pub(super) async fn lock(
+    host: &SessionHost,
+    session: &SessionRef,
+    wait: LockWait<'_>,
+) -> Result<HostLock, Error> {
+    let locked = try_lock(host, session, wait).await?;
+    locked.ok_or_else(|| {
+        let said = format!("another process on this host works on the workspace of `{session}`");
+        let hint = "try again when it is done; one that is stopped must be continued or killed";
+        failure(ErrorKind::Conflict, said).with_hint(hint).into()
+    })
+}
+
+/// A lock that whoever starts a sandbox of a tenant on this host holds until it is known to run; none if another process has it.
+pub(super) async fn try_lock_sandbox(
+    host: &SessionHost,
+    (tenant, name): (&TenantId, &SandboxName),
+    wait: LockWait<'_>,
+) -> Result<Option<HostLock>, Error> {
+    lock_at(place_of(host, &("lock", &host.name, tenant, name)), wait).await
+}
+
+async fn lock_at(path: Option<PathBuf>, wait: LockWait<'_>) -> Result<Option<HostLock>, Error> {
+    const LOOK: Duration = Duration::from_millis(50);
+    let Some(path) = path else {
+        return Ok(Some(HostLock(None)));
+    };
+    let mut waited = Duration::ZERO;
+    loop {
+        let path = path.clone();
+        let locked = bridge::blocking(move || {
+            if let Some(above) = path.parent() {
+                make_directory(above)?;
+            }
+            LockFile::try_take(&path)
+        });
+        if let Some(lock) = locked.await? {
+            return Ok(Some(HostLock(Some(lock))));
+        }
+        if wait.is_over(waited) {
+            return Ok(None);
+        }
+        tokio::time::sleep(LOOK).await;
+        waited += LOOK;
+    }
 }
 
 /// Held until it is dropped.

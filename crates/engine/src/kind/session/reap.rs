@@ -4,8 +4,7 @@
 //! to a session is decided by its own document. One session's failure never stops another's sleep.
 
 use super::capture::SnapshotSession;
-use super::memory::{self, StartedNote, is_known_here};
-use super::sandbox::{LiveSandbox, end_marked};
+use super::memory::is_known_here;
 use super::sleep::{SessionSlept, SleepSession, SleptState};
 use super::{SessionHost, failure};
 use crate::error::{Error, ErrorKind, error_chain};
@@ -13,11 +12,10 @@ use crate::handle::Sessions;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::failure::{Failure, Kinded as _};
-use stasis_model::format::event::EventKind;
 use stasis_model::format::lease::{Fence, Holder};
 use stasis_model::id::{SandboxName, SessionRef, TenantId};
 use stasis_model::protocol::job::JobRefusal;
-use stasis_model::session::document::{SandboxDriver, SessionDocument, SessionState};
+use stasis_model::session::document::{SessionDocument, SessionState};
 use stasis_store::documents::sessions::{self, JobError};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -224,7 +222,8 @@ impl Sessions<'_> {
             reaped.add(done);
         }
         if !command.dry_run {
-            self.end_left_overs(host, &asleep).await;
+            let on = (host, command.how.trust_commands);
+            self.end_left_overs(on, &asleep).await;
         }
         // Of those that sleep for long, too.
         for one in left.iter().filter(|_| !command.dry_run) {
@@ -276,97 +275,6 @@ impl Sessions<'_> {
             }
         }
         idle
-    }
-
-    /// Ends what runs on this host for sessions that do not: somebody who woke them was killed and never said that it was started, or they
-    /// were taken over by another host.
-    async fn end_left_overs(self, host: &SessionHost, asleep: &[SessionRef]) {
-        for session in asleep {
-            if let Err(error) = self.end_left_over(host, session).await {
-                let error = error_chain(&error);
-                tracing::warn!(%session, error, "what was started for it and left was not ended");
-            }
-        }
-    }
-
-    /// The same for one session.
-    pub(super) async fn end_left_over(
-        self,
-        host: &SessionHost,
-        session: &SessionRef,
-    ) -> Result<(), Error> {
-        let Some(left) = memory::started(host, session).await else {
-            return Ok(());
-        };
-        // Looked at after the mark was read: whoever begins to wake it now starts another one.
-        let now = self.read(session).await?;
-        let is_here = now.place.host == host.name;
-        let is_claimed = now
-            .claimed(self.now())
-            .is_some_and(|claim| claim.by != host.by);
-        if now.state == SessionState::Running && is_here || is_claimed {
-            return Ok(());
-        }
-        self.end_unless_used(host, now, left, || false).await?;
-        Ok(())
-    }
-
-    /// Ends what runs on this host for a session and is not the sandbox that the store knows: whoever started it was killed before it said
-    /// so. Whether there was any.
-    pub(super) async fn end_unknown(
-        self,
-        host: &SessionHost,
-        document: &SessionDocument,
-        is_over: impl Fn() -> bool,
-    ) -> Result<bool, Error> {
-        let known = LiveSandbox::process_of(document).and_then(|known| known.mark);
-        match memory::started(host, &document.session).await {
-            Some(left) if known.as_deref() != Some(&left.mark) => {
-                let was = document.running_in(Some(left.sandbox.clone()));
-                let is_command = left.sandbox.driver == SandboxDriver::Command;
-                if is_command && was.sandbox_identity() == document.sandbox_identity() {
-                    return Ok(false);
-                }
-                self.end_unless_used(host, document.clone(), left, is_over)
-                    .await
-            }
-            _ => Ok(false),
-        }
-    }
-
-    async fn end_unless_used(
-        self,
-        host: &SessionHost,
-        now: SessionDocument,
-        left: StartedNote,
-        is_over: impl Fn() -> bool,
-    ) -> Result<bool, Error> {
-        let (session, mark) = (&now.session, &left.mark);
-        let is_command = left.sandbox.driver == SandboxDriver::Command;
-        let name = left.sandbox.name.clone();
-        // Others that it was started with may still use it; then it is theirs.
-        let mut at_home = now.running_in(Some(left.sandbox));
-        at_home.place.host = host.name.clone();
-        let others = self.others_named(host, &at_home, &name).await?;
-        let is_theirs = |other: &SessionDocument| {
-            let known = LiveSandbox::process_of(other).and_then(|known| known.mark);
-            known.as_deref() == Some(mark) || is_command && other.is_run_beside(&at_home)
-        };
-        if others.iter().any(is_theirs) {
-            memory::forget_started(host, session, mark).await?;
-            return Ok(false);
-        }
-        if is_command {
-            // Whether it was started is not known; to end it once more does no harm.
-            LiveSandbox::of(host, &at_home).terminate().await?;
-            return Ok(true);
-        }
-        let was_running = end_marked(host, session, mark, is_over).await?;
-        if was_running {
-            let said = "what was started for it on this host, and was left, has been ended";
-            self.note_event(EventKind::SessionLost, session, said).await;
-        }
-        Ok(was_running)
     }
 
     /// Saves sessions that run, whose last snapshot is old.

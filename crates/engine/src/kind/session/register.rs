@@ -138,12 +138,12 @@ impl Sessions<'_> {
         }
         let was = found.filter(|was| was.sandbox_identity() != registered.sandbox_identity());
         if let Some(was) = &was {
-            self.leave_sandbox(was).await;
+            self.leave_process(was).await;
         }
         // One that is only started when it is woken has not ended.
         let is_started = |sandbox: &Sandbox| !sandbox.is_not_started();
         if new.sandbox.as_ref().is_some_and(is_started) {
-            self.ensure_goes_on(host, &registered).await?;
+            self.ensure_goes_on(host, (&registered, false)).await?;
         }
         Ok(SessionRegistered {
             not_saved: outside_roots(&registered).await,
@@ -254,9 +254,9 @@ impl Sessions<'_> {
         let found = sessions::session(&*self.bucket, session).await?;
         let was_there = found.as_ref().is_some_and(|found| found.value.is_alive());
         if let Some(found) = found.filter(|_| was_there) {
-            self.leave_sandbox(&found.value).await;
             let deleted = self.change(session, |found, op_id| found.delete(self.now(), op_id));
             deleted.await.map_err(failed)?;
+            self.leave_sandbox(&found.value).await;
         }
         let snapshots = self.let_go_of_all(session).await?.len() as u64;
         if was_there {

@@ -298,7 +298,7 @@ impl<'s> LiveSandbox<'s> {
         let is_over = || self.left().is_none();
         let Some(known) = self.known() else {
             return match self.sandbox {
-                Some(_) => memory::forget_any_started(self.host, self.session).await,
+                Some(ended) => memory::forget_ended(self.host, self.session, ended).await,
                 None => Ok(()),
             };
         };
@@ -374,6 +374,7 @@ impl<'s> LiveSandbox<'s> {
     }
 
     /// Starts it by its command, in the workspace and with a mark of its own; waits until it is healthy. Without a command there is none.
+    /// What has begun when this fails is the caller's to end.
     pub(super) async fn start(&self, mark: &str) -> Result<Option<Sandbox>, Error> {
         let Some(sandbox) = self.sandbox else {
             return Ok(None);
@@ -393,22 +394,20 @@ impl<'s> LiveSandbox<'s> {
                 let started = (mark, sandbox);
                 memory::remember_started(self.host, self.session, started).await?;
                 let pid = self.spawn(command, mark)?;
-                Sandbox {
+                let started = Sandbox {
                     driver: driver(&KnownProcess::of_child(pid, mark)?)?,
                     ..sandbox.clone()
-                }
+                };
+                // Others that are registered in it are known by what it is.
+                memory::remember_started(self.host, self.session, (mark, &started)).await?;
+                started
             }
         };
         let live = LiveSandbox {
             sandbox: Some(&started),
             ..*self
         };
-        if let Err(error) = live.wait_until_healthy().await {
-            if let Err(more) = live.terminate().await {
-                tracing::warn!(%more, "a sandbox that did not become healthy could not be ended");
-            }
-            return Err(error);
-        }
+        live.wait_until_healthy().await?;
         Ok(Some(started))
     }
 

@@ -6,6 +6,7 @@
 //!
 //! By its *name* a sandbox is found that a session may join; of that this host remembers a hint.
 
+use super::left_over::TrustingHost;
 use super::memory;
 use super::sandbox::{LiveSandbox, SandboxHealth};
 use super::{SessionHost, failure};
@@ -13,7 +14,7 @@ use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Sessions;
 use stasis_model::digest::StoreDigest;
 use stasis_model::id::SandboxName;
-use stasis_model::session::document::{Sandbox, SessionDocument, SessionState};
+use stasis_model::session::document::{Sandbox, SandboxDriver, SessionDocument, SessionState};
 use stasis_store::documents::sessions;
 
 fn key_of(document: &SessionDocument) -> Option<StoreDigest> {
@@ -41,7 +42,16 @@ impl Sessions<'_> {
         Ok(())
     }
 
-    /// A session does not run any more in the sandbox that it had; whoever says so too late does no harm.
+    /// A session does not run any more in the process that it had. Whatever commands reach may run it again at any time: of that its
+    /// document alone says whether it does.
+    pub(super) async fn leave_process(self, was: &SessionDocument) {
+        let sandbox = was.sandbox.as_ref();
+        if sandbox.is_some_and(|sandbox| sandbox.driver != SandboxDriver::Command) {
+            self.leave_sandbox(was).await;
+        }
+    }
+
+    /// A session is no more: it does not run in the sandbox that it had.
     pub(super) async fn leave_sandbox(self, was: &SessionDocument) {
         let Some(sandbox) = key_of(was) else {
             return;
@@ -163,7 +173,7 @@ impl Sessions<'_> {
     pub(super) async fn ensure_goes_on(
         self,
         host: &SessionHost,
-        document: &SessionDocument,
+        (document, was_healthy): (&SessionDocument, bool),
     ) -> Result<(), Error> {
         let session = &document.session;
         let now = self.now();
@@ -172,19 +182,28 @@ impl Sessions<'_> {
         let said = if let Some(other) = ends {
             let other = &other.session;
             format!("the sandbox of `{session}` is just being ended with `{other}`")
-        } else if LiveSandbox::of(host, document).health().await? == SandboxHealth::Gone {
-            format!("the sandbox of `{session}` has ended in the meantime: nothing runs it")
         } else {
-            return Ok(());
+            match LiveSandbox::of(host, document).health().await? {
+                SandboxHealth::Gone => {}
+                SandboxHealth::Unreachable { .. } if was_healthy => {}
+                _ => return Ok(()),
+            }
+            format!("the sandbox of `{session}` has ended in the meantime: nothing runs it")
         };
-        let hint = format!("once it has ended, `stasis session wake {session}` starts it again");
+        let starts = document.sandbox.as_ref();
+        let starts = starts.is_some_and(|sandbox| sandbox.commands.start.is_some());
+        let hint = if starts {
+            format!("once it has ended, `stasis session wake {session}` starts it again")
+        } else {
+            format!("`stasis session sleep {session}` saves it; then wake it with what runs it")
+        };
         Err(failure(ErrorKind::Conflict, said).with_hint(hint).into())
     }
 
     /// The sandbox that a session shares with others, if it runs for them here: it is not started once more.
     pub(super) async fn sandbox_of_others(
         self,
-        (host, trusts_commands): (&SessionHost, bool),
+        (host, trusts_commands): TrustingHost<'_>,
         document: &SessionDocument,
     ) -> Result<Option<Sandbox>, Error> {
         let Some(shared) = &document.sandbox else {

@@ -5,6 +5,7 @@
 //! Whoever dies on the way leaves snapshots, and claims that expire: the next one begins anew, and nothing is done that does harm twice.
 
 use super::capture::{SessionCaptured, SnapshotSession};
+use super::memory;
 use super::sandbox::{LiveSandbox, SandboxHealth};
 use super::{LEASE_TTL, SessionHost, failed, refused};
 use crate::error::{Error, ErrorKind, error_chain};
@@ -191,6 +192,9 @@ impl Sessions<'_> {
                 ..one.slept(SleptState::Saved)
             });
         }
+        for other in &others {
+            Self::ensure_here(host, other, how.trust_commands).await?;
+        }
         let all = std::iter::once(document).chain(others).collect();
         let mut slept = self.put_to_sleep(all, way).await;
         let at = slept.iter().position(|one| one.session == *session);
@@ -280,6 +284,15 @@ impl Sessions<'_> {
             return Some((SleptState::TerminateFailed, why));
         }
         let first = sleepers.first()?;
+        let identity = first.document.sandbox_identity();
+        let is_moved = |one: &&Sleeper| one.document.sandbox_identity() != identity;
+        if let Some(moved) = sleepers.iter().find(is_moved) {
+            let why = format!(
+                "`{}` runs in another sandbox by now",
+                moved.document.session
+            );
+            return Some((SleptState::InUse, why));
+        }
         let others = self.sharing(&first.document).await;
         let others = match others {
             Ok(others) => others,
@@ -487,8 +500,12 @@ impl Sessions<'_> {
         ended?;
         let is_over = || self.clock.uptime() > until;
         let mut something_ended = first.document.sandbox.is_some();
+        let on = (way.host, way.how.trust_commands);
         for one in sleepers {
-            something_ended |= self.end_unknown(way.host, &one.document, is_over).await?;
+            if let Some(ended) = &one.document.sandbox {
+                memory::forget_ended(way.host, &one.document.session, ended).await?;
+            }
+            something_ended |= self.end_unknown(on, &one.document, is_over).await?;
         }
         Ok(something_ended)
     }
@@ -506,8 +523,6 @@ impl Sessions<'_> {
                     (SleepEnding::Lost(trouble), SleptState::Terminated)
                 }
             };
-            // While it is still ours: nobody has begun to run it again.
-            self.leave_sandbox(&one.document).await;
             let written = self.change(session, |found, op_id| found.slept(attempt, &ending, op_id));
             if let Err(error) = written.await {
                 // Its claim expires, and whoever comes next finds the sandbox gone.
@@ -519,6 +534,7 @@ impl Sessions<'_> {
                 all.push(one.slept(SleptState::Ended).because(why));
                 continue;
             }
+            self.leave_process(&one.document).await;
             if let (SleptState::Terminated, Some(trouble)) = (state, &one.trouble) {
                 self.note_event(EventKind::SessionLost, session, trouble)
                     .await;

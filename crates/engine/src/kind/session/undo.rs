@@ -1,6 +1,6 @@
 //! Takes back what a wake replaced in a workspace: what it had left beside it comes back, and what is there is kept instead.
 
-use super::memory;
+use super::memory::{self, LockWait};
 use super::{SessionHost, failure, refused};
 use crate::bridge;
 use crate::error::{Error, ErrorKind};
@@ -47,15 +47,10 @@ impl Sessions<'_> {
         session: &SessionRef,
         dry_run: bool,
     ) -> Result<WakeUndone, Error> {
-        // A wake on this host waits until this is done, and the other way round.
-        let _lock = memory::lock(host, session).await?;
-        let document = self.read(session).await?;
-        if let Some(claim) = document.claimed(self.now()) {
-            return Err(refused(SessionRefusal::Claimed {
-                session: session.clone(),
-                claim: claim.clone(),
-            }));
-        }
+        self.ensure_unclaimed(session).await?;
+        // A wake on this host waits until this is done; one that is at work is not waited for, because this is not meant for it.
+        let _lock = memory::lock(host, session, LockWait::not_at_all()).await?;
+        self.ensure_unclaimed(session).await?;
         let Some((dir, kept)) = memory::woken(host, session).await else {
             return Err(nothing_kept(session));
         };
@@ -72,6 +67,17 @@ impl Sessions<'_> {
             memory::remember_woken(host, session, &dir, &undone.backup).await?;
         }
         Ok(undone)
+    }
+
+    async fn ensure_unclaimed(self, session: &SessionRef) -> Result<(), Error> {
+        let document = self.read(session).await?;
+        match document.claimed(self.now()) {
+            None => Ok(()),
+            Some(claim) => Err(refused(SessionRefusal::Claimed {
+                session: session.clone(),
+                claim: claim.clone(),
+            })),
+        }
     }
 
     /// What the last wake of a session on this host has replaced, if it is still kept.

@@ -9,7 +9,8 @@
 use super::capture::unreadable;
 use super::memory::{self, is_known_here};
 use super::register::whole;
-use super::sandbox::{LiveSandbox, SandboxRequest, end_marked};
+use super::sandbox::{LiveSandbox, SandboxRequest};
+use super::start::Started;
 use super::{LEASE_TTL, SessionHost, failed, failure, millis, name_of, refused};
 use crate::bridge;
 use crate::catalog::SnapshotSelector;
@@ -23,8 +24,7 @@ use stasis_disk::tree::ownership;
 use stasis_model::failure::AtPath;
 use stasis_model::id::{SessionRef, SnapshotId};
 use stasis_model::session::document::{
-    Sandbox, SandboxDriver, SessionDocument, SessionPlace, SessionProblem, SessionState,
-    SessionTrouble,
+    Sandbox, SessionDocument, SessionPlace, SessionProblem, SessionState, SessionTrouble,
 };
 use stasis_model::session::step::{ClaimRequest, SessionRefusal};
 use stasis_model::snapshot_ref::SnapshotRef;
@@ -32,9 +32,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-
-/// How often it is looked at whether somebody gives up.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// Wakes a session.
 #[derive(Clone, Debug)]
@@ -175,8 +172,6 @@ impl Sessions<'_> {
         let lost = lost.map(|problem| problem.message.to_string());
         let waking = self.begin(host, command, &document).await?;
         let attempt = waking.document.attempt;
-        // Whoever takes an earlier wake back is waited for.
-        let _lock = memory::lock(host, &command.session).await?;
         let woken = Box::pin(self.while_claimed(&waking, attempt)).await;
         let mut woken = match woken {
             Ok(woken) => woken,
@@ -350,6 +345,9 @@ impl Sessions<'_> {
     }
 
     async fn bring_back(self, waking: &Waking<'_>) -> Result<SessionWoken, Error> {
+        // Whoever takes an earlier wake back is waited for.
+        let (host, command) = (waking.host, waking.command);
+        let _lock = memory::lock(host, &command.session, command.lock_wait()).await?;
         let restored = self.restore_latest(waking).await?;
         let backup = restored.as_ref().and_then(|one| one.changes.as_ref());
         if let Some(backup) = backup.and_then(|changes| changes.backup.as_ref()) {
@@ -374,30 +372,15 @@ impl Sessions<'_> {
         }
         let mut asked = waking.document.clone();
         asked.sandbox = waking.sandbox.clone().or(asked.sandbox);
-        // Of several that share one and are woken at once, one starts it.
-        let _sandbox_lock = memory::lock_sandbox(waking.host, &asked).await?;
-        let (sandbox, is_started) = self.start_sandbox(waking, asked).await?;
-        let attempt = waking.document.attempt;
-        let will_be = waking.document.running_in(sandbox.clone());
-        self.announce(waking.host, &will_be).await?;
-        let runs = (&waking.document.place, sandbox.as_ref());
+        let _sandbox_lock = self.lock_sandbox(host, command, &asked).await?;
+        let started = self.start_sandbox(waking, &asked).await?;
+        let (attempt, place) = (waking.document.attempt, &waking.document.place);
         let woken = self.change(session, |found, op_id| {
-            found.woken(attempt, runs, self.now(), op_id)
+            found.woken(attempt, (place, started.sandbox()), self.now(), op_id)
         });
-        let document = match woken.await {
-            Ok(document) => document,
-            Err(error) => {
-                if is_started {
-                    let (host, document) = (waking.host, &waking.document);
-                    self.end_in_vain(host, waking.command, document, sandbox)
-                        .await;
-                }
-                return Err(failed(error));
-            }
-        };
-        if !is_started && document.sandbox.is_some() {
-            self.ensure_goes_on(waking.host, &document).await?;
-        }
+        let on = (host, command.trust_commands);
+        let woken = self.runs_from_now_on(on, (&waking.document, &started), woken);
+        let document = woken.await?;
         let outcome = match &restored {
             Some(_) => WakeOutcome::Restored,
             None => WakeOutcome::Fresh,
@@ -407,22 +390,6 @@ impl Sessions<'_> {
             Some(restored) => woken.with(restored),
             None => woken,
         })
-    }
-
-    /// Ends a sandbox that was started in vain.
-    pub(super) async fn end_in_vain(
-        self,
-        host: &SessionHost,
-        command: &WakeSession,
-        document: &SessionDocument,
-        sandbox: Option<Sandbox>,
-    ) {
-        let late = document.running_in(sandbox);
-        let live = LiveSandbox::of(host, &late).trusting(command.trust_commands);
-        if let Err(error) = live.terminate().await {
-            let (session, error) = (&document.session, error_chain(&error));
-            tracing::warn!(%session, error, "a sandbox that was started in vain could not be ended");
-        }
     }
 
     /// Makes the workspace what the published snapshot has; nothing where there never was one.
@@ -461,50 +428,25 @@ impl Sessions<'_> {
         Ok(Some(engine.dirs().restore(restore).await?))
     }
 
-    /// What runs it from now on, and whether that was started for it.
+    /// What runs it from now on.
     async fn start_sandbox(
         self,
         waking: &Waking<'_>,
-        mut document: SessionDocument,
-    ) -> Result<(Option<Sandbox>, bool), Error> {
+        document: &SessionDocument,
+    ) -> Result<Started, Error> {
         let (host, command) = (waking.host, waking.command);
         if command.without_sandbox {
-            return Ok((None, false));
+            return Ok(Started::elsewhere(None));
         }
-        let trusting = (host, command.trust_commands);
-        if let Some(running) = self.sandbox_of_others(trusting, &document).await? {
-            return Ok((Some(running), false));
-        }
+        let on = (host, command.trust_commands);
+        self.end_left_over(on, &document.session).await?;
         let is_stale = document.sandbox.as_ref().is_some_and(Sandbox::cannot_start);
         if is_stale && waking.sandbox.is_none() {
             // The process that it was is gone, and nobody says how another one is started.
-            document.sandbox = None;
+            let running = self.sandbox_of_others(on, document).await?;
+            return Ok(Started::elsewhere(running));
         }
-        self.end_left_over(host, &document.session).await?;
-        let live = LiveSandbox::of(host, &document).trusting(command.trust_commands);
-        let mark = self.rng.op_id().to_string();
-        let started = tokio::select! {
-            started = live.start(&mark) => started?,
-            () = given_up(&command.cancel) => {
-                // What it has started by now is known by its mark.
-                if document.sandbox.as_ref().is_some_and(|one| one.driver == SandboxDriver::Command) {
-                    live.terminate().await?;
-                }
-                end_marked(host, &document.session, &mark, || false).await?;
-                let said = "it was given up while its sandbox was being started, which was ended";
-                return Err(failure(ErrorKind::Cancelled, said).into());
-            }
-        };
-        let sandbox = document.sandbox.as_ref();
-        let is_started = sandbox.is_some_and(|one| one.commands.start.is_some());
-        Ok((started, is_started))
-    }
-}
-
-/// Waits until somebody gives up.
-async fn given_up(cancel: &AtomicBool) {
-    while !cancel.load(Ordering::Relaxed) {
-        tokio::time::sleep(LOOK).await;
+        self.join_or_start(host, command, document).await
     }
 }
 
