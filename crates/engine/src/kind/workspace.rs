@@ -475,6 +475,16 @@ impl Workspace {
         self.blocking(Self::undo_rows).await
     }
 
+    /// Whether taking back a change, or the last one, brings an entry back, takes it away, or changes what is in it.
+    pub(crate) async fn is_moved_by_undo(
+        &self,
+        which: Option<u32>,
+        entry: EntryPath,
+    ) -> Result<bool, Error> {
+        self.blocking(move |workspace| workspace.moves_back(which, &entry))
+            .await
+    }
+
     /// How it is.
     pub async fn status(&self) -> Result<WorkspaceStatus, Error> {
         self.blocking(Self::status_now).await

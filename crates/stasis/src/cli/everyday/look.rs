@@ -216,8 +216,8 @@ impl LsArgs {
                 .await?;
             envelope::about_snapshot(of.to_string());
             if let Some(named) = &self.path {
-                let within = EntryIn::Snapshot;
-                path = typed.entry(&directory, &of, named, within).await?;
+                let within = EntryIn::Snapshot(&of);
+                path = typed.entry(&directory, named, within).await?;
             }
             directory.ls(&of, &path).await?
         };
@@ -279,7 +279,7 @@ impl CatArgs {
                 .located(context, &directory, &typed.snapshot())
                 .await?;
             let path = typed
-                .entry(&directory, &of, path, EntryIn::Snapshot)
+                .entry(&directory, path, EntryIn::Snapshot(&of))
                 .await?;
             directory.cat(&of, &path, std::io::stdout()).await?
         };

@@ -107,6 +107,17 @@ impl RestoreRecord {
         }
     }
 
+    /// What was there before; nothing where that cannot be taken back.
+    pub fn before(&self) -> Option<&SnapshotId> {
+        match &self.way_back {
+            WayBack::Restore {
+                safety_snapshot_id: safety,
+                ..
+            } => Some(safety),
+            WayBack::Nothing { .. } => None,
+        }
+    }
+
     /// Whether it was from this store.
     pub(crate) fn is_from(&self, store: &StoreLocation) -> bool {
         self.store == store.to_string()
