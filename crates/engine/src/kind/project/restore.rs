@@ -140,10 +140,24 @@ impl Project {
         }
         if result.is_unchanged() {
             // Nothing was replaced, so that there is nothing to go back to.
-            result.safety_snapshot_id = None;
+            let safety = result.safety_snapshot_id.take();
+            if let Some(safety) = safety.filter(|_| result.is_safety_new) {
+                self.drop_safety(safety).await;
+            }
         }
         result.elapsed_ms = self.engine.dirs().elapsed_ms(started);
         Ok(result)
+    }
+
+    /// Lets go of what was saved before a restore that then had nothing to change: a list would say that there was one.
+    async fn drop_safety(&self, safety: SnapshotId) {
+        if let Err(error) = self.engine.dirs().forget(&[safety]).await {
+            let error = error_chain(&error);
+            tracing::warn!(
+                error,
+                "what was saved before a restore that changed nothing stays"
+            );
+        }
     }
 
     /// What is where the entries come to lie that were asked for.
@@ -306,6 +320,7 @@ impl Project {
             counted: None,
             changes: Vec::new(),
             safety_snapshot_id: None,
+            is_safety_new: false,
             set_aside: Vec::new(),
             not_saved: Vec::new(),
             databases_kept: Vec::new(),
@@ -414,14 +429,15 @@ impl Project {
         chosen: Option<&SnapshotId>,
         seen: Option<&SnapshotId>,
         result: &mut ProjectRestored,
-    ) {
+    ) -> bool {
         let root = self.engine.dirs().root();
         let adopted = self.engine.dirs().adopt(&root, chosen, seen).await;
-        if let Err(error) = adopted {
+        if let Err(error) = &adopted {
             result.warnings.push(Warning::NotAdopted {
-                reason: error_chain(&error),
+                reason: error_chain(error),
             });
         }
+        adopted.is_ok()
     }
 
     /// The restored state is in place, and a program is not well: goes back, or offers to.

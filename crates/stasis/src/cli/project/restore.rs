@@ -275,8 +275,13 @@ fn restored_text(restored: &ProjectRestored, directory: &str) -> String {
         let stayed = restored.in_place.as_ref().map(|all| stayed(all, BY_PATH));
         let stayed = stayed.unwrap_or_default();
         let but_for = but_for(restored);
+        let latest = if restored.is_latest_now() {
+            "; `latest` means it now"
+        } else {
+            ""
+        };
         return format!(
-            "Nothing to do: {part}{target} is {id} already{but_for}{checked} ({took}){stayed}"
+            "Nothing to do: {part}{target} is {id} already{but_for}{checked}{latest} ({took}){stayed}"
         );
     }
     let in_place = restored.in_place.as_ref().filter(|_| !restored.undone);

@@ -282,9 +282,10 @@ impl Project {
             // Only if nobody chose another one since.
             if restored.seen == moved.to {
                 let seen = restored.seen.clone();
-                self.adopt(moved.from.as_ref(), seen.as_ref(), &mut restored)
+                let adopted = self
+                    .adopt(moved.from.as_ref(), seen.as_ref(), &mut restored)
                     .await;
-                restored.latest_move = Some(LatestMove {
+                restored.latest_move = adopted.then_some(LatestMove {
                     from: moved.to,
                     to: moved.from,
                 });
