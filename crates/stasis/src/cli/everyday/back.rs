@@ -60,7 +60,7 @@ impl RestoreArgs {
             let agreed = how.yes;
             return profile::restore(context, profile, chosen, how, agreed).await;
         }
-        if self.how.is_in_place() {
+        if self.how.is_here() {
             typed.ensure_no_session(
                 "name a new directory with --to, or bring it back with `stasis session wake",
             )?;

@@ -139,6 +139,9 @@ pub struct ProjectRestored {
     pub target: String,
     /// Whether nothing was really done.
     pub dry_run: bool,
+    /// Whether that is a directory of its own, and the live one was not touched.
+    #[serde(skip)]
+    pub is_elsewhere: bool,
     /// Whether only some entries were wanted.
     pub is_part: bool,
     /// The entries that were asked for, if that were not all.
@@ -184,7 +187,7 @@ pub struct ProjectRestored {
     /// How many entries differ between what was there before and what was restored; not known without a snapshot of what was there.
     #[serde(skip)]
     pub counted: Option<DifferenceCount>,
-    /// What would change, or nothing if it was done.
+    /// What would change, or be written to another directory; nothing if it was done.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<TreeDifference>,
     /// What was there before: the way back. None if nothing had to be changed.
