@@ -227,7 +227,8 @@ impl DirRepo<'_> {
         })
     }
 
-    async fn forget_of(
+    /// Lets go of snapshots of one subject, all or none.
+    pub(crate) async fn forget_of(
         self,
         root: &Root,
         ids: &[SnapshotId],

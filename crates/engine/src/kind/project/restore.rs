@@ -40,6 +40,7 @@ use stasis_disk::fs::root_dir::{Mounts, RootDir, in_place_of};
 use stasis_disk::tree::restore;
 use stasis_model::failure::Failure;
 use stasis_model::id::{ServiceName, SnapshotId};
+use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::diff::ChangeKind;
 use std::path::{Path, PathBuf};
@@ -143,7 +144,9 @@ impl Project {
 
     /// Lets go of what was saved before a restore that then had nothing to change: a list would say that there was one.
     async fn drop_safety(&self, safety: SnapshotId) {
-        if let Err(error) = self.engine.dirs().forget(&[safety]).await {
+        let (dirs, root) = (self.engine.dirs(), self.engine.dirs().root());
+        let operation = IndexOperation::Forget;
+        if let Err(error) = dirs.forget_of(&root, &[safety], operation).await {
             let error = error_chain(&error);
             tracing::warn!(
                 error,
