@@ -62,7 +62,9 @@ pub(crate) use show::summed;
 use crate::bridge;
 use crate::error::{Error, OPEN_DIRECTORY};
 use crate::restore::recover;
-pub use crate::tree_patch::{ComparedContent, DiffStat, FileStat, PatchGap, PatchGapReason};
+pub use crate::tree_patch::{
+    ComparedContent, ContentDiff, DiffStat, FileStat, PatchGap, PatchGapReason,
+};
 use known_sessions::KnownSession;
 use session::Session;
 use stasis_disk::form::slots::{Eviction, Manifest, Pool, PoolSettings, StatCache, fact, manifest};
