@@ -28,24 +28,13 @@ impl DirRepo<'_> {
         before: &SnapshotSelector,
         after: &SnapshotSelector,
     ) -> Result<Vec<TreeDifference>, Error> {
-        let (before, source) = self.open_wanted(before).await?;
-        let (after, _) = self.open_wanted(after).await?;
-        let found = bridge::blocking(move || {
-            let (old, new) = (
-                ListReader::new(&source, &before.list)?.entries(),
-                ListReader::new(&source, &after.list)?.entries(),
-            );
-            let changes = tree::diff::diff(old, new, DigestedEntry::difference);
-            let found = changes.map(|change| {
-                let change = change.map_err(DiffError::into_source)?;
-                Ok::<_, ChunkError>(TreeDifference {
-                    path: change.path().to_string(),
-                    change: change.kind(),
-                })
+        let note = |all: &mut Vec<TreeDifference>, change: &EntryChange<DigestedEntry>| {
+            all.push(TreeDifference {
+                path: change.path().to_string(),
+                change: change.kind(),
             });
-            found.collect::<Result<Vec<_>, _>>()
-        });
-        Ok(found.await?)
+        };
+        self.noted_changes(before, after, note).await
     }
 
     /// How many of the entries that are wanted differ. The time of a directory is no difference: opening a database in it changes that.
@@ -55,30 +44,42 @@ impl DirRepo<'_> {
         after: &SnapshotSelector,
         is_wanted: impl Fn(&EntryPath) -> bool + Send + 'static,
     ) -> Result<DifferenceCount, Error> {
+        let note = move |count: &mut DifferenceCount, change: &EntryChange<DigestedEntry>| {
+            if !is_wanted(change.path()) {
+                return;
+            }
+            match change {
+                EntryChange::Added(_) => count.added += 1,
+                EntryChange::Removed(_) => count.removed += 1,
+                EntryChange::Changed { old, new, .. } => {
+                    count.changed += u64::from(!is_directory_in_time(&old.entry, &new.entry));
+                }
+            }
+        };
+        self.noted_changes(before, after, note).await
+    }
+
+    /// What is noted of each entry that differs between two snapshots, in the order of paths.
+    async fn noted_changes<T: Default + Send + 'static>(
+        self,
+        before: &SnapshotSelector,
+        after: &SnapshotSelector,
+        note: impl Fn(&mut T, &EntryChange<DigestedEntry>) + Send + 'static,
+    ) -> Result<T, Error> {
         let (before, source) = self.open_wanted(before).await?;
         let (after, _) = self.open_wanted(after).await?;
-        let found = bridge::blocking(move || {
+        let noted = bridge::blocking(move || {
             let (old, new) = (
                 ListReader::new(&source, &before.list)?.entries(),
                 ListReader::new(&source, &after.list)?.entries(),
             );
-            let mut count = DifferenceCount::default();
+            let mut noted = T::default();
             for change in tree::diff::diff(old, new, DigestedEntry::difference) {
-                let change = change.map_err(DiffError::into_source)?;
-                if !is_wanted(change.path()) {
-                    continue;
-                }
-                match &change {
-                    EntryChange::Added(_) => count.added += 1,
-                    EntryChange::Removed(_) => count.removed += 1,
-                    EntryChange::Changed { old, new, .. } => {
-                        count.changed += u64::from(!is_directory_in_time(&old.entry, &new.entry));
-                    }
-                }
+                note(&mut noted, &change.map_err(DiffError::into_source)?);
             }
-            Ok::<_, ChunkError>(count)
+            Ok::<_, ChunkError>(noted)
         });
-        Ok(found.await?)
+        Ok(noted.await?)
     }
 }
 

@@ -93,6 +93,21 @@ pub struct RepoCollected {
     pub elapsed_ms: u64,
 }
 
+impl RepoCollected {
+    /// What a sweep finds where there is nothing yet.
+    pub(crate) fn nothing(dry_run: bool) -> Self {
+        Self {
+            dry_run,
+            verdicts: Vec::new(),
+            clock_doubt: None,
+            manifests_removed: 0,
+            chunks_removed: 0,
+            bytes_removed: 0,
+            elapsed_ms: 0,
+        }
+    }
+}
+
 /// Snapshots that were forgotten.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]
@@ -212,7 +227,8 @@ impl DirRepo<'_> {
         })
     }
 
-    async fn forget_of(
+    /// Lets go of snapshots of one subject, all or none.
+    pub(crate) async fn forget_of(
         self,
         root: &Root,
         ids: &[SnapshotId],

@@ -101,6 +101,21 @@ pub struct PatchGap {
     pub why: PatchGapReason,
 }
 
+/// What was asked for of the contents in which two trees differ.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct ContentDiff {
+    /// How many lines differ; only if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stat: Option<DiffStat>,
+    /// What `git apply` makes the newer tree of the older with; only if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patch: Option<String>,
+    /// What differs and is not in the patch.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_in_patch: Vec<PatchGap>,
+}
+
 /// Reads the first bytes of a file of a tree; nothing where it is none.
 pub(crate) type ReadFile = Box<dyn Fn(&EntryPath, u64) -> Result<Option<Vec<u8>>, Error> + Send>;
 
@@ -193,6 +208,20 @@ pub(crate) fn made(
 }
 
 impl TreePatch {
+    /// What of it was asked for.
+    pub(crate) fn into_asked_for(self) -> ContentDiff {
+        let (patch, not_in_patch) = if self.keeps_text {
+            (Some(self.text), self.gaps)
+        } else {
+            (None, Vec::new())
+        };
+        ContentDiff {
+            stat: Some(self.stat),
+            patch,
+            not_in_patch,
+        }
+    }
+
     fn gap(&mut self, path: &EntryPath, why: PatchGapReason) {
         let path = path.to_string();
         self.gaps.push(PatchGap { path, why });

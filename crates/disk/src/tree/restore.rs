@@ -302,6 +302,11 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), RestoreError> {
     Ok(renamed.at("rename", from)?)
 }
 
+/// Refuses a place where no new tree can be put: something else is there.
+pub fn ensure_free(target: &Path) -> Result<(), RestoreError> {
+    RestoreTarget::find(target)?.check(Placement::New).map(drop)
+}
+
 /// Where something is mounted in a directory, relative to it; nothing when nobody tells.
 pub fn mounts_in(directory: &Path) -> Result<Vec<PathBuf>, RestoreError> {
     RestoreTarget::find(directory)?.mounts()

@@ -62,7 +62,9 @@ pub(crate) use show::summed;
 use crate::bridge;
 use crate::error::{Error, OPEN_DIRECTORY};
 use crate::restore::recover;
-pub use crate::tree_patch::{ComparedContent, DiffStat, FileStat, PatchGap, PatchGapReason};
+pub use crate::tree_patch::{
+    ComparedContent, ContentDiff, DiffStat, FileStat, PatchGap, PatchGapReason,
+};
 use known_sessions::KnownSession;
 use session::Session;
 use stasis_disk::form::slots::{Eviction, Manifest, Pool, PoolSettings, StatCache, fact, manifest};
@@ -473,6 +475,16 @@ impl Workspace {
     /// What can be taken back, the newest first.
     pub(crate) async fn undo_list(&self) -> Result<Vec<UndoRow>, Error> {
         self.blocking(Self::undo_rows).await
+    }
+
+    /// Whether taking back a change, or the last one, brings an entry back, takes it away, or changes what is in it.
+    pub(crate) async fn is_moved_by_undo(
+        &self,
+        which: Option<u32>,
+        entry: EntryPath,
+    ) -> Result<bool, Error> {
+        self.blocking(move |workspace| workspace.moves_back(which, &entry))
+            .await
     }
 
     /// How it is.

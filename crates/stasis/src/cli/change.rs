@@ -8,7 +8,8 @@ use std::ffi::OsString;
 /// What a change leaves as it is, and whether somebody is asked before it.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ChangeArgs {
-    /// Leave this entry as it is, with everything in it; may be given more than once
+    /// Leave this entry as it is, with everything in it: from where you stand in the directory, else from its top; may be given
+    /// more than once
     #[arg(long, value_name = "PATH")]
     except: Vec<OsString>,
     /// Leave .git as it is: branch, commits and index

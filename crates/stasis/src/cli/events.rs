@@ -22,6 +22,7 @@ pub(super) struct EventsArgs {
 /// What `stasis events` shows.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct EventList {
+    #[serde(rename = "items")]
     events: Vec<TenantEvent>,
     unreadable: Vec<UnreadableEvent>,
 }

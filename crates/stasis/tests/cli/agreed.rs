@@ -184,6 +184,6 @@ fn a_checkpoint_that_took_the_slot_since_is_not_forgotten() {
     assert_eq!(late.code, 1, "{}", late.out);
     let words = [&["workspace", "list"], &workspace[..]].concat();
     let listed: Value = desk.session.json(0, &words);
-    let mut rows = listed["snapshots"].as_array().unwrap().iter();
+    let mut rows = listed["items"].as_array().unwrap().iter();
     assert!(rows.any(|row| row["name"] == "second"), "{listed:#}");
 }

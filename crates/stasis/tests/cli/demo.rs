@@ -160,7 +160,7 @@ fn the_numbers_of_the_demo_are_in_json_and_its_directory_can_be_kept() {
         .output()
         .unwrap();
     let log: serde_json::Value = serde_json::from_slice(&log.stdout).unwrap();
-    assert!(log["snapshots"].as_array().unwrap().len() > 60, "{log}");
+    assert!(log["items"].as_array().unwrap().len() > 60, "{log}");
 }
 
 /// An agent whose `rm` deletes nothing: the demo has to notice that what it tells is not so.

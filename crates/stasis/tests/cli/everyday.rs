@@ -326,3 +326,67 @@ fn a_save_of_an_unchanged_tree_is_a_new_snapshot_if_the_last_one_lost_a_chunk_fo
         .collect();
     assert_eq!(ids.len(), 3, "{again}");
 }
+
+#[test]
+fn a_dry_run_to_another_directory_shows_what_is_written_there_and_refuses_what_the_restore_would() {
+    let notes = Notes::new();
+    notes.write("todo", "changed since");
+    let new = notes.session.home().join("new");
+    let taken = notes.session.home().join("taken");
+    fs::create_dir(&taken).unwrap();
+    fs::write(taken.join("mine"), "mine").unwrap();
+    let (to, to_taken) = (text(&new), text(&taken));
+
+    let plan = notes.json(0, &["restore", "--to", to, "--dry-run"]);
+    let words = notes.data(&["restore", "--to", to, "--dry-run"]);
+    let part = notes.data(&["restore", "--to", to, "--path", "deep", "--dry-run"]);
+    let refused = notes.run(&["restore", "--to", to_taken, "--dry-run"]);
+
+    let written = |value: &Value| -> Vec<String> {
+        let rows = value["changes"].as_array().unwrap().iter();
+        rows.map(|row| row["path"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(written(&plan), ["deep", "deep/plan.md", "todo"]);
+    assert!(words.contains("will add 3 entries"), "{words}");
+    assert!(words.contains(to), "{words}");
+    assert!(!part.contains("todo"), "{part}");
+    assert!(!new.exists());
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert_eq!(
+        refused.code,
+        notes.run(&["restore", "--to", to_taken]).code,
+        "as the restore itself"
+    );
+    notes.json(0, &["restore", "--to", to]);
+    assert_eq!(fs::read_to_string(new.join("todo")).unwrap(), "third");
+}
+
+#[test]
+fn a_session_of_which_nothing_is_saved_yet_has_nothing_to_collect_or_to_check() {
+    let session = Session::new();
+    let dir = session.home().join("ws");
+    fs::create_dir_all(dir.join("outputs")).unwrap();
+    fs::write(dir.join("outputs/a"), "one").unwrap();
+    let register = ["session", "register", "acme/42", "--dir", text(&dir)];
+    session.json(0, &[&register[..], &["--terminate-cmd", "true"]].concat());
+    let of = "session:acme/42";
+
+    let collected = session.json(0, &["gc", of]);
+    let checked = session.json(0, &["check", of]);
+    let missing = session.run(&["gc", "session:acme/43"]);
+
+    assert_eq!(collected["items"], serde_json::json!([]));
+    assert_eq!(checked["snapshots"], 0);
+    assert_eq!(missing.code, 3, "{}", missing.out);
+    session.json(0, &["session", "snapshot", "acme/42"]);
+    fs::write(dir.join("outputs/a"), "changed since").unwrap();
+    let to = session.home().join("copy");
+    let plan = session.json(0, &["restore", of, "--to", text(&to), "--dry-run"]);
+    let rows = plan["changes"].as_array().unwrap();
+    assert_eq!(rows.len(), 2, "{plan:#}");
+    // Only what is done is shown: a session is not restored where it is.
+    let refused = session.run(&["restore", of, "--dry-run"]);
+    assert_eq!(refused.code, 2, "{}", refused.out);
+    assert!(refused.err.contains("--to"), "{}", refused.err);
+}

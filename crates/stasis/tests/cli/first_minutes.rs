@@ -187,6 +187,132 @@ fn a_path_goes_from_where_one_stands_else_from_the_top() {
 }
 
 #[test]
+fn an_undo_leaves_alone_what_is_named_from_where_one_stands() {
+    for of in ["cp-0", "latest"] {
+        let session = Session::new();
+        let (dir, text) = notes(&session);
+        protect(&session, &text);
+        session.json(0, &["save", &text]);
+        let inner = dir.join("src/cli");
+        let read = |path: &str| fs::read_to_string(dir.join(path)).unwrap();
+        fs::write(inner.join("mod"), "changed").unwrap();
+        fs::write(inner.join("new"), "new").unwrap();
+        fs::write(dir.join("plan"), "changed").unwrap();
+        let undo = |path: &str| typed(&session, &inner, &["undo", "--except", path, "--yes"]);
+
+        let restored = typed(&session, &inner, &["restore", of, "--yes"]);
+        assert_eq!(restored.code, 0, "{of}: {}", restored.err);
+        let nowhere = undo("mdo");
+        assert_eq!(nowhere.code, 3, "{of}: {}", nowhere.err);
+        assert!(nowhere.err.contains("src/cli/mdo"), "{}", nowhere.err);
+        assert_eq!(
+            (read("plan"), read("src/cli/mod")),
+            ("one\n".into(), "inner\n".into())
+        );
+
+        // What only the undo would bring back can be left out as well.
+        let here = typed(
+            &session,
+            &inner,
+            &["undo", "--except", "mod", "--except", "new", "--yes"],
+        );
+        assert_eq!(here.code, 0, "{of}: {}", here.err);
+        assert_eq!(
+            (read("plan"), read("src/cli/mod")),
+            ("changed".into(), "inner\n".into()),
+            "{of}"
+        );
+        assert!(!inner.join("new").exists(), "{of}");
+
+        fs::write(inner.join("mod"), "mine").unwrap();
+        fs::write(dir.join("plan"), "one more").unwrap();
+        let again = typed(&session, &inner, &["restore", of, "--yes"]);
+        assert_eq!(again.code, 0, "{of}: {}", again.err);
+        let above = undo("../../plan");
+        assert_eq!(above.code, 0, "{of}: {}", above.err);
+        assert_eq!(
+            (read("plan"), read("src/cli/mod")),
+            ("one\n".into(), "mine".into()),
+            "{of}"
+        );
+        let from_top = undo("src/cli/mod");
+        assert_eq!(from_top.code, 0, "{of}: {}", from_top.err);
+        assert_eq!(read("src/cli/mod"), "mine", "{of}");
+    }
+}
+
+#[test]
+fn an_entry_that_a_restore_cannot_leave_alone_is_refused_before_anything_changes() {
+    for of in ["cp-0", "latest"] {
+        let session = Session::new();
+        let (dir, text) = notes(&session);
+        protect(&session, &text);
+        session.json(0, &["save", &text]);
+        fs::write(dir.join("plan"), "changed").unwrap();
+
+        let said = typed(
+            &session,
+            &dir,
+            &["restore", of, "--except", "paln", "--yes"],
+        );
+
+        assert_eq!(said.code, 3, "{of}: {}", said.err);
+        assert!(said.err.contains("`paln`"), "{of}: {}", said.err);
+        assert_eq!(fs::read_to_string(dir.join("plan")).unwrap(), "changed");
+    }
+}
+
+#[test]
+fn a_restore_that_changes_nothing_is_not_in_the_log() {
+    let session = Session::new();
+    let (dir, text) = notes(&session);
+    let copy = session.home().join("copy");
+    let shell = |line: &str| {
+        let mut shell = Command::new("sh");
+        assert!(
+            shell
+                .args(["-c", line])
+                .current_dir(session.home())
+                .status()
+                .unwrap()
+                .success()
+        );
+    };
+    shell("cp -a notes copy");
+    session.json(0, &["save", &text, "--label", "state=first"]);
+    fs::write(dir.join("plan"), "two\n").unwrap();
+    session.json(0, &["save", &text]);
+    // By hand to what the first has, while `latest` is the second.
+    shell("cp -a copy/plan notes/plan && touch -r copy notes");
+    assert!(copy.exists());
+    let rows = || {
+        let log = session.json(0, &["log", &text]);
+        let rows = log["items"].as_array().unwrap().iter();
+        let row = |row: &Value| (row["kind"].clone(), row["snapshot"].clone());
+        rows.map(row).collect::<Vec<_>>()
+    };
+    let before = rows();
+
+    let said = session.run(&["restore", &text, "first", "--yes"]);
+    let again = session.run(&["restore", &text, "first", "--yes"]);
+
+    assert_eq!((said.code, again.code), (0, 0), "{}", said.err);
+    assert!(said.out.starts_with("Nothing to do: "), "{}", said.out);
+    assert!(said.out.contains("`latest` means it now"), "{}", said.out);
+    assert!(!again.out.contains("latest"), "{}", again.out);
+    assert_eq!(rows(), before);
+    // The same of a part, while something else is not saved.
+    fs::write(dir.join("plan"), "three\n").unwrap();
+    let part = session.run(&["restore", &text, "--path", "src", "--yes"]);
+    assert!(part.out.starts_with("Nothing to do: "), "{}", part.out);
+    assert_eq!(rows(), before);
+    assert_eq!(fs::read_to_string(dir.join("plan")).unwrap(), "three\n");
+    // One that changes something is in it, with what was there before.
+    session.json(0, &["restore", &text, "--yes"]);
+    assert_eq!(rows().len(), before.len() + 2);
+}
+
+#[test]
 fn words_of_other_tools_are_answered_with_the_command() {
     let session = Session::new();
     let expected = [

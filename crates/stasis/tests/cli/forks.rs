@@ -442,7 +442,7 @@ fn checkpoints_of_a_fork_and_what_is_excluded_are_not_removed_by_the_way() {
     let listed = tree
         .session
         .json(0, &["workspace", "list", "--workspace", moved]);
-    assert_eq!(listed["snapshots"].as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1, "{listed}");
 }
 
 #[test]
@@ -471,7 +471,7 @@ fn a_fork_takes_over_no_checkpoints_of_a_workspace_that_lay_there() {
     let listed = tree
         .session
         .json(0, &["workspace", "list", "--workspace", moved]);
-    assert_eq!(listed["snapshots"][0]["name"], "keepme", "{listed}");
+    assert_eq!(listed["items"][0]["name"], "keepme", "{listed}");
 }
 
 #[test]

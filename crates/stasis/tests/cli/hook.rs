@@ -647,7 +647,7 @@ fn a_command_from_elsewhere_still_gets_the_project_its_checkpoint() {
             "list",
         ]);
         let listed: Value = serde_json::from_str(&listed.out).unwrap();
-        listed["snapshots"].as_array().unwrap().len()
+        listed["items"].as_array().unwrap().len()
     };
     let run = |variable: &str, cwd: &str| {
         let mut command = home.command(&["hook", "run", "claude-code"]);

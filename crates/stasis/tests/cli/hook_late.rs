@@ -73,7 +73,7 @@ fn a_checkpoint_that_takes_too_long_is_finished_without_the_agent_and_the_next_h
 
     until("it is not finished", || {
         let all = tree.json(0, &["list"]);
-        all["snapshots"][0]["agent_events"][0]["late_ms"].is_u64()
+        all["items"][0]["agent_events"][0]["late_ms"].is_u64()
     });
     until("it is still at work", || {
         status(&tree)["hook_at_work"].is_null()
@@ -87,7 +87,7 @@ fn a_checkpoint_that_takes_too_long_is_finished_without_the_agent_and_the_next_h
     assert!(words.out.contains("s late]: the first"), "{}", words.out);
     assert!(words.err.contains("in the background"), "{}", words.err);
     let all = tree.json(0, &["list"]);
-    assert_eq!(all["snapshots"].as_array().unwrap().len(), 1, "{all:#}");
+    assert_eq!(all["items"].as_array().unwrap().len(), 1, "{all:#}");
     // One that is made in time ends it.
     tree.write("a", "two");
     prompt(&tree, "the second");

@@ -153,7 +153,7 @@ fn an_eviction_is_logged_as_a_warning_with_the_run_that_lost_it() {
     let line: serde_json::Value = serde_json::from_str(said.err.lines().next().unwrap()).unwrap();
     assert_eq!(line["level"], "WARN");
     assert_eq!(line["fields"]["holder_run_id"], "dead-run");
-    let event = &session.json(0, &["events"])["events"][0];
+    let event = &session.json(0, &["events"])["items"][0];
     assert_eq!(
         (&event["kind"], &event["severity"]),
         (&json!("lock_reaped"), &json!("WARNING"))
@@ -179,7 +179,7 @@ fn a_take_over_is_told_to_the_one_who_takes_and_to_the_log() {
         json!({ "code": "took_over", "holder_run_id": "slow" })
     );
     assert_eq!(
-        session.json(0, &["events"])["events"][0]["kind"],
+        session.json(0, &["events"])["items"][0]["kind"],
         "lock_taken_over"
     );
 }
@@ -217,7 +217,7 @@ fn a_tenants_policy_decides_how_long_leases_last() {
         7
     );
     assert_eq!(
-        session.json(0, &["events", "--tenant", "acme"])["events"][0]["kind"],
+        session.json(0, &["events", "--tenant", "acme"])["items"][0]["kind"],
         "policy_changed"
     );
 }
@@ -303,6 +303,6 @@ fn one_damaged_event_does_not_hide_the_others() {
 
     let log = session.json(9, &["events"]);
 
-    assert_eq!(log["events"].as_array().unwrap().len(), 1);
+    assert_eq!(log["items"].as_array().unwrap().len(), 1);
     assert_eq!(log["unreadable"].as_array().unwrap().len(), 1);
 }

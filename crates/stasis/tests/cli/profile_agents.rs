@@ -181,7 +181,7 @@ fn runs_that_save_nothing_go_on_beside_each_other_and_beside_the_owner() {
     assert_eq!(active(&session), json!(first));
     let listed = session.json(0, &["profile", "list", ALICE]);
     assert_eq!(
-        listed["snapshots"]
+        listed["items"]
             .as_array()
             .or(listed["items"].as_array())
             .map(Vec::len),
@@ -474,7 +474,7 @@ fn logins_are_told_by_what_cookies_say_of_themselves_and_never_by_a_value() {
     let shown = session.data(0, &["profile", "logins", ALICE]);
     let all = session.json(0, &["profile", "logins", ALICE, "--all"]);
 
-    let sites = all["sites"].as_array().unwrap();
+    let sites = all["items"].as_array().unwrap();
     let found: Vec<_> = sites
         .iter()
         .map(|one| {

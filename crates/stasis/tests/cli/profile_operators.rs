@@ -102,7 +102,7 @@ impl World {
 
     fn marks(&self, subject: &str, sha: &str) -> Value {
         let list = self.run(0, &["profile", "list", subject]);
-        let rows = list["snapshots"].as_array().unwrap().clone();
+        let rows = list["items"].as_array().unwrap().clone();
         let row = rows.iter().find(|row| row["sha256_prefix"] == *sha);
         row.unwrap()["marks"].clone()
     }
@@ -131,7 +131,7 @@ fn a_list_shows_every_snapshot_in_order_with_its_marks() {
     let list = world.run(0, &["profile", "list", "acme/alice"]);
     let profiles = world.run(0, &["profile", "list"]);
 
-    let rows = list["snapshots"].as_array().unwrap();
+    let rows = list["items"].as_array().unwrap();
     let shas: Vec<&Value> = rows.iter().map(|row| &row["sha256_prefix"]).collect();
     assert_eq!(shas, [&json!(first), &json!(second), &json!(stray)]);
     let marks: Vec<&Value> = rows.iter().map(|row| &row["marks"]).collect();
@@ -145,14 +145,11 @@ fn a_list_shows_every_snapshot_in_order_with_its_marks() {
     );
     assert_eq!(rows[0]["manifest"]["chrome_major_version"], 131);
     assert_eq!(list["orphans"][0]["key"], orphan);
-    assert_eq!(
-        profiles["profiles"][0]["subject"],
-        format!("profile:{ALICE}")
-    );
-    assert_eq!(profiles["profiles"][0]["snapshots"], 3);
-    assert_eq!(profiles["profiles"][0]["bytes"], 22);
-    assert_eq!(profiles["profiles"][0]["lock"], "free");
-    assert_eq!(profiles["profiles"][1]["subject"], "profile:acme/bob@132");
+    assert_eq!(profiles["items"][0]["subject"], format!("profile:{ALICE}"));
+    assert_eq!(profiles["items"][0]["snapshots"], 3);
+    assert_eq!(profiles["items"][0]["bytes"], 22);
+    assert_eq!(profiles["items"][0]["lock"], "free");
+    assert_eq!(profiles["items"][1]["subject"], "profile:acme/bob@132");
     let table = world.session.data(0, &["profile", "list", "acme/alice"]);
     let lines: Vec<&str> = table.lines().collect();
     assert!(lines[0].starts_with("SHA256"), "{table}");
@@ -171,7 +168,7 @@ fn without_a_major_list_and_show_cover_all_and_acts_name_the_choices() {
 
     let list = world.run(0, &["profile", "list", "acme/alice"]);
     let shown = world.run(0, &["profile", "show", "acme/alice"]);
-    assert_eq!(list["snapshots"].as_array().unwrap().len(), 2);
+    assert_eq!(list["items"].as_array().unwrap().len(), 2);
     assert_eq!(shown["lineages"].as_array().unwrap().len(), 2);
     for verb in ["rollback", "pin", "unpin", "delete"] {
         let refused = world.run(2, &["profile", verb, "acme/alice", "--sha", &new]);
@@ -271,7 +268,7 @@ fn a_rollback_writes_only_when_confirmed_and_throws_the_owner_out() {
         .run(&["lease", "renew", ALICE, "--token", &token]);
     assert_eq!(renewed.code, 5, "{}", renewed.err);
     let events = world.run(0, &["events", "--tenant", "acme"]);
-    let rollback = events["events"]
+    let rollback = events["items"]
         .as_array()
         .unwrap()
         .iter()
@@ -317,8 +314,8 @@ fn a_rollback_to_what_is_not_whole_is_refused() {
     }
     let list = world.run(9, &["profile", "list", ALICE]);
 
-    assert_eq!(list["snapshots"][0]["marks"], json!(["damaged"]));
-    assert_eq!(list["snapshots"][0]["damage"], "its archive is missing");
+    assert_eq!(list["items"][0]["marks"], json!(["damaged"]));
+    assert_eq!(list["items"][0]["damage"], "its archive is missing");
 }
 
 #[test]
@@ -364,7 +361,7 @@ fn a_delete_refuses_the_active_the_pinned_and_the_last() {
     ];
     world.run(0, &spelled);
     let events = world.run(0, &["events", "--tenant", "acme"]);
-    let deletes = events["events"].as_array().unwrap().iter();
+    let deletes = events["items"].as_array().unwrap().iter();
     assert_eq!(deletes.filter(|event| event["kind"] == "delete").count(), 2);
 }
 
@@ -398,7 +395,7 @@ fn gc_takes_what_was_deleted_and_with_a_policy_what_is_old() {
     assert_eq!(fewer["objects_removed"], 6, "{fewer:#}");
     assert!(fewer["items"][0]["spared"].is_array(), "{fewer:#}");
     let list = world.run(0, &["profile", "list", ALICE]);
-    let left: Vec<&Value> = list["snapshots"]
+    let left: Vec<&Value> = list["items"]
         .as_array()
         .unwrap()
         .iter()
@@ -419,8 +416,8 @@ fn a_damaged_pointer_stops_every_act_and_hides_no_snapshot() {
     let all = world.run(9, &["profile", "list"]);
     let swept = world.run(9, &["profile", "gc", "--keep-newest", "1"]);
 
-    assert_eq!(list["snapshots"].as_array().unwrap().len(), 1);
-    assert_eq!(all["profiles"].as_array().unwrap().len(), 2);
+    assert_eq!(list["items"].as_array().unwrap().len(), 1);
+    assert_eq!(all["items"].as_array().unwrap().len(), 2);
     assert!(swept["items"][0]["failure"].is_string());
     world.run(
         9,

@@ -56,7 +56,6 @@ fn log(session: &Session, dir: &str) -> Vec<String> {
     let listed = oldest_first(&session.json(0, &["log", dir]));
     let rows = listed.as_array().cloned();
     let rows = rows.or_else(|| listed["items"].as_array().cloned());
-    let rows = rows.or_else(|| listed["snapshots"].as_array().cloned());
     rows.unwrap_or_default().iter().map(id).collect()
 }
 

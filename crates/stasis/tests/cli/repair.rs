@@ -268,7 +268,7 @@ fn a_store_that_went_back_is_not_believed_until_somebody_accepts_it() {
         if kind != Kind::Project {
             let events = stored.session.json(0, &["events"]);
             let is_logged = |event: &Value| event["kind"] == "rollback_accepted";
-            let mut all = events["events"].as_array().unwrap().iter();
+            let mut all = events["items"].as_array().unwrap().iter();
             assert!(all.any(is_logged), "{events}");
         }
     }

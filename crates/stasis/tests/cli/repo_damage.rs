@@ -51,7 +51,7 @@ fn goes_on(world: &World) {
 
 fn events(world: &World) -> Vec<Value> {
     let log = world.session.json(0, &["events"]);
-    log["events"].as_array().unwrap().clone()
+    log["items"].as_array().unwrap().clone()
 }
 
 #[test]

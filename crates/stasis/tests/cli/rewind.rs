@@ -65,7 +65,7 @@ fn rewind_json(tree: &Tree, code: i32, more: &[&str]) -> Value {
 
 fn rows(tree: &Tree) -> Vec<Value> {
     let all = tree.json(0, &["list"]);
-    all["snapshots"].as_array().unwrap().clone()
+    all["items"].as_array().unwrap().clone()
 }
 
 /// The checkpoints of a pool, the newest first.

@@ -228,7 +228,7 @@ fn go_on(session: &Session, base: &str) {
     assert_eq!(saved["outcome"], "captured");
     assert_eq!(saved["predecessor_sha256"], base);
     let list = session.json(0, &["profile", "list", ALICE]);
-    let rows = list["snapshots"].as_array().unwrap();
+    let rows = list["items"].as_array().unwrap();
     assert_eq!(rows.len(), 3, "{list}");
     assert!(rows.iter().all(|row| row["damage"].is_null()), "{list}");
     session.json(0, &["profile", "verify", ALICE]);

@@ -95,7 +95,7 @@ impl Tree {
     /// All checkpoints with their hashes, the newest first.
     pub(crate) fn listed(&self) -> Vec<(String, Value)> {
         let all = self.json(0, &["list"]);
-        let rows = all["snapshots"].as_array().unwrap().iter();
+        let rows = all["items"].as_array().unwrap().iter();
         rows.map(|row| (text(&row["checkpoint"]), row["hash"].clone()))
             .collect()
     }
@@ -140,7 +140,7 @@ pub(crate) fn says(told: &Value, expected: &Value) {
 
 /// What became of each entry, sorted by path.
 pub(crate) fn changed(told: &Value) -> Vec<(String, String)> {
-    let changes = told["changes"].as_array().unwrap().iter();
+    let changes = told["items"].as_array().unwrap().iter();
     let mut changes: Vec<(String, String)> = changes
         .map(|change| (text(&change["path"]), text(&change["op"])))
         .collect();
@@ -207,7 +207,7 @@ fn a_directory_becomes_a_workspace_once_and_nothing_is_put_into_it() {
     );
     assert_eq!(again["first"], Value::Null);
     let all = session.json(0, &["workspace", "list", "--workspace", dir]);
-    assert_eq!(all["snapshots"].as_array().unwrap().len(), 1);
+    assert_eq!(all["items"].as_array().unwrap().len(), 1);
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn checkpoints_are_listed_the_newest_first_with_what_programs_need() {
     );
     assert_eq!(text(&named["hash"]).len(), 64, "{named:#}");
     says(&auto, &json!({ "checkpoint": "cp-0", "name": null }));
-    let rows = all["snapshots"].as_array().unwrap();
+    let rows = all["items"].as_array().unwrap();
     assert_eq!(rows.len(), 2);
     assert_eq!(
         (&rows[0]["checkpoint"], &rows[1]["checkpoint"]),
@@ -349,7 +349,7 @@ fn the_metadata_of_a_checkpoint_is_as_the_contract_says() {
     assert!(text(&metadata["timestamp"]).contains('T'));
     assert_eq!(
         metadata["hash"],
-        tree.json(0, &["list"])["snapshots"][0]["hash"]
+        tree.json(0, &["list"])["items"][0]["hash"]
     );
 }
 
@@ -366,14 +366,14 @@ fn list_with_changes_compares_each_checkpoint_with_the_one_before_it() {
     let all = tree.json(0, &["list", "--include-changes"]);
     let words = tree.run(&["list", "--include-changes"]);
 
-    assert!(plain["snapshots"][0].get("changes").is_none());
-    let newest = &all["snapshots"][0];
+    assert!(plain["items"][0].get("changes").is_none());
+    let newest = &all["items"][0];
     assert_eq!(
         newest["changes_summary"],
         json!({ "created": 1, "edited": 1, "deleted": 1, "total": 3 })
     );
     assert_eq!(
-        changed(newest),
+        changed(&json!({ "items": newest["changes"] })),
         pairs(&[("a", "modified"), ("b", "deleted"), ("c", "created")])
     );
     assert!(
@@ -513,7 +513,7 @@ fn a_same_length_edit_is_seen_and_a_bare_touch_is_not() {
     );
     assert_eq!(told["summary"]["edited"], 1);
     assert_eq!(told["compared_with"], json!(["cp-10"]));
-    let changes = told["changes"].as_array().unwrap();
+    let changes = told["items"].as_array().unwrap();
     let find = |path: &str| {
         changes
             .iter()
@@ -548,7 +548,7 @@ fn changes_since_one_checkpoint_are_those_against_it() {
     let words = tree.run(&["changes", "--since", "cp-11"]);
     let absent = tree.json(3, &["changes", "--since", "cp-3"]);
 
-    assert_eq!(newest["changes"], json!([]));
+    assert_eq!(newest["items"], json!([]));
     assert_eq!(changed(&first), pairs(&[("a", "modified")]));
     assert_eq!((words.out.as_str(), words.code), ("", 0));
     assert!(
@@ -608,7 +608,7 @@ fn history_follows_a_file_through_all_checkpoints() {
     let words = tree.run(&["history", "a"]);
     let nowhere = tree.run(&["history", "no such file"]);
 
-    let versions = told["versions"].as_array().unwrap().iter();
+    let versions = told["items"].as_array().unwrap().iter();
     let versions: Vec<(&Value, &Value)> = versions
         .map(|version| (&version["name"], &version["status"]))
         .collect();
@@ -787,8 +787,8 @@ fn the_short_names_of_the_contract_do_the_same() {
         (&reverted["action"], tree.read("a").as_str()),
         (&json!("restored"), "one")
     );
-    assert_eq!(listed["snapshots"].as_array().unwrap().len(), 2);
-    assert_eq!(history["versions"].as_array().unwrap().len(), 2);
+    assert_eq!(listed["items"].as_array().unwrap().len(), 2);
+    assert_eq!(history["items"].as_array().unwrap().len(), 2);
     assert_eq!(
         (&one["compacted"], &gone["deleted"]),
         (&json!(true), &json!(true))

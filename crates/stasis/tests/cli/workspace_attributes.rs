@@ -19,7 +19,7 @@ fn get(tree: &Tree, path: &str) -> Option<String> {
 }
 
 fn paths(changes: &Value) -> Vec<&str> {
-    let rows = changes["changes"].as_array().unwrap().iter();
+    let rows = changes["items"].as_array().unwrap().iter();
     rows.map(|row| row["path"].as_str().unwrap()).collect()
 }
 

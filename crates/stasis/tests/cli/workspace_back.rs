@@ -384,7 +384,7 @@ fn what_is_excluded_is_never_taken_away_or_written_over() {
     let named = tree.run(&["revert", "data/old.db", "first"]);
     let around = tree.run(&["revert", "later", "second"]);
 
-    let told = changes["changes"].as_array().unwrap().iter();
+    let told = changes["items"].as_array().unwrap().iter();
     let told: Vec<&str> = told.map(|one| one["path"].as_str().unwrap()).collect();
     assert_eq!(told, ["a", "data/added", "new"]);
     let left = json!({ "entries": 2, "paths": ["data/old.db", "gone.db"] });

@@ -173,7 +173,7 @@ impl crash_points::Stage for Stage {
             );
         }
         let all = self.tree.json(0, &["list"]);
-        let names = all["snapshots"].as_array().unwrap().iter();
+        let names = all["items"].as_array().unwrap().iter();
         let names: Vec<&Value> = names.map(|row| &row["name"]).collect();
         let is_unique = |name: &&Value| names.iter().filter(|other| *other == name).count() == 1;
         assert!(names.iter().all(is_unique), "{context}: {names:?}");

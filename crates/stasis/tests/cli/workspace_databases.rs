@@ -299,7 +299,7 @@ fn a_database_that_somebody_keeps_for_himself_is_named_and_nobody_waits_for_it()
         listed.out
     );
     let all = tree.json(0, &["list"]);
-    let row = database(&all["snapshots"][0]);
+    let row = database(&all["items"][0]);
     assert_eq!(row["stored_as"], "crash_consistent");
     assert!(text(&row["why"]).contains("locked"));
 
@@ -331,7 +331,7 @@ fn a_database_that_is_written_all_the_time_is_called_torn_and_the_checkpoint_inc
     let all = tree.json(0, &["list"]);
     // On a machine that let the writer sleep for a while it is of one moment after all.
     let is_torn = row["stored_as"] == "torn";
-    assert_eq!(all["snapshots"][0]["complete"], !is_torn, "{all:#}");
+    assert_eq!(all["items"][0]["complete"], !is_torn, "{all:#}");
     if !is_torn {
         let to = tree.session.home().join("busy");
         tree.json(0, &["fork", "busy", to.to_str().unwrap()]);

@@ -103,7 +103,7 @@ fn a_workspace_that_was_moved_is_made_known_again_with_all_its_checkpoints() {
         &known,
         &json!({ "workspace": moved, "session": kept, "existed": false }),
     );
-    assert_eq!(rows["snapshots"][0]["hash"], listed[0].1);
+    assert_eq!(rows["items"][0]["hash"], listed[0].1);
     assert_eq!(undone, "two");
     assert_eq!(fs::read_to_string(moved.join("a")).unwrap(), "one");
     assert_eq!(next["checkpoint"], "cp-11");
@@ -135,7 +135,7 @@ fn a_workspace_that_was_moved_goes_on_where_it_is_and_its_old_place_is_free() {
         row,
         &json!({ "workspace": tree.dir(), "is_there": false, "session": kept }),
     );
-    assert_eq!(rows["snapshots"][0]["hash"], listed[0].1);
+    assert_eq!(rows["items"][0]["hash"], listed[0].1);
     assert_eq!(next["checkpoint"], "cp-11");
     says(&status, &json!({ "workspace": moved, "session": kept }));
     assert_eq!(fs::read_to_string(moved.join("a")).unwrap(), "one");
@@ -144,10 +144,7 @@ fn a_workspace_that_was_moved_goes_on_where_it_is_and_its_old_place_is_free() {
     let other = tree.session.json(0, &["workspace", "init", &tree.dir()]);
     assert_ne!(other["session"], json!(kept));
     assert_eq!(tree.listed().len(), 1);
-    assert_eq!(
-        at(&moved, &["list"])["snapshots"].as_array().unwrap().len(),
-        2
-    );
+    assert_eq!(at(&moved, &["list"])["items"].as_array().unwrap().len(), 2);
     let listed = tree.session.json(0, &["list"]);
     let all = listed["workspaces"].as_array().unwrap();
     assert!(all.iter().all(|row| row["is_there"] == true), "{listed:#}");
@@ -174,7 +171,7 @@ fn a_workspace_that_was_renamed_is_itself_although_another_directory_has_its_nam
     );
     let place = ["workspace", "list", "--workspace", moved.to_str().unwrap()];
     let rows = tree.session.json(0, &place);
-    assert_eq!(rows["snapshots"][0]["hash"], listed[0].1);
+    assert_eq!(rows["items"][0]["hash"], listed[0].1);
 }
 
 #[test]
@@ -195,7 +192,7 @@ fn a_workspace_that_was_moved_far_while_another_has_its_path_is_taken_over_as_th
     assert_eq!(taken.code, 0, "{}", taken.err);
     assert!(taken.out.contains(kept.to_str().unwrap()), "{}", taken.out);
     let rows = tree.session.json(0, &list);
-    assert_eq!(rows["snapshots"][0]["hash"], listed[0].1);
+    assert_eq!(rows["items"][0]["hash"], listed[0].1);
     assert_eq!(tree.run(&["list"]).code, 3);
 }
 
@@ -226,7 +223,7 @@ fn a_session_that_knows_its_workspace_by_its_path_only_is_named_when_that_is_gon
     assert!(shown.contains(&format!("{} (gone)", tree.dir())), "{shown}");
     assert_eq!(taken.code, 0, "{}", taken.err);
     let rows = tree.session.json(0, &list);
-    assert_eq!(rows["snapshots"][0]["hash"], listed[0].1);
+    assert_eq!(rows["items"][0]["hash"], listed[0].1);
     // From now on it is known by more.
     let again = tree.session.home().join("again");
     fs::rename(&moved, &again).unwrap();
@@ -445,11 +442,7 @@ fn the_sessions_and_stores_in_a_workspace_are_in_no_checkpoint_and_stay_as_they_
 
     assert_eq!(restored["restored"], true);
     // The first one was made by `init`.
-    assert_eq!(
-        listed["snapshots"].as_array().unwrap().len(),
-        3,
-        "{listed:#}"
-    );
+    assert_eq!(listed["items"].as_array().unwrap().len(), 3, "{listed:#}");
     assert_eq!(checked.code, 0, "{}{}", checked.out, checked.err);
     assert!(!forked.join("kept/of inner*").exists());
     assert!(!forked.join("backups/store").exists());
@@ -509,7 +502,7 @@ fn on(session: &Session, place: &Path, words: &[&str]) -> serde_json::Value {
 
 fn checkpoint_names(session: &Session, place: &Path) -> Vec<String> {
     let listed = on(session, place, &["list"]);
-    let all = listed["snapshots"].as_array().unwrap().iter();
+    let all = listed["items"].as_array().unwrap().iter();
     let names = all.filter_map(|one| one["name"].as_str());
     names.map(str::to_owned).collect()
 }

@@ -200,7 +200,7 @@ fn names(place: &Path) -> Vec<String> {
 
 fn listed(tree: &Tree) -> Vec<String> {
     let listed = tree.json(0, &["list"]);
-    let names = listed["snapshots"].as_array().unwrap().iter();
+    let names = listed["items"].as_array().unwrap().iter();
     let names = names.filter_map(|one| one["name"].as_str().map(str::to_owned));
     names.collect()
 }
@@ -557,7 +557,7 @@ fn a_delete_without_renames_that_is_killed_leaves_no_half_checkpoint() {
         }
 
         let listed = tree.json(0, &["list"]);
-        let whole = listed["snapshots"].as_array().unwrap();
+        let whole = listed["items"].as_array().unwrap();
         let unreadable = listed["unreadable"].as_array().unwrap();
         if done.code == 0 {
             assert_eq!((whole.len(), unreadable.len()), (0, 0), "{listed}");

@@ -198,13 +198,13 @@ fn what_differs_in_git_is_one_line_unless_somebody_asks() {
     tree.checkpoint("later");
     let listed = tree.json(0, &["list", "--include-changes"]);
 
-    let paths = |value: &serde_json::Value| -> Vec<String> {
-        let rows = value["changes"].as_array().unwrap().iter();
+    let paths = |changes: &serde_json::Value| -> Vec<String> {
+        let rows = changes.as_array().unwrap().iter();
         rows.map(|row| row["path"].as_str().unwrap().to_owned())
             .collect()
     };
     let files = ["add-a-parser.txt", "document-it.txt", "fix-the-parser.txt"];
-    assert_eq!(paths(&told), [&[".git"], &files[..]].concat());
+    assert_eq!(paths(&told["items"]), [&[".git"], &files[..]].concat());
     assert_eq!(told["summary"]["total"], 4);
     assert_eq!(
         (&told["git"]["commits"], &told["git"]["branch"]),
@@ -216,10 +216,10 @@ fn what_differs_in_git_is_one_line_unless_somebody_asks() {
         words.out
     );
     assert!(
-        paths(&all)
+        paths(&all["items"])
             .iter()
             .any(|path| path.starts_with(".git/objects")),
         "{all:#}"
     );
-    assert_eq!(paths(&listed["snapshots"][0]).len(), 4, "{listed:#}");
+    assert_eq!(paths(&listed["items"][0]["changes"]).len(), 4, "{listed:#}");
 }

@@ -352,7 +352,7 @@ fn an_automatic_checkpoint_with_a_gap_is_no_reason_not_to_make_the_next() {
     for made in [&gap, &again] {
         says(made, &json!({ "created": true, "left_out_count": 1 }));
     }
-    let complete = |row: usize| &rows["snapshots"][row]["complete"];
+    let complete = |row: usize| &rows["items"][row]["complete"];
     assert_eq!(
         [complete(0), complete(1), complete(2)],
         [&json!(false), &json!(false), &json!(true)]

@@ -162,7 +162,7 @@ fn a_check_names_the_checkpoint_that_lost_a_file() {
         let damaged = checked["damaged"].as_array().unwrap();
         assert_eq!((damaged.len(), &damaged[0]["name"]), (1, &"two".into()));
         assert_eq!(damaged[0]["files"], serde_json::json!(["deep/file"]));
-        assert_eq!(listed["snapshots"].as_array().unwrap().len(), 2);
+        assert_eq!(listed["items"].as_array().unwrap().len(), 2);
         assert!(status["held_bytes"].as_u64().unwrap() > 0);
         assert_eq!(lost.code, 9, "{}", lost.err);
         assert!(lost.err.contains("deep/file"), "{}", lost.err);

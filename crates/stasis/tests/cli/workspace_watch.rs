@@ -95,10 +95,10 @@ fn a_watch_makes_the_first_checkpoint_at_once_and_ends_cleanly() {
     let ready = watch.ready.clone();
     eventually(PATIENCE, "the first checkpoint is there", || {
         let all = tree.json(0, &["list"]);
-        all["snapshots"][0]["checkpoint"] == "cp-0"
+        all["items"][0]["checkpoint"] == "cp-0"
     });
     let during = tree.json(0, &["status"]);
-    let row = tree.json(0, &["list"])["snapshots"][0].clone();
+    let row = tree.json(0, &["list"])["items"][0].clone();
     let ended = watch.end(Signal::TERM);
     let after = tree.json(0, &["status"]);
 
@@ -169,7 +169,7 @@ fn what_happens_to_files_is_recorded_and_counted_by_checkpoint() {
     let events = asked(&tree, "SELECT action, path FROM fs_events ORDER BY id");
     let ended = watch.end(Signal::TERM);
 
-    let newest = &all["snapshots"][0];
+    let newest = &all["items"][0];
     assert_eq!(newest["name"], "after");
     assert_eq!(newest["events"]["created"], 1, "{newest:#}");
     assert!(
@@ -249,7 +249,7 @@ fn a_second_watch_is_refused_and_the_ring_goes_on_after_a_restart() {
 
     assert!(second["error"]["holder"].is_string(), "{second:#}");
     let all = tree.json(0, &["list"]);
-    let rows = all["snapshots"].as_array().unwrap().iter();
+    let rows = all["items"].as_array().unwrap().iter();
     let slots: Vec<String> = rows.map(|row| text(&row["checkpoint"])).collect();
     assert_eq!(slots, ["cp-1", "cp-0"]);
 }
@@ -301,7 +301,7 @@ fn assert_no_half_slot(tree: &Tree) {
     }
     let all = tree.json(0, &["list"]);
     says(&all, &json!({ "unreadable": [] }));
-    for row in all["snapshots"].as_array().unwrap() {
+    for row in all["items"].as_array().unwrap() {
         says(row, &json!({ "files_count": LARGE, "complete": true }));
         let fork = tree.session.home().join("fork");
         let words = ["fork", &text(&row["checkpoint"]), fork.to_str().unwrap()];

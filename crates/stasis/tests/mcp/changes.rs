@@ -143,8 +143,8 @@ async fn a_link_that_points_elsewhere_is_a_change_and_is_not_followed() {
     let answer = client.call("changes", json!({ "format": "json" })).await;
 
     assert_eq!(answer["total"], 1, "{answer}");
-    assert_eq!(answer["changes"][0]["path"], "link");
-    assert_eq!(answer["changes"][0]["kind"], "symlink");
+    assert_eq!(answer["items"][0]["path"], "link");
+    assert_eq!(answer["items"][0]["kind"], "symlink");
 }
 
 #[tokio::test]
@@ -175,7 +175,7 @@ async fn changes_are_against_the_newest_checkpoint() {
 
     let answer = client.call("changes", json!({ "format": "json" })).await;
 
-    let changes = answer["changes"].as_array().unwrap().iter();
+    let changes = answer["items"].as_array().unwrap().iter();
     let paths: Vec<&Value> = changes.map(|change| &change["path"]).collect();
     assert_eq!(paths, ["b"]);
     // Named once, not with every path.
@@ -242,7 +242,7 @@ async fn a_path_costs_a_model_few_bytes_more_than_its_name() {
 
     let answer = client.call("changes", asked).await;
 
-    let changes = answer["changes"].as_array().unwrap();
+    let changes = answer["items"].as_array().unwrap();
     let files = changes.iter().filter(|change| change.get("kind").is_none());
     let (count, bytes) = files.fold((0, 0), |(count, bytes), change| {
         (count + 1, bytes + change.to_string().len() + 1)

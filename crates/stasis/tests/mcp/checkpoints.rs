@@ -181,7 +181,7 @@ async fn a_list_says_what_changed_between_checkpoints_if_asked() {
         .await;
 
     assert!(plain[0].get("changes").is_none());
-    let newest = &all["snapshots"][0];
+    let newest = &all["items"][0];
     assert_eq!(newest["name"], "two");
     assert_eq!(
         newest["changes_summary"],

@@ -8,7 +8,7 @@ async fn statuses(client: &Client, path: &str) -> Vec<String> {
     let history = client
         .call("history", json!({ "path": path, "format": "json" }))
         .await;
-    let versions = history["versions"].as_array().unwrap().iter().rev();
+    let versions = history["items"].as_array().unwrap().iter().rev();
     versions
         .map(|version| version["status"].as_str().unwrap().to_owned())
         .collect()
@@ -91,7 +91,7 @@ async fn a_history_says_what_is_there_now() {
         (&gone["current_kind"], &gone["current_size"]),
         (&Value::Null, &Value::Null)
     );
-    assert_eq!(gone["versions"][0]["size"], 5);
+    assert_eq!(gone["items"][0]["size"], 5);
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ async fn comes_back(name: &[u8], written: &str) {
 
     let changes = client.call("changes", json!({ "format": "json" })).await;
     assert_eq!(changes["total"], 1, "{changes}");
-    let told = changes["changes"][0]["path"].as_str().unwrap();
+    let told = changes["items"][0]["path"].as_str().unwrap();
     assert_eq!(told, written);
     let words = client.words("changes", json!({})).await;
     assert!(words.contains(written), "{words}");

@@ -30,7 +30,7 @@ async fn a_thousand_changes_come_in_pages_of_whole_json() {
         let answer: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(answer["total"], FILES);
         assert_eq!(answer["start_index"], start);
-        for change in answer["changes"].as_array().unwrap() {
+        for change in answer["items"].as_array().unwrap() {
             assert!(seen.insert(change["path"].to_string()), "{change}");
         }
         (start, pages) = (answer["next_index"].clone(), pages + 1);
@@ -81,7 +81,7 @@ async fn both_forms_of_an_answer_have_the_same_items() {
         .await;
 
     assert_eq!(in_words, in_json);
-    assert_eq!(in_words["changes"].as_array().unwrap().len(), 10);
+    assert_eq!(in_words["items"].as_array().unwrap().len(), 10);
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn the_shortest_page_still_gets_on() {
     let arguments = json!({ "format": "json", "start_index": 5, "max_length": 200 });
     let answer = client.call("changes", arguments).await;
 
-    assert_eq!(answer["changes"].as_array().unwrap().len(), 1);
+    assert_eq!(answer["items"].as_array().unwrap().len(), 1);
     assert_eq!(answer["next_index"], 6);
 }
 
@@ -103,7 +103,7 @@ async fn behind_the_end_there_is_nothing() {
         .call("changes", json!({ "start_index": 5_000, "format": "json" }))
         .await;
 
-    assert_eq!(answer["changes"], json!([]));
+    assert_eq!(answer["items"], json!([]));
     assert_eq!(
         (&answer["total"], &answer["next_index"]),
         (&json!(FILES), &Value::Null)
@@ -119,7 +119,7 @@ async fn a_list_with_a_thousand_changes_in_a_checkpoint_stays_short() {
         .call("list", json!({ "format": "json", "include_changes": true }))
         .await;
 
-    let newest = &answer["snapshots"][0];
+    let newest = &answer["items"][0];
     assert_eq!(newest["changes_summary"]["created"], FILES);
     assert_eq!(newest["changes"].as_array().unwrap().len(), 20);
     assert!(answer.to_string().len() <= 20_000);

@@ -346,7 +346,7 @@ impl Client {
     pub(crate) async fn all(&self) -> Vec<Value> {
         let asked = json!({ "format": "json", "digests": true });
         let all = self.call("list", asked).await;
-        all["snapshots"].as_array().unwrap().clone()
+        all["items"].as_array().unwrap().clone()
     }
 
     /// Names of all checkpoints, the newest first.
@@ -363,7 +363,7 @@ impl Client {
         let answer = self.call("changes", arguments).await;
         assert_eq!(answer["next_index"], Value::Null);
         let word = |change: &Value, field: &str| change[field].as_str().unwrap().to_owned();
-        let all = answer["changes"].as_array().unwrap().iter();
+        let all = answer["items"].as_array().unwrap().iter();
         let all = all.map(|change| (word(change, "path"), word(change, "op")));
         let mut changed: Vec<(String, String)> = all.collect();
         changed.sort();

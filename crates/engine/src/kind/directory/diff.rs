@@ -6,7 +6,7 @@ use crate::catalog::reader::SnapshotReader;
 use crate::diff::TreeDifference;
 use crate::error::{Error, OPEN_DIRECTORY, WorkspaceError};
 use crate::kind::project::TableDiff;
-use crate::tree_patch::{self, ComparedContent, DiffStat, PatchGap, PatchTree, ReadFile};
+use crate::tree_patch::{self, ComparedContent, ContentDiff, PatchTree, ReadFile};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::slots::{StatCache, contents_of_list, manifest};
@@ -38,15 +38,9 @@ pub struct DirDiff {
     /// Databases whose tables have other numbers of rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<TableDiff>,
-    /// How many lines differ; only if they were asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stat: Option<DiffStat>,
-    /// What `git apply` makes the newer side of the older with; only if it was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub patch: Option<String>,
-    /// What differs and is not in the patch.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub not_in_patch: Vec<PatchGap>,
+    /// What differs in the contents, as far as that was asked for.
+    #[serde(flatten)]
+    pub content: ContentDiff,
 }
 
 impl Directory {
@@ -92,11 +86,7 @@ impl Directory {
             None => self.live_tree().await?,
         };
         let made = bridge::blocking(move || tree_patch::made(&changes, old, new, content)).await?;
-        diff.stat = Some(made.stat);
-        if content == ComparedContent::Patch {
-            diff.patch = Some(made.text);
-            diff.not_in_patch = made.gaps;
-        }
+        diff.content = made.into_asked_for();
         Ok(diff)
     }
 
@@ -130,9 +120,7 @@ impl Directory {
             after: after.map(ToString::to_string),
             items,
             tables,
-            stat: None,
-            patch: None,
-            not_in_patch: Vec::new(),
+            content: ContentDiff::default(),
         })
     }
 

@@ -2,18 +2,22 @@
 
 use super::{DirSnapshot, Directory};
 use crate::bridge;
+use crate::error::{Error, ErrorKind};
+use stasis_model::failure::Failure;
 use stasis_model::tree::EntryPath;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 /// What an entry is looked for in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum EntryIn {
-    /// The snapshot alone.
-    Snapshot,
-    /// The snapshot, and what is there now.
-    SnapshotOrNow,
+#[derive(Clone, Copy, Debug)]
+pub enum EntryIn<'a> {
+    /// A snapshot alone.
+    Snapshot(&'a DirSnapshot),
+    /// A snapshot, and what is there now.
+    SnapshotOrNow(&'a DirSnapshot),
+    /// What taking back a change of the workspace moves, and what is there now; without a number, of the last one.
+    UndoOrNow(Option<u32>),
 }
 
 impl Directory {
@@ -21,32 +25,63 @@ impl Directory {
     /// this host is one of its entries, too.
     pub async fn entry_from(
         &self,
-        of: &DirSnapshot,
         typed: &Path,
         here: &Path,
-        within: EntryIn,
+        within: EntryIn<'_>,
     ) -> Option<EntryPath> {
         let top = self.top().await?;
         if here == top && typed.is_relative() {
             return None;
         }
         let entry = below(&top, typed, here)?;
-        let live = top.join(OsStr::from_bytes(entry.as_bytes()));
-        let is_live = within == EntryIn::SnapshotOrNow && live.symlink_metadata().is_ok();
-        if is_live || self.has(of, &entry).await {
+        if self.has(within, &top, &entry).await {
             return Some(entry);
         }
         // Neither here nor from the top: then it is missed where it was looked for first.
-        let from_top = below(&top, typed, &top);
-        match from_top {
-            Some(from_top) if self.has(of, &from_top).await => None,
+        match below(&top, typed, &top) {
+            Some(from_top) if self.has(within, &top, &from_top).await => None,
             _ => Some(entry),
         }
     }
 
-    async fn has(&self, of: &DirSnapshot, entry: &EntryPath) -> bool {
-        let listed = self.ls(of, entry).await;
-        listed.is_ok_and(|listed| !listed.is_empty())
+    /// Refuses to leave an entry as it is that is nowhere: whoever misspelt it would find changed what they wanted to keep. What is restored
+    /// from the store looks for it there.
+    pub async fn ensure_entry(&self, entry: &EntryPath, within: EntryIn<'_>) -> Result<(), Error> {
+        let comes_back = match within {
+            EntryIn::Snapshot(DirSnapshot::Stored(_))
+            | EntryIn::SnapshotOrNow(DirSnapshot::Stored(_)) => return Ok(()),
+            EntryIn::Snapshot(of) | EntryIn::SnapshotOrNow(of) => format!("in {of}"),
+            EntryIn::UndoOrNow(_) => "in what would come back".to_owned(),
+        };
+        let Some(top) = self.top().await else {
+            return Ok(());
+        };
+        if self.has(within, &top, entry).await {
+            return Ok(());
+        }
+        let said = format!("there is no entry `{entry}`, neither here now nor {comes_back}");
+        let hint = "nothing was changed; a path goes from where you stand in the directory, else from its top, as in `src/main.rs`";
+        let failure = Failure::of(ErrorKind::NotFound, said);
+        Err(failure.with_hint(hint).into())
+    }
+
+    async fn has(&self, within: EntryIn<'_>, top: &Path, entry: &EntryPath) -> bool {
+        let live = top.join(OsStr::from_bytes(entry.as_bytes()));
+        let is_now = !matches!(within, EntryIn::Snapshot(_));
+        if is_now && live.symlink_metadata().is_ok() {
+            return true;
+        }
+        match (within, &self.workspace) {
+            (EntryIn::Snapshot(of) | EntryIn::SnapshotOrNow(of), _) => {
+                let listed = self.ls(of, entry).await;
+                listed.is_ok_and(|listed| !listed.is_empty())
+            }
+            (EntryIn::UndoOrNow(which), Some(workspace)) => {
+                let moved = workspace.is_moved_by_undo(which, entry.clone()).await;
+                moved.unwrap_or(false)
+            }
+            (EntryIn::UndoOrNow(_), None) => false,
+        }
     }
 
     /// The directory that the entries of its snapshots lie in.

@@ -56,8 +56,12 @@ fn stored_names(rows: &[ProjectSnapshot], typed: &str) -> Vec<(String, String)> 
     if rows.iter().any(|row| row.active) {
         names.push(both("latest"));
     }
-    let explicit = rows.iter().filter(|row| row.reason == SaveReason::Manual);
-    let earlier = (1..explicit.count()).rev();
+    let latest = rows.iter().find(|row| row.active);
+    let is_earlier = |row: &&ProjectSnapshot| {
+        let is_before = |latest: &ProjectSnapshot| row.timestamp_ms < latest.timestamp_ms;
+        row.reason == SaveReason::Manual && latest.is_some_and(is_before)
+    };
+    let earlier = (1..=rows.iter().filter(is_earlier).count()).rev();
     names.extend(earlier.map(|back| both(&format!("latest~{back}"))));
     for row in rows.iter().rev() {
         let id = row.snapshot_id.to_string();

@@ -56,6 +56,7 @@ pub struct ProfileRow {
 #[non_exhaustive]
 pub struct ProfileList {
     /// One row per lineage.
+    #[serde(rename = "items")]
     pub profiles: Vec<ProfileRow>,
     /// What went less well than it should have.
     pub warnings: Vec<Warning>,
@@ -94,6 +95,7 @@ pub struct Orphan {
 #[non_exhaustive]
 pub struct SnapshotList {
     /// The oldest first.
+    #[serde(rename = "items")]
     pub snapshots: Vec<SnapshotRow>,
     /// Manifests that cannot be used.
     pub damaged: Vec<DamagedManifest>,

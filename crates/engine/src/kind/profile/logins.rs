@@ -49,6 +49,7 @@ pub struct ProfileLogins {
     /// What the judgement of expired cookies is about.
     pub at_ms: Timestamp,
     /// One for each host with cookies that outlast the browser.
+    #[serde(rename = "items")]
     pub sites: Vec<SiteLogin>,
     /// What could not be looked into, and why.
     pub unread: Vec<String>,

@@ -30,6 +30,7 @@ use state::StateRestore;
 use super::compare::difference;
 use super::{Declared, Project};
 use crate::bridge;
+use crate::catalog::ListedEntry;
 use crate::diff::TreeDifference;
 use crate::error::{Error, ErrorKind, PlaceError, error_chain};
 use crate::restore::{RepoRestore, carry_out, recover};
@@ -39,6 +40,7 @@ use stasis_disk::fs::root_dir::{Mounts, RootDir, in_place_of};
 use stasis_disk::tree::restore;
 use stasis_model::failure::Failure;
 use stasis_model::id::{ServiceName, SnapshotId};
+use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::diff::ChangeKind;
 use std::path::{Path, PathBuf};
@@ -107,19 +109,10 @@ impl Project {
             self.ensure_agreed(&plan, agreed).await?;
         }
         if command.dry_run {
-            let changes = self.would_change(&plan).await?;
-            let changes = self.may_change(changes).await;
-            let is_open = self.ensure_none_open(&plan, &changes.0).await;
-            let (changes, is_ours) = changes;
-            if let Err(error) = is_open.and(is_ours) {
-                result.warnings.push(Warning::WouldBeRefused {
-                    reason: error_chain(&error),
-                });
-            }
-            result.changes = changes
-                .into_iter()
-                .map(|(path, change)| difference(&path, change))
-                .collect();
+            result.changes = match &command.to {
+                Some(to) => self.would_write(&plan, to).await?,
+                None => self.would_change_here(&plan, &mut result).await?,
+            };
         } else if let Some(to) = &command.to {
             let restore = RepoRestore {
                 only: plan.only.clone(),
@@ -140,10 +133,26 @@ impl Project {
         }
         if result.is_unchanged() {
             // Nothing was replaced, so that there is nothing to go back to.
-            result.safety_snapshot_id = None;
+            let safety = result.safety_snapshot_id.take();
+            if let Some(safety) = safety.filter(|_| result.is_safety_new) {
+                self.drop_safety(safety).await;
+            }
         }
         result.elapsed_ms = self.engine.dirs().elapsed_ms(started);
         Ok(result)
+    }
+
+    /// Lets go of what was saved before a restore that then had nothing to change: a list would say that there was one.
+    async fn drop_safety(&self, safety: SnapshotId) {
+        let (dirs, root) = (self.engine.dirs(), self.engine.dirs().root());
+        let operation = IndexOperation::Forget;
+        if let Err(error) = dirs.forget_of(&root, &[safety], operation).await {
+            let error = error_chain(&error);
+            tracing::warn!(
+                error,
+                "what was saved before a restore that changed nothing stays"
+            );
+        }
     }
 
     /// What is where the entries come to lie that were asked for.
@@ -172,6 +181,44 @@ impl Project {
             before
         })
         .await
+    }
+
+    /// What a restore would change in the live directory, as it is reported; whether it would be refused is a warning.
+    async fn would_change_here(
+        &self,
+        plan: &ProjectPlan,
+        result: &mut ProjectRestored,
+    ) -> Result<Vec<TreeDifference>, Error> {
+        let changes = self.would_change(plan).await?;
+        let changes = self.may_change(changes).await;
+        let is_open = self.ensure_none_open(plan, &changes.0).await;
+        let (changes, is_ours) = changes;
+        if let Err(error) = is_open.and(is_ours) {
+            result.warnings.push(Warning::WouldBeRefused {
+                reason: error_chain(&error),
+            });
+        }
+        let changes = changes.into_iter();
+        let changes = changes.map(|(path, change)| difference(&path, change));
+        Ok(changes.collect())
+    }
+
+    /// What a restore would write to a directory of its own: all that is wanted of the snapshot. Refused like the restore itself where
+    /// something is there.
+    async fn would_write(
+        &self,
+        plan: &ProjectPlan,
+        to: &Path,
+    ) -> Result<Vec<TreeDifference>, Error> {
+        let (target, wanted) = (to.to_owned(), plan.clone());
+        bridge::blocking(move || restore::ensure_free(&target)).await?;
+        let is_wanted = move |_: &ListedEntry, path: &EntryPath| wanted.is_wanted(path);
+        let entries = self.entries_that(&plan.source.snapshot, is_wanted).await?;
+        let entries = entries.into_iter().map(|entry| TreeDifference {
+            path: entry.path,
+            change: ChangeKind::Removed,
+        });
+        Ok(entries.collect())
     }
 
     /// What a restore would change, in the order of paths.
@@ -289,6 +336,7 @@ impl Project {
             snapshot_id: plan.source.snapshot.clone(),
             target: target.display().to_string(),
             dry_run: command.dry_run,
+            is_elsewhere: command.to.is_some(),
             is_part: !plan.is_whole() || plan.source.is_of_part,
             paths: plan.source.asked.iter().map(ToString::to_string).collect(),
             new_paths: Vec::new(),
@@ -306,6 +354,7 @@ impl Project {
             counted: None,
             changes: Vec::new(),
             safety_snapshot_id: None,
+            is_safety_new: false,
             set_aside: Vec::new(),
             not_saved: Vec::new(),
             databases_kept: Vec::new(),
@@ -408,20 +457,21 @@ impl Project {
         self.healthy(declared, &asked).await
     }
 
-    /// Writes into the index what `latest` means. The state is what it should be, whatever becomes of that.
+    /// Writes into the index what `latest` means, and says whether it does. The state is what it should be, whatever becomes of that.
     async fn adopt(
         &self,
         chosen: Option<&SnapshotId>,
         seen: Option<&SnapshotId>,
         result: &mut ProjectRestored,
-    ) {
+    ) -> bool {
         let root = self.engine.dirs().root();
         let adopted = self.engine.dirs().adopt(&root, chosen, seen).await;
-        if let Err(error) = adopted {
+        if let Err(error) = &adopted {
             result.warnings.push(Warning::NotAdopted {
-                reason: error_chain(&error),
+                reason: error_chain(error),
             });
         }
+        adopted.is_ok()
     }
 
     /// The restored state is in place, and a program is not well: goes back, or offers to.

@@ -235,7 +235,18 @@ impl Project {
         progress: Arc<Progress>,
     ) -> Result<RepoChecked, Error> {
         self.ensure_known().await?;
-        self.engine.dirs().check(read_data, progress).await
+        match self.engine.dirs().check(read_data, progress).await {
+            Err(Error::NoRepo(_)) if self.is_before_all().await? => Ok(RepoChecked::default()),
+            checked => checked,
+        }
+    }
+
+    /// Whether this is a session of a tenant of which nothing was ever saved: the first snapshot makes the place for all.
+    async fn is_before_all(&self) -> Result<bool, Error> {
+        let is_unsaved = self.home.session.is_some() && self.index().await?.snapshots.is_empty();
+        let root = self.engine.dirs().root();
+        // Where chunks are, the documents beside them are lost, and that is another matter.
+        Ok(is_unsaved && root.chunks().await?.is_empty())
     }
 
     /// What of its documents must be made anew. Nothing is changed.
@@ -273,7 +284,10 @@ impl Project {
             progress: command.progress,
             ..RepoGc::new(RetentionPolicy::Repository(keep))
         };
-        let collected = self.engine.dirs().gc(collect).await?;
+        let collected = match self.engine.dirs().gc(collect).await {
+            Err(Error::NoRepo(_)) if self.is_before_all().await? => RepoCollected::nothing(dry_run),
+            collected => collected?,
+        };
         let databases_kept = match &self.home.declared {
             Some(declared) if !dry_run => {
                 let servers: Vec<_> = declared.servers_of().cloned().collect();

@@ -250,6 +250,7 @@ pub struct UnreadableSlot {
 #[non_exhaustive]
 pub struct Checkpoints {
     /// The newest first.
+    #[serde(rename = "items")]
     pub snapshots: Vec<CheckpointRow>,
     /// What is in slots and cannot be used; it is never overwritten.
     pub unreadable: Vec<UnreadableSlot>,
@@ -320,6 +321,7 @@ impl GitPlan {
 #[non_exhaustive]
 pub struct WorkspaceChanges {
     /// Each entry that differs.
+    #[serde(rename = "items")]
     pub changes: Vec<PathChange>,
     /// How many there are of each kind.
     pub summary: ChangesSummary,
@@ -528,6 +530,7 @@ pub struct PathHistory {
     /// Whether it holds what it holds in the newest checkpoint.
     pub current_status: VersionStatus,
     /// The newest first.
+    #[serde(rename = "items")]
     pub versions: Vec<PathVersion>,
 }
 

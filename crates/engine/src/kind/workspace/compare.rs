@@ -5,7 +5,7 @@ use super::answers::{ChangeOp, ChangesSummary};
 use super::show::{differences, kind, op, size, summary};
 use crate::error::{Error, WorkspaceError};
 use crate::result::EntryType;
-use crate::tree_patch::{self, ComparedContent, DiffStat, PatchGap, PatchTree};
+use crate::tree_patch::{self, ComparedContent, ContentDiff, PatchTree};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::tree::walk::WalkReport;
@@ -64,15 +64,9 @@ pub struct ComparedTrees {
     pub changes: Vec<TreeChange>,
     /// How many there are of each kind.
     pub summary: ChangesSummary,
-    /// How many lines differ; only if they were asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stat: Option<DiffStat>,
-    /// What `git apply` makes the second tree of the first with; only if it was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub patch: Option<String>,
-    /// What differs and is not in the patch.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub not_in_patch: Vec<PatchGap>,
+    /// What differs in the contents, as far as that was asked for.
+    #[serde(flatten)]
+    pub content: ContentDiff,
     /// Entries that could not be read, and so were not compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_compared: Vec<String>,
@@ -98,9 +92,7 @@ impl Workspace {
         let mut result = ComparedTrees {
             summary: summary(changes.iter().map(|one| one.op)),
             changes,
-            stat: None,
-            patch: None,
-            not_in_patch: Vec::new(),
+            content: ContentDiff::default(),
             not_compared: not_compared(&before, &after),
             before: before.label.clone(),
             after: after.label.clone(),
@@ -109,12 +101,8 @@ impl Workspace {
             return Ok(result);
         }
         let changes = before.tree.contents.diff(&after.tree.contents);
-        let patch = tree_patch::made(&changes, before.tree, after.tree, command.content)?;
-        result.stat = Some(patch.stat);
-        if command.content == ComparedContent::Patch {
-            result.patch = Some(patch.text);
-            result.not_in_patch = patch.gaps;
-        }
+        let made = tree_patch::made(&changes, before.tree, after.tree, command.content)?;
+        result.content = made.into_asked_for();
         Ok(result)
     }
 

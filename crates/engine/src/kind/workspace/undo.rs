@@ -173,6 +173,31 @@ impl Workspace {
         Ok(undos[first..=at].to_vec())
     }
 
+    /// Whether something of an entry is moved when changes are taken back.
+    pub(super) fn moves_back(&self, which: Option<u32>, entry: &EntryPath) -> Result<bool, Error> {
+        let walk = self.session().walk();
+        for one in self.chosen_undos(which)? {
+            let backup = self.open_backup(&one)?;
+            for step in backup.returned() {
+                let (Returned::Back(path)
+                | Returned::Away(path)
+                | Returned::Unmade(path)
+                | Returned::Dressed(path, ..)) = &step;
+                let is_in_it = |step: &Returned| match step {
+                    Returned::Back(path) if entry.is_within(path) => {
+                        let kept = portion_of(backup.tree(), entry, &walk)?;
+                        Ok::<_, Error>(!kept.is_empty())
+                    }
+                    _ => Ok(false),
+                };
+                if path.is_within(entry) || is_in_it(&step)? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
     /// What a tree becomes when a change of it is taken back.
     fn taken_back(
         &self,

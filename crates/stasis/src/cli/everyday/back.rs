@@ -60,7 +60,7 @@ impl RestoreArgs {
             let agreed = how.yes;
             return profile::restore(context, profile, chosen, how, agreed).await;
         }
-        if self.how.is_in_place() {
+        if self.how.is_here() {
             typed.ensure_no_session(
                 "name a new directory with --to, or bring it back with `stasis session wake",
             )?;
@@ -96,13 +96,12 @@ impl RestoreArgs {
         let wanted = typed.snapshot();
         let of = typed.located(context, &directory, &wanted).await?;
         for path in self.how.paths() {
-            let entry = typed.entry(&directory, &of, path, EntryIn::Snapshot);
+            let entry = typed.entry(&directory, path, EntryIn::Snapshot(&of));
             *path = OsString::from_vec(entry.await?.as_bytes().to_vec());
         }
-        for path in self.how.change().excepted() {
-            let entry = typed.entry(&directory, &of, path, EntryIn::SnapshotOrNow);
-            *path = OsString::from_vec(entry.await?.as_bytes().to_vec());
-        }
+        let within = EntryIn::SnapshotOrNow(&of);
+        let change = self.how.change();
+        typed.read_excepted(&directory, change, within).await?;
         if let DirSnapshot::Checkpoint(slot) = of {
             let (of, checkpoint) = (directory.workspace()?, CheckpointRef::Slot(slot));
             return self.how.restore_checkpoint(context, of, checkpoint).await;
@@ -156,12 +155,38 @@ impl UndoArgs {
             // What a workspace takes back needs no store.
             typed.snapshots.push(SnapshotRef::Checkpoint(0));
         }
-        let directory = typed.directory(context).await?;
         let number = undo.and_then(|word| word.to_str()?.strip_prefix("u-")?.parse().ok());
+        self.undo_directory(context, &typed, number).await
+    }
+
+    /// Takes back what was done last to a directory, or the change of that number.
+    async fn undo_directory(
+        mut self,
+        context: &CliContext,
+        typed: &TypedWords,
+        number: Option<u32>,
+    ) -> anyhow::Result<Exit> {
+        let directory = typed.directory(context).await?;
         let last = match number {
             Some(_) => None,
             None => directory.last_change().await?,
         };
+        let before = match &last {
+            Some(LastChange::Restore(record)) => record.before().cloned(),
+            _ => None,
+        };
+        let before = before.map(DirSnapshot::Stored);
+        let within = match (number, &last) {
+            (None, Some(LastChange::Restore(_))) => before.as_ref().map(EntryIn::SnapshotOrNow),
+            // There is nothing to undo, which is said below.
+            (None, None | Some(LastChange::Final)) => None,
+            (number, _) => Some(EntryIn::UndoOrNow(number)),
+        };
+        if let Some(within) = within {
+            typed
+                .read_excepted(&directory, &mut self.change, within)
+                .await?;
+        }
         match (number, last) {
             (None, Some(LastChange::Final)) => Err(anyhow::anyhow!(
                 "what was done last to the workspace was done without an undo; `stasis log` lists what there is"

@@ -143,7 +143,7 @@ impl DiffArgs {
         };
         let wanted = self.shown.content();
         let diff = directory.diff(&before, after.as_ref(), wanted).await?;
-        let lacks_entry = workspace::say_gaps(context, &diff.not_in_patch);
+        let lacks_entry = workspace::say_gaps(context, &diff.content.not_in_patch);
         if diff.items.is_empty() {
             let after = diff.after.as_ref().map(short);
             let after = after.unwrap_or_else(|| "what is there now".to_owned());
@@ -181,7 +181,7 @@ async fn before(
 }
 
 fn diff_text(diff: &DirDiff) -> String {
-    match (&diff.patch, &diff.stat) {
+    match (&diff.content.patch, &diff.content.stat) {
         (Some(patch), _) => workspace::patch_text(patch),
         (None, Some(_)) if diff.items.is_empty() => String::new(),
         (None, Some(stat)) => workspace::stat_text(stat),
@@ -216,8 +216,8 @@ impl LsArgs {
                 .await?;
             envelope::about_snapshot(of.to_string());
             if let Some(named) = &self.path {
-                let within = EntryIn::Snapshot;
-                path = typed.entry(&directory, &of, named, within).await?;
+                let within = EntryIn::Snapshot(&of);
+                path = typed.entry(&directory, named, within).await?;
             }
             directory.ls(&of, &path).await?
         };
@@ -279,7 +279,7 @@ impl CatArgs {
                 .located(context, &directory, &typed.snapshot())
                 .await?;
             let path = typed
-                .entry(&directory, &of, path, EntryIn::Snapshot)
+                .entry(&directory, path, EntryIn::Snapshot(&of))
                 .await?;
             directory.cat(&of, &path, std::io::stdout()).await?
         };

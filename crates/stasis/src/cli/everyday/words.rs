@@ -1,5 +1,6 @@
 //! What stands after an everyday verb: a subject, and snapshots of it.
 
+use crate::cli::change::ChangeArgs;
 use crate::cli::directory::entry_path;
 use crate::cli::project::ProjectSelector;
 use crate::cli::{CliContext, envelope};
@@ -17,6 +18,7 @@ use stasis_engine::model::subject_ref::{
 use stasis_engine::model::tree::EntryPath;
 use stasis_engine::near::{did_you_mean, near_directories};
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 /// A subject and snapshots of it, as they were typed.
@@ -130,20 +132,34 @@ impl TypedWords {
     pub(super) async fn entry(
         &self,
         directory: &Directory,
-        of: &DirSnapshot,
         path: &OsString,
-        within: EntryIn,
+        within: EntryIn<'_>,
     ) -> anyhow::Result<EntryPath> {
         let (typed, is_here) = (Path::new(path), matches!(self.subject, SubjectRef::Here));
         let here = std::env::current_dir().ok().filter(|_| is_here);
         let found = match here {
-            Some(here) => directory.entry_from(of, typed, &here, within).await,
+            Some(here) => directory.entry_from(typed, &here, within).await,
             None => None,
         };
         match found {
             Some(entry) => Ok(entry),
             None => entry_path(Some(path)),
         }
+    }
+
+    /// Makes of the paths that are left as they are what they mean; one that means nothing is refused.
+    pub(super) async fn read_excepted(
+        &self,
+        directory: &Directory,
+        change: &mut ChangeArgs,
+        within: EntryIn<'_>,
+    ) -> anyhow::Result<()> {
+        for path in change.excepted() {
+            let entry = self.entry(directory, path, within).await?;
+            directory.ensure_entry(&entry, within).await?;
+            *path = OsString::from_vec(entry.as_bytes().to_vec());
+        }
+        Ok(())
     }
 
     /// A word alone may name a directory or a snapshot: where it is neither, both are said, and what may have been meant.

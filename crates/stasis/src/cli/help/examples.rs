@@ -32,6 +32,10 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
             ("stasis undo", "the last restore, rewind, revert or undo"),
             ("stasis undo --dry-run", "what that would change"),
             (
+                "stasis undo --except src/main.rs",
+                "but for one file, named from where you stand",
+            ),
+            (
                 "stasis undo u-4",
                 "an earlier one, as `stasis log` lists it",
             ),

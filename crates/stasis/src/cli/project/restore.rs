@@ -4,7 +4,7 @@ use super::ProjectSelector;
 use crate::cli::change::ChangeArgs;
 use crate::cli::directory::{entry_path, named, stayed};
 use crate::cli::output::{plural, printable, short};
-use crate::cli::plan::{self, BRING_BACK, CHANGE, DELETE, PlanAct, PlanLine};
+use crate::cli::plan::{self, ADD, BRING_BACK, CHANGE, DELETE, PlanAct, PlanLine};
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::{CliContext, ask, workspace};
 use crate::report::Exit;
@@ -154,7 +154,12 @@ impl RestoreOptions {
 
     /// Whether the directory itself is changed.
     pub(in crate::cli) fn is_in_place(&self) -> bool {
-        self.to.is_none() && !self.dry_run
+        self.is_here() && !self.dry_run
+    }
+
+    /// Whether the directory itself is meant, and no new one.
+    pub(in crate::cli) fn is_here(&self) -> bool {
+        self.to.is_none()
     }
 
     /// The same for a profile, which comes back as a whole.
@@ -275,8 +280,13 @@ fn restored_text(restored: &ProjectRestored, directory: &str) -> String {
         let stayed = restored.in_place.as_ref().map(|all| stayed(all, BY_PATH));
         let stayed = stayed.unwrap_or_default();
         let but_for = but_for(restored);
+        let latest = if restored.is_latest_now() {
+            "; `latest` means it now"
+        } else {
+            ""
+        };
         return format!(
-            "Nothing to do: {part}{target} is {id} already{but_for}{checked} ({took}){stayed}"
+            "Nothing to do: {part}{target} is {id} already{but_for}{checked}{latest} ({took}){stayed}"
         );
     }
     let in_place = restored.in_place.as_ref().filter(|_| !restored.undone);
@@ -382,10 +392,11 @@ pub(in crate::cli) fn databases_kept(all: &[KeptDatabase]) -> String {
 
 /// What a restore will do.
 pub(in crate::cli) fn would(restored: &ProjectRestored) -> String {
-    planned(
-        restored,
-        &format!("Restoring {}", short(&restored.snapshot_id)),
-    )
+    let mut doing = format!("Restoring {}", short(&restored.snapshot_id));
+    if restored.is_elsewhere {
+        doing = [&doing, " to ", &printable(&restored.target)].concat();
+    }
+    planned(restored, &doing)
 }
 
 /// What an undo of a restore will do.
@@ -395,6 +406,9 @@ pub(in crate::cli) fn would_undo(restored: &ProjectRestored) -> String {
 
 fn planned(restored: &ProjectRestored, doing: &str) -> String {
     let changes = &restored.changes;
+    if changes.is_empty() && restored.is_elsewhere {
+        return format!("{doing} will write an empty directory");
+    }
     if changes.is_empty() {
         let (id, since) = (short(&restored.snapshot_id), &restored.changed_since);
         return format!("Nothing would change: it is {id}") + &named(SINCE, since);
@@ -402,6 +416,7 @@ fn planned(restored: &ProjectRestored, doing: &str) -> String {
     // What was added since the snapshot goes, and so on.
     let act = |change: ChangeKind| match change {
         ChangeKind::Added => DELETE,
+        _ if restored.is_elsewhere => ADD,
         ChangeKind::Removed => BRING_BACK,
         _ => CHANGE,
     };
@@ -409,7 +424,7 @@ fn planned(restored: &ProjectRestored, doing: &str) -> String {
         let acts = changes.iter().map(|one| act(one.change));
         (wanted, acts.filter(|act| *act == wanted).count() as u64)
     };
-    let counts = [CHANGE, BRING_BACK, DELETE].map(count);
+    let counts = [CHANGE, ADD, BRING_BACK, DELETE].map(count);
     let what = format!("{doing} will {}", plan::will(&counts, "entry"));
     let things = changes
         .iter()

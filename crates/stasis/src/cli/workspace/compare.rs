@@ -67,7 +67,7 @@ impl ComparedArgs {
                 "warning: `{path}` could not be read, and was not compared"
             ));
         }
-        let lacks_entry = say_gaps(context, &found.not_in_patch);
+        let lacks_entry = say_gaps(context, &found.content.not_in_patch);
         if found.changes.is_empty() {
             let (before, after) = (&found.before, &found.after);
             context
@@ -124,13 +124,13 @@ fn gap_lines(gaps: &[PatchGap]) -> Vec<String> {
 }
 
 fn compared_text(found: &ComparedTrees) -> String {
-    if let Some(patch) = &found.patch {
+    if let Some(patch) = &found.content.patch {
         return patch_text(patch);
     }
     if found.changes.is_empty() {
         return String::new();
     }
-    if let Some(stat) = &found.stat {
+    if let Some(stat) = &found.content.stat {
         return stat_text(stat);
     }
     let shown = found.changes.iter().take(SHOWN);

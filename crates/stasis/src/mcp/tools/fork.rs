@@ -192,7 +192,7 @@ fn compared(found: &ComparedTrees) -> PagedListing {
     for name in ["patch", "stat"] {
         head.remove(name);
     }
-    if found.patch.is_some() {
+    if found.content.patch.is_some() {
         // Beside a patch only the first are listed.
         shorten_beside(head.get_mut("items"));
     } else {
@@ -206,11 +206,11 @@ fn compared(found: &ComparedTrees) -> PagedListing {
         found.after,
         summary_text(&found.summary)
     )];
-    let missing = found.not_in_patch.len() + found.not_compared.len();
+    let missing = found.content.not_in_patch.len() + found.not_compared.len();
     if missing > 0 {
         lead.push(format!("{missing} entries differ in what is not shown."));
     }
-    let (field, items) = if let Some(patch) = &found.patch {
+    let (field, items) = if let Some(patch) = &found.content.patch {
         let lines = patch.split_terminator('\n').map(str::to_owned);
         ("patch", Items::Lines(lines.collect()))
     } else {

@@ -148,7 +148,7 @@ impl SnapshotTool for HistoryTool {
 /// All checkpoints.
 fn checkpoints(all: &Checkpoints, digests: bool) -> PagedListing {
     let mut head = object(all);
-    head.remove("snapshots");
+    head.remove("items");
     shorten_beside(head.get_mut("unreadable"));
     let (auto, manual) = (all.auto_max, all.manual_max);
     let free = all.manual_available;
@@ -184,7 +184,7 @@ fn checkpoints(all: &Checkpoints, digests: bool) -> PagedListing {
         head,
         lead,
         digests,
-        field: "snapshots",
+        field: "items",
         items: Items::Things(all.snapshots.iter().map(item).collect()),
     }
 }
@@ -237,7 +237,7 @@ fn changes(all: &WorkspaceChanges) -> PagedListing {
         changes: all,
         not_compared_count: not_compared,
     });
-    head.remove("changes");
+    head.remove("items");
     shorten_beside(head.get_mut("not_compared"));
     let with = if all.compared_with.is_empty() {
         "No checkpoints available yet.".to_owned()
@@ -263,7 +263,7 @@ fn changes(all: &WorkspaceChanges) -> PagedListing {
         head,
         lead,
         digests: false,
-        field: "changes",
+        field: "items",
         items: Items::Things(all.changes.iter().map(change).collect()),
     }
 }
@@ -321,7 +321,7 @@ fn side_text(side: &DiffSide, digests: bool) -> String {
 /// One entry through all checkpoints.
 fn history(history: &PathHistory) -> PagedListing {
     let mut head = object(history);
-    head.remove("versions");
+    head.remove("items");
     let now = match (history.current_kind, history.current_size) {
         (None, _) => "not there now".to_owned(),
         (Some(kind), None) => format!("now a {kind}"),
@@ -335,7 +335,7 @@ fn history(history: &PathHistory) -> PagedListing {
         head,
         lead,
         digests: false,
-        field: "versions",
+        field: "items",
         items: Items::Things(history.versions.iter().map(version).collect()),
     }
 }

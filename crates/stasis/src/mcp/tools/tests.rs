@@ -108,7 +108,7 @@ fn hints_say_what_reads_and_what_destroys() {
 fn a_schema_says_what_is_sent_of_a_type_and_no_more() {
     let output = |name: &str| named(name).output_schema.clone().unwrap();
     let list = output("snapshots_list");
-    let row = &list["properties"]["snapshots"]["items"];
+    let row = &list["properties"]["items"]["items"];
 
     // Never sent, not required, required.
     assert!(row["properties"].get("slot").is_none(), "{row}");

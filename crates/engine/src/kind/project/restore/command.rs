@@ -87,6 +87,11 @@ impl ProjectRestored {
         let is_still = in_place.is_some_and(InPlaceChanges::is_nothing);
         is_still && !self.has_servers && !self.undone
     }
+
+    /// Whether `latest` meant another snapshot before, and this one now.
+    pub fn is_latest_now(&self) -> bool {
+        self.moved_latest && self.seen.as_ref() != Some(&self.snapshot_id)
+    }
 }
 
 /// An entry that a restore replaced, and that the safety snapshot does not have.
@@ -134,6 +139,9 @@ pub struct ProjectRestored {
     pub target: String,
     /// Whether nothing was really done.
     pub dry_run: bool,
+    /// Whether that is a directory of its own, and the live one was not touched.
+    #[serde(skip)]
+    pub is_elsewhere: bool,
     /// Whether only some entries were wanted.
     pub is_part: bool,
     /// The entries that were asked for, if that were not all.
@@ -179,11 +187,14 @@ pub struct ProjectRestored {
     /// How many entries differ between what was there before and what was restored; not known without a snapshot of what was there.
     #[serde(skip)]
     pub counted: Option<DifferenceCount>,
-    /// What would change, or nothing if it was done.
+    /// What would change, or be written to another directory; nothing if it was done.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<TreeDifference>,
     /// What was there before: the way back. None if nothing had to be changed.
     pub safety_snapshot_id: Option<SnapshotId>,
+    /// Whether this restore made that snapshot.
+    #[serde(skip)]
+    pub(super) is_safety_new: bool,
     /// What was there before and could not be saved: it was moved, and is where this says.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub set_aside: Vec<SetAsideEntry>,

@@ -107,6 +107,17 @@ impl RestoreRecord {
         }
     }
 
+    /// What was there before; nothing where that cannot be taken back.
+    pub fn before(&self) -> Option<&SnapshotId> {
+        match &self.way_back {
+            WayBack::Restore {
+                safety_snapshot_id: safety,
+                ..
+            } => Some(safety),
+            WayBack::Nothing { .. } => None,
+        }
+    }
+
     /// Whether it was from this store.
     pub(crate) fn is_from(&self, store: &StoreLocation) -> bool {
         self.store == store.to_string()
@@ -271,9 +282,10 @@ impl Project {
             // Only if nobody chose another one since.
             if restored.seen == moved.to {
                 let seen = restored.seen.clone();
-                self.adopt(moved.from.as_ref(), seen.as_ref(), &mut restored)
+                let adopted = self
+                    .adopt(moved.from.as_ref(), seen.as_ref(), &mut restored)
                     .await;
-                restored.latest_move = Some(LatestMove {
+                restored.latest_move = adopted.then_some(LatestMove {
                     from: moved.to,
                     to: moved.from,
                 });

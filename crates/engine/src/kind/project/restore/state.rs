@@ -172,8 +172,7 @@ impl RestoreKind for StateRestore<'_> {
         let is_partial = result.in_place.as_ref().is_some_and(|all| all.is_partial);
         if self.plan.is_all() && !is_partial && self.command.becomes_latest {
             let (chosen, seen) = (Some(&self.plan.source.snapshot), result.seen.clone());
-            project.adopt(chosen, seen.as_ref(), result).await;
-            result.moved_latest = true;
+            result.moved_latest = project.adopt(chosen, seen.as_ref(), result).await;
         }
         let Some(declared) = &project.home.declared else {
             return Ok(());
@@ -235,6 +234,7 @@ impl StateRestore<'_> {
             }
         }
         result.safety_snapshot_id = Some(saved.snapshot_id.clone());
+        result.is_safety_new = saved.published;
     }
 
     /// Stages the tree beside; of a declared project, checks its databases and takes the dumps out of it.
