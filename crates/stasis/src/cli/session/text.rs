@@ -1,16 +1,17 @@
 //! What is said of sessions.
 
 use crate::cli::byte_size::size;
-use crate::cli::duration;
 use crate::cli::output::{plural, table};
+use crate::cli::{duration, system_clock};
 use stasis_engine::address::shell_word;
 use stasis_engine::kind::session::{
     LeftBecause, ReapedSessions, SandboxHealth, SessionCaptured, SessionDeleted, SessionExported,
     SessionFate, SessionForked, SessionList, SessionRegistered, SessionRow, SessionShown,
     SessionSlept, SessionWoken, SleptState, SnapshotDeleted, WakeOutcome, WakeUndone,
 };
-use stasis_engine::model::id::{SnapshotId, TenantId};
+use stasis_engine::model::id::{SessionRef, SnapshotId, TenantId};
 use stasis_engine::model::session::document::SandboxDriver;
+use stasis_engine::model::time::{Clock as _, Timestamp};
 use stasis_engine::near::did_you_mean;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -102,6 +103,11 @@ fn not_saved(one: &SessionCaptured) -> String {
     )
 }
 
+fn names(all: &[SessionRef]) -> String {
+    let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+    all.join(", ")
+}
+
 pub(super) fn slept(one: &SessionSlept) -> String {
     let mut text = match one.state {
         SleptState::Sleeping if one.saved.is_none() => format!("{} sleeps already", one.session),
@@ -130,13 +136,16 @@ pub(super) fn slept(one: &SessionSlept) -> String {
         let _ = write!(text, "\n  because: {problem}");
     }
     if !one.sandbox_kept_for.is_empty() {
-        let others: Vec<String> = one
-            .sandbox_kept_for
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        let _ = write!(text, "\n  its sandbox goes on for {}", others.join(", "));
+        let others = names(&one.sandbox_kept_for);
+        let _ = write!(text, "\n  its sandbox goes on for {others}");
         let _ = write!(text, "\n  --with-others puts them to sleep, too");
+    }
+    if !one.slept_with.is_empty() {
+        let _ = write!(
+            text,
+            "\nSo do, with its sandbox: {}",
+            names(&one.slept_with)
+        );
     }
     if one.state == SleptState::Sleeping {
         let _ = write!(text, "\nWake it with: stasis session wake {}", one.session);
@@ -205,8 +214,9 @@ fn runs(one: &SessionShown) -> String {
     }
 }
 
-fn row(one: &SessionRow) -> Vec<String> {
-    let saved = one.saved.clone().unwrap_or_else(|| "never".to_owned());
+fn row(one: &SessionRow, now: Timestamp) -> Vec<String> {
+    let saved = one.saved_ms.map(|at| Timestamp::from_millis(at).age(now));
+    let saved = saved.unwrap_or_else(|| "never".to_owned());
     let sandbox = one.sandbox.as_ref().map(ToString::to_string);
     vec![
         one.session.to_string(),
@@ -223,7 +233,9 @@ pub(super) fn list(all: &SessionList, none: impl FnOnce() -> String) -> String {
         return none();
     }
     let head = ["SESSION", "STATE", "SANDBOX", "SIZE", "SAVED", "HOST"];
-    let mut lines = vec![table(&head, all.items.iter().map(row).collect())];
+    let now = system_clock().now();
+    let rows = all.items.iter().map(|one| row(one, now));
+    let mut lines = vec![table(&head, rows.collect())];
     for one in &all.items {
         if let Some(problem) = &one.problem {
             lines.push(format!("{}: {}", one.session, problem.message));
