@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "a test writes its own files")]
 
 mod containers;
+mod docker_engine;
 mod home;
 mod pausing;
 mod services;
