@@ -94,6 +94,15 @@ impl CallError {
                 BollardError::DockerStreamError { error } => {
                     return Failure::new(ErrorKind::Failed, op, target).because(error);
                 }
+                BollardError::JsonDataError { message, .. } => {
+                    let why = format!(
+                        "what answered at {} is not understood: {message}",
+                        host.display()
+                    );
+                    return Failure::new(ErrorKind::Failed, op, target)
+                        .because(why)
+                        .with_hint("check that DOCKER_HOST is the address of a Docker daemon");
+                }
                 BollardError::SocketNotFoundError(_) => {
                     let why = io::ErrorKind::NotFound.into();
                     unreachable(ErrorKind::Unreachable, why, ABSENT)

@@ -413,7 +413,9 @@ async fn an_image_is_flattened_with_its_configuration() {
     docker.commit("web", &commit("one")).await.unwrap();
     let volumes = daemon.must(&["volume", "ls", "-q"]);
 
+    daemon.must(&["pause", "web"]);
     let flat = docker.flatten("web", &commit("flat")).await.unwrap();
+    daemon.must(&["unpause", "web"]);
 
     let layered = docker.image("stasis-snapshot:one").await.unwrap().unwrap();
     let flat = docker.image(&flat).await.unwrap().unwrap();
@@ -564,6 +566,37 @@ async fn a_daemon_that_begins_to_hang_in_the_middle_of_a_stream_is_given_up() {
 
     assert_eq!(Kinded::kind(&last.unwrap_err()), ErrorKind::Unreachable);
     assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+/// The most memory that this process ever had, in KiB.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let number = line.unwrap().split_whitespace().nth(1);
+    number.unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn files_go_from_one_container_into_another_without_being_held_in_memory() {
+    let Some(daemon) = Dockerd::start() else {
+        return;
+    };
+    let docker = Docker::at(daemon.host());
+    run(&daemon, "web", &[]);
+    daemon.must(&["create", "--name", "copy", IMAGE, "/bin/sh"]);
+    let script = "dd if=/dev/zero of=/big bs=1M count=192; echo end >> /big; sha256sum /big";
+    let wanted = daemon.must(&["exec", "web", "/bin/sh", "-c", script]);
+    let before = peak();
+
+    let files = docker.read_archive("web", "/big").await.unwrap();
+    docker.write_archive("copy", "/", files).await.unwrap();
+
+    let grown = peak() - before;
+    assert!(grown < 48 << 10, "{grown} KiB");
+    docker.commit("copy", &commit("copy")).await.unwrap();
+    let run = ["run", "--rm", "--network", "none", "stasis-snapshot:copy"];
+    let found = daemon.must(&[&run[..], &["/bin/sha256sum", "/big"]].concat());
+    assert_eq!(found, wanted);
 }
 
 #[test]
