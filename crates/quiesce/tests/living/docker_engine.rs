@@ -10,7 +10,7 @@ use stasis_quiesce::docker::{
     VolumeRemoval,
 };
 use stasis_testkit::docker::{Dockerd, IMAGE};
-use stasis_testkit::fake_docker::FakeDocker;
+use stasis_testkit::fake_docker::{FakeDocker, FakePause};
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
@@ -566,6 +566,51 @@ async fn a_daemon_that_begins_to_hang_in_the_middle_of_a_stream_is_given_up() {
 
     assert_eq!(Kinded::kind(&last.unwrap_err()), ErrorKind::Unreachable);
     assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn the_version_of_the_api_is_part_of_every_request() {
+    let daemon = FakeDocker::start(FakePause::Refused(500, ""));
+    let docker = Docker::at(daemon.host());
+
+    let forced = docker.clone().with_api(ApiVersion::LOWEST);
+    forced.container("box").await.unwrap();
+    let strange = docker.container("box").await.unwrap_err();
+
+    assert_eq!(
+        daemon.asked(),
+        ["GET /v1.41/containers/box/json", "GET /version"]
+    );
+    // It names no version, as no Docker daemon does.
+    assert_eq!(strange.kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn a_daemon_that_is_killed_in_the_middle_of_a_commit_leaves_a_whole_image_or_none() {
+    // The next daemon would wait for the end of the container otherwise.
+    let Some(mut daemon) = Dockerd::start_with(&["--live-restore"]) else {
+        return;
+    };
+    let docker = Docker::at(daemon.host());
+    run(&daemon, "web", &[]);
+    let big = ["if=/dev/urandom", "of=/big", "bs=1M", "count=192"];
+    daemon.must(&[&["exec", "web", "/bin/dd"], &big[..]].concat());
+    let committing = docker.clone();
+    let committing = tokio::spawn(async move { committing.commit("web", &commit("one")).await });
+
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    daemon.kill();
+    let committed = committing.await.unwrap();
+    daemon.run().unwrap();
+
+    let image = docker.image("stasis-snapshot:one").await.unwrap();
+    match committed {
+        Ok(id) => assert_eq!(image.unwrap().id, id),
+        Err(failure) => {
+            assert_eq!(failure.kind(), ErrorKind::Unreachable, "{failure:?}");
+            assert_eq!(image, None);
+        }
+    }
 }
 
 /// The most memory that this process ever had, in KiB.
