@@ -1,7 +1,7 @@
 //! `stasis container`, with a real Docker engine.
 
 use crate::session::Session;
-use serde_json::{Value, json};
+use serde_json::Value;
 use stasis_testkit::docker::{Dockerd, IMAGE};
 use stasis_testkit::fake_docker::FakeDocker;
 use std::ffi::OsStr;

@@ -82,8 +82,9 @@ pub(super) fn judge(mount: &ContainerMount, wishes: &CaptureWishes) -> Result<()
 
 /// What no container takes along.
 pub(super) fn never_captured() -> Vec<NotCaptured> {
-    let kernel = ["/proc", "/sys", "/dev"];
-    let kernel = kernel.map(|path| NotCaptured::new(path, NotCapturedBecause::Kernel));
+    let kernel = ["proc", "sys", "dev"];
+    let kernel =
+        kernel.map(|name| NotCaptured::new(format!("/{name}"), NotCapturedBecause::Kernel));
     let processes = NotCaptured::new("processes", NotCapturedBecause::Memory);
     kernel.into_iter().chain([processes]).collect()
 }
