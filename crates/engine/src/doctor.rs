@@ -8,12 +8,14 @@ use crate::open::Engine;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::fs::facilities::{self, Facilities, Support};
+use stasis_quiesce::docker::{Docker, DockerLimits};
 use stasis_quiesce::programs;
 use stasis_store::location::StoreLocation;
 use stasis_sys::watch;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What was found of one thing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -75,7 +77,12 @@ pub struct Examined<'a> {
     pub here: Option<PathBuf>,
     /// The shell's `PATH`.
     pub search_path: &'a OsStr,
+    /// The shell's `DOCKER_HOST`.
+    pub docker_host: Option<OsString>,
 }
+
+/// How long a Docker engine may take to describe itself.
+const DOCKER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Looks at everything we would like to have, also when the store cannot be opened.
 pub async fn examine(store: Result<&Engine, &Error>, examined: Examined<'_>) -> Vec<DoctorFinding> {
@@ -83,6 +90,7 @@ pub async fn examine(store: Result<&Engine, &Error>, examined: Examined<'_>) -> 
         place,
         here,
         search_path,
+        docker_host,
     } = examined;
     let place = match store.map(|engine| engine.location().clone()) {
         Ok(StoreLocation::File(root)) => root,
@@ -103,7 +111,7 @@ pub async fn examine(store: Result<&Engine, &Error>, examined: Examined<'_>) -> 
     }
     findings.extend([openat2(), watches()]);
     findings.push(fuse(search_path).await);
-    findings.push(docker(search_path).await);
+    findings.push(docker(docker_host).await);
     let browsers = [
         "chromium",
         "google-chrome",
@@ -304,27 +312,27 @@ fn openat2() -> DoctorFinding {
     }
 }
 
-async fn docker(search_path: &OsStr) -> DoctorFinding {
+async fn docker(host: Option<OsString>) -> DoctorFinding {
     let costs = "containers cannot be saved or restored here";
-    let asked = programs::find(
-        &["docker"],
-        search_path,
-        &["version", "--format", "{{.Server.Version}}"],
-    )
-    .await;
-    match asked {
-        None => DoctorFinding::new("docker", Health::Missing, "no docker on the PATH", costs),
-        Some(program) => match program.answer {
-            Some(version) => {
-                DoctorFinding::new("docker", Health::Ok, format!("engine {version}"), costs)
-            }
-            None => DoctorFinding::new(
-                "docker",
-                Health::Broken,
-                "the client is here, but no engine answers",
-                costs,
-            ),
-        },
+    let docker = Docker::from_variable(host).with_limits(DockerLimits {
+        reply: DOCKER_TIMEOUT,
+        ..DockerLimits::default()
+    });
+    match docker.engine().await {
+        Ok(engine) => {
+            let detail = format!("engine {}, API {}", engine.version, engine.api);
+            DoctorFinding::new("docker", Health::Ok, detail, costs)
+        }
+        Err(failure) => {
+            let health = match failure.kind() {
+                ErrorKind::Unreachable => Health::Missing,
+                _ => Health::Broken,
+            };
+            let host = docker.host().display();
+            let hint = failure.hint().unwrap_or("see its log");
+            let detail = format!("no engine answers at {host}: {hint}");
+            DoctorFinding::new("docker", health, detail, costs)
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The kinds of subject: what only each of them knows.
 
+pub mod container;
 pub mod directory;
 pub mod profile;
 pub mod project;

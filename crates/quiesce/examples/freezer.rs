@@ -2,8 +2,8 @@
 //!
 //! - `freezer watchdog …` is the watchdog, `freezer launch …` becomes a service
 //! - `freezer hold PID JOURNALS MILLISECONDS` holds a process until it is killed
-//! - `freezer pause JOURNALS MILLISECONDS SERVICE…` holds services: `record=PATH`, or `docker=NAME`, or `start=PATH`, which is
-//!   started before, a shell that writes `x` into `PATH.out` all the time
+//! - `freezer pause JOURNALS MILLISECONDS SERVICE…` holds services: `record=PATH`, or `docker=NAME` of the daemon that
+//!   `DOCKER_HOST` names, or `start=PATH`, which is started before, a shell that writes `x` into `PATH.out` all the time
 
 use stasis_quiesce::docker::Docker;
 use stasis_quiesce::freeze::{FreezeSettings, Frozen};
@@ -74,7 +74,7 @@ fn pause(services: &[OsString], settings: &FreezeSettings) -> io::Result<()> {
 fn service(kind: &str, what: &str) -> Service {
     let handling = if kind == "docker" {
         Handling::Docker {
-            docker: Docker::default(),
+            docker: Docker::from_variable(std::env::var_os("DOCKER_HOST")),
             container: what.to_owned(),
         }
     } else {

@@ -1,7 +1,7 @@
 //! What was stopped, written down before it is, for the next process after a crash.
 //!
 //! One file per freeze: a line that says on which boot and in which process namespace the numbers mean something, then one
-//! line per process (`stopped PID START`) or container (`paused ID DAEMON PROGRAM`). A reader that knows only processes must not
+//! line per process (`stopped PID START`) or container (`paused ID DAEMON docker`). A reader that knows only processes must not
 //! take a journal with containers for one without: those that may name containers begin with another word. The file is locked for as long as its engine lives: the kernel unlocks what a dead process held. Lines
 //! are durable before their process is stopped, so that a line cut short names no process that was.
 

@@ -20,22 +20,16 @@ mod record;
 mod start;
 mod stop;
 
-use crate::docker::{ContainerInfo, ContainerState, Docker, INSPECT_FORMAT};
-use crate::hook::{self, HookCommand};
-use crate::invocation::{CommandSpec, Invocation};
+use crate::docker::{ContainerInfo, ContainerState, Docker, reason};
+use crate::invocation::Invocation;
 use crate::process::{Process, ProcessInfo, ProcessState};
 use crate::watchdog::HelperCommand;
 pub use error::ServiceError;
 pub use health::{HealthCheck, Healthy, Probe};
 pub use launch::run as launch;
 use stasis_model::failure::Failure;
-use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 pub use stop::ServiceStopped;
-
-/// How long a container may take to be looked at.
-const INSPECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How a service is started, found and stopped.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -113,10 +107,7 @@ impl Service {
     /// What it does now.
     pub async fn status(&self) -> Status {
         let found = match &self.handling {
-            Handling::Docker { docker, container } => {
-                let looked = self.inspect(docker, container).await;
-                looked.unwrap_or_else(|why| ServiceLookup::Unclear(why.to_string()))
-            }
+            Handling::Docker { docker, container } => of_look(docker.look(container).await),
             _ => self.find(),
         };
         found.status()
@@ -127,7 +118,7 @@ impl Service {
         let found = match &self.handling {
             Handling::Command { record, .. } => record::find(record),
             Handling::PidFile { path, .. } => pid_file::find(path),
-            Handling::Docker { docker, container } => docker.look(container).map(of_info),
+            Handling::Docker { docker, container } => Ok(of_look(docker.look_blocking(container))),
         };
         found.unwrap_or_else(|error| ServiceLookup::Unclear(error.to_string()))
     }
@@ -140,15 +131,6 @@ impl Service {
             wanted,
             why,
         }
-    }
-
-    async fn inspect(&self, docker: &Docker, container: &str) -> io::Result<ServiceLookup> {
-        let command = ["container", "inspect", "--format", INSPECT_FORMAT];
-        let asked = ask(docker, &command, container, INSPECT_TIMEOUT).await;
-        let outcome = asked.map_err(io::Error::other)?;
-        let (stdout, stderr) = (outcome.stdout.text(), outcome.stderr.text());
-        let look = docker.parse_reply(outcome.succeeded(), &stdout, &stderr)?;
-        Ok(of_info(look))
     }
 }
 
@@ -174,24 +156,10 @@ impl ServiceLookup {
     }
 }
 
-fn of_info(look: Option<ContainerInfo>) -> ServiceLookup {
-    let absent = || ServiceLookup::Unclear("there is no such container".to_owned());
-    look.map_or_else(absent, ServiceLookup::Container)
-}
-
-/// Asks a daemon about one container, without holding up other work.
-async fn ask(
-    docker: &Docker,
-    command: &[&str],
-    container: &str,
-    timeout: Duration,
-) -> Result<hook::HookResult, Failure> {
-    let mut line = vec![docker.program.clone()];
-    line.extend(docker.words(command, container));
-    let call = Invocation {
-        line: CommandSpec::Words(line),
-        directory: None,
-        environment: Vec::new(),
-    };
-    hook::run(&HookCommand { call, timeout }).await
+fn of_look(look: Result<Option<ContainerInfo>, Failure>) -> ServiceLookup {
+    match look {
+        Ok(Some(look)) => ServiceLookup::Container(look),
+        Ok(None) => ServiceLookup::Unclear("there is no such container".to_owned()),
+        Err(failure) => ServiceLookup::Unclear(reason(&failure)),
+    }
 }

@@ -1,7 +1,9 @@
 //! Worlds to test Stasis in.
 
+pub mod docker;
 #[cfg(feature = "worlds")]
 pub mod explore;
+pub mod fake_docker;
 #[cfg(feature = "worlds")]
 pub mod faulty_bucket;
 #[cfg(feature = "worlds")]

@@ -37,7 +37,7 @@ const DRAWING: [(&str, &str); 8] = [
     ),
     (
         "quiesce",
-        "stasis-model stasis-sys futures-util rusqlite rustix serde_json thiserror tokio tokio-tungstenite tracing",
+        "stasis-model stasis-sys bollard bytes futures-util http rusqlite rustix serde serde_json thiserror tokio tokio-tungstenite tracing",
     ),
     (
         "engine",

@@ -1,7 +1,7 @@
 //! Processes that stand still because the process that stopped them has died.
 
 use super::error::{FreezeError, signal};
-use crate::docker::Container;
+use crate::docker::{Container, reason};
 use crate::journal::{self, FrozenTarget, JournalState};
 use crate::process::{LOOK, PROC, Process, ProcessId, ProcessInfo, ProcessState};
 use rustix::process::Signal;
@@ -69,7 +69,8 @@ pub fn thaw_abandoned(journal_dir: &Path) -> Result<Abandoned, FreezeError> {
 }
 
 fn unpause(container: &Container) -> io::Result<Option<String>> {
-    if !container.is_paused()? {
+    let paused = container.is_paused();
+    if !paused.map_err(|failure| io::Error::other(reason(&failure)))? {
         return Ok(None);
     }
     match Container::unpause_all(std::slice::from_ref(container)).pop() {

@@ -1,10 +1,11 @@
 //! Starting a service.
 
-use super::{Handling, Service, ServiceError, Status, ask};
+use super::{Handling, Service, ServiceError, Status};
+use crate::docker::reason;
 use crate::invocation::Invocation;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Pid, Signal, kill_process_group};
-use stasis_model::failure::Context;
+use stasis_model::failure::ErrorKind;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
@@ -46,10 +47,14 @@ impl Service {
                 self.run_start(start, deadline).await?;
             }
             Handling::Docker { docker, container } => {
-                let asked = ask(docker, &["start"], container, timeout).await;
-                let asked = asked.context("ask the daemon of service", &service)?;
-                if !asked.succeeded() {
-                    return Err(self.failed(asked.stderr.text().trim().to_owned()));
+                let started = tokio::time::timeout(timeout, docker.start_container(container));
+                match started.await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(failure)) if failure.kind() == ErrorKind::Unreachable => {
+                        return Err(failure.into());
+                    }
+                    Ok(Err(failure)) => return Err(self.failed(reason(&failure))),
+                    Err(_) => return Err(ServiceError::Late { service, timeout }),
                 }
             }
         }

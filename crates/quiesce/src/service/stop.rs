@@ -6,12 +6,13 @@
 //!
 //! Every signal goes by descriptor to a process that was found in the family of the first: never to a number.
 
-use super::{Handling, Service, ServiceError, ServiceLookup, Status, ask, record};
+use super::{Handling, Service, ServiceError, ServiceLookup, Status, record};
+use crate::docker::reason;
 use crate::hook::{self, HookCommand};
 use crate::invocation::Invocation;
 use crate::process::{Process, ProcessId, ProcessInfo, ProcessTable};
 use rustix::process::Signal;
-use stasis_model::failure::{AtPath, Context};
+use stasis_model::failure::{AtPath, Context, ErrorKind};
 use std::io;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -20,8 +21,6 @@ use tokio::time::Instant;
 const TICK: Duration = Duration::from_millis(10);
 /// How long what was killed may take to end.
 const KILLED: Duration = Duration::from_secs(2);
-/// How much longer than its timeout a daemon may take.
-const DAEMON: Duration = Duration::from_secs(10);
 
 /// How a service ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,16 +44,14 @@ impl Service {
                     Status::Unknown(why) => return Err(self.unclear("stopped", why)),
                     Status::Running { .. } | Status::Paused => {}
                 }
-                let seconds = timeout.as_secs().max(1).to_string();
-                let command = ["stop", "-t", &seconds];
-                let asked = ask(docker, &command, container, timeout + DAEMON).await;
-                let asked = asked.context("run what stops service", &service)?;
-                let why = asked.stderr.text().trim().to_owned();
-                let refused = ServiceError::Refused { service, why };
-                asked
-                    .succeeded()
-                    .then_some(ServiceStopped::Asked)
-                    .ok_or(refused)
+                match docker.stop_container(container, timeout).await {
+                    Ok(()) => Ok(ServiceStopped::Asked),
+                    Err(failure) if failure.kind() == ErrorKind::Unreachable => Err(failure.into()),
+                    Err(failure) => {
+                        let why = reason(&failure);
+                        Err(ServiceError::Refused { service, why })
+                    }
+                }
             }
             Handling::Command { stop, record, .. } => {
                 let stopped = self.stop_processes(stop.as_ref(), timeout).await?;

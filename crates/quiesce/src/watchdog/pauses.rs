@@ -1,6 +1,7 @@
 //! The containers that a watchdog pauses, and lets run again.
 
-use crate::docker::{Container, DockerCall, docker_error};
+use crate::docker::{Container, PendingCall, reason};
+use stasis_model::failure::{ErrorKind, Failure, error_chain};
 use std::io;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -47,7 +48,7 @@ impl PauseOutcome {
 /// All that a watchdog has to do with containers.
 #[derive(Debug, Default)]
 pub(super) struct PendingPauses {
-    asked: Vec<(Container, io::Result<DockerCall>)>,
+    asked: Vec<(Container, io::Result<PendingCall<()>>)>,
     paused: Vec<Container>,
     /// Until when something that was given up may still happen.
     late: Option<Instant>,
@@ -74,18 +75,16 @@ impl PendingPauses {
                 Err(error) => return PauseOutcome::Failed(error.to_string()),
             };
             let pausing = match question.answer() {
-                Ok(answer) if answer.succeeded => PauseOutcome::Paused,
-                Ok(answer) if answer.stderr.contains("already paused") => PauseOutcome::Theirs,
-                Ok(answer) => match container.is_paused() {
-                    Ok(false) => PauseOutcome::Failed(docker_error(&answer.stderr).to_string()),
-                    Ok(true) | Err(_) => {
-                        PauseOutcome::Unsure(docker_error(&answer.stderr).to_string())
-                    }
-                },
-                Err(error) => {
+                Ok(()) => PauseOutcome::Paused,
+                Err(failure) if is_theirs(&failure) => PauseOutcome::Theirs,
+                Err(failure) if failure.kind() == ErrorKind::Unreachable => {
                     self.late = Some(Instant::now() + LATE);
-                    PauseOutcome::Unsure(error.to_string())
+                    PauseOutcome::Unsure(reason(&failure))
                 }
+                Err(failure) => match container.is_paused() {
+                    Ok(false) => PauseOutcome::Failed(reason(&failure)),
+                    Ok(true) | Err(_) => PauseOutcome::Unsure(reason(&failure)),
+                },
             };
             if matches!(pausing, PauseOutcome::Paused | PauseOutcome::Unsure(_)) {
                 self.paused.push(container);
@@ -115,52 +114,38 @@ impl PendingPauses {
     }
 }
 
+/// Whether the daemon says that it was paused before. A container that does not run is the other conflict.
+fn is_theirs(failure: &Failure) -> bool {
+    failure.kind() == ErrorKind::Conflict && error_chain(failure).contains("already paused")
+}
+
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "a test writes its own files")]
 mod tests {
     use super::*;
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-    use tempfile::TempDir;
+    use stasis_testkit::fake_docker::{FAKE_CONTAINER, FakeDocker, FakePause};
 
-    /// A daemon's client whose pauses are done by this script.
-    fn container(home: &TempDir, pause: &str) -> Container {
-        let program = home.path().join("docker");
-        let script = format!(
-            "#!/bin/sh\ncase \"$*\" in\n\
-             *inspect*) echo \"0123456789abcdef $(cat $0.state) 1 then\";;\n\
-             *unpause*) grep -q paused $0.state || exit 1; echo running > $0.state; echo >> $0.unpaused;;\n\
-             *pause*) {pause};;\nesac\n"
-        );
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
-        fs::write(home.path().join("docker.state"), "running\n").unwrap();
-        Container::parse(&format!("0123456789abcdef - {}", program.display())).unwrap()
-    }
-
-    fn was_unpaused_and_runs(home: &TempDir) -> bool {
-        let state = fs::read_to_string(home.path().join("docker.state")).unwrap();
-        home.path().join("docker.unpaused").exists() && state == "running\n"
+    fn container(daemon: &FakeDocker) -> Container {
+        let host = daemon.host().replace(' ', "%20");
+        Container::parse(&format!("{FAKE_CONTAINER} {host} docker")).unwrap()
     }
 
     #[test]
     fn a_pause_that_nobody_waited_for_is_waited_for_before_it_is_undone() {
-        let home = tempfile::tempdir().unwrap();
+        let daemon = FakeDocker::start(FakePause::After(Duration::from_millis(300)));
         let mut pauses = PendingPauses::default();
 
-        pauses.begin(container(&home, "sleep 0.3; echo paused > $0.state"));
+        pauses.begin(container(&daemon));
         pauses.undo().unwrap();
 
-        assert!(was_unpaused_and_runs(&home) && pauses.is_empty());
+        assert!(daemon.was_unpaused() && daemon.runs() && pauses.is_empty());
     }
 
     #[test]
     fn a_pause_that_was_given_up_and_happens_later_is_undone() {
-        let home = tempfile::tempdir().unwrap();
+        let daemon = FakeDocker::start(FakePause::Unanswered(Duration::from_secs(6)));
         let mut pauses = PendingPauses::default();
-        let late = "(sleep 6; echo paused > $0.state) > /dev/null 2>&1 & exec sleep 60";
 
-        pauses.begin(container(&home, late));
+        pauses.begin(container(&daemon));
         let settled = pauses.settle();
         while pauses.undo().is_err() {
             std::thread::sleep(Duration::from_millis(100));
@@ -170,7 +155,19 @@ mod tests {
             matches!(settled[..], [PauseOutcome::Unsure(_)]),
             "{settled:?}"
         );
-        assert!(was_unpaused_and_runs(&home) && pauses.is_empty());
+        assert!(daemon.was_unpaused() && daemon.runs() && pauses.is_empty());
+    }
+
+    #[test]
+    fn a_container_that_does_not_run_is_no_container_of_somebody_else() {
+        let daemon = FakeDocker::start(FakePause::Refused(409, "Container x is not running"));
+        let mut pauses = PendingPauses::default();
+
+        pauses.begin(container(&daemon));
+
+        let why = "Container x is not running".to_owned();
+        assert_eq!(pauses.settle(), [PauseOutcome::Failed(why)]);
+        assert!(pauses.is_empty());
     }
 
     #[test]

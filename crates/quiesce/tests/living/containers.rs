@@ -1,116 +1,66 @@
-//! Containers are held still by a real daemon.
+//! Containers are held still by a real daemon, and by one that behaves badly.
 //!
-//! Where `docker info` answers, or `STASIS_DOCKER` is 1, these run with the daemon that it names, on an image of nothing but
-//! a static busybox; elsewhere they are skipped, by name.
+//! Each test has a daemon of its own, which only root can start; elsewhere they are skipped, by name.
 
 use crate::home::{Home, LONG, is_soon};
 use stasis_quiesce::docker::Docker;
 use stasis_quiesce::freeze::{FreezeError, thaw_abandoned};
 use stasis_quiesce::pause::Paused;
 use stasis_quiesce::service::{Handling, Service, ServiceError, ServiceStopped, Status};
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use stasis_testkit::docker::{Dockerd, IMAGE};
+use stasis_testkit::fake_docker::{FAKE_CONTAINER, FakeDocker, FakePause};
+use std::process::Command;
 use std::time::Duration;
 use tokio::time::Instant;
 
-const IMAGE: &str = "stasis-test-busybox";
-
-fn docker(words: &[&str]) -> Output {
-    Command::new("docker").args(words).output().unwrap()
-}
-
-/// Whether a daemon answers. Where it must, and does not, the test fails.
-fn answers() -> bool {
-    let answers = Command::new("docker").arg("info").output();
-    let answers = answers.is_ok_and(|answer| answer.status.success());
-    let wanted = std::env::var_os("STASIS_DOCKER").is_some_and(|wanted| wanted == "1");
-    assert!(answers || !wanted, "no Docker daemon answers");
-    if !answers {
-        println!("skipped: no Docker daemon answers");
-    }
-    answers
-}
-
-/// An image of a static busybox, made once.
-fn make_image() {
-    if docker(&["image", "inspect", IMAGE]).status.success() {
-        return;
-    }
-    let tree = tempfile::tempdir().unwrap();
-    let bin = tree.path().join("bin");
-    std::fs::create_dir(&bin).unwrap();
-    let busybox = ["/bin/busybox", "/usr/bin/busybox"].map(std::path::Path::new);
-    let busybox = busybox.into_iter().find(|path| path.exists());
-    std::fs::copy(
-        busybox.expect("busybox-static is there"),
-        bin.join("busybox"),
-    )
-    .unwrap();
-    for name in ["sh", "sleep"] {
-        std::os::unix::fs::symlink("busybox", bin.join(name)).unwrap();
-    }
-    let mut tar = Command::new("tar");
-    tar.arg("-C").arg(tree.path()).args(["-c", "."]);
-    let tar = tar.output().unwrap().stdout;
-    let mut import = Command::new("docker")
-        .args(["import", "-", IMAGE])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    import.stdin.take().unwrap().write_all(&tar).unwrap();
-    assert!(import.wait().unwrap().success());
-}
-
-/// A container that writes all the time into a directory of this test, and is removed with it.
+/// A container that writes all the time into a directory of this test, and is removed with its daemon.
 struct Box {
-    name: String,
+    daemon: Dockerd,
+    name: &'static str,
     home: Home,
 }
 
 impl Box {
-    fn start(name: &str) -> Option<Self> {
-        if !answers() {
-            return None;
-        }
-        make_image();
-        let name = format!("stasis-test-{}-{name}", std::process::id());
+    fn start(name: &'static str) -> Option<Self> {
+        Some(Self::start_in(Dockerd::start()?, name))
+    }
+
+    fn start_in(daemon: Dockerd, name: &'static str) -> Self {
         let home = Home::new();
         let volume = format!("{}:/out", home.path("").display());
         let script = "while :; do echo x >> /out/box; sleep 0.01; done";
-        let run = [
+        let how = [
             "run",
             "-d",
             "--network",
             "none",
             "--name",
-            &name,
+            name,
             "-v",
             &volume,
         ];
-        let run = docker(&[&run[..], &[IMAGE, "/bin/sh", "-c", script]].concat());
-        assert!(
-            run.status.success(),
-            "{}",
-            String::from_utf8_lossy(&run.stderr)
-        );
-        let this = Self { name, home };
+        daemon.must(&[&how[..], &[IMAGE, "/bin/sh", "-c", script]].concat());
+        let this = Self { daemon, name, home };
         assert!(this.home.grows("box"));
-        Some(this)
+        this
     }
 
     fn service(&self) -> Service {
         let handling = Handling::Docker {
-            docker: Docker::default(),
-            container: self.name.clone(),
+            docker: Docker::at(self.daemon.host()),
+            container: self.name.to_owned(),
         };
         self.home.handled("box", handling)
     }
-}
 
-impl Drop for Box {
-    fn drop(&mut self) {
-        let _ = docker(&["rm", "-f", &self.name]);
+    fn docker(&self, words: &[&str]) {
+        self.daemon.must(words);
+    }
+
+    /// Held by an engine of its own, which hangs.
+    fn paused_by_another(&self) -> crate::home::Engine {
+        let services = [format!("docker={}", self.name)];
+        self.home.paused_at(&self.daemon.host(), LONG, &services)
     }
 }
 
@@ -132,7 +82,7 @@ async fn a_container_stands_still_with_a_process_and_both_run_again() {
     assert!(resumed.held(), "{resumed:?}");
     assert!(home.grows("box") && home.grows("web"));
     assert!(!home.has_journal());
-    println!("paused for {:?}", resumed.paused_for);
+    assert!(resumed.paused_for < LONG);
 }
 
 #[tokio::test]
@@ -155,9 +105,7 @@ async fn when_the_engine_is_killed_a_container_runs_again_within_two_seconds() {
     let Some(held) = Box::start("killed") else {
         return;
     };
-    let mut engine = held
-        .home
-        .paused_by_another(LONG, &[format!("docker={}", held.name)]);
+    let mut engine = held.paused_by_another();
     assert!(held.home.rests("box"));
 
     engine.kill();
@@ -173,9 +121,7 @@ async fn when_the_watchdog_is_killed_too_the_next_start_lets_a_container_run_aga
     let Some(held) = Box::start("next") else {
         return;
     };
-    let mut engine = held
-        .home
-        .paused_by_another(LONG, &[format!("docker={}", held.name)]);
+    let mut engine = held.paused_by_another();
     let live = thaw_abandoned(&held.home.journals()).unwrap();
     engine
         .watchdog()
@@ -200,7 +146,7 @@ async fn a_container_that_somebody_else_paused_is_refused_and_stays_paused() {
     let Some(held) = Box::start("theirs") else {
         return;
     };
-    assert!(docker(&["pause", &held.name]).status.success());
+    held.docker(&["pause", held.name]);
 
     let refused = Paused::hold(&[&held.service()], &held.home.settings(LONG)).unwrap_err();
 
@@ -217,10 +163,10 @@ async fn a_container_that_somebody_else_let_run_or_restarted_makes_the_hold_wort
     let settings = held.home.settings(LONG);
 
     let paused = Paused::hold(&[&held.service()], &settings).unwrap();
-    assert!(docker(&["unpause", &held.name]).status.success());
+    held.docker(&["unpause", held.name]);
     let disturbed = paused.resume().unwrap();
     let paused = Paused::hold(&[&held.service()], &settings).unwrap();
-    assert!(docker(&["restart", "-t", "0", &held.name]).status.success());
+    held.docker(&["restart", "-t", "0", held.name]);
     let restarted = paused.resume().unwrap();
 
     assert!(disturbed.disturbed && !disturbed.held());
@@ -247,104 +193,117 @@ async fn a_container_is_stopped_and_started() {
     assert!(held.home.grows("box"));
 }
 
-/// A client that is not the real one: it answers what the script says.
-fn pretended(home: &Home, script: &str) -> Service {
-    let program = home.path("docker");
-    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&program, mode).unwrap();
-    let docker = Docker {
-        program: program.into(),
-        host: Some("unix:///some where".into()),
+#[tokio::test]
+async fn when_the_daemon_is_killed_while_a_container_is_paused_it_runs_again_once_the_daemon_does()
+{
+    let Some(daemon) = Dockerd::start_with(&["--live-restore"]) else {
+        return;
     };
-    let container = "box".to_owned();
-    home.handled("box", Handling::Docker { docker, container })
+    let mut held = Box::start_in(daemon, "survivor");
+    let mut engine = held.paused_by_another();
+
+    held.daemon.kill();
+    engine.kill();
+    assert!(held.home.rests("box"), "nobody can let it run");
+    held.daemon.run().unwrap();
+
+    assert!(is_soon(|| held.home.grows("box"), Duration::from_secs(10)));
+    assert!(is_soon(
+        || !held.home.has_journal(),
+        Duration::from_secs(10)
+    ));
 }
 
-/// Looks like a container that runs, and writes down whatever else is asked.
-const LOOK: &str = r#"echo "$*" >> "$0.asked"
-case "$*" in *inspect*) echo "0123456789abcdef $(cat "$0.state") 1 then"; exit;; esac"#;
+fn faked(home: &Home, daemon: &FakeDocker) -> Service {
+    let handling = Handling::Docker {
+        docker: Docker::at(daemon.host()),
+        container: "box".to_owned(),
+    };
+    home.handled("box", handling)
+}
 
 #[test]
-fn a_pause_that_the_daemon_refuses_is_told_and_not_undone() {
+fn a_pause_that_the_daemon_refuses_is_reported_and_not_undone() {
     let home = Home::new();
-    let theirs = "echo 'Container x is already paused' >&2; exit 1";
-    let service = pretended(&home, &format!("{LOOK}\n{theirs}"));
-    std::fs::write(home.path("docker.state"), "running").unwrap();
+    let daemon = FakeDocker::start(FakePause::Refused(409, "Container x is already paused"));
 
-    let refused = Paused::hold(&[&service], &home.settings(LONG)).unwrap_err();
+    let refused = Paused::hold(&[&faked(&home, &daemon)], &home.settings(LONG)).unwrap_err();
 
     let ServiceError::Freeze(FreezeError::AlreadyPaused { .. }) = refused else {
         panic!("{refused:?}");
     };
-    let asked = std::fs::read_to_string(home.path("docker.asked")).unwrap();
-    assert!(asked.contains("--host unix:///some where pause -- 0123456789abcdef\n"));
-    assert!(!asked.contains("unpause"), "{asked}");
+    let asked = daemon.asked();
+    let pause = format!("POST /containers/{FAKE_CONTAINER}/pause");
+    assert!(asked.contains(&pause), "{asked:?}");
+    assert!(!asked.iter().any(|asked| asked.ends_with("unpause")));
     assert!(!home.has_journal());
 }
 
 #[test]
 fn a_pause_of_which_nothing_is_known_is_undone() {
     let home = Home::new();
-    let breaks = r#"case "$*" in *unpause*) echo running > "$0.state"; exit;; *pause*) echo paused > "$0.state"; echo 'connection lost' >&2; exit 1;; esac"#;
-    let service = pretended(&home, &format!("{LOOK}\n{breaks}"));
-    std::fs::write(home.path("docker.state"), "running").unwrap();
+    let daemon = FakeDocker::start(FakePause::Answered(500, "connection lost"));
 
-    let refused = Paused::hold(&[&service], &home.settings(LONG)).unwrap_err();
+    let refused = Paused::hold(&[&faked(&home, &daemon)], &home.settings(LONG)).unwrap_err();
 
     let ServiceError::Freeze(FreezeError::Container { doing, .. }) = refused else {
         panic!("{refused:?}");
     };
     assert_eq!(doing, "pause");
-    let state = || std::fs::read_to_string(home.path("docker.state")).unwrap();
-    assert!(is_soon(|| state() == "running\n", Duration::from_secs(2)));
+    let undone = || daemon.was_unpaused() && daemon.runs();
+    assert!(is_soon(undone, Duration::from_secs(2)));
     assert!(is_soon(|| !home.has_journal(), Duration::from_secs(2)));
 }
-
-/// A pause takes half a second, and happens whoever waits for it.
-const SLOW: &str = r#"case "$*" in *unpause*)
-    grep -q paused "$0.state" || { echo "Container x is not paused" >&2; exit 1; }
-    echo running > "$0.state";;
-*pause*) sleep 0.5; echo paused > "$0.state"; echo > "$0.was-paused";; esac"#;
 
 #[test]
 fn when_the_engine_is_killed_while_a_pause_is_on_its_way_the_container_runs_afterwards() {
     let home = Home::new();
-    pretended(&home, &format!("{LOOK}\n{SLOW}"));
-    std::fs::write(home.path("docker.state"), "running\n").unwrap();
-    let path = format!(
-        "{}:{}",
-        home.path("").display(),
-        std::env::var("PATH").unwrap()
-    );
+    let daemon = FakeDocker::start(FakePause::After(Duration::from_millis(500)));
     let mut engine = Command::new(crate::home::freezer("").program);
     engine
         .arg("pause")
         .arg(home.journals())
         .args(["20000", "docker=box"]);
-    let mut engine = engine.env("PATH", path).spawn().unwrap();
-    let asked = || std::fs::read_to_string(home.path("docker.asked")).unwrap_or_default();
-    assert!(is_soon(|| asked().contains("pause -- "), LONG));
+    let mut engine = engine.env("DOCKER_HOST", daemon.host()).spawn().unwrap();
+    let asked = |what: &str| daemon.asked().iter().any(|asked| asked.ends_with(what));
+    assert!(is_soon(|| asked("/pause"), LONG));
 
     engine.kill().unwrap();
     engine.wait().unwrap();
 
-    let state = || std::fs::read_to_string(home.path("docker.state")).unwrap();
-    let gone = || home.path("docker.was-paused").exists() && !home.has_journal();
-    assert!(is_soon(gone, Duration::from_secs(5)), "{}", asked());
-    assert_eq!(state(), "running\n");
+    let gone = || daemon.was_paused() && !home.has_journal();
+    assert!(is_soon(gone, Duration::from_secs(5)));
+    assert!(daemon.runs());
 }
 
 #[tokio::test]
-async fn a_daemon_that_cannot_be_reached_or_knows_no_such_container_is_unknown() {
+async fn a_container_of_a_daemon_that_is_absent_hangs_or_does_not_know_it_is_unknown() {
     let home = Home::new();
-    let unreachable = pretended(&home, "echo 'Cannot connect' >&2; exit 1");
-    let unknown = unreachable.status().await;
-    let absent = pretended(&home, "echo 'Error: No such container: box' >&2; exit 1");
-    let absent = absent.status().await;
+    let service = |host: String, container: &str| {
+        let handling = Handling::Docker {
+            docker: Docker::at(host),
+            container: container.to_owned(),
+        };
+        home.handled("box", handling)
+    };
+    let why = |status: Status| match status {
+        Status::Unknown(why) => why,
+        other => panic!("{other:?}"),
+    };
+    let nowhere = format!("unix://{}", home.path("none").display());
+    let absent = service(nowhere, "box");
+    let hung = FakeDocker::hung();
 
-    assert_eq!(unknown, Status::Unknown("Cannot connect".to_owned()));
-    assert!(matches!(absent, Status::Unknown(_)));
-    let refused = Paused::hold(&[&unreachable], &home.settings(LONG)).unwrap_err();
+    let absent_because = why(absent.status().await);
+    let hung_because = why(service(hung.host(), "box").status().await);
+    let strange = why(service("ssh://far".to_owned(), "box").status().await);
+
+    assert!(absent_because.contains("none`: "), "{absent_because}");
+    assert!(
+        hung_because.contains("no answer within 5s"),
+        "{hung_because}"
+    );
+    assert!(strange.contains("only unix:// and tcp://"), "{strange}");
+    let refused = Paused::hold(&[&absent], &home.settings(LONG)).unwrap_err();
     assert!(matches!(refused, ServiceError::Unclear { .. }));
 }

@@ -93,7 +93,13 @@ impl Home {
 
     /// An engine of its own that holds services and hangs.
     pub(crate) fn paused_by_another(&self, max: Duration, services: &[String]) -> Engine {
+        self.paused_at("", max, services)
+    }
+
+    /// The same, with the Docker daemon at this address.
+    pub(crate) fn paused_at(&self, host: &str, max: Duration, services: &[String]) -> Engine {
         let mut engine = Command::new(freezer("").program);
+        engine.env("DOCKER_HOST", host);
         engine.arg("pause").arg(self.journals());
         engine.arg(max.as_millis().to_string()).args(services);
         let mut engine = engine.stdout(Stdio::piped()).spawn().unwrap();

@@ -2,9 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(clippy::disallowed_methods, reason = "a test writes its own files")]
-#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 mod containers;
+mod docker_engine;
 mod home;
 mod pausing;
 mod services;

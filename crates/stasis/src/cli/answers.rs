@@ -26,6 +26,7 @@ use stasis_engine::find::FoundVersions;
 use stasis_engine::gc::{RepoCollected, RepoForgotten};
 use stasis_engine::hold::HoldResult;
 use stasis_engine::keys::{NewKey, Rekeyed, RotatedKeys};
+use stasis_engine::kind::container::ContainerValidated;
 use stasis_engine::kind::directory::{DirDiff, DirectoryUse, Timeline};
 use stasis_engine::kind::profile::{
     CheckedProfile, Collected, Deleted, Forked, Pinned, ProfileDiff, ProfileList, ProfileLoaded,
@@ -235,6 +236,7 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
     ),
     one("profile.storage-state.import", &[of::<StateImported>()]),
     // Plumbing.
+    one("container.validate", &[of::<ContainerValidated>()]),
     one("session.register", &[of::<SessionRegistered>()]),
     one("session.heartbeat", &[of::<SessionRegistered>()]),
     one("session.list", &[of::<SessionList>()]),

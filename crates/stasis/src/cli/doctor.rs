@@ -27,6 +27,11 @@ pub(super) async fn run(context: &CliContext) -> anyhow::Result<Exit> {
         place: data.unwrap_or_else(std::env::temp_dir),
         here: std::env::current_dir().ok(),
         search_path: &context.environment.search_path,
+        docker_host: context
+            .environment
+            .variables
+            .get("DOCKER_HOST")
+            .map(Into::into),
     };
     let here = examined.here.clone();
     let mut findings = examine(engine.as_ref(), examined).await;

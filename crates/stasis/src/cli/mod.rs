@@ -21,6 +21,7 @@ mod clone;
 mod collected;
 pub(crate) mod color;
 mod completions;
+mod container;
 mod copy;
 mod damage;
 mod demo;
@@ -209,6 +210,8 @@ enum CliCommand {
     /// The same as `log`; with a command the same as `workspace`, as its contract spells it
     #[command(hide = true)]
     Snapshots(Box<workspace::SnapshotsArgs>),
+    /// Containers of a Docker engine: what a snapshot of one would have
+    Container(container::ContainerArgs),
     /// Sessions of agents: put to sleep when nobody uses them, woken where they left off
     Session(Box<session::SessionArgs>),
     /// Leases of profiles: acquire, renew, release, hold, and administer
@@ -554,6 +557,7 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Profile(profile) => return profile.run(&context).await,
         CliCommand::ProfileSnapshots(snapshots) => return snapshots.run(&context).await,
         CliCommand::Lease(lease) => return lease.run(&context).await,
+        CliCommand::Container(container) => container.run(&context).await?,
         CliCommand::Session(session) => return session.run(&context).await,
         CliCommand::Save(save) => Box::pin(save.run(&context)).await?,
         CliCommand::Restore(restore) => Box::pin(restore.run(&context)).await?,

@@ -19,6 +19,7 @@ mod browser_frameworks;
 mod check;
 mod clone;
 mod completions;
+mod container;
 mod copy;
 mod crash_points;
 mod demo;

@@ -253,10 +253,7 @@ impl Project {
         let call = |line: &CommandLine| self.call(line, Vec::new());
         let handling = match (&config.container, &config.pid_file, start) {
             (Some(container), _, _) => Handling::Docker {
-                docker: Docker {
-                    host: self.host.variables.get("DOCKER_HOST").map(Into::into),
-                    ..Docker::default()
-                },
+                docker: Docker::from_variable(self.host.variables.get("DOCKER_HOST")),
                 container: container.clone(),
             },
             (None, None, Some(start)) => Handling::Command {

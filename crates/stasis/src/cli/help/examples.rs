@@ -986,6 +986,27 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
             ),
         ],
     ),
+    // Kinds: containers
+    (
+        "container",
+        &[(
+            "stasis container validate web",
+            "what a snapshot would have, and what not",
+        )],
+    ),
+    (
+        "container validate",
+        &[
+            (
+                "stasis container validate web",
+                "every mount, its size, and whether it travels",
+            ),
+            (
+                "stasis container validate web --bind /srv --strict",
+                "exits with 1 if anything would be left behind",
+            ),
+        ],
+    ),
     // Kinds: sessions
     (
         "session",

@@ -74,6 +74,7 @@ pub(super) const GROUPS: &[Group] = &[
                 "Applications with databases: save, restore, upgrade",
             ),
             row(&["session"], "Sessions of agents: sleep, wake, reap"),
+            row(&["container"], "Docker containers: what would be saved"),
         ],
     },
     Group {
