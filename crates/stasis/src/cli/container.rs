@@ -67,17 +67,20 @@ impl ValidateArgs {
 fn text(one: &ContainerValidated) -> String {
     let mut lines = vec![match &one.refused {
         None => format!(
-            "{} ({}, {}) can be saved",
+            "Of {} ({}, {}) a snapshot can be made",
             one.container, one.image, one.status
         ),
-        Some(why) => format!("{} ({}) cannot be saved: {why}", one.container, one.image),
+        Some(why) => format!(
+            "Of {} ({}) no snapshot can be made: {why}",
+            one.container, one.image
+        ),
     }];
     if !one.mounts.is_empty() {
-        let head = ["MOUNT", "KIND", "SIZE", "SAVED", "FROM"];
+        let head = ["MOUNT", "KIND", "SIZE", "TRAVELS", "FROM"];
         lines.push(table(&head, one.mounts.iter().map(row).collect()));
     }
     let left: Vec<String> = one.not_captured.iter().map(left_out).collect();
-    lines.push(format!("Not saved: {}", left.join(", ")));
+    lines.push(format!("Stays behind: {}", left.join(", ")));
     lines.join("\n")
 }
 
@@ -91,13 +94,22 @@ fn row(mount: &MountValidated) -> Vec<String> {
         mount.kind.replace('_', " "),
         bytes.unwrap_or_else(|| "?".to_owned()),
         if mount.travels { "yes" } else { "no" }.to_owned(),
-        mount.source.clone(),
+        source(mount),
     ]
+}
+
+/// Where it comes from; what the engine named is told by its beginning.
+fn source(mount: &MountValidated) -> String {
+    let begins = mount.source.get(..12);
+    match begins.filter(|_| mount.kind == "anonymous_volume") {
+        Some(begins) => format!("{begins}…"),
+        None => mount.source.clone(),
+    }
 }
 
 fn left_out(one: &NotCaptured) -> String {
     match &one.option {
-        Some(option) => format!("{} ({option} saves it)", one.what),
+        Some(option) => format!("{} (not with {option})", one.what),
         None => one.what.clone(),
     }
 }

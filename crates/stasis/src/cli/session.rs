@@ -10,7 +10,9 @@ use super::hold::{signals, start_failure};
 use super::progress::{cancel_on_signals, watched};
 use crate::report::Exit;
 use anyhow::{Context as _, ensure};
-use args::{FreezeArgs, LeaseArgs, SandboxArgs, SleepArgs, SnapshotArgs, WorkspaceArgs};
+use args::{
+    FreezeArgs, LeaseArgs, NamedSessions, SandboxArgs, SleepArgs, SnapshotArgs, WorkspaceArgs,
+};
 use clap::{Args, Subcommand};
 use stasis_engine::kind::session::{
     ForkSession, ReapSessions, ReapedSessions, RunSession, SessionHost, SessionSlept, SleepSession,
@@ -47,8 +49,9 @@ enum SessionCommand {
     /// List sessions, and where they stand
     #[command(visible_alias = "status")]
     List {
-        /// Only those of this tenant
-        tenant: Option<TenantId>,
+        /// Only those of this tenant, or this one
+        #[arg(value_name = "TENANT[/SESSION]")]
+        which: Option<NamedSessions>,
     },
     /// Show everything that is known of a session, and whether its sandbox answers
     Show {
@@ -270,18 +273,7 @@ impl SessionCommand {
                 let beaten = sessions.heartbeat(host, &session).await?;
                 output.result(&beaten, text::beaten)?;
             }
-            Self::List { tenant } => {
-                let list = sessions.list(tenant.as_ref()).await?;
-                let near = match &tenant {
-                    Some(tenant) if list.items.is_empty() => sessions.near_tenants(tenant).await,
-                    _ => Vec::new(),
-                };
-                let none = || text::none(tenant.as_ref(), &near);
-                output.result(&list, |list| text::list(list, none))?;
-                if !list.unreadable.is_empty() {
-                    return Ok(Exit::Corrupt);
-                }
-            }
+            Self::List { which } => return list(context, engine, which).await,
             Self::Show { session } => {
                 let shown = sessions.show(host, &session).await?;
                 output.result(&shown, text::shown)?;
@@ -460,6 +452,37 @@ impl RunArgs {
             exit => 100 + exit as u8,
         })
     }
+}
+
+/// Lists all sessions, those of a tenant, or one.
+async fn list(
+    context: &CliContext,
+    engine: &Engine,
+    which: Option<NamedSessions>,
+) -> anyhow::Result<Exit> {
+    let sessions = engine.sessions();
+    if let Some(NamedSessions::One(session)) = &which {
+        let list = sessions.list_one(session).await?;
+        context
+            .output
+            .result(&list, |list| text::list(list, String::new))?;
+        return Ok(Exit::Done);
+    }
+    let tenant = which.and_then(NamedSessions::tenant);
+    let list = sessions.list(tenant.as_ref()).await?;
+    let near = match &tenant {
+        Some(tenant) if list.items.is_empty() => sessions.near_tenants(tenant).await,
+        _ => Vec::new(),
+    };
+    let none = || text::none(tenant.as_ref(), &near);
+    context
+        .output
+        .result(&list, |list| text::list(list, none))?;
+    Ok(if list.unreadable.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Corrupt
+    })
 }
 
 /// A session that goes on, though it should sleep, is a failure.

@@ -1065,3 +1065,18 @@ fn what_the_store_alone_says_to_be_in_a_sandbox_is_not_put_to_sleep_with_it() {
     assert!(refused.err.contains("acme/a"), "{}", refused.err);
     assert!(agent.is_running());
 }
+
+#[test]
+fn the_status_of_one_session_is_its_row_of_the_list() {
+    let session = Session::new();
+    for name in ["a", "b"] {
+        let full = format!("acme/{name}");
+        register(&session, &full, &session.home().join(name), &[]);
+    }
+
+    let one = session.json(0, &["session", "status", "acme/b"]);
+    let all = session.json(0, &["session", "status", "acme"]);
+
+    assert_eq!(one["items"], serde_json::json!([all["items"][1]]));
+    assert_eq!(session.run(&["session", "status", "acme/c"]).code, 3);
+}

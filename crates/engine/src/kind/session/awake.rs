@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Sessions;
 use stasis_model::format::event::EventKind;
 use stasis_model::session::document::{
-    SandboxDriver, SessionDocument, SessionProblem, SessionTrouble,
+    SandboxDriver, SessionDocument, SessionProblem, SessionState, SessionTrouble,
 };
 use stasis_model::session::step::{SessionRefusal, SleepEnding, SleepReason};
 
@@ -57,12 +57,14 @@ impl Sessions<'_> {
         let _lock = memory::lock(host, &command.session, command.lock_wait()).await?;
         let document = self.read(&command.session).await?;
         let live = LiveSandbox::of(host, &document).trusting(command.trust_commands);
-        if live.health().await? != SandboxHealth::Gone {
+        let is_running = document.state == SessionState::Running;
+        if !is_running || live.health().await? != SandboxHealth::Gone {
             return Ok(());
         }
         let on = (host, command.trust_commands);
         let _sandbox_lock = self.lock_sandbox(host, command, &document).await?;
-        self.end_unknown(on, &document, || false).await?;
+        let held = document.sandbox.as_ref().map(|sandbox| &sandbox.name);
+        self.end_unknown(on, (&document, held), || false).await?;
         let started = self.join_or_start(host, command, &document).await?;
         let was = document.sandbox.as_ref();
         let noted = self.change(&document.session, |found, op_id| {
@@ -98,6 +100,13 @@ impl Sessions<'_> {
         };
         let who = self.who(host, command);
         let claimed = self.change(session, |found, op_id| {
+            // Another one may have woken it since: that was not looked at.
+            if found.attempt != document.attempt || !found.runs_as(document) {
+                return Err(SessionRefusal::Running {
+                    session: session.clone(),
+                    place: found.place.clone(),
+                });
+            }
             found.claim_sleep(&who, SleepReason::Asked, op_id)
         });
         let claimed = claimed.await.map_err(failed)?;

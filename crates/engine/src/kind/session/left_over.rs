@@ -4,13 +4,13 @@
 //! What is started is noted on the host before it is. A process is found by its mark; whatever commands reach is ended by the command that
 //! ends it, which does no harm once more, but would to others: they are asked for first, and whoever starts one holds its lock.
 
-use super::SessionHost;
-use super::memory::{self, LockWait, StartedNote};
+use super::memory::{self, HostLock, LockWait, StartedNote};
 use super::sandbox::{LiveSandbox, end_marked};
-use crate::error::{Error, error_chain};
+use super::{SessionHost, failure};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Sessions;
 use stasis_model::format::event::EventKind;
-use stasis_model::id::SessionRef;
+use stasis_model::id::{SandboxName, SessionRef, TenantId};
 use stasis_model::session::document::{SandboxDriver, SessionDocument, SessionState};
 
 /// A host, and whether commands are run that nobody typed on it.
@@ -45,14 +45,16 @@ impl Sessions<'_> {
         let Some(_sandbox_lock) = memory::try_lock_sandbox(host, sandbox, wait).await? else {
             return Ok(());
         };
-        self.end_left_over(on, session).await
+        self.end_left_over(on, session, Some(&left.sandbox.name))
+            .await
     }
 
-    /// The same for one session, of which the caller holds both locks.
+    /// The same for one session, whose lock the caller holds, and that of the sandbox of this name.
     pub(super) async fn end_left_over(
         self,
         on: TrustingHost<'_>,
         session: &SessionRef,
+        held: Option<&SandboxName>,
     ) -> Result<(), Error> {
         let host = on.0;
         let Some(left) = memory::started(host, session).await else {
@@ -67,16 +69,16 @@ impl Sessions<'_> {
         if now.state == SessionState::Running && is_here || is_claimed {
             return Ok(());
         }
-        self.end_noted(on, &now, left, || false).await?;
+        self.end_noted(on, &now, (left, held), || false).await?;
         Ok(())
     }
 
     /// Ends what runs on this host for a session and is not the sandbox that the store knows: whoever started it was killed before it said
-    /// so. Whether there was any.
+    /// so. Whether there was any. The caller holds the lock of the sandbox of this name.
     pub(super) async fn end_unknown(
         self,
         on: TrustingHost<'_>,
-        document: &SessionDocument,
+        (document, held): (&SessionDocument, Option<&SandboxName>),
         is_over: impl Fn() -> bool,
     ) -> Result<bool, Error> {
         let Some(left) = memory::started(on.0, &document.session).await else {
@@ -90,10 +92,10 @@ impl Sessions<'_> {
         if is_known {
             return Ok(false);
         }
-        self.end_noted(on, document, left, is_over).await
+        self.end_noted(on, document, (left, held), is_over).await
     }
 
-    /// Ends what an attempt has begun to start, and forgets it: it was given up, or is not to be.
+    /// Ends what an attempt has begun to start: it was given up, or is not to be. What cannot be ended stays noted, for the next one.
     pub(super) async fn end_begun(
         self,
         on: TrustingHost<'_>,
@@ -101,14 +103,18 @@ impl Sessions<'_> {
         mark: &str,
     ) {
         let (host, session) = (on.0, &document.session);
+        let held = document.sandbox.as_ref().map(|sandbox| &sandbox.name);
         let left = memory::started(host, session).await;
-        let left = left.filter(|left| left.mark == mark);
+        let left = left.filter(|left| left.sandbox.driver == SandboxDriver::Command);
         let ended = match left {
-            Some(left) => self.end_noted(on, document, left, || false).await,
+            Some(left) => {
+                let left = (left, held);
+                self.end_noted(on, document, left, || false).await
+            }
+            // Nobody else can have joined it, and the store need not be asked.
             None => end_marked(host, session, mark, || false).await,
         };
-        let forgotten = memory::forget_started(host, session, mark).await;
-        if let Err(error) = ended.and(forgotten) {
+        if let Err(error) = ended {
             let error = error_chain(&error);
             tracing::warn!(%session, error, "a sandbox that was started in vain could not be ended");
         }
@@ -118,12 +124,17 @@ impl Sessions<'_> {
         self,
         (host, trusts_commands): TrustingHost<'_>,
         now: &SessionDocument,
-        left: StartedNote,
+        (left, held): (StartedNote, Option<&SandboxName>),
         is_over: impl Fn() -> bool,
     ) -> Result<bool, Error> {
         let (session, mark) = (&now.session, &left.mark);
         let is_command = left.sandbox.driver == SandboxDriver::Command;
         let name = left.sandbox.name.clone();
+        let _lock = if is_command && held != Some(&name) {
+            Some(lock_of(host, (&session.tenant, &name)).await?)
+        } else {
+            None
+        };
         let mut at_home = now.running_in(Some(left.sandbox));
         at_home.place.host = host.name.clone();
         // Others that it was started with may still use it; then it is theirs.
@@ -138,6 +149,10 @@ impl Sessions<'_> {
         }
         let live = LiveSandbox::of(host, &at_home).trusting(trusts_commands);
         if is_command {
+            if is_over() {
+                let said = "the time was over before everything had ended: nothing more is ended";
+                return Err(failure(ErrorKind::Retry, said).into());
+            }
             if let Err(error) = live.terminate().await {
                 // It may never have been started.
                 let error = error_chain(&error);
@@ -152,4 +167,17 @@ impl Sessions<'_> {
         }
         Ok(was_running)
     }
+}
+
+/// The lock of a sandbox that is not being started.
+async fn lock_of(
+    host: &SessionHost,
+    sandbox: (&TenantId, &SandboxName),
+) -> Result<HostLock, Error> {
+    let locked = memory::try_lock_sandbox(host, sandbox, LockWait::not_at_all()).await?;
+    locked.ok_or_else(|| {
+        let name = sandbox.1;
+        let said = format!("another process starts or ends the sandbox `{name}` on this host");
+        failure(ErrorKind::Conflict, said).into()
+    })
 }

@@ -191,6 +191,15 @@ impl Sessions<'_> {
         })
     }
 
+    /// One session, as a list has it.
+    pub async fn list_one(self, session: &SessionRef) -> Result<SessionList, Error> {
+        let document = self.read(session).await?;
+        Ok(SessionList {
+            items: vec![SessionRow::of(&document, self.now())],
+            unreadable: Vec::new(),
+        })
+    }
+
     /// Tenants that have sessions, whose names are near to one that has none.
     pub async fn near_tenants(self, typed: &TenantId) -> Vec<String> {
         // That the store cannot be listed is not what went wrong.

@@ -16,7 +16,7 @@ use stasis_disk::fs::atomic_write::{atomic_write, make_directory};
 use stasis_disk::fs::lock_file::LockFile;
 use stasis_disk::fs::remove;
 use stasis_model::digest::StoreDigest;
-use stasis_model::failure::AtPath;
+use stasis_model::failure::{AtPath, Failure};
 use stasis_model::id::{Label, SandboxName, SessionRef, TenantId};
 use stasis_model::session::document::{Sandbox, SandboxCommands, SessionDocument};
 use std::os::unix::fs::MetadataExt as _;
@@ -391,11 +391,22 @@ impl LockWait<'_> {
         }
     }
 
+    fn is_cancelled(&self) -> bool {
+        let cancel = self.cancel;
+        cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed))
+    }
+
     fn is_over(&self, waited: Duration) -> bool {
-        let is_cancelled = self
-            .cancel
-            .is_some_and(|cancel| cancel.load(Ordering::Relaxed));
-        waited >= self.longest || is_cancelled
+        waited >= self.longest || self.is_cancelled()
+    }
+
+    /// What is said when it is over.
+    pub(super) fn refusal(&self, said: String) -> Failure {
+        if self.is_cancelled() {
+            return failure(ErrorKind::Cancelled, "it was given up while it waited");
+        }
+        let hint = "try again when it is done; one that is stopped must be continued or killed";
+        failure(ErrorKind::Conflict, said).with_hint(hint)
     }
 }
 
@@ -417,8 +428,7 @@ pub(super) async fn lock(
     let locked = try_lock(host, session, wait).await?;
     locked.ok_or_else(|| {
         let said = format!("another process on this host works on the workspace of `{session}`");
-        let hint = "try again when it is done; one that is stopped must be continued or killed";
-        failure(ErrorKind::Conflict, said).with_hint(hint).into()
+        wait.refusal(said).into()
     })
 }
 

@@ -143,7 +143,8 @@ impl Sessions<'_> {
         // One that is only started when it is woken has not ended.
         let is_started = |sandbox: &Sandbox| !sandbox.is_not_started();
         if new.sandbox.as_ref().is_some_and(is_started) {
-            self.ensure_goes_on(host, (&registered, false)).await?;
+            self.ensure_goes_on((host, false), (&registered, false))
+                .await?;
         }
         Ok(SessionRegistered {
             not_saved: outside_roots(&registered).await,

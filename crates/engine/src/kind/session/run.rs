@@ -147,6 +147,8 @@ impl Sessions<'_> {
         let session = &document.session;
         let sandbox = sandbox::command(sandbox_name(session), pid, mark)?;
         let will_be = document.running_in(Some(sandbox.clone()));
+        // Others that are registered in it are known by what it is.
+        memory::remember_started(host, session, (mark, &sandbox)).await?;
         self.announce(host, &will_be).await?;
         let before = document.sandbox.as_ref();
         let noted = self.change(session, |found, op_id| {

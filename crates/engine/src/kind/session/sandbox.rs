@@ -391,8 +391,11 @@ impl<'s> LiveSandbox<'s> {
                 sandbox.clone()
             }
             SandboxDriver::Process { .. } => {
-                let started = (mark, sandbox);
-                memory::remember_started(self.host, self.session, started).await?;
+                let about = Sandbox {
+                    driver: not_started(sandbox.name.clone()).driver,
+                    ..sandbox.clone()
+                };
+                memory::remember_started(self.host, self.session, (mark, &about)).await?;
                 let pid = self.spawn(command, mark)?;
                 let started = Sandbox {
                     driver: driver(&KnownProcess::of_child(pid, mark)?)?,

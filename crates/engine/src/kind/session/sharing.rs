@@ -62,6 +62,16 @@ impl Sessions<'_> {
             let error = error_chain(&error);
             tracing::info!(%session, error, "it is still said to be in a sandbox that has ended");
         }
+        // Somebody may have begun to run it there again meanwhile.
+        let now = sessions::session(&*self.bucket, session).await;
+        let runs = now.ok().flatten().map(|now| now.value);
+        let runs = runs.filter(|now| now.is_alive() && now.state.has_sandbox());
+        if runs.is_some_and(|now| key_of(&now) == Some(sandbox))
+            && let Err(error) = sessions::enter_sandbox(&*self.bucket, sandbox, session).await
+        {
+            let error = error_chain(&error);
+            tracing::warn!(%session, error, "that it runs in a sandbox again was not written down");
+        }
     }
 
     /// The other sessions that run in the same sandbox, as the store says.
@@ -172,7 +182,7 @@ impl Sessions<'_> {
     /// Makes sure that the sandbox in which a session has just begun to run goes on: whoever ended it meanwhile did not know of this one.
     pub(super) async fn ensure_goes_on(
         self,
-        host: &SessionHost,
+        (host, trusts_commands): TrustingHost<'_>,
         (document, was_healthy): (&SessionDocument, bool),
     ) -> Result<(), Error> {
         let session = &document.session;
@@ -183,7 +193,8 @@ impl Sessions<'_> {
             let other = &other.session;
             format!("the sandbox of `{session}` is just being ended with `{other}`")
         } else {
-            match LiveSandbox::of(host, document).health().await? {
+            let live = LiveSandbox::of(host, document).trusting(trusts_commands);
+            match live.health().await? {
                 SandboxHealth::Gone => {}
                 SandboxHealth::Unreachable { .. } if was_healthy => {}
                 _ => return Ok(()),
@@ -191,7 +202,9 @@ impl Sessions<'_> {
             format!("the sandbox of `{session}` has ended in the meantime: nothing runs it")
         };
         let starts = document.sandbox.as_ref();
-        let starts = starts.is_some_and(|sandbox| sandbox.commands.start.is_some());
+        let starts = starts.is_some_and(|sandbox| {
+            sandbox.commands.start.is_some() && sandbox.driver != SandboxDriver::Command
+        });
         let hint = if starts {
             format!("once it has ended, `stasis session wake {session}` starts it again")
         } else {
@@ -211,7 +224,10 @@ impl Sessions<'_> {
         };
         let now = self.now();
         for other in self.others_in(host, document).await? {
+            let is_command = shared.driver == SandboxDriver::Command;
+            let is_this = other.sandbox_identity() == document.sandbox_identity();
             let is_used = other.state == SessionState::Running && other.claimed(now).is_none();
+            let is_used = is_used && (is_this || !is_command);
             let Some(sandbox) = other.sandbox.as_ref().filter(|_| is_used) else {
                 continue;
             };

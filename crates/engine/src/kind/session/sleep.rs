@@ -5,7 +5,7 @@
 //! Whoever dies on the way leaves snapshots, and claims that expire: the next one begins anew, and nothing is done that does harm twice.
 
 use super::capture::{SessionCaptured, SnapshotSession};
-use super::memory;
+use super::memory::{self, HostLock, LockWait, is_known_here};
 use super::sandbox::{LiveSandbox, SandboxHealth};
 use super::{LEASE_TTL, SessionHost, failed, refused};
 use crate::error::{Error, ErrorKind, error_chain};
@@ -16,10 +16,11 @@ use stasis_model::failure::Kinded as _;
 use stasis_model::format::event::EventKind;
 use stasis_model::id::SessionRef;
 use stasis_model::session::document::{
-    SessionDocument, SessionProblem, SessionState, SessionTrouble,
+    Sandbox, SandboxDriver, SessionDocument, SessionProblem, SessionState, SessionTrouble,
 };
 use stasis_model::session::step::{ClaimRequest, SessionRefusal, SleepEnding, SleepReason};
 use stasis_store::documents::sessions::SessionError;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -133,6 +134,15 @@ impl Sleeper {
             ..SessionSlept::new(&self.document.session, state)
         }
     }
+}
+
+/// A sandbox that has ended.
+#[derive(Default)]
+struct EndedSandbox {
+    /// Whether there was anything to end.
+    something: bool,
+    /// The sessions for which something runs all the same, and why.
+    left: BTreeMap<SessionRef, String>,
 }
 
 /// Whether a failure is of the moment: somebody wants us to stop, or the store is out of reach.
@@ -256,21 +266,72 @@ impl Sessions<'_> {
         if let Err(stopped) = self.claim_all(&mut sleepers, way).await {
             return stopped;
         }
-        if let Some((state, why)) = self.speaks_against(&sleepers, way).await {
+        let lock = self.lock_commands(&sleepers, way).await;
+        let against = match &lock {
+            Ok(_) => self.speaks_against(&sleepers, way).await,
+            Err(error) => Some((SleptState::InUse, error_chain(error))),
+        };
+        if let Some((state, why)) = against {
             self.release(&sleepers, None).await;
             let all = sleepers.iter();
             return all.map(|one| one.slept(state).because(&*why)).collect();
         }
         match self.end_sandbox(&sleepers, way, claimed_at).await {
             Ok(ended) => {
-                let claimed = (claimed_at, ended);
-                let (durable, unsaved) = self.save_the_last(sleepers, way, claimed).await;
-                let mut all = self.write_down(durable).await;
-                all.extend(unsaved);
+                let claimed = (claimed_at, ended.something);
+                let (durable, mut all) = self.save_the_last(sleepers, way, claimed).await;
+                let (left, durable): (Vec<_>, Vec<_>) = durable
+                    .into_iter()
+                    .partition(|one| ended.left.contains_key(&one.document.session));
+                all.extend(self.not_ended(left, &ended.left).await);
+                all.extend(self.write_down(durable).await);
                 all
             }
             Err(error) => self.wake_up_again(sleepers, &error_chain(&error)).await,
         }
+    }
+
+    /// Whatever commands reach is ended under the lock of whoever starts it: of two that come at once one sees the other.
+    async fn lock_commands(
+        self,
+        sleepers: &[Sleeper],
+        way: SleepWay<'_>,
+    ) -> Result<Option<HostLock>, Error> {
+        let first = sleepers.first().map(|one| &one.document);
+        let sandbox = first.and_then(|first| first.sandbox.as_ref().zip(Some(&first.session)));
+        let Some((sandbox, session)) = sandbox else {
+            return Ok(None);
+        };
+        if sandbox.driver != SandboxDriver::Command {
+            return Ok(None);
+        }
+        let wait = LockWait {
+            longest: way.how.lease_ttl / 4,
+            cancel: Some(&way.how.snapshot.cancel),
+        };
+        let name = (&session.tenant, &sandbox.name);
+        let locked = memory::try_lock_sandbox(way.host, name, wait).await?;
+        locked.map(Some).ok_or_else(|| {
+            let said = format!("another process starts or ends `{}`", sandbox.name);
+            wait.refusal(said).into()
+        })
+    }
+
+    /// Says of sessions that something still runs for them, which is not their sandbox: that is ended, and what it wrote is saved.
+    async fn not_ended(
+        self,
+        sleepers: Vec<Sleeper>,
+        left: &BTreeMap<SessionRef, String>,
+    ) -> Vec<SessionSlept> {
+        let mut all = Vec::new();
+        for one in sleepers {
+            let why = left.get(&one.document.session).cloned().unwrap_or_default();
+            let problem = SessionProblem::new(SessionTrouble::TerminateFailed, &why, self.now());
+            self.release(std::slice::from_ref(&one), Some(&problem))
+                .await;
+            all.push(one.slept(SleptState::Ended).because(why));
+        }
+        all
     }
 
     /// Why a sandbox whose sessions are all claimed is not ended all the same: somebody gave up, or another session has begun to use it.
@@ -284,6 +345,17 @@ impl Sessions<'_> {
             return Some((SleptState::TerminateFailed, why));
         }
         let first = sleepers.first()?;
+        for one in sleepers {
+            // What was claimed may be another document than the one that was looked at.
+            let is_known = is_known_here(way.host, &one.document).await;
+            if !is_known && !way.how.trust_commands {
+                let why = format!(
+                    "`{}` is not what was registered on this host any more",
+                    one.document.session
+                );
+                return Some((SleptState::InUse, why));
+            }
+        }
         let identity = first.document.sandbox_identity();
         let is_moved = |one: &&Sleeper| one.document.sandbox_identity() != identity;
         if let Some(moved) = sleepers.iter().find(is_moved) {
@@ -473,15 +545,16 @@ impl Sessions<'_> {
         }
     }
 
-    /// Ends a sandbox whose sessions are all claimed, and what runs for any of them unknown to the store; whether there was anything to end.
+    /// Ends a sandbox whose sessions are all claimed, and what runs for any of them unknown to the store.
     async fn end_sandbox(
         self,
         sleepers: &[Sleeper],
         way: SleepWay<'_>,
         claimed_at: Duration,
-    ) -> Result<bool, Error> {
+    ) -> Result<EndedSandbox, Error> {
+        let mut all = EndedSandbox::default();
         let Some(first) = sleepers.first() else {
-            return Ok(false);
+            return Ok(all);
         };
         let held_for = self.clock.uptime().saturating_sub(claimed_at);
         let ttl = way.how.lease_ttl;
@@ -499,15 +572,31 @@ impl Sessions<'_> {
         };
         ended?;
         let is_over = || self.clock.uptime() > until;
-        let mut something_ended = first.document.sandbox.is_some();
+        all.something = first.document.sandbox.is_some();
         let on = (way.host, way.how.trust_commands);
+        let is_command = |one: &&Sandbox| one.driver == SandboxDriver::Command;
+        let locked = first.document.sandbox.as_ref().filter(is_command);
+        let held = locked.map(|sandbox| &sandbox.name);
         for one in sleepers {
-            if let Some(ended) = &one.document.sandbox {
-                memory::forget_ended(way.host, &one.document.session, ended).await?;
+            let session = &one.document.session;
+            if let Some(ended) = &one.document.sandbox
+                && let Err(error) = memory::forget_ended(way.host, session, ended).await
+            {
+                let error = error_chain(&error);
+                tracing::warn!(%session, error, "that its sandbox has ended was not noted here");
             }
-            something_ended |= self.end_unknown(on, &one.document, is_over).await?;
+            match self.end_unknown(on, (&one.document, held), is_over).await {
+                Ok(ended) => all.something |= ended,
+                Err(error) => {
+                    let why = format!(
+                        "its sandbox has ended, and something else still runs for it: {}",
+                        error_chain(&error)
+                    );
+                    all.left.insert(session.clone(), why);
+                }
+            }
         }
-        Ok(something_ended)
+        Ok(all)
     }
 
     /// Writes down that sessions sleep, or are lost.

@@ -7,13 +7,16 @@ use super::wake::WakeSession;
 use super::{SessionHost, failed, failure};
 use crate::error::{Error, ErrorKind};
 use crate::handle::Sessions;
-use stasis_model::session::document::{Sandbox, SessionDocument};
+use stasis_model::session::document::{Sandbox, SandboxDriver, SessionDocument};
 use stasis_store::documents::sessions::SessionError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How often it is looked at whether somebody gives up.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// How long whoever starts a sandbox may hold its lock: the claim is renewed meanwhile.
+const LONGEST_START: Duration = Duration::from_mins(2);
 
 /// What runs a session from now on.
 pub(super) struct Started {
@@ -44,7 +47,7 @@ impl WakeSession {
     /// For how long it waits for what another one does on this host.
     pub(super) fn lock_wait(&self) -> LockWait<'_> {
         LockWait {
-            longest: self.lease_ttl,
+            longest: self.lease_ttl.max(LONGEST_START),
             cancel: Some(&self.cancel),
         }
     }
@@ -66,7 +69,7 @@ impl Sessions<'_> {
         let locked = memory::try_lock_sandbox(host, sandbox, wait).await?;
         locked.map(Some).ok_or_else(|| {
             let said = format!("another process starts the sandbox `{name}` on this host");
-            failure(ErrorKind::Conflict, said).into()
+            wait.refusal(said).into()
         })
     }
 
@@ -80,6 +83,10 @@ impl Sessions<'_> {
         let on: TrustingHost<'_> = (host, command.trust_commands);
         if let Some(running) = self.sandbox_of_others(on, document).await? {
             return Ok(Started::elsewhere(Some(running)));
+        }
+        let is_command = |one: &Sandbox| one.driver == SandboxDriver::Command;
+        if document.sandbox.as_ref().is_some_and(is_command) {
+            self.ensure_one_sandbox(host, document).await?;
         }
         let starts = document.sandbox.as_ref();
         let starts = starts.is_some_and(|one| one.commands.start.is_some());
@@ -120,9 +127,8 @@ impl Sessions<'_> {
             Err(error) => Err(error),
         };
         match (written, &started.mark) {
-            (Ok(runs), None) if runs.sandbox.is_some() => {
-                self.ensure_goes_on(on.0, (&runs, started.is_joined))
-                    .await?;
+            (Ok(runs), mark) if may_be_ended(runs.sandbox.as_ref(), mark.as_ref()) => {
+                self.ensure_goes_on(on, (&runs, started.is_joined)).await?;
                 Ok(runs)
             }
             (Err(error), Some(mark)) => {
@@ -132,6 +138,12 @@ impl Sessions<'_> {
             (written, _) => written,
         }
     }
+}
+
+/// Whether somebody else may just be ending it: what others had started, or what commands reach under the same name.
+fn may_be_ended(sandbox: Option<&Sandbox>, mark: Option<&String>) -> bool {
+    let is_command = |one: &Sandbox| one.driver == SandboxDriver::Command;
+    sandbox.is_some_and(|one| mark.is_none() || is_command(one))
 }
 
 /// Waits until somebody gives up.

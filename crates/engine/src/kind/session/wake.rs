@@ -435,11 +435,13 @@ impl Sessions<'_> {
         document: &SessionDocument,
     ) -> Result<Started, Error> {
         let (host, command) = (waking.host, waking.command);
+        let on = (host, command.trust_commands);
+        let held = document.sandbox.as_ref().map(|sandbox| &sandbox.name);
+        let held = held.filter(|_| !command.without_sandbox);
+        self.end_left_over(on, &document.session, held).await?;
         if command.without_sandbox {
             return Ok(Started::elsewhere(None));
         }
-        let on = (host, command.trust_commands);
-        self.end_left_over(on, &document.session).await?;
         let is_stale = document.sandbox.as_ref().is_some_and(Sandbox::cannot_start);
         if is_stale && waking.sandbox.is_none() {
             // The process that it was is gone, and nobody says how another one is started.

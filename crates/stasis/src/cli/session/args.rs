@@ -8,10 +8,12 @@ use stasis_engine::kind::session::{
     LEASE_TTL, MAX_FREEZE, RegisterSession, SandboxRequest, SandboxRequestDriver, SessionLimits,
     SleepSession, SnapshotSession,
 };
-use stasis_engine::model::id::{SandboxName, SessionRef};
+use stasis_engine::model::id::{SandboxName, SessionRef, TenantId};
+use stasis_engine::model::invalid::Invalid;
 use stasis_engine::model::session::document::SandboxCommands;
 use stasis_engine::model::session::roots::SessionRoots;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -20,6 +22,35 @@ enum DriverArg {
     Process,
     /// Whatever the commands reach
     Command,
+}
+
+/// Sessions that somebody names.
+#[derive(Clone, Debug)]
+pub(super) enum NamedSessions {
+    /// All of a tenant.
+    Of(TenantId),
+    /// One.
+    One(SessionRef),
+}
+
+impl FromStr for NamedSessions {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        if text.contains('/') {
+            return Ok(Self::One(text.parse()?));
+        }
+        Ok(Self::Of(text.parse()?))
+    }
+}
+
+impl NamedSessions {
+    pub(super) fn tenant(self) -> Option<TenantId> {
+        match self {
+            Self::Of(tenant) => Some(tenant),
+            Self::One(_) => None,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
