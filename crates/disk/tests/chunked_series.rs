@@ -215,6 +215,7 @@ impl Line {
         let root = File::open(target).unwrap().into();
         let writer = TreeWriter::new(root, WriteSettings::default()).unwrap();
         let parts = RestoreParts {
+            part: None,
             may_be_missing: false,
             source: &self.chunks,
             list: &saved.list,

@@ -8,13 +8,13 @@ use stasis_store::location::StoreLocation;
 use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 
-pub use stasis_model::subject_ref::{DIR_PREFIX, PROFILE_PREFIX, SESSION_PREFIX};
+pub use stasis_model::subject_ref::{CONTAINER_PREFIX, DIR_PREFIX, PROFILE_PREFIX, SESSION_PREFIX};
 
 /// A subject, and whose it is. `Display` is what comes after the verb: `dir:notes --tenant acme`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct SubjectAddress {
-    /// `dir:NAME`, `profile:TENANT/PROFILE@MAJOR`, `session:TENANT/SESSION`, or the directory of a project that has its snapshots beside it.
+    /// `dir:NAME`, `profile:TENANT/PROFILE@MAJOR`, `session:TENANT/SESSION`, `container:NAME`, or the directory of a project that has its snapshots beside it.
     pub subject: String,
     /// Whose it is, where no command takes that for granted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,6 +32,12 @@ impl SubjectAddress {
         }
         if let Some(session) = root.as_session() {
             return Some(Self::assumed(format!("{SESSION_PREFIX}{session}")));
+        }
+        if let Some((tenant, container)) = root.as_container() {
+            return Some(Self {
+                subject: format!("{CONTAINER_PREFIX}{container}"),
+                tenant: Some(tenant).filter(|tenant| *tenant != crate::open::default_tenant()),
+            });
         }
         match store {
             StoreLocation::File(state) if root.is_alone() => {

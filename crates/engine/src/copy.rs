@@ -13,7 +13,7 @@
 
 mod journey;
 
-use crate::address::SESSION_PREFIX;
+use crate::address::{CONTAINER_PREFIX, SESSION_PREFIX};
 use crate::error::{EncryptionError, Error, ErrorKind, error_chain};
 use crate::kind::project::Project;
 use crate::open::Engine;
@@ -285,6 +285,13 @@ impl Engine {
             let said = format!("the session `{session}` was not copied: it is where its store is");
             let hint =
                 format!("`stasis session export {session} FILE.tar.gz` takes what it holds along");
+            let failure = Failure::of(ErrorKind::Invalid, said).with_hint(hint);
+            return Err((nothing(), failure.into()));
+        }
+        if let Some(container) = row.subject.strip_prefix(CONTAINER_PREFIX) {
+            let said =
+                format!("the container `{container}` was not copied: its images are on its engine");
+            let hint = format!("`stasis container export latest {container} FILE` takes it along");
             let failure = Failure::of(ErrorKind::Invalid, said).with_hint(hint);
             return Err((nothing(), failure.into()));
         }

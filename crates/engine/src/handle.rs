@@ -51,6 +51,11 @@ handles! {
     /// Sessions and their snapshots.
     sessions;
 
+    /// Containers of a Docker engine: snapshots of them with their volumes.
+    Containers,
+    /// Containers and their snapshots.
+    containers;
+
     /// Leases of profiles: acquire, renew, release, hold, reap.
     Leases,
     /// Who may write which profile.

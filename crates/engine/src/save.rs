@@ -40,13 +40,14 @@ use describe::{check_shrink, databases_of, lost_databases, measured_volumes, set
 use stasis_disk::form::chunked::save::Saved;
 use stasis_disk::fs::remove;
 use stasis_model::format::manifest::{
-    Indexed, Publish, RepoDocument, SnapshotIndex, SnapshotManifest, StoredManifest,
+    Indexed, Publish, RepoDocument, SnapshotIndex, SnapshotManifest, StoredManifest, VolumeManifest,
 };
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::{GaveUp, Names, SaveAnswer, SaveGuard};
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_store::documents::roots::Root;
 use stasis_store::location::StoreLocation;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How often a save begins again when a sweep takes what it was about to use.
@@ -62,6 +63,13 @@ pub(crate) struct Ready {
     stored: StoredManifest,
     /// Databases that should be in it and are not.
     lost: Vec<LostDatabase>,
+}
+
+impl Ready {
+    /// Its volumes, measured.
+    pub(crate) fn volumes(&self) -> &BTreeMap<String, VolumeManifest> {
+        &self.manifest.volume_manifests
+    }
 }
 
 /// The names that a snapshot uses, and who vouches for them.

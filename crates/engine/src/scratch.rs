@@ -1,11 +1,12 @@
 //! Where this host keeps what no store has: large files without a name, and the journals of pauses.
 
 use crate::bridge;
-use crate::error::Error;
+use crate::error::{Error, error_chain};
 use crate::open::Engine;
 use stasis_disk::fs::atomic_write::make_directory;
 use stasis_disk::fs::free_space;
 use stasis_disk::tree::staging_view::{self, StagingView};
+use stasis_quiesce::freeze::thaw_abandoned;
 use std::io;
 use std::path::PathBuf;
 
@@ -58,6 +59,16 @@ impl Engine {
             StagingView::make(&place, looks)
         });
         Ok(made.await?)
+    }
+
+    /// Lets run what somebody who died had held still.
+    pub(crate) async fn thaw_left(&self) {
+        let journals = self.freezes();
+        let thawed = bridge::blocking(move || thaw_abandoned(&journals)).await;
+        if let Err(error) = thawed {
+            let error = error_chain(&error);
+            tracing::warn!(error, "could not look for what was left standing still");
+        }
     }
 
     /// Where the journals of freezes are: the same for all engines of this host.

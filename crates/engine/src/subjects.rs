@@ -9,6 +9,7 @@ use crate::bridge;
 use crate::catalog::references::is_damage;
 use crate::check::Remedy;
 use crate::error::{Error, ErrorKind, refused};
+use crate::kind::container::ContainerSubjectRow;
 use crate::kind::profile::ProfileRow;
 use crate::kind::project::namesakes::fitting;
 use crate::kind::project::{FILE, Home, KnownDirs};
@@ -42,6 +43,7 @@ pub enum SubjectKind {
     Dir,
     Profile,
     Session,
+    Container,
 }
 
 /// One subject of a store.
@@ -228,6 +230,9 @@ impl Engine {
         for session in self.sessions().list(tenant).await?.items {
             items.push(self.session_row(&session, &mut pools).await?);
         }
+        for container in self.containers().subjects(tenant).await? {
+            items.extend(self.container_row(container, &mut pools).await?);
+        }
         if items.is_empty() {
             self.dirs().ensure_edition().await?;
         }
@@ -255,6 +260,34 @@ impl Engine {
         };
         let encrypted = pool.as_ref().ok().map(RepoDocument::is_encrypted);
         Ok(session_row(row, encrypted, pool.as_ref().err().cloned()))
+    }
+
+    /// What is known of a container; nothing of one whose snapshots are all gone.
+    async fn container_row(
+        &self,
+        row: ContainerSubjectRow,
+        pools: &mut Pools,
+    ) -> Result<Option<SubjectRow>, Error> {
+        let Some(newest) = row.newest else {
+            return Ok(None);
+        };
+        let root = row.engine.dirs().root();
+        let pool = match pools.entry(root.layout().pool_id()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(self.pool_of(&root).await?),
+        };
+        Ok(Some(SubjectRow {
+            subject: row.subject,
+            kind: SubjectKind::Container,
+            tenant: row.tenant,
+            snapshots: row.snapshots,
+            newest: Some(newest.at_ms.to_string()),
+            newest_ms: Some(newest.at_ms.millis()),
+            bytes: newest.bytes,
+            encrypted: pool.as_ref().ok().map(RepoDocument::is_encrypted),
+            dir: None,
+            error: pool.as_ref().err().cloned(),
+        }))
     }
 
     /// What is wrong with an index that went back, as far as this host remembers.

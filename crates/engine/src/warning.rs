@@ -53,6 +53,28 @@ pub enum Warning {
         /// How many.
         entries: u64,
     },
+    /// Another container writes a volume while it is saved.
+    #[error(
+        "the container `{container}` runs and has the volume `{volume}` too: what it writes meanwhile is not of one moment with the rest"
+    )]
+    VolumeShared {
+        /// Which volume.
+        volume: String,
+        /// Which container.
+        container: String,
+    },
+    /// A snapshot was made, and older ones that are beyond the limits are still there.
+    #[error("older snapshots beyond the limits were not removed: {reason}")]
+    LimitsNotKept {
+        /// Why.
+        reason: String,
+    },
+    /// A directory of the host that is mounted in a container is not there any more.
+    #[error("`{path}` is not on this host any more: an empty directory is mounted instead")]
+    BindMissing {
+        /// Which.
+        path: String,
+    },
     /// What the directory is now could not be written down beside it: the next save of it diverges without `--base`.
     #[error(
         "the record beside the directory was not written, the next save needs --base: {reason}"

@@ -145,6 +145,10 @@ name! {
     SessionId, "session", check_name
 }
 name! {
+    /// One container of one engine, whose snapshots a tenant has.
+    ContainerSubject, "container", check_name
+}
+name! {
     /// What runs one or more sessions of a tenant.
     SandboxName, "sandbox", check_name
 }

@@ -130,6 +130,7 @@ pub mod base64;
 pub mod chrome;
 pub mod chunk_name;
 mod closed_set;
+pub mod container;
 pub mod digest;
 pub mod failure;
 pub mod filesystem;

@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 /// How a directory of the store is told from a path.
 pub const DIR_PREFIX: &str = "dir:";
 
+/// How a container is told from a path.
+pub const CONTAINER_PREFIX: &str = "container:";
+
 pub use crate::id::{PROFILE_PREFIX, SESSION_PREFIX};
 
 /// A subject as a user names it.
@@ -29,6 +32,8 @@ pub enum SubjectRef {
     Profile(ProfileRef),
     /// `session:TENANT/SESSION`
     Session(SessionRef),
+    /// `container:NAME`, without what comes before the name.
+    Container(String),
 }
 
 /// The words after a verb, understood.
@@ -53,6 +58,12 @@ impl SubjectRef {
             if let Some(session) = text.strip_prefix(SESSION_PREFIX) {
                 return Ok(Self::Session(session.parse()?));
             }
+            if let Some(container) = text.strip_prefix(CONTAINER_PREFIX) {
+                if container.is_empty() {
+                    return Err(Invalid::new("`container:` names no container"));
+                }
+                return Ok(Self::Container(container.to_owned()));
+            }
         }
         Ok(Self::Path(PathBuf::from(word)))
     }
@@ -62,7 +73,7 @@ impl SubjectRef {
 fn is_subject(word: &OsStr) -> bool {
     let bytes = word.as_bytes();
     let has_kind = |kind: &&str| bytes.starts_with(kind.as_bytes());
-    [DIR_PREFIX, PROFILE_PREFIX, SESSION_PREFIX]
+    [DIR_PREFIX, PROFILE_PREFIX, SESSION_PREFIX, CONTAINER_PREFIX]
         .iter()
         .any(has_kind)
         || bytes.contains(&b'/')
@@ -176,6 +187,10 @@ mod tests {
         let session = SubjectRef::Session("acme/42".parse().unwrap());
         let read = named(&["session:acme/42", "a27b"], 1).unwrap();
         assert_eq!(read, (session, vec!["a27b".to_owned()]));
+        let container = SubjectRef::Container("web".to_owned());
+        let read = named(&["container:web", "latest"], 1).unwrap();
+        assert_eq!(read, (container, vec!["latest".to_owned()]));
+        assert!(named(&["container:"], 1).is_err());
         assert!(named(&["session:acme"], 1).is_err());
         assert!(named(&["profile:acme"], 1).is_err());
         assert!(named(&["notes", "@noon"], 1).is_err());

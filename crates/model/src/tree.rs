@@ -90,6 +90,15 @@ impl EntryPath {
         above.is_root() || rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
     }
 
+    /// The way to this entry from a directory that it lies in; none for that directory itself.
+    pub fn seen_from(&self, above: &Self) -> Option<Self> {
+        if above.is_root() {
+            return (!self.is_root()).then(|| self.clone());
+        }
+        let rest = self.0.strip_prefix(&*above.0)?;
+        Self::parse(rest.strip_prefix(b"/")?).ok()
+    }
+
     /// Whether this is what SQLite keeps beside the database `database`: without it, or with another one's, that is another
     /// state, or none.
     pub fn is_companion_of(&self, database: &Self) -> bool {

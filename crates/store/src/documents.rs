@@ -1,6 +1,7 @@
 //! What is read and written as a document, over any bucket.
 
 pub mod changing;
+pub mod containers;
 pub mod events;
 pub mod leases;
 pub mod lineages;

@@ -17,7 +17,7 @@ mod init;
 pub(crate) mod known;
 pub(crate) mod namesakes;
 mod restore;
-mod same_databases;
+pub(crate) mod same_databases;
 mod save;
 mod services;
 mod snapshots;
@@ -119,7 +119,7 @@ impl Project {
             return Some(declared.state.join(".stasis"));
         }
         // A directory may have the same name.
-        if self.home.session.is_some() {
+        if self.home.is_elsewhere() {
             return None;
         }
         let state = self.engine.local_dirs.state.as_ref()?;

@@ -222,12 +222,12 @@ async fn stopped_at_any_request(encrypted: bool) {
 
 #[tokio::test]
 async fn stopped_at_any_request_it_is_run_again() {
-    stopped_at_any_request(false).await;
+    Box::pin(stopped_at_any_request(false)).await;
 }
 
 #[tokio::test]
 async fn stopped_at_any_request_in_an_encrypted_pool_it_is_run_again() {
-    stopped_at_any_request(true).await;
+    Box::pin(stopped_at_any_request(true)).await;
 }
 
 #[tokio::test]

@@ -27,9 +27,10 @@ use stasis_model::digest::TreeDigest;
 use stasis_model::failure::Failure;
 use stasis_model::format::manifest::{SaveReason, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::{SnapshotId, SubjectName};
-use stasis_model::tree::EntryPath;
+use stasis_model::tree::{Attribute, EntryKind, EntryPath, Metadata};
 use stasis_store::documents::roots::Root;
 use stasis_store::location::StoreLocation;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
@@ -51,6 +52,8 @@ pub struct RepoRestore {
     pub placement: Placement,
     /// Only these entries and what is in them; everything if none is named.
     pub only: Vec<EntryPath>,
+    /// The directory of the snapshot that becomes the target, instead of the whole of it.
+    pub part: Option<EntryPath>,
     /// Whether those may be missing in the snapshot: then they go where it is restored in place.
     pub may_be_missing: bool,
     /// Entries that a restore in place leaves as they are, with everything in them; a database with its journals.
@@ -75,6 +78,7 @@ impl RepoRestore {
             target: target.into(),
             placement: Placement::New,
             only: Vec::new(),
+            part: None,
             may_be_missing: false,
             except: Vec::new(),
             owner: false,
@@ -243,7 +247,8 @@ impl RestoreKind for DirectoryRestore<'_> {
         before: Option<BeforeRestore>,
     ) -> Result<RepoRestored, Error> {
         let (tree, restored) = swapped;
-        let is_whole = self.plan.is_whole() && self.plan.except.is_empty();
+        let is_whole =
+            self.plan.is_whole() && self.plan.except.is_empty() && self.command.part.is_none();
         if is_whole && !self.manifest().is_part && restored.is_whole_in_place() {
             self.adopt().await;
         }
@@ -484,7 +489,7 @@ fn stage(
         RestoreStage::begin(&command.target, command.placement, command.cancel.clone())?;
     let is_left_alone = matcher(&plan.source.patterns)?;
     stage.limit(RestoreLimits {
-        keep_if: Some(preserved(plan, is_left_out)?),
+        keep_if: Some(preserved(plan, command.part.as_ref(), is_left_out)?),
         except: plan.except.clone(),
         left_alone: Some(unless_named(&plan.only, is_left_alone)),
         looks_into: true,
@@ -507,7 +512,11 @@ fn stage(
         source,
         list: &opened.list,
         writer: &writer,
-        only: &plan.only,
+        only: match &command.part {
+            Some(part) => std::slice::from_ref(part),
+            None => &plan.only,
+        },
+        part: command.part.as_ref(),
         may_be_missing: plan.source.may_be_missing,
         old: stage.old(),
         leave: is_in_place.then_some(&leave),
@@ -515,7 +524,10 @@ fn stage(
         versions: VersionProof::Digest,
         workers,
     };
-    let head = opened.manifest.root();
+    let (head, root_attributes) = match &command.part {
+        Some(part) => head_of(source, opened, part)?,
+        None => (opened.manifest.root(), root_attributes),
+    };
     let root = EntryPath::root();
     writer
         .directory(&root, &head, &root_attributes)
@@ -528,6 +540,21 @@ fn stage(
         written,
         tree,
     })
+}
+
+/// What is known of a directory of a snapshot itself.
+fn head_of(
+    source: &ChunkFetcher,
+    opened: &OpenedSnapshot,
+    part: &EntryPath,
+) -> Result<(Metadata, Vec<Attribute>), Error> {
+    let mut reader = ListReader::new(source, &opened.list)?;
+    while let Some(row) = reader.next_row()? {
+        if row.entry.path == *part && row.entry.kind == EntryKind::Directory {
+            return Ok((row.entry.metadata, row.entry.attributes));
+        }
+    }
+    Err(no_entry("directory", part, &opened.manifest.snapshot_id))
 }
 
 /// The database that an entry would belong to, going by its name.
@@ -549,7 +576,11 @@ fn unless_named(
 
 /// What stays in a directory although the snapshot does not have it: the store, what was never part of the tree, and
 /// everything else when only a part is wanted.
-fn preserved(plan: &RestorePlan<SnapshotSource>, is_left_out: KeepIf) -> Result<KeepIf, Error> {
+fn preserved(
+    plan: &RestorePlan<SnapshotSource>,
+    part: Option<&EntryPath>,
+    is_left_out: KeepIf,
+) -> Result<KeepIf, Error> {
     let SnapshotSource {
         opened,
         store,
@@ -558,7 +589,12 @@ fn preserved(plan: &RestorePlan<SnapshotSource>, is_left_out: KeepIf) -> Result<
     } = &plan.source;
     let is_left_alone = matcher(patterns)?;
     let is_owner_left = unless_named(&plan.only, matcher(patterns)?);
-    let databases = opened.manifest.databases.clone();
+    let databases = opened.manifest.databases.keys();
+    let databases = databases.filter_map(|path| {
+        let path: EntryPath = path.parse().ok()?;
+        part.map_or(Some(path.clone()), |part| path.seen_from(part))
+    });
+    let databases: BTreeSet<EntryPath> = databases.collect();
     let (only, store) = (plan.only.clone(), store.clone());
     Ok(Box::new(move |path, is_directory| {
         let owner = owner_of(path);
@@ -575,7 +611,7 @@ fn preserved(plan: &RestorePlan<SnapshotSource>, is_left_out: KeepIf) -> Result<
             .is_some_and(|store| store.is_within(path) || path.is_within(store));
         // The log or journal of another state would be played into a database that is restored.
         let is_companion = owner.is_some_and(|owner| {
-            databases.contains_key(&owner.to_string())
+            databases.contains(&owner)
                 && (only.is_empty() || only.iter().any(|one| owner.is_within(one)))
         });
         !is_companion

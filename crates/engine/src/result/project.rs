@@ -68,5 +68,6 @@ pub(crate) fn reason_word(reason: SaveReason) -> &'static str {
         SaveReason::Autosave => "autosave",
         SaveReason::BeforeUpgrade => "before-upgrade",
         SaveReason::BeforeRestore => "before-restore",
+        SaveReason::FirstPass => "first-pass",
     }
 }

@@ -442,7 +442,7 @@ impl Scene {
             }
         }
         for name in &names {
-            self.judge_copies(name).await;
+            Box::pin(self.judge_copies(name)).await;
         }
         self.judge_forks().await;
     }

@@ -8,7 +8,9 @@ use serde::Serialize;
 use stasis_disk::form::chunked::save::SaveReport;
 use stasis_disk::progress::Progress;
 use stasis_model::digest::TreeDigest;
-use stasis_model::format::manifest::{SaveReason, SnapshotManifest, StoredAs, VolumeManifest};
+use stasis_model::format::manifest::{
+    ContainerManifest, SaveReason, SnapshotManifest, StoredAs, VolumeManifest,
+};
 use stasis_model::id::{Label, SnapshotId, SubjectName};
 use stasis_model::tree::EntryPath;
 use std::collections::BTreeMap;
@@ -56,6 +58,10 @@ pub struct RepoSave {
     pub app_version: Option<Label>,
     /// What is known of parts of the tree that were held still.
     pub volumes: BTreeMap<String, VolumeFacts>,
+    /// The container that it is of, if it is of one.
+    pub container: Option<Box<ContainerManifest>>,
+    /// What the snapshot is called, if somebody had to know that before; never used twice.
+    pub snapshot_id: Option<SnapshotId>,
     /// Set by anybody at any time to give up.
     pub cancel: Arc<AtomicBool>,
     /// How far it has come.
@@ -104,6 +110,8 @@ impl RepoSave {
             remembered_as: None,
             app_version: None,
             volumes: BTreeMap::new(),
+            container: None,
+            snapshot_id: None,
             cancel: Arc::default(),
             progress: Arc::default(),
         }

@@ -48,6 +48,7 @@ impl DirRepo<'_> {
         manifest.ignores.clone_from(&began.ignores);
         manifest.is_part = command.is_part;
         manifest.app_version.clone_from(&command.app_version);
+        manifest.container.clone_from(&command.container);
         manifest.state_digest = saved.digest;
         manifest.totals = saved.totals;
         manifest.set_root(&saved.root, &saved.root_attributes);

@@ -7,11 +7,13 @@ use super::provisional::LongSave;
 use crate::bridge;
 use crate::catalog::port::{ChunkFetcher, Storing};
 use crate::catalog::{OpenedSnapshot, ensure_writable};
+use crate::clone::LeftOut;
 use crate::error::{ChunkError, Error, ErrorKind, OPEN_DIRECTORY, refused};
 use crate::handle::DirRepo;
 use crate::kind::workspace;
 use crate::open::Engine;
 use crate::own_places;
+use crate::result::SkipReason;
 use stasis_disk::form::chunked::ChunkCodec;
 use stasis_disk::form::chunked::list_cache::ListCacheKey;
 use stasis_disk::form::chunked::save::{self, HeldTree, Parent, SaveParts, SaveSettings, Saved};
@@ -20,7 +22,9 @@ use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_model::digest::{ChunkDigest, StoreDigest, TreeDigest};
 use stasis_model::failure::{AtPath, Failure};
-use stasis_model::format::manifest::{Consistency, DatabaseManifest, RepoDocument, SnapshotIndex};
+use stasis_model::format::manifest::{
+    Consistency, ContainerManifest, DatabaseManifest, RepoDocument, SnapshotIndex,
+};
 use stasis_model::id::{Epoch, SnapshotId};
 use stasis_model::protocol::gc::{GcEpoch, GcState, SaveAnswer, SaveGuard};
 use stasis_model::tree::EntryPath;
@@ -95,6 +99,24 @@ pub(crate) struct GatheredTree {
 }
 
 impl GatheredTree {
+    /// What somebody could expect in it and would not find there.
+    pub(crate) fn missing(&self) -> Option<String> {
+        let left = LeftOut::of(&self.saved.report.walk);
+        let is_missing = |one: &&LeftOut| one.is_missing() || one.reason == SkipReason::Changed;
+        let one = left.iter().find(is_missing)?;
+        Some(format!("`{}` {}", one.path, one.words))
+    }
+
+    /// Nothing will ever lead to it.
+    pub(crate) async fn give_up(self) {
+        self.storing.remove_documents().await;
+    }
+
+    /// Says of which container it is, now that all of that is known.
+    pub(crate) fn is_of(&mut self, container: ContainerManifest) {
+        self.command.container = Some(Box::new(container));
+    }
+
     /// Whether a snapshot that would do is this very tree, and nobody wants another one of it.
     pub(crate) fn is_nothing_new(&self) -> bool {
         self.command.skip_unchanged
@@ -228,7 +250,10 @@ impl DirRepo<'_> {
             }
         }
         let excludes = joined(excludes, &command.excludes);
-        let snapshot = ChunkRoot::new_id(self.lineages.now(), &*self.rng);
+        let snapshot = match &command.snapshot_id {
+            Some(id) => id.clone(),
+            None => ChunkRoot::new_id(self.lineages.now(), &*self.rng),
+        };
         Ok(SaveBasis {
             root,
             codec,
@@ -482,8 +507,9 @@ impl Engine {
     /// keeps of workspaces.
     pub(crate) async fn ignores(&self, dir: &Path) -> Result<(Vec<String>, Vec<EntryPath>), Error> {
         let (dir, state) = (dir.to_owned(), self.local_dirs.state.clone());
-        // Of a session its roots alone decide: whatever an agent fetched may have such a file.
-        let has_file = self.chunk_root.as_session().is_none();
+        // Of a session its roots alone decide, and of a container its volumes: whatever an agent fetched may have such a file.
+        let root = &self.chunk_root;
+        let has_file = root.as_session().is_none() && root.as_container().is_none();
         bridge::blocking(move || {
             let mut patterns = if has_file {
                 patterns_in(&dir.join(IGNORE_FILE), true)?

@@ -4,6 +4,7 @@
 //! one that is rewritten, by conditional writes; each snapshot has a `metadata.json`, written once;
 //! in an encrypted pool that is an [`EncryptedManifest`], which shows which chunks are needed and hides the rest.
 
+mod container;
 mod database;
 mod encrypted;
 mod index;
@@ -14,6 +15,10 @@ mod repo;
 mod snapshot;
 mod volume;
 
+pub use container::{
+    BINDS, CapturedVolume, ContainerManifest, ENVIRONMENT_FILE, Environment, NewContainerManifest,
+    SnapshotImage, VOLUMES, bind_path, volume_path,
+};
 pub use database::{DatabaseManifest, StoredAs};
 pub use encrypted::{
     ENCRYPTION, EncryptedManifest, ManifestReferences, REFERENCES_LIMIT, StoredManifest,

@@ -3,7 +3,7 @@
 use crate::format::document::Document;
 use crate::id::{Generation, OpId};
 use crate::invalid::{Invalid, InvalidPart};
-use crate::policy::retention::KeepPeriods;
+use crate::policy::retention::{AgeCountBytes, KeepPeriods};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -86,6 +86,45 @@ impl Default for ProfileRetention {
     }
 }
 
+/// Which snapshots of containers stay when a new one was made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct ContainerRetention {
+    /// How many one container may have.
+    pub max_per_container: u64,
+    /// How many there may be in all.
+    pub max_snapshots: u64,
+    /// How many bytes there may be in all: of images, and of chunks, each counted once.
+    pub max_bytes: u64,
+    /// How old one may be.
+    pub max_age_s: u64,
+}
+
+impl Default for ContainerRetention {
+    fn default() -> Self {
+        let limits = AgeCountBytes::default();
+        Self {
+            max_per_container: limits.per_group,
+            max_snapshots: limits.in_all,
+            max_bytes: limits.max_bytes,
+            max_age_s: limits.max_age.as_secs(),
+        }
+    }
+}
+
+impl ContainerRetention {
+    /// The same as limits.
+    pub fn limits(&self) -> AgeCountBytes {
+        AgeCountBytes {
+            max_age: Duration::from_secs(self.max_age_s),
+            per_group: self.max_per_container,
+            in_all: self.max_snapshots,
+            max_bytes: self.max_bytes,
+        }
+    }
+}
+
 /// How much a tenant may store; 0 means without limit.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -123,6 +162,8 @@ pub struct TenantPolicy {
     pub max_profile_bytes: u64,
     /// What gc may remove.
     pub retention: ProfileRetention,
+    /// Which snapshots of containers stay.
+    pub containers: ContainerRetention,
     /// How much may be stored.
     pub quotas: Quotas,
     /// Counts the writes.
@@ -147,6 +188,7 @@ impl Default for TenantPolicy {
             require_encryption: false,
             max_profile_bytes: 8_000_000_000,
             retention: ProfileRetention::default(),
+            containers: ContainerRetention::default(),
             quotas: Quotas::default(),
             generation: Generation::default(),
             op_id: OpId::default(),

@@ -8,57 +8,9 @@ use bollard::models::{ChangeType, ContainerInspectResponse, ContainerSummary};
 use bollard::query_parameters::ListContainersOptionsBuilder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+pub use stasis_model::container::status::ContainerStatus;
 use stasis_model::failure::{ErrorKind, Failure};
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::{self, Display, Formatter};
-
-/// What a container does.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ContainerStatus {
-    /// It was never started.
-    Created,
-    /// It runs.
-    Running,
-    /// It stands still.
-    Paused,
-    /// It ran, and ended.
-    Exited,
-    /// Something else, by the engine's name: `restarting`, `removing`, `dead`.
-    Other(String),
-}
-
-impl ContainerStatus {
-    fn parse(name: &str) -> Self {
-        match name {
-            "created" => Self::Created,
-            "running" => Self::Running,
-            "paused" => Self::Paused,
-            "exited" => Self::Exited,
-            other => Self::Other(other.to_owned()),
-        }
-    }
-
-    /// The name of a state in which a container cannot be captured; nothing if it can.
-    pub fn refusal(&self) -> Option<&str> {
-        match self {
-            Self::Other(name) => Some(name),
-            _ => None,
-        }
-    }
-}
-
-impl Display for ContainerStatus {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Created => "created",
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Exited => "exited",
-            Self::Other(name) => name,
-        })
-    }
-}
 
 /// A container, with all that is needed to make the same one again.
 ///
@@ -103,7 +55,7 @@ impl ContainerFacts {
         let host = found.host_config.unwrap_or_default();
         let config = found.config.unwrap_or_default();
         let status = state.status.map(|status| status.to_string());
-        let status = ContainerStatus::parse(&status.unwrap_or_default());
+        let status = ContainerStatus::of(&status.unwrap_or_default());
         let pid = state.pid.and_then(|pid| u32::try_from(pid).ok());
         let networks = found
             .network_settings
@@ -147,7 +99,7 @@ impl ListedContainer {
         Self {
             id: listed.id.unwrap_or_default(),
             name: name.unwrap_or_default().trim_start_matches('/').to_owned(),
-            status: ContainerStatus::parse(&state.unwrap_or_default()),
+            status: ContainerStatus::of(&state.unwrap_or_default()),
             image_id: listed.image_id.unwrap_or_default(),
             labels: listed.labels.unwrap_or_default().into_iter().collect(),
         }
@@ -194,6 +146,36 @@ impl Docker {
             let options = ListContainersOptionsBuilder::new()
                 .all(true)
                 .filters(&labelled(label));
+            let listed = client.list_containers(Some(options.build())).await?;
+            Ok(listed.into_iter().map(ListedContainer::of).collect())
+        })
+        .await
+    }
+
+    /// Lists the containers that run, or stand still.
+    pub async fn running_containers(&self) -> Result<Vec<ListedContainer>, Failure> {
+        self.ask(
+            "list the containers of",
+            self.host().display(),
+            async |client| {
+                let options = ListContainersOptionsBuilder::new().all(false);
+                let listed = client.list_containers(Some(options.build())).await?;
+                Ok(listed.into_iter().map(ListedContainer::of).collect())
+            },
+        )
+        .await
+    }
+
+    /// Lists the containers that have a volume, whether they run or not.
+    pub async fn containers_with_volume(
+        &self,
+        volume: &str,
+    ) -> Result<Vec<ListedContainer>, Failure> {
+        self.ask("list the containers with volume", volume, async |client| {
+            let filter = HashMap::from([("volume".to_owned(), vec![volume.to_owned()])]);
+            let options = ListContainersOptionsBuilder::new()
+                .all(true)
+                .filters(&filter);
             let listed = client.list_containers(Some(options.build())).await?;
             Ok(listed.into_iter().map(ListedContainer::of).collect())
         })

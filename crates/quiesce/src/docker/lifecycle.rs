@@ -64,6 +64,15 @@ impl Docker {
         .await
     }
 
+    /// Lets a container run that stands still.
+    pub async fn unpause_container(&self, container: &str) -> Result<(), Failure> {
+        self.ask("unpause container", container, async |client| {
+            check_container_name(container)?;
+            Ok(client.unpause_container(container).await?)
+        })
+        .await
+    }
+
     /// Stops a container: asks it, and after `timeout` (whole seconds, at least one) kills it. One that does not run is fine.
     pub async fn stop_container(&self, container: &str, timeout: Duration) -> Result<(), Failure> {
         let seconds = i32::try_from(timeout.as_secs().max(1)).unwrap_or(i32::MAX);

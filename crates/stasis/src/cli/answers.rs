@@ -26,7 +26,10 @@ use stasis_engine::find::FoundVersions;
 use stasis_engine::gc::{RepoCollected, RepoForgotten};
 use stasis_engine::hold::HoldResult;
 use stasis_engine::keys::{NewKey, Rekeyed, RotatedKeys};
-use stasis_engine::kind::container::ContainerValidated;
+use stasis_engine::kind::container::{
+    ContainerDiff, ContainerRestored, ContainerSaved, ContainerSnapshotShown, ContainerSnapshots,
+    ContainerSnapshotsDeleted, ContainerValidated, ContainersCleaned, ContainersStats,
+};
 use stasis_engine::kind::directory::{DirDiff, DirectoryUse, Timeline};
 use stasis_engine::kind::profile::{
     CheckedProfile, Collected, Deleted, Forked, Pinned, ProfileDiff, ProfileList, ProfileLoaded,
@@ -94,11 +97,12 @@ const fn none(command: &'static str) -> CommandAnswer {
 pub(super) const ANSWERS: &[CommandAnswer] = &[
     one(ERROR, &[of::<ErrorDocument>()]),
     // Everyday verbs.
-    one("save", &[of::<ProjectSaved>()]),
+    one("save", &[of::<ProjectSaved>(), of::<ContainerSaved>()]),
     one(
         "restore",
         &[
             of::<ProjectRestored>(),
+            of::<ContainerRestored>(),
             of::<RestoredWorkspace>(),
             of::<RevertedPath>(),
             of::<MaterializedCheckpoint>(),
@@ -111,19 +115,25 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
         "undo",
         &[
             of::<ProjectRestored>(),
+            of::<ContainerRestored>(),
+            of::<ContainerSnapshotShown>(),
             of::<WakeUndone>(),
             of::<UndoneChange>(),
             of::<RolledBack>(),
         ],
     ),
     one("log", &[of::<Timeline>(), of::<ProfileLog>()]),
-    one("diff", &[of::<DirDiff>(), of::<ProfileDiff>()]),
+    one(
+        "diff",
+        &[of::<DirDiff>(), of::<ProfileDiff>(), of::<ContainerDiff>()],
+    ),
     one(
         "show",
         &[
             of::<SnapshotDetails>(),
             of::<CheckpointRow>(),
             of::<ShownProfile>(),
+            of::<ContainerSnapshotShown>(),
         ],
     ),
     one("ls", &[of::<Vec<ListedEntry>>()]),
@@ -140,7 +150,13 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
     ),
     one("mount", &[of::<mount::MountedAt>()]),
     one("pin", &[of::<ProjectSnapshot>(), of::<Pinned>()]),
-    one("forget", &[of::<everyday::ForgetResult>()]),
+    one(
+        "forget",
+        &[
+            of::<everyday::ForgetResult>(),
+            of::<ContainerSnapshotsDeleted>(),
+        ],
+    ),
     one("gc", &[of::<ProjectCollected>(), of::<Collected>()]),
     one("list", &[of::<SubjectList>()]),
     one("link", &[of::<LinkedDir>()]),
@@ -236,6 +252,14 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
     ),
     one("profile.storage-state.import", &[of::<StateImported>()]),
     // Plumbing.
+    one("container.create", &[of::<ContainerSaved>()]),
+    one("container.restore", &[of::<ContainerRestored>()]),
+    one("container.list", &[of::<ContainerSnapshots>()]),
+    one("container.show", &[of::<ContainerSnapshotShown>()]),
+    one("container.delete", &[of::<ContainerSnapshotsDeleted>()]),
+    one("container.cleanup", &[of::<ContainersCleaned>()]),
+    one("container.stats", &[of::<ContainersStats>()]),
+    one("container.diff", &[of::<ContainerDiff>()]),
     one("container.validate", &[of::<ContainerValidated>()]),
     one("session.register", &[of::<SessionRegistered>()]),
     one("session.heartbeat", &[of::<SessionRegistered>()]),

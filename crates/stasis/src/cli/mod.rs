@@ -210,7 +210,7 @@ enum CliCommand {
     /// The same as `log`; with a command the same as `workspace`, as its contract spells it
     #[command(hide = true)]
     Snapshots(Box<workspace::SnapshotsArgs>),
-    /// Containers of a Docker engine: what a snapshot of one would have; saving them is not in this build yet
+    /// Containers of a Docker engine: snapshots of them with their volumes
     Container(container::ContainerArgs),
     /// Sessions of agents: put to sleep when nobody uses them, woken where they left off
     Session(Box<session::SessionArgs>),

@@ -6,12 +6,13 @@ pub(super) mod show;
 pub(super) mod timeline;
 pub(super) mod upkeep;
 
+use super::container::container_host;
 use super::profile::spawn;
 use super::{CliContext, envelope};
 use crate::config;
 use crate::report::Exit;
 use clap::{Args, Subcommand};
-use stasis_engine::address::SESSION_PREFIX;
+use stasis_engine::address::{CONTAINER_PREFIX, SESSION_PREFIX};
 use stasis_engine::error::{Error, ErrorKind};
 use stasis_engine::kind::project::{self, Home, Host};
 use stasis_engine::model::id::{Label, ProjectId, TenantId};
@@ -221,6 +222,12 @@ impl ProjectSelector {
             let opened = engine.session_directory(&session, &here, host(context)?);
             return Ok(opened.await?);
         }
+        if let Some(container) = name.and_then(|name| name.strip_prefix(CONTAINER_PREFIX)) {
+            let engine = context.engine().await?;
+            let of = container_host(context, &self.tenant);
+            let opened = engine.container_directory(&of, container, host(context)?);
+            return Ok(opened.await?);
+        }
         let state = context.environment.local_dirs.state.as_deref();
         // As with git, a command without a directory means the one that is saved and that one stands in.
         let dir = if self.project == Path::new(".") {
@@ -280,7 +287,9 @@ fn location(context: &CliContext, home: &Home) -> anyhow::Result<StoreLocation> 
 }
 
 /// Labels as people type them.
-fn labels(typed: &[String]) -> anyhow::Result<std::collections::BTreeMap<String, Label>> {
+pub(super) fn labels(
+    typed: &[String],
+) -> anyhow::Result<std::collections::BTreeMap<String, Label>> {
     let one = |label: &String| {
         let (key, value) = label
             .split_once('=')

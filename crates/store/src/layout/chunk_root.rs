@@ -3,7 +3,9 @@
 use super::{Key, Prefix};
 use stasis_model::digest::{CondemnedDigest, ReferencesDigest};
 use stasis_model::format::key::PoolId;
-use stasis_model::id::{Epoch, ProjectId, SessionRef, SnapshotId, TenantId};
+use stasis_model::id::{
+    ContainerSubject, Epoch, OpId, ProjectId, SessionRef, SnapshotId, TenantId,
+};
 use stasis_model::protocol::gc::{ChunkName, GcEpoch};
 use stasis_model::rng::Rng;
 use stasis_model::time::Timestamp;
@@ -25,6 +27,10 @@ const SUBJECTS: &str = "subjects/";
 const DIR: &str = "dir";
 /// The same of a session.
 const SESSION: &str = "session";
+/// The same of a container.
+const CONTAINER: &str = "container";
+/// The same of the image that a snapshot of a container has.
+const IMAGE: &str = "image";
 
 impl ChunkRoot {
     /// The pool of a tenant, with all subjects whose chunks lie in it.
@@ -70,6 +76,22 @@ impl ChunkRoot {
         }
     }
 
+    /// A container, whose chunks lie in the pool of its tenant.
+    pub fn container(tenant: &TenantId, container: &ContainerSubject) -> Self {
+        Self {
+            subject: Some(format!("{SUBJECTS}{tenant}/{CONTAINER}/{container}/")),
+            ..Self::pool(tenant)
+        }
+    }
+
+    /// The layers of the image that a snapshot of a container has.
+    pub fn image(tenant: &TenantId, snapshot: &SnapshotId) -> Self {
+        Self {
+            subject: Some(format!("{SUBJECTS}{tenant}/{IMAGE}/{snapshot}/")),
+            ..Self::pool(tenant)
+        }
+    }
+
     /// A directory among others in the same pool; of a directory's own state, that itself.
     #[must_use = "the root itself is not changed"]
     pub fn beside(&self, id: &ProjectId) -> Self {
@@ -100,6 +122,16 @@ impl ChunkRoot {
     /// Everything that the sessions of a tenant keep.
     pub fn sessions(tenant: &TenantId) -> Prefix {
         Prefix(format!("{SUBJECTS}{tenant}/{SESSION}/"))
+    }
+
+    /// Everything that the containers of a tenant keep.
+    pub fn containers(tenant: &TenantId) -> Prefix {
+        Prefix(format!("{SUBJECTS}{tenant}/{CONTAINER}/"))
+    }
+
+    /// Everything that the images of a tenant keep.
+    pub fn images(tenant: &TenantId) -> Prefix {
+        Prefix(format!("{SUBJECTS}{tenant}/{IMAGE}/"))
     }
 
     /// Everything that the subjects keep whose chunks lie in the same pool.
@@ -135,6 +167,18 @@ impl ChunkRoot {
         })
     }
 
+    /// The container that this is, and whose.
+    pub fn as_container(&self) -> Option<(TenantId, ContainerSubject)> {
+        let (tenant, id) = self.of_kind(CONTAINER)?;
+        Some((tenant.parse().ok()?, id.parse().ok()?))
+    }
+
+    /// The snapshot of a container whose image this is, and whose.
+    pub fn as_image(&self) -> Option<(TenantId, SnapshotId)> {
+        let (tenant, id) = self.of_kind(IMAGE)?;
+        Some((tenant.parse().ok()?, id.parse().ok()?))
+    }
+
     /// Whose subject this is and what it is called, if it is one of a kind.
     fn of_kind(&self, wanted: &str) -> Option<(&str, &str)> {
         let inner = self.subject.as_deref()?;
@@ -146,8 +190,8 @@ impl ChunkRoot {
 
     /// What the subject is called among those of its kind.
     pub fn id(&self) -> Option<&str> {
-        let named = self.of_kind(DIR).or_else(|| self.of_kind(SESSION));
-        named.map(|(_, id)| id)
+        let mut kinds = [DIR, SESSION, CONTAINER, IMAGE].into_iter();
+        kinds.find_map(|kind| Some(self.of_kind(kind)?.1))
     }
 
     /// The session that a key belongs to, if it is one's.
@@ -158,6 +202,17 @@ impl ChunkRoot {
     /// Where a session stands.
     pub fn session_json(&self) -> Key {
         Key(format!("{}session.json", self.subject()))
+    }
+
+    /// That a container was made of a snapshot: one object for each.
+    pub fn restoration(&self, snapshot: &SnapshotId, op_id: OpId) -> Key {
+        let subject = self.subject();
+        Key(format!("{subject}restorations/{snapshot}/{op_id}.json"))
+    }
+
+    /// All of those of a snapshot.
+    pub fn restorations(&self, snapshot: &SnapshotId) -> Prefix {
+        Prefix(format!("{}restorations/{snapshot}/", self.subject()))
     }
 
     /// The root of the subject that a key belongs to.
@@ -185,7 +240,16 @@ impl ChunkRoot {
         let directory = claimed
             .directory()
             .map(|(tenant, id)| Self::project(&tenant, &id));
-        directory.or_else(|| claimed.as_session().map(|session| Self::session(&session)))
+        let session = || claimed.as_session().map(|session| Self::session(&session));
+        let container = || {
+            let (tenant, id) = claimed.as_container()?;
+            Some(Self::container(&tenant, &id))
+        };
+        let image = || {
+            let (tenant, id) = claimed.as_image()?;
+            Some(Self::image(&tenant, &id))
+        };
+        directory.or_else(session).or_else(container).or_else(image)
     }
 
     /// An id for a snapshot that is made now.
@@ -392,6 +456,31 @@ mod tests {
         assert_eq!(shop.gc(), root.gc());
         assert_ne!(shop.index(), root.index());
         assert_eq!(ChunkRoot::session_of(&shop.index()), None);
+    }
+
+    #[test]
+    fn a_container_and_its_images_share_the_pool_of_their_tenant() {
+        let tenant: TenantId = "acme".parse().unwrap();
+        let web = ContainerSubject::new("web", "0123456789ab");
+        let (root, id) = (ChunkRoot::container(&tenant, &web), "one".parse().unwrap());
+        let image = ChunkRoot::image(&tenant, &id);
+
+        let key = root.manifest(&id);
+        let expected = "subjects/acme/container/web.0123456789ab/snapshots/one.json";
+        assert_eq!(key.as_str(), expected);
+        assert_eq!(ChunkRoot::subject_of(&key), Some(root.clone()));
+        assert_eq!(root.as_container(), Some((tenant.clone(), web)));
+        assert_eq!((root.as_image(), root.directory()), (None, None));
+        assert_eq!(image.as_image(), Some((tenant, id.clone())));
+        assert_eq!(ChunkRoot::named(image.name()), Some(image.clone()));
+        assert_eq!((image.gc(), image.id()), (root.gc(), Some("one")));
+        let restored = root.restoration(&id, OpId::default());
+        assert_eq!(ChunkRoot::subject_of(&restored), Some(root.clone()));
+        assert!(
+            restored
+                .as_str()
+                .starts_with(root.restorations(&id).as_str())
+        );
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub struct RestoreParts<'s> {
     pub writer: &'s TreeWriter,
     /// What of the tree is wanted; everything if nothing is named.
     pub only: &'s [EntryPath],
+    /// The directory of the tree that becomes the target, instead of the whole of it.
+    pub part: Option<&'s EntryPath>,
     /// Whether what is named may be missing in the tree; else that is an error.
     pub may_be_missing: bool,
     /// What is there already: files in it that are right need not be fetched.
@@ -92,8 +94,10 @@ pub fn restore(parts: &RestoreParts<'_>) -> Result<WrittenTree, ChunkError> {
     let mut rows = RestoreRows::default();
     let mut found: Vec<bool> = vec![false; parts.only.len()];
     let digest = reading::each_row(parts.source, parts.list, |row| {
-        if is_wanted(parts.only, &row.entry.path, &mut found) {
-            announce(parts, &borrowed, row, &mut rows)?;
+        if is_wanted(parts.only, &row.entry.path, &mut found)
+            && let Some(row) = seen_from(as_file(row, &borrowed), parts.part)
+        {
+            announce(parts, row, &mut rows)?;
         }
         Ok(())
     })?;
@@ -106,6 +110,30 @@ pub fn restore(parts: &RestoreParts<'_>) -> Result<WrittenTree, ChunkError> {
     parts.writer.expect(rows.files.len() as u64, bytes);
     let filled = Filling::new(parts, rows).run()?;
     Ok(WrittenTree { digest, ..filled })
+}
+
+/// An entry as it is seen from a part of the tree; none of what is not in that, nor of the part itself, which is the target.
+fn seen_from(mut row: ListRow, part: Option<&EntryPath>) -> Option<ListRow> {
+    let Some(part) = part else {
+        return Some(row);
+    };
+    row.entry.path = row.entry.path.seen_from(part)?;
+    if let EntryKind::HardLink { to } = &mut row.entry.kind {
+        *to = to.seen_from(part)?;
+    }
+    Some(row)
+}
+
+/// A link to a file of which no other name is wanted becomes that file.
+fn as_file(mut row: ListRow, borrowed: &Borrowed) -> ListRow {
+    match &row.entry.kind {
+        EntryKind::HardLink { to } if let Some(file) = borrowed.get(to) => {
+            let mut file = file.clone();
+            file.entry.path = std::mem::take(&mut row.entry.path);
+            file
+        }
+        _ => row,
+    }
 }
 
 /// Whether an entry is one of those named, in one of them, or on the way to one.
@@ -152,24 +180,16 @@ fn borrowed(parts: &RestoreParts<'_>) -> Result<Borrowed, ChunkError> {
 
 fn announce(
     parts: &RestoreParts<'_>,
-    borrowed: &Borrowed,
     row: ListRow,
     rows: &mut RestoreRows,
 ) -> Result<(), ChunkError> {
-    let ListRow { mut entry, content } = row;
+    let ListRow { entry, content } = row;
     let no_content = || FileContent {
         digest: FileDigest::of(b""),
         extents: Vec::new(),
         pieces: Vec::new(),
     };
     match &entry.kind {
-        EntryKind::HardLink { to } if let Some(file) = borrowed.get(to) => {
-            // The first of its names is not wanted, so that this one becomes the file.
-            let path = std::mem::take(&mut entry.path);
-            let mut file = file.clone();
-            file.entry.path = path;
-            rows.push(file.entry, &file.content.unwrap_or_else(no_content));
-        }
         EntryKind::File { .. } => rows.push(entry, &content.unwrap_or_else(no_content)),
         // Whether another name is right where it is, is known when its file is looked at.
         EntryKind::HardLink { to } if parts.leave.is_some() => {

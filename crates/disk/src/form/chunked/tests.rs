@@ -189,6 +189,7 @@ impl World {
         )
         .unwrap();
         let parts = RestoreParts {
+            part: None,
             may_be_missing: false,
             source: &self.chunks,
             list: &saved.list,

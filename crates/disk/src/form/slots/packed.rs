@@ -537,6 +537,7 @@ fn write(
     let versions = old.map_or(VersionProof::Digest, |old| old.versions);
     writer.directory(&EntryPath::root(), &head, &attributes)?;
     let tree = restore(&RestoreParts {
+        part: None,
         may_be_missing: false,
         source,
         list: &list,

@@ -1,6 +1,5 @@
 //! Says what a snapshot of a container would have, and what not, without making one.
 
-use super::mounts::{CaptureWishes, NotCaptured, judge, never_captured, unmet};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
 use schemars::JsonSchema;
@@ -9,6 +8,7 @@ use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::progress::Progress;
 use stasis_disk::tree::survey::{TreeSurvey, survey};
 use stasis_disk::tree::walk::WalkSettings;
+use stasis_model::container::capture::{CaptureWishes, NotCaptured, judge, never_captured, unmet};
 use stasis_model::failure::{AtPath as _, Failure, OPEN_DIRECTORY};
 use stasis_quiesce::docker::{ContainerFacts, ContainerMount, ContainerMountKind, Docker};
 use std::path::PathBuf;
@@ -114,7 +114,6 @@ fn refused(
 }
 
 async fn measured(mount: &ContainerMount, travels: bool, is_local: bool) -> MountValidated {
-    let kind = serde_json::to_value(mount.kind).unwrap_or_default();
     let counted = match mount.kind {
         ContainerMountKind::Tmpfs | ContainerMountKind::Other => None,
         _ if !is_local => Some(Err("the engine is not on this host".to_owned())),
@@ -127,7 +126,7 @@ async fn measured(mount: &ContainerMount, travels: bool, is_local: bool) -> Moun
     };
     MountValidated {
         destination: mount.destination.clone(),
-        kind: kind.as_str().unwrap_or_default().to_owned(),
+        kind: mount.kind.to_string(),
         source: mount.volume.clone().unwrap_or(mount.source.clone()),
         travels,
         files: survey.as_ref().map(|survey| survey.files),

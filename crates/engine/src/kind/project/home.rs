@@ -5,9 +5,9 @@ use crate::bridge;
 use crate::error::{Error, OPEN_DIRECTORY, ProjectError, refused};
 use crate::system::directory_id;
 use stasis_model::failure::AtPath;
-use stasis_model::id::{Label, ProjectId, SessionRef};
+use stasis_model::id::{ContainerSubject, Label, ProjectId, SessionRef};
 use stasis_model::project::{Layout, ProjectConfig};
-use stasis_model::subject_ref::{DIR_PREFIX, SESSION_PREFIX};
+use stasis_model::subject_ref::{CONTAINER_PREFIX, DIR_PREFIX, SESSION_PREFIX};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -30,6 +30,8 @@ pub struct Home {
     pub(super) is_known: bool,
     /// The session that this is, if it is no directory.
     pub(crate) session: Option<SessionHome>,
+    /// The container that this is, if it is one.
+    pub(crate) container: Option<ContainerSubject>,
 }
 
 /// A session whose snapshots are looked at like those of a directory.
@@ -117,6 +119,7 @@ impl Home {
             dir,
             is_known: true,
             session: None,
+            container: None,
         })
     }
 
@@ -133,6 +136,7 @@ impl Home {
             dir,
             declared: None,
             session: None,
+            container: None,
         })
     }
 
@@ -159,6 +163,7 @@ impl Home {
             declared: None,
             is_known: true,
             session: None,
+            container: None,
         })
     }
 
@@ -171,23 +176,43 @@ impl Home {
             declared: None,
             is_known: true,
             session: Some(session),
+            container: None,
         }
     }
 
-    /// The subject as it is typed: `dir:NAME` or `session:TENANT/SESSION`.
+    /// A container, which lies nowhere as a directory.
+    pub(crate) fn of_container(container: ContainerSubject) -> Self {
+        let id = container.as_str().parse();
+        Self {
+            id: id.expect("the names of containers and of directories follow one rule"),
+            dir: PathBuf::new(),
+            declared: None,
+            is_known: true,
+            session: None,
+            container: Some(container),
+        }
+    }
+
+    /// Whether it is no directory, so that what is written elsewhere is always a copy of it.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.session.is_some() || self.container.is_some()
+    }
+
+    /// The subject as it is typed: `dir:NAME`, `session:TENANT/SESSION` or `container:NAME`.
     pub fn subject(&self) -> String {
-        match &self.session {
-            Some(of) => format!("{SESSION_PREFIX}{}", of.session),
-            None => format!("{DIR_PREFIX}{}", self.id),
+        match (&self.session, &self.container) {
+            (Some(of), _) => format!("{SESSION_PREFIX}{}", of.session),
+            (_, Some(of)) => format!("{CONTAINER_PREFIX}{}", of.container()),
+            _ => format!("{DIR_PREFIX}{}", self.id),
         }
     }
 
     /// The same in a sentence, where a directory goes by its id alone.
     pub(super) fn called(&self) -> String {
-        match &self.session {
-            Some(_) => self.subject(),
-            None => self.id.to_string(),
+        if self.is_elsewhere() {
+            return self.subject();
         }
+        self.id.to_string()
     }
 
     /// A directory that is not there any more has the id that it had.

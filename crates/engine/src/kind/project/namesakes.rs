@@ -243,6 +243,14 @@ impl Home {
         if let Some(of) = &self.session {
             return of.no_directory();
         }
+        if let Some(of) = &self.container {
+            let name = of.container();
+            let said = format!("`container:{name}` is a container, and no directory");
+            let hint = format!(
+                "`stasis container restore latest {name}` makes a container of its snapshot; `stasis restore container:{name} --to DIR` writes its volumes to a new directory"
+            );
+            return Err(Failure::of(ErrorKind::Invalid, said).with_hint(hint).into());
+        }
         let id = &self.id;
         let said = format!("`dir:{id}` does not lie on this host");
         let hint = format!(

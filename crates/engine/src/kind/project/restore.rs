@@ -121,7 +121,7 @@ impl Project {
             let _ = self.engine.dirs().restore(restore).await?;
             let is_nowhere_else = self.note_copy(to).await;
             // A session goes on as such, and never as a directory: what lies elsewhere is always a copy.
-            let is_copy = is_nowhere_else || self.home.session.is_some();
+            let is_copy = is_nowhere_else || self.home.is_elsewhere();
             result.copy_of = is_copy.then(|| self.home.subject());
         } else {
             match &self.home.declared {

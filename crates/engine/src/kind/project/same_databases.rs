@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The databases of a snapshot, with what is needed to compare them with live ones.
-pub(super) struct StoredDatabases {
+pub(crate) struct StoredDatabases {
     all: BTreeMap<EntryPath, StoredDatabase>,
 }
 
@@ -29,7 +29,7 @@ struct StoredDatabase {
 
 impl StoredDatabases {
     /// Those that the snapshot has as one committed state.
-    pub(super) fn of(manifest: &SnapshotManifest) -> Self {
+    pub(crate) fn of(manifest: &SnapshotManifest) -> Self {
         let databases = manifest.databases.iter();
         let consistent = databases.filter(|(_, one)| one.state == StoredAs::Consistent);
         let parsed = consistent.filter_map(|(path, one)| {
@@ -41,8 +41,17 @@ impl StoredDatabases {
         }
     }
 
+    /// The same of a part of its tree, by their paths in that.
+    pub(crate) fn of_part(manifest: &SnapshotManifest, part: &EntryPath) -> Self {
+        let all = Self::of(manifest).all.into_iter();
+        let inside = all.filter_map(|(path, one)| Some((path.seen_from(part)?, one)));
+        Self {
+            all: inside.collect(),
+        }
+    }
+
     /// What differs between a tree in which a walk found `entries` and a list, but for databases that hold the same.
-    pub(super) fn compare(
+    pub(crate) fn compare(
         mut self,
         live: &RootDir,
         entries: Vec<Entry>,

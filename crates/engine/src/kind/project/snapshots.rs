@@ -243,7 +243,7 @@ impl Project {
 
     /// Whether this is a session of a tenant of which nothing was ever saved: the first snapshot makes the place for all.
     async fn is_before_all(&self) -> Result<bool, Error> {
-        let is_unsaved = self.home.session.is_some() && self.index().await?.snapshots.is_empty();
+        let is_unsaved = self.home.is_elsewhere() && self.index().await?.snapshots.is_empty();
         let root = self.engine.dirs().root();
         // Where chunks are, the documents beside them are lost, and that is another matter.
         Ok(is_unsaved && root.chunks().await?.is_empty())
@@ -304,7 +304,7 @@ impl Project {
 
 /// The snapshots of an index, the oldest first.
 pub(super) fn rows(index: &SnapshotIndex) -> impl DoubleEndedIterator<Item = ProjectSnapshot> {
-    index.snapshots.iter().map(|one| row(index, one))
+    index.finished().map(|one| row(index, one))
 }
 
 fn row(index: &SnapshotIndex, one: &Indexed) -> ProjectSnapshot {

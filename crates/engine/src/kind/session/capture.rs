@@ -115,7 +115,7 @@ impl Sessions<'_> {
         self.store().ensure_trusted().await?;
         let document = self.read(session).await?;
         Self::ensure_here(host, &document, false).await?;
-        self.thaw_left().await;
+        self.engine.thaw_left().await;
         self.capture(&document, how).await
     }
 

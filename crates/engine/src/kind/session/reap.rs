@@ -183,7 +183,7 @@ impl Sessions<'_> {
         host: &SessionHost,
         command: &ReapSessions,
     ) -> Result<ReapedSessions, Error> {
-        self.thaw_left().await;
+        self.engine.thaw_left().await;
         let (documents, unreadable) = self.documents(command.tenant.as_ref()).await?;
         let mut reaped = ReapedSessions {
             scanned: documents.len() as u64 + unreadable.len() as u64,

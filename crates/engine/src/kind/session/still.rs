@@ -16,7 +16,7 @@ use crate::handle::Sessions;
 use crate::save::RepoSaved;
 use stasis_model::id::SessionRef;
 use stasis_model::session::document::{SandboxDriver, SessionDocument};
-use stasis_quiesce::freeze::{FreezeError, FreezeSettings, Frozen, thaw_abandoned};
+use stasis_quiesce::freeze::{FreezeError, FreezeSettings, Frozen};
 use stasis_quiesce::watchdog::HelperCommand;
 use std::time::Duration;
 
@@ -24,19 +24,6 @@ use std::time::Duration;
 const ATTEMPTS: usize = 3;
 
 impl Sessions<'_> {
-    /// Lets run what somebody who died had frozen.
-    pub(super) async fn thaw_left(self) {
-        let journals = self.engine.freezes();
-        let thawed = bridge::blocking(move || thaw_abandoned(&journals)).await;
-        if let Err(error) = thawed {
-            let error = error_chain(&error);
-            tracing::warn!(
-                error,
-                "could not look for processes that were left standing still"
-            );
-        }
-    }
-
     /// Saves a workspace while nothing of its sandbox moves; says for how long that stood still, if there is one.
     pub(super) async fn save_still(
         self,

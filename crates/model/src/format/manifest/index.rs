@@ -345,6 +345,12 @@ impl SnapshotIndex {
         active.or_else(explicit).map(|one| one.id.clone())
     }
 
+    /// All snapshots that are something to go back to, oldest first: without what only prepares one.
+    pub fn finished(&self) -> impl DoubleEndedIterator<Item = &Indexed> + Clone {
+        let all = self.snapshots.iter();
+        all.filter(|one| one.reason != SaveReason::FirstPass)
+    }
+
     /// One snapshot.
     pub fn find(&self, id: &SnapshotId) -> Option<&Indexed> {
         self.snapshots.iter().find(|one| one.id == *id)
@@ -578,7 +584,7 @@ impl SnapshotIndex {
         wanted: &SnapshotRef,
         typed: TypedAt<'_>,
     ) -> Result<&Indexed, Unresolved<&Indexed>> {
-        wanted.resolve(self.snapshots.iter(), || self.latest(), typed)
+        wanted.resolve(self.finished(), || self.latest(), typed)
     }
 
     fn find_mut(&mut self, id: &SnapshotId) -> Result<&mut Indexed, IndexRefusal> {

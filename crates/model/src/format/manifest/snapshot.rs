@@ -1,5 +1,6 @@
 //! `metadata.json`: one snapshot. Written once, under a name that was never used.
 
+use super::container::ContainerManifest;
 use super::database::{DatabaseManifest, StoredAs};
 use super::inline::{InlineAttribute, InlineEntry};
 use super::volume::VolumeManifest;
@@ -66,6 +67,9 @@ pub struct SnapshotManifest {
     /// The parts of the state that were held still in their own way, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volume_manifests: BTreeMap<String, VolumeManifest>,
+    /// The container that it is of, if it is of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Box<ContainerManifest>>,
     /// The SQLite databases in the tree, by their paths; the first `MOST_DATABASES`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub databases: BTreeMap<String, DatabaseManifest>,
@@ -120,6 +124,8 @@ pub enum SaveReason {
     BeforeUpgrade,
     /// The state is about to be replaced.
     BeforeRestore,
+    /// Most of a state that is about to be held still: no snapshot of anything, and gone when that is saved.
+    FirstPass,
 }
 
 impl SaveReason {
@@ -223,6 +229,7 @@ impl SnapshotManifest {
             is_held_back: false,
             app_version: None,
             volume_manifests: BTreeMap::new(),
+            container: None,
             databases: BTreeMap::new(),
             checked_at_ms: None,
             state_digest: TreeDigest::from_document([0; 32]),

@@ -5,10 +5,11 @@ use crate::cli::change::ChangeArgs;
 use crate::cli::profile::everyday as profile;
 use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::project::{ProjectSelector, restore, save};
-use crate::cli::{CliContext, ask, session, workspace};
+use crate::cli::{CliContext, ask, container, session, workspace};
 use crate::report::Exit;
 use anyhow::ensure;
 use clap::Args;
+use stasis_engine::kind::container::RestoreContainer;
 use stasis_engine::kind::directory::{DirPlace, DirSnapshot, EntryIn, LastChange};
 use stasis_engine::kind::project::{Project, ProjectRestore, RestoreRecord, UndoRestore};
 use stasis_engine::kind::workspace::{RunMode, UndoChange};
@@ -35,6 +36,12 @@ impl SaveArgs {
         if let Some(profile) = typed.profile() {
             return Err(profile::not_saved_so(profile));
         }
+        if let Some(container) = typed.container() {
+            let host = container::default_host(context)?;
+            let mut create = container::usual_save(context, &host, container).await?;
+            create.labels = self.how.labels()?;
+            return container::save(context, &host, create).await;
+        }
         typed.ensure_no_session("say `stasis session snapshot")?;
         let dir = typed.place(context).await?;
         let project = ProjectSelector::of(&dir).open(context).await?;
@@ -59,6 +66,16 @@ impl RestoreArgs {
             let how = self.how.of_profile()?;
             let agreed = how.yes;
             return profile::restore(context, profile, chosen, how, agreed).await;
+        }
+        if let Some(container) = typed.container().filter(|_| self.how.is_here()) {
+            let (dry_run, yes) = self.how.of_container()?;
+            ensure!(!dry_run, "`stasis container show` says what a snapshot has");
+            let host = container::default_host(context)?;
+            let restore = RestoreContainer {
+                container: Some(container.to_owned()),
+                ..RestoreContainer::new(typed.snapshot())
+            };
+            return container::restore(context, &host, restore, yes).await;
         }
         if self.how.is_here() {
             typed.ensure_no_session(
@@ -142,9 +159,12 @@ impl UndoArgs {
         let mut typed = TypedWords::read(context, words, 0)?;
         let (profile, session) = (typed.profile(), typed.session());
         ensure!(
-            profile.is_none() && session.is_none() || undo.is_none() && self.change.is_whole(),
-            "of a profile the last restore, and of a session the last wake, is undone as a whole: leave out u-N, --except and --keep-git"
+            profile.is_none() && !typed.is_nowhere() || undo.is_none() && self.change.is_whole(),
+            "of a profile or a container the last restore, and of a session the last wake, is undone as a whole: leave out u-N, --except and --keep-git"
         );
+        if let Some(of) = typed.container() {
+            return container::undo(context, of, (self.dry_run, self.change.yes)).await;
+        }
         if let Some(profile) = profile {
             return profile::undo(context, profile, self.dry_run, self.change.yes).await;
         }

@@ -7,7 +7,7 @@ use crate::cli::output::{OutputLost, plural, printable, short, table};
 use crate::cli::profile::everyday as profile;
 use crate::cli::project::{show, timeline};
 use crate::cli::workspace::ComparedArgs;
-use crate::cli::{CliContext, envelope, system_clock, workspace};
+use crate::cli::{CliContext, container, envelope, system_clock, workspace};
 use crate::report::{Exit, or_read_enough};
 use anyhow::{Context as _, ensure};
 use clap::Args;
@@ -95,6 +95,10 @@ impl ShowArgs {
         if let Some(profile) = typed.profile() {
             return profile::show(context, profile, typed.snapshots.first()).await;
         }
+        if let Some(of) = typed.container() {
+            let host = container::default_host(context)?;
+            return container::show(context, &host, &typed.snapshot(), Some(of)).await;
+        }
         let directory = typed.directory(context).await?;
         match typed
             .located(context, &directory, &typed.snapshot())
@@ -116,7 +120,7 @@ impl ShowArgs {
 /// `stasis diff`
 #[derive(Debug, Args)]
 pub(in crate::cli) struct DiffArgs {
-    /// The directory [default: the one you are in], `dir:NAME` or `session:TENANT/SESSION`; the older snapshot or checkpoint [default: the newest]; and the newer one
+    /// The directory [default: the one you are in], `dir:NAME`, `session:TENANT/SESSION` or `container:NAME`; the older snapshot or checkpoint [default: the newest]; and the newer one
     /// [default: what is there now]
     #[arg(value_name = "SUBJECT|SNAPSHOT", num_args = 0..=3)]
     words: Vec<OsString>,
@@ -133,6 +137,15 @@ impl DiffArgs {
                 "what differs in a profile is no text: leave out --patch and --stat"
             );
             return profile::diff(context, profile, &typed.snapshots).await;
+        }
+        if let Some(of) = typed.container() {
+            ensure!(
+                !self.shown.is_any(),
+                "what differs in a container is no text: leave out --patch and --stat"
+            );
+            let host = container::default_host(context)?;
+            let both = (&typed.snapshot(), typed.snapshots.get(1));
+            return container::diff(context, &host, both, Some(of)).await;
         }
         let directory = typed.directory(context).await?;
         let before = before(context, &typed, &directory).await?;

@@ -10,7 +10,7 @@ use crate::cli::profile::everyday as profile;
 use crate::cli::progress::{Doing, watched};
 use crate::cli::project::{ProjectSelector, is_absent, upkeep};
 use crate::cli::repo::{self, RepoCheckArgs};
-use crate::cli::{CliContext, ask, workspace};
+use crate::cli::{CliContext, ask, container, workspace};
 use crate::report::Exit;
 use crate::system::SystemClock;
 use anyhow::bail;
@@ -65,8 +65,8 @@ impl CheckArgs {
             Ok((dir, snapshots)) => (dir, Ok(snapshots)),
             Err(error) => (typed.dir()?, Err(error)),
         };
-        // A session, and a directory of another host, lies nowhere here.
-        let lies_here = !typed.is_session() && !dir.as_os_str().is_empty();
+        // A session, a container, and a directory of another host lie nowhere here.
+        let lies_here = !typed.is_nowhere() && !dir.as_os_str().is_empty();
         let workspace = if lies_here {
             checked_workspace(context, &dir).await.map(Some)
         } else {
@@ -206,6 +206,15 @@ impl ForgetArgs {
             return self
                 .forget_of_profile(context, profile, &typed, is_asked)
                 .await;
+        }
+        if let Some(of) = typed.container() {
+            let host = container::default_host(context)?;
+            for snapshot in &typed.snapshots {
+                let which = (snapshot, Some(of));
+                let how = (self.dry_run, self.yes);
+                container::delete_snapshot(context, &host, which, how).await?;
+            }
+            return Ok(Exit::Done);
         }
         typed.ensure_no_session("the one snapshot goes with `stasis session delete-snapshot")?;
         let directory = typed.directory(context).await?;
@@ -405,6 +414,11 @@ impl GcArgs {
         let typed = self.which.read(context)?;
         if let Some(profile) = typed.profile() {
             return profile::gc(context, profile, self.how).await;
+        }
+        if typed.container().is_some() {
+            bail!(
+                "the snapshots of containers are kept within limits for all of them: say `stasis container cleanup`"
+            );
         }
         let dir = typed.place(context).await?;
         let collected = self.how.run(context, &ProjectSelector::of(&dir)).await;

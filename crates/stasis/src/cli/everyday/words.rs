@@ -13,7 +13,7 @@ use stasis_engine::model::failure::Failure;
 use stasis_engine::model::id::{ProfileRef, SessionRef};
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::subject_ref::{
-    self, DIR_PREFIX, PROFILE_PREFIX, SESSION_PREFIX, SubjectRef,
+    self, CONTAINER_PREFIX, DIR_PREFIX, PROFILE_PREFIX, SESSION_PREFIX, SubjectRef,
 };
 use stasis_engine::model::tree::EntryPath;
 use stasis_engine::near::{did_you_mean, near_directories};
@@ -40,6 +40,7 @@ impl TypedWords {
         match &read.subject {
             SubjectRef::Profile(profile) => envelope::about(format!("{PROFILE_PREFIX}{profile}")),
             SubjectRef::Session(session) => envelope::about(format!("{SESSION_PREFIX}{session}")),
+            SubjectRef::Container(name) => envelope::about(format!("{CONTAINER_PREFIX}{name}")),
             _ => {}
         }
         Ok(Self {
@@ -69,6 +70,19 @@ impl TypedWords {
         matches!(self.subject, SubjectRef::Session(_))
     }
 
+    /// The container that is meant, if it is one.
+    pub(super) fn container(&self) -> Option<&str> {
+        match &self.subject {
+            SubjectRef::Container(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Whether what is meant lies nowhere as a directory: a session or a container.
+    pub(super) fn is_nowhere(&self) -> bool {
+        self.is_session() || self.container().is_some()
+    }
+
     /// Refuses what only a command of sessions does.
     pub(super) fn ensure_no_session(&self, instead: &str) -> anyhow::Result<()> {
         match &self.subject {
@@ -89,6 +103,7 @@ impl TypedWords {
             SubjectRef::Path(path) => path.clone(),
             SubjectRef::Dir(name) => PathBuf::from(name),
             SubjectRef::Session(session) => PathBuf::from(format!("{SESSION_PREFIX}{session}")),
+            SubjectRef::Container(name) => PathBuf::from(format!("{CONTAINER_PREFIX}{name}")),
             _ => bail!("this verb is for directories"),
         })
     }
@@ -193,7 +208,7 @@ impl TypedWords {
         let typed = self.dir()?;
         let is_here = |one: &SnapshotRef| matches!(one, SnapshotRef::Checkpoint(_));
         let needs_store = self.snapshots.is_empty() || !self.snapshots.iter().all(is_here);
-        if self.is_session() {
+        if self.is_nowhere() {
             return Ok(Directory::new(Some(self.look(context).await?), None));
         }
         if typed
@@ -252,7 +267,7 @@ async fn place(context: &CliContext, named: Option<&Path>) -> anyhow::Result<Dir
 /// A subject, and a snapshot of it.
 #[derive(Debug, Args)]
 pub(super) struct OneSnapshot {
-    /// A directory [default: the one you are in], `dir:NAME`, `profile:NAME` or `session:TENANT/SESSION` as `stasis list` shows them; and the snapshot: `latest`, `latest~2`, a
+    /// A directory [default: the one you are in], `dir:NAME`, `profile:NAME`, `session:TENANT/SESSION` or `container:NAME` as `stasis list` shows them; and the snapshot: `latest`, `latest~2`, a
     /// checkpoint (cp-3), a time (@10:30, @-2h, @2026-11-15), an id or the beginning of one, or a label [default: latest]
     #[arg(value_name = "SUBJECT|SNAPSHOT", num_args = 0..=2)]
     words: Vec<OsString>,
@@ -261,7 +276,7 @@ pub(super) struct OneSnapshot {
 /// A subject.
 #[derive(Debug, Args)]
 pub(super) struct NoSnapshot {
-    /// A directory, `dir:NAME`, `profile:NAME` or `session:TENANT/SESSION` as `stasis list` shows them [default: the directory you are in]
+    /// A directory, `dir:NAME`, `profile:NAME`, `session:TENANT/SESSION` or `container:NAME` as `stasis list` shows them [default: the directory you are in]
     #[arg(value_name = "SUBJECT")]
     subject: Option<OsString>,
 }

@@ -989,10 +989,98 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
     // Kinds: containers
     (
         "container",
+        &[
+            (
+                "stasis container create web",
+                "save it with its volumes, while it runs",
+            ),
+            (
+                "stasis container restore latest web",
+                "make a second container of that",
+            ),
+            (
+                "stasis container restore latest web --mode replace",
+                "make it what it was",
+            ),
+        ],
+    ),
+    (
+        "container create",
+        &[
+            (
+                "stasis container create web",
+                "its image on the engine, its volumes in the store",
+            ),
+            (
+                "stasis container create web --trigger before_action --run-id r-7",
+                "as an agent's callback does it",
+            ),
+        ],
+    ),
+    (
+        "container restore",
+        &[
+            (
+                "stasis container restore latest web",
+                "beside it, with volumes of its own",
+            ),
+            (
+                "stasis container restore 4f2a --name web-2 --port auto",
+                "under another name, on free ports",
+            ),
+            (
+                "stasis container restore latest web --mode replace",
+                "instead of it; undo brings it back",
+            ),
+        ],
+    ),
+    (
+        "container list",
         &[(
-            "stasis container validate web",
-            "what a snapshot would have, and what not",
+            "stasis container list web",
+            "the snapshots of one container",
         )],
+    ),
+    (
+        "container show",
+        &[(
+            "stasis container show latest web",
+            "all that is known of it",
+        )],
+    ),
+    (
+        "container delete",
+        &[("stasis container delete 4f2a", "the snapshot and its image")],
+    ),
+    (
+        "container cleanup",
+        &[
+            (
+                "stasis container cleanup --dry-run",
+                "what is beyond the limits, and what was left behind",
+            ),
+            (
+                "stasis container cleanup --max-age 36h",
+                "remove it, and what is older than that",
+            ),
+        ],
+    ),
+    (
+        "container stats",
+        &[("stasis container stats", "snapshots, bytes and limits")],
+    ),
+    (
+        "container diff",
+        &[
+            (
+                "stasis container diff latest --of web",
+                "what changed in it since then",
+            ),
+            (
+                "stasis container diff latest~1 latest --of web",
+                "between two snapshots",
+            ),
+        ],
     ),
     (
         "container validate",

@@ -74,7 +74,10 @@ pub(super) const GROUPS: &[Group] = &[
                 "Applications with databases: save, restore, upgrade",
             ),
             row(&["session"], "Sessions of agents: sleep, wake, reap"),
-            row(&["container"], "Docker containers: what would be saved"),
+            row(
+                &["container"],
+                "Docker containers with their volumes: create, restore",
+            ),
         ],
     },
     Group {

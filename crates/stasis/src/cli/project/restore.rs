@@ -10,7 +10,7 @@ use crate::cli::{CliContext, ask, workspace};
 use crate::report::Exit;
 use anyhow::{bail, ensure};
 use clap::Args;
-use stasis_engine::address::{SESSION_PREFIX, shell_word};
+use stasis_engine::address::{CONTAINER_PREFIX, SESSION_PREFIX, shell_word};
 use stasis_engine::diff::DifferenceCount;
 use stasis_engine::kind::project::{KeptDatabase, Project, ProjectRestore, ProjectRestored};
 use stasis_engine::kind::workspace::{
@@ -176,6 +176,16 @@ impl RestoreOptions {
         })
     }
 
+    /// The same for a container: whether it is only shown, and whether nobody is asked.
+    pub(in crate::cli) fn of_container(&self) -> anyhow::Result<(bool, bool)> {
+        let is_whole = self.path.is_empty() && self.change.is_whole();
+        ensure!(
+            is_whole && !self.no_safety,
+            "a container comes back as a whole: leave out --path, --except, --no-safety and --keep-git"
+        );
+        Ok((self.dry_run, self.change.yes))
+    }
+
     /// Restores a checkpoint of this machine: all of it, one entry, or to another directory.
     pub(in crate::cli) async fn restore_checkpoint(
         self,
@@ -318,6 +328,11 @@ fn copy_text(subject: &str, target: &str) -> String {
         let tenant = session.split('/').next().unwrap_or_default();
         return format!(
             "\nIt is a copy. Go on with the session here with:\n  stasis session wake {session} --dir DIR\nor begin another one with:\n  stasis session fork {session} {tenant}/NEW"
+        );
+    }
+    if let Some(container) = subject.strip_prefix(CONTAINER_PREFIX) {
+        return format!(
+            "\nIt has the volumes and the environment. Make a container of the snapshot with: stasis container restore latest {container}"
         );
     }
     let target = printable(&shell_word(target));

@@ -12,6 +12,7 @@ use stasis_engine::kind::project::{Project, ProjectSave, ProjectSaved};
 use stasis_engine::model::format::manifest::SaveReason;
 use stasis_engine::model::id::Label;
 use stasis_engine::save::{RepoSaved, patterns_in};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -106,6 +107,14 @@ impl ProjectSaveArgs {
 }
 
 impl SaveOptions {
+    /// The labels that were given, and the message.
+    pub(in crate::cli) fn labels(&self) -> anyhow::Result<BTreeMap<String, Label>> {
+        let mut labels = labels(&self.label)?;
+        let message = self.message.clone();
+        labels.extend(message.map(|text| (MESSAGE.to_owned(), text)));
+        Ok(labels)
+    }
+
     pub(in crate::cli) async fn save(
         self,
         context: &CliContext,
@@ -118,9 +127,8 @@ impl SaveOptions {
         for file in &self.exclude_from {
             excludes.extend(patterns_in(file, false)?);
         }
+        let labels = self.labels()?;
         excludes.extend(self.exclude);
-        let mut labels = labels(&self.label)?;
-        labels.extend(self.message.map(|text| (MESSAGE.to_owned(), text)));
         let command = ProjectSave {
             labels,
             allow_empty: self.allow_empty,

@@ -93,6 +93,7 @@ fn snapshot(row: &ProjectSnapshot) -> String {
         SaveReason::BeforeRestore => "before a restore".to_owned(),
         SaveReason::BeforeUpgrade => "before an upgrade".to_owned(),
         SaveReason::Autosave => "autosave".to_owned(),
+        SaveReason::FirstPass => "not finished".to_owned(),
     };
     let message = row.labels.get(MESSAGE).map(ToString::to_string);
     let others = row.labels.iter().filter(|(key, _)| *key != MESSAGE);

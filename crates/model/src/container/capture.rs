@@ -1,8 +1,8 @@
 //! What of a container goes with it, and what not: pure rules.
 
-use schemars::JsonSchema;
-use serde::Serialize;
-use stasis_quiesce::docker::{ContainerMount, ContainerMountKind};
+use super::mount::{ContainerMount, ContainerMountKind};
+use crate::display_as_serialized;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// What somebody wants saved that is not by itself.
@@ -15,7 +15,8 @@ pub struct CaptureWishes {
 }
 
 /// Why something of a container is in no snapshot of it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NotCapturedBecause {
     /// It is a directory of the engine's host, which others use, too.
@@ -30,8 +31,11 @@ pub enum NotCapturedBecause {
     Unknown,
 }
 
+display_as_serialized!(NotCapturedBecause);
+
 /// Something of a container that is in no snapshot of it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct NotCaptured {
     /// A path in the container, or `processes`.
@@ -39,7 +43,7 @@ pub struct NotCaptured {
     /// Why.
     pub because: NotCapturedBecause,
     /// What saves it all the same, where something does.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub option: Option<String>,
 }
 
@@ -61,7 +65,7 @@ impl NotCaptured {
 }
 
 /// Whether a mount goes with its container; why not, where it does not.
-pub(super) fn judge(mount: &ContainerMount, wishes: &CaptureWishes) -> Result<(), NotCaptured> {
+pub fn judge(mount: &ContainerMount, wishes: &CaptureWishes) -> Result<(), NotCaptured> {
     let place = &mount.destination;
     match mount.kind {
         ContainerMountKind::NamedVolume => Ok(()),
@@ -81,7 +85,7 @@ pub(super) fn judge(mount: &ContainerMount, wishes: &CaptureWishes) -> Result<()
 }
 
 /// What no container takes along.
-pub(super) fn never_captured() -> Vec<NotCaptured> {
+pub fn never_captured() -> Vec<NotCaptured> {
     let kernel = ["proc", "sys", "dev"];
     let kernel =
         kernel.map(|name| NotCaptured::new(format!("/{name}"), NotCapturedBecause::Kernel));
@@ -90,10 +94,7 @@ pub(super) fn never_captured() -> Vec<NotCaptured> {
 }
 
 /// Wishes that name no bind mount of a container.
-pub(super) fn unmet<'w>(
-    wishes: &'w CaptureWishes,
-    mounts: &[ContainerMount],
-) -> Option<&'w String> {
+pub fn unmet<'w>(wishes: &'w CaptureWishes, mounts: &[ContainerMount]) -> Option<&'w String> {
     let is_bind = |place: &&String| {
         let mut binds = mounts
             .iter()

@@ -1,0 +1,648 @@
+//! Saves a container with its volumes.
+//!
+//! 1. *first pass*, while it runs: most of the volumes is then in the store   2. *hold* it still   3. *second pass* of what changed
+//!    since, and beside it the commit of its own files   4. *release* it   5. *describe* and publish: from here on it is a snapshot
+//!
+//! *Always true:* an error or a crash before 5 leaves nothing that is listed. An image that it leaves has our labels, and cleanup removes
+//! it; what is left of a first pass goes with the next snapshot.
+
+use super::cleanup::RemovedSnapshot;
+use super::find::subject_name;
+use super::image::{MadeFor, commit, described, discard_image, image_name};
+use super::still::{Released, Still};
+use super::volumes::{PlannedVolumes, VolumePlace, planned};
+use super::{ContainerHost, SeenEngine, failure};
+use crate::bridge;
+use crate::error::{Error, ErrorKind, error_chain};
+use crate::handle::Containers;
+use crate::open::Engine;
+use crate::save::{GatheredTree, RepoSave, RepoSaved};
+use crate::warning::Warning;
+use schemars::JsonSchema;
+use serde::Serialize;
+use stasis_disk::fs::atomic_write::{atomic_write, make_directory, make_private_directory};
+use stasis_disk::progress::Progress;
+use stasis_disk::tree::staging_view::StagingView;
+use stasis_model::container::capture::{CaptureWishes, NotCaptured, never_captured, unmet};
+use stasis_model::container::mount::ContainerMountKind;
+use stasis_model::container::status::ContainerStatus;
+use stasis_model::container::trigger::SnapshotTrigger;
+use stasis_model::digest::TreeDigest;
+use stasis_model::failure::Failure;
+use stasis_model::format::manifest::{
+    ContainerManifest, ENVIRONMENT_FILE, Environment, NewContainerManifest, SaveReason,
+    SnapshotImage,
+};
+use stasis_model::id::{ContainerSubject, Label, OpId, SnapshotId};
+use stasis_model::policy::retention::AgeCountBytes;
+use stasis_model::protocol::operation::IndexOperation;
+use stasis_quiesce::docker::ContainerFacts;
+use stasis_quiesce::freeze::MAX_FREEZE;
+use stasis_store::layout::ChunkRoot;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How often is tried again when a pause did not hold, or what was read changed.
+const ATTEMPTS: usize = 3;
+
+/// How a container is saved.
+#[derive(Clone, Debug)]
+pub struct CreateSnapshot {
+    /// Its name, or the beginning of its id.
+    pub container: String,
+    /// What makes somebody save it.
+    pub trigger: SnapshotTrigger,
+    /// Words of the user's.
+    pub description: Label,
+    /// The run of an agent that it belongs to.
+    pub run_id: Option<Label>,
+    /// What the agent is about to do, or has done.
+    pub action_context: Option<Label>,
+    /// Labels of the snapshot.
+    pub labels: BTreeMap<String, Label>,
+    /// What is saved that is not by itself.
+    pub wishes: CaptureWishes,
+    /// Whether it is an error if something that is mounted is not saved.
+    pub strict: bool,
+    /// For how long it may stand still.
+    pub max_freeze: Duration,
+    /// What the snapshot is called, if that is known already.
+    pub snapshot_id: Option<SnapshotId>,
+    /// How many snapshots there may be, how old, and how large; all stay if nobody says that.
+    pub limits: Option<AgeCountBytes>,
+    /// Set by anybody at any time to give up.
+    pub cancel: Arc<AtomicBool>,
+    /// How far it has come.
+    pub progress: Arc<Progress>,
+}
+
+impl CreateSnapshot {
+    /// A snapshot of a container with nothing special about it.
+    pub fn new(container: impl Into<String>) -> Self {
+        Self {
+            container: container.into(),
+            trigger: SnapshotTrigger::Manual,
+            description: Label::nobody(),
+            run_id: None,
+            action_context: None,
+            labels: BTreeMap::new(),
+            wishes: CaptureWishes::default(),
+            strict: false,
+            max_freeze: MAX_FREEZE,
+            snapshot_id: None,
+            limits: None,
+            cancel: Arc::default(),
+            progress: Arc::default(),
+        }
+    }
+}
+
+/// A container that was saved.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+#[must_use = "what was not captured is said only here"]
+pub struct ContainerSaved {
+    /// The snapshot.
+    pub snapshot_id: SnapshotId,
+    /// The subject, as it is typed.
+    pub subject: String,
+    /// What the container is called.
+    pub container_name: String,
+    /// Its whole id.
+    pub container_id: String,
+    /// What made somebody save it.
+    pub trigger: SnapshotTrigger,
+    /// The image that was made of it.
+    pub image: String,
+    /// How many bytes of that its own image does not have.
+    pub image_bytes: u64,
+    /// Whether the store has the layers of the image, too.
+    pub portable: bool,
+    /// Files in its volumes.
+    pub files: u64,
+    /// How long they are.
+    pub bytes: u64,
+    /// Bytes that had to be stored for them.
+    pub bytes_stored: u64,
+    /// For how long it stood still.
+    pub frozen_ms: u64,
+    /// Its volumes.
+    pub volumes: Vec<VolumeSaved>,
+    /// SQLite databases in them that are stored as one committed state, checked.
+    pub databases: u64,
+    /// Those that are not.
+    pub unsound_databases: Vec<UnsoundDatabase>,
+    /// What of it is in no snapshot.
+    pub not_captured: Vec<NotCaptured>,
+    /// Older snapshots that went because of the limits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<RemovedSnapshot>,
+    /// What the caller should know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Warning>,
+    /// How long it took.
+    pub elapsed_ms: u64,
+}
+
+/// A volume that is in a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct VolumeSaved {
+    /// The name of the volume; of a bind, the path on the engine's host.
+    pub name: String,
+    /// What it is.
+    pub kind: ContainerMountKind,
+    /// What keeps it.
+    pub driver: String,
+    /// How.
+    pub options: BTreeMap<String, String>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Where it was mounted in the container.
+    pub mount_paths: Vec<String>,
+    /// Where it lies in the snapshot.
+    pub path: String,
+    /// The length of its files.
+    pub bytes: u64,
+    /// What its tree is.
+    pub digest: TreeDigest,
+}
+
+/// A database of which no committed state could be stored.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct UnsoundDatabase {
+    /// Where in the snapshot.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A container that is ours alone, and shall be saved.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CaptureRequest<'c> {
+    pub(super) host: &'c ContainerHost,
+    pub(super) seen: &'c SeenEngine,
+    pub(super) facts: &'c ContainerFacts,
+    pub(super) how: &'c CreateSnapshot,
+    pub(super) reason: SaveReason,
+    /// What it did before it was stopped to be saved.
+    pub(super) was: &'c ContainerStatus,
+    /// What was saved of it while it ran.
+    pub(super) first: Option<&'c SnapshotId>,
+}
+
+/// A container that is about to be saved.
+struct Capture<'c> {
+    engine: Engine,
+    seen: &'c SeenEngine,
+    facts: &'c ContainerFacts,
+    how: &'c CreateSnapshot,
+    subject: ContainerSubject,
+    pool: OpId,
+    by: String,
+    reason: SaveReason,
+    was: &'c ContainerStatus,
+    planned: PlannedVolumes,
+}
+
+/// Everything of a container, read while it stood still.
+struct Gathered {
+    tree: GatheredTree,
+    image: String,
+    released: Released,
+}
+
+impl Containers<'_> {
+    /// Saves a container.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(container = %how.container))]
+    pub async fn create(
+        self,
+        host: &ContainerHost,
+        how: &CreateSnapshot,
+    ) -> Result<ContainerSaved, Error> {
+        self.store().ensure_trusted().await?;
+        let seen = host.look().await?;
+        let facts = seen.container(&how.container).await?;
+        let _lock = self.lock(&seen, &facts.name, "saved").await?;
+        // It may have changed until it was ours.
+        let facts = seen.container(&facts.id).await?;
+        Box::pin(self.take_back(host, &seen, &facts.name)).await?;
+        let saved = self.capture(CaptureRequest {
+            host,
+            seen: &seen,
+            facts: &facts,
+            how,
+            reason: SaveReason::Manual,
+            was: &facts.status,
+            first: None,
+        });
+        let mut saved = Box::pin(saved).await?;
+        if let Some(limits) = &how.limits {
+            // The snapshot is there, whatever becomes of the others.
+            match Box::pin(self.keep_limits(host, &seen, limits)).await {
+                Ok(kept) => saved.removed = kept.snapshots,
+                Err(error) => {
+                    let reason = error_chain(&error);
+                    saved.warnings.push(Warning::LimitsNotKept { reason });
+                }
+            }
+        }
+        Ok(saved)
+    }
+
+    /// Saves most of a container that runs, so that little is left to be saved when it does not; names what must be known then.
+    pub(super) async fn warm(self, of: CaptureRequest<'_>) -> Result<SnapshotId, Error> {
+        let capture = self.begin(&of).await?;
+        let (_, environment) = ContainerManifest::new(capture.new_manifest());
+        let view = capture.view(&environment).await?;
+        let command = capture.save_of(&view, self).await?;
+        capture.first_pass(command).await
+    }
+
+    /// Saves a container that is ours alone.
+    pub(super) async fn capture(self, of: CaptureRequest<'_>) -> Result<ContainerSaved, Error> {
+        let started = self.clock.uptime();
+        let capture = self.begin(&of).await?;
+        if of.first.is_none() {
+            capture.forget_first_passes(None).await;
+        }
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            match Box::pin(capture.attempt(self)).await {
+                Ok(saved) => {
+                    if of.first.is_some() {
+                        capture.forget_first_passes(of.first).await;
+                    }
+                    return Ok(ContainerSaved {
+                        elapsed_ms: self.engine.dirs().elapsed_ms(started),
+                        ..saved
+                    });
+                }
+                Err(Attempt::Again(error)) => last = Some(error),
+                Err(Attempt::Over(error)) => return Err(error),
+            }
+            tracing::info!("once more");
+        }
+        let given_up = || failure(ErrorKind::Failed, "it was not saved").into();
+        Err(last.unwrap_or_else(given_up))
+    }
+
+    /// Decides what is saved, and makes a place for it.
+    async fn begin<'c>(self, of: &CaptureRequest<'c>) -> Result<Capture<'c>, Error> {
+        let CaptureRequest {
+            host,
+            seen,
+            facts,
+            how,
+            reason,
+            was,
+            ..
+        } = *of;
+        self.engine.thaw_left().await;
+        let planned = planned(seen, facts, &how.wishes).await?;
+        ensure_valid(facts, how, &planned)?;
+        let subject = ContainerSubject::new(&facts.name, &seen.digits);
+        let engine = self.of(&host.tenant, &subject);
+        engine.dirs().ensure_pool().await?;
+        let pool = engine.dirs().settings(&engine.dirs().root()).await?.op_id;
+        Ok(Capture {
+            engine,
+            seen,
+            facts,
+            how,
+            subject,
+            pool,
+            by: self.by().await?,
+            reason,
+            was,
+            planned,
+        })
+    }
+}
+
+/// Why an attempt did not lead to a snapshot.
+enum Attempt {
+    /// Another one may.
+    Again(Error),
+    /// No other one will.
+    Over(Error),
+}
+
+impl From<Error> for Attempt {
+    fn from(error: Error) -> Self {
+        match error {
+            // A sweep took chunks that it was about to use.
+            error @ Error::SaveGaveUp(_) => Self::Again(error),
+            error => Self::Over(error),
+        }
+    }
+}
+
+impl From<Failure> for Attempt {
+    fn from(failure: Failure) -> Self {
+        Self::Over(failure.into())
+    }
+}
+
+/// Refuses what cannot be saved as somebody wants it.
+fn ensure_valid(
+    facts: &ContainerFacts,
+    how: &CreateSnapshot,
+    planned: &PlannedVolumes,
+) -> Result<(), Error> {
+    let name = &facts.name;
+    let refused = |said: String, hint: String| {
+        let failure = failure(ErrorKind::Invalid, said);
+        Err(failure.with_hint(hint).into())
+    };
+    if let Some(state) = facts.status.refusal() {
+        let said = format!("the container `{name}` is {state}, and cannot be saved so");
+        let hint = "one that is created, running, paused or exited can be";
+        return refused(said, hint.to_owned());
+    }
+    if let Some(place) = unmet(&how.wishes, &facts.mounts) {
+        let said = format!("nothing of the host is bound at `{place}` in `{name}`");
+        return refused(
+            said,
+            format!("`stasis container validate {name}` shows what is mounted"),
+        );
+    }
+    if let Some(left) = planned.left.first().filter(|_| how.strict) {
+        let said = format!("`{}` of `{name}` would not be saved (--strict)", left.what);
+        let hint = match &left.option {
+            Some(option) => format!("{option} saves it"),
+            None => "leave out --strict to save the rest".to_owned(),
+        };
+        return refused(said, hint);
+    }
+    Ok(())
+}
+
+impl Capture<'_> {
+    async fn attempt(&self, of: Containers<'_>) -> Result<ContainerSaved, Attempt> {
+        let id = self.how.snapshot_id.clone();
+        let id =
+            id.unwrap_or_else(|| ChunkRoot::new_id(self.engine.lineages.now(), &*self.engine.rng));
+        let (mut manifest, environment) = ContainerManifest::new(self.new_manifest());
+        let view = self.view(&environment).await?;
+        let mut command = self.save_of(&view, of).await?;
+        let first = if self.facts.status == ContainerStatus::Running {
+            Some(self.first_pass(command.clone()).await?)
+        } else {
+            None
+        };
+        command.snapshot_id = Some(id.clone());
+        let gathered = self.gather_still(&id, command).await;
+        let ended = match gathered {
+            Ok(gathered) => self.publish(&id, &mut manifest, gathered).await,
+            Err(error) => Err(error),
+        };
+        if ended.is_err() {
+            discard_image(&self.seen.docker, &image_name(&id)).await;
+        }
+        if first.is_some() {
+            self.forget_first_passes(first.as_ref()).await;
+        }
+        ended
+    }
+
+    fn made_for(&self, id: &SnapshotId) -> MadeFor {
+        MadeFor {
+            snapshot: id.clone(),
+            pool: self.pool,
+            subject: self.subject.clone(),
+            by: self.by.clone(),
+        }
+    }
+
+    fn new_manifest(&self) -> NewContainerManifest {
+        let facts = self.facts;
+        let volumes = self.planned.volumes.iter();
+        NewContainerManifest {
+            engine: self.seen.digits.clone(),
+            container_id: facts.id.clone(),
+            container_name: facts.name.clone(),
+            container_status: self.was.clone(),
+            original_image: facts.image.clone(),
+            original_image_id: facts.image_id.clone(),
+            config: facts.config.clone(),
+            host_config: facts.host_config.clone(),
+            networks: facts.networks.clone(),
+            mounts: facts.mounts.clone(),
+            volumes: volumes.map(|one| one.manifest.clone()).collect(),
+            not_captured: [&self.planned.left[..], &never_captured()].concat(),
+        }
+    }
+
+    /// A directory with what is no volume, and places for volumes.
+    async fn view(&self, environment: &Environment) -> Result<StagingView, Error> {
+        let view = self.engine.scratch().await?;
+        let text = serde_json::to_vec_pretty(environment).unwrap_or_default();
+        let root = view.root().to_owned();
+        let places = self.planned.volumes.iter();
+        let places: Vec<PathBuf> = places.map(|one| root.join(&one.manifest.path)).collect();
+        bridge::blocking(move || {
+            atomic_write(&root.join(ENVIRONMENT_FILE), &text)?;
+            places.iter().try_for_each(|place| make_directory(place))
+        })
+        .await?;
+        Ok(view)
+    }
+
+    async fn save_of(&self, view: &StagingView, of: Containers<'_>) -> Result<RepoSave, Error> {
+        let streamed = self
+            .planned
+            .volumes
+            .iter()
+            .find_map(|one| match &one.place {
+                VolumePlace::Engine(why) => Some((&one.manifest.name, why)),
+                VolumePlace::Directory(_) => None,
+            });
+        if let Some((name, why)) = streamed {
+            let said = format!("the volume `{name}` cannot be read where it lies: {why}");
+            return Err(failure(ErrorKind::Denied, said).into());
+        }
+        let remembered = of.own_place().await?.join(self.subject.as_str());
+        let made = remembered.clone();
+        bridge::blocking(move || make_private_directory(&made)).await?;
+        Ok(RepoSave {
+            reason: self.reason,
+            labels: self.how.labels.clone(),
+            grafts: self.planned.grafts()?,
+            volumes: self.planned.facts()?,
+            remembered_as: Some(remembered),
+            // Databases of containers come and go with what they are used for.
+            force: true,
+            allow_shrink: true,
+            cancel: self.how.cancel.clone(),
+            progress: self.how.progress.clone(),
+            ..RepoSave::new(view.root(), subject_name(&self.subject))
+        })
+    }
+
+    /// Saves most of the volumes while the container runs. What cannot be read now may be in a moment.
+    async fn first_pass(&self, command: RepoSave) -> Result<SnapshotId, Error> {
+        let saved = self.engine.dirs().save(RepoSave {
+            reason: SaveReason::FirstPass,
+            activates: false,
+            labels: BTreeMap::new(),
+            ..command
+        });
+        Ok(saved.await?.snapshot_id)
+    }
+
+    /// Reads what changed, and commits, while nothing moves.
+    async fn gather_still(&self, id: &SnapshotId, command: RepoSave) -> Result<Gathered, Attempt> {
+        let docker = &self.seen.docker;
+        let longest = self.how.max_freeze;
+        let still = Still::hold(&self.engine, docker, self.facts, longest).await?;
+        let made_for = self.made_for(id);
+        let (tree, image) = tokio::join!(
+            Box::pin(self.engine.dirs().save_gather(command)),
+            Box::pin(commit(docker, self.facts, &made_for)),
+        );
+        let released = still.release(docker, self.facts).await;
+        let (tree, image, released) = (tree?, image?, released?);
+        if !released.held {
+            tree.give_up().await;
+            return Err(Attempt::Again(self.moved()));
+        }
+        if let Some(missing) = tree.missing() {
+            tree.give_up().await;
+            let said = format!(
+                "not everything of the container `{}` could be saved: {missing}",
+                self.facts.name
+            );
+            return Err(Attempt::Again(failure(ErrorKind::Failed, said).into()));
+        }
+        Ok(Gathered {
+            tree,
+            image,
+            released,
+        })
+    }
+
+    fn moved(&self) -> Error {
+        let name = &self.facts.name;
+        let longest = self.how.max_freeze.as_millis();
+        let said = match self.facts.status {
+            ContainerStatus::Running => format!(
+                "the container `{name}` may stand still for {longest} ms, in which what had changed could not be saved"
+            ),
+            _ => {
+                format!("the container `{name}` was started, ended or unpaused while it was saved")
+            }
+        };
+        let hint = match self.facts.status {
+            ContainerStatus::Running => "allow more with --max-freeze",
+            _ => "run it again when nobody else works on it",
+        };
+        failure(ErrorKind::Limit, said).with_hint(hint).into()
+    }
+
+    /// Makes the snapshot exist.
+    async fn publish(
+        &self,
+        id: &SnapshotId,
+        manifest: &mut ContainerManifest,
+        gathered: Gathered,
+    ) -> Result<ContainerSaved, Attempt> {
+        let Gathered {
+            mut tree,
+            image,
+            released,
+        } = gathered;
+        tracing::debug!(image, "committed");
+        let described = described(self.seen, self.facts, &self.made_for(id)).await;
+        manifest.image = match described {
+            Ok(image) => image,
+            Err(error) => {
+                tree.give_up().await;
+                return Err(error.into());
+            }
+        };
+        let how = self.how;
+        manifest.trigger = how.trigger;
+        manifest.description = how.description.clone();
+        manifest.run_id.clone_from(&how.run_id);
+        manifest.action_context.clone_from(&how.action_context);
+        tree.is_of(manifest.clone());
+        let dirs = self.engine.dirs();
+        let ready = dirs.save_describe(tree).await?;
+        let volumes = ready.volumes().clone();
+        let saved = dirs.save_publish(ready).await?;
+        let rows = manifest.volumes.iter().filter_map(|one| {
+            let measured = volumes.get(&one.path)?;
+            Some(VolumeSaved::new(one, measured))
+        });
+        let volumes = rows.collect();
+        Ok(self.saved(saved, &manifest.image, volumes, released))
+    }
+
+    fn saved(
+        &self,
+        saved: RepoSaved,
+        image: &SnapshotImage,
+        volumes: Vec<VolumeSaved>,
+        released: Released,
+    ) -> ContainerSaved {
+        let unsound = saved.not_consistent.into_iter();
+        let bytes = volumes.iter().map(|one| one.bytes).sum();
+        let frozen_ms = released.paused_for.as_millis();
+        ContainerSaved {
+            snapshot_id: saved.snapshot_id,
+            subject: super::find::typed(&self.subject),
+            container_name: self.facts.name.clone(),
+            container_id: self.facts.id.clone(),
+            trigger: self.how.trigger,
+            image: image.name.clone(),
+            image_bytes: image.own_bytes,
+            portable: image.is_portable,
+            // One is the file of the environment.
+            files: saved.files.saturating_sub(1),
+            bytes,
+            bytes_stored: saved.bytes_stored,
+            frozen_ms: u64::try_from(frozen_ms).unwrap_or(u64::MAX),
+            volumes,
+            databases: saved.databases,
+            unsound_databases: unsound
+                .map(|one| UnsoundDatabase {
+                    path: one.path,
+                    reason: one.reason,
+                })
+                .collect(),
+            not_captured: [&self.planned.left[..], &never_captured()].concat(),
+            removed: Vec::new(),
+            warnings: [&self.planned.warnings[..], &saved.warnings].concat(),
+            elapsed_ms: 0,
+        }
+    }
+
+    /// Lets go of first passes: of this attempt, or of all that others left who died.
+    async fn forget_first_passes(&self, only: Option<&SnapshotId>) {
+        let dirs = self.engine.dirs();
+        let root = dirs.root();
+        let forgotten = async {
+            let Some(index) = root.index().await? else {
+                return Ok(());
+            };
+            let all = index.value.snapshots.iter();
+            let left = all.filter(|one| one.reason == SaveReason::FirstPass);
+            let left = left.filter(|one| only.is_none_or(|only| *only == one.id));
+            let left: Vec<SnapshotId> = left.map(|one| one.id.clone()).collect();
+            if left.is_empty() {
+                return Ok(());
+            }
+            dirs.forget_of(&root, &left, IndexOperation::Forget).await
+        };
+        let forgotten: Result<(), Error> = forgotten.await;
+        if let Err(error) = forgotten {
+            let (error, kind) = (error_chain(&error), error.kind());
+            tracing::info!(error, ?kind, "a first pass is left to the next snapshot");
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! Keeps the limits of containers' snapshots, and removes what was left of interrupted work.
+//!
+//! *Always true:* what is removed is a snapshot beyond the limits, or something that we made ourselves and that nothing needs: what has
+//! our labels, is of this store, and is not being worked on. An index that cannot be read ends it before anything is removed.
+
+use super::find::FoundContainer;
+use super::image::{BY_LABEL, HELPER_LABEL, POOL_LABEL, SNAPSHOT_LABEL, SUBJECT_LABEL, image_name};
+use super::list::{ContainerSnapshotStatus, KnownImages};
+use super::{ContainerHost, SeenEngine};
+use crate::bridge;
+use crate::error::{Error, ErrorKind, error_chain};
+use crate::gc::RepoGc;
+use crate::handle::Containers;
+use schemars::JsonSchema;
+use serde::Serialize;
+use stasis_disk::fs::lock_file::LockFile;
+use stasis_model::format::manifest::SaveReason;
+use stasis_model::id::{Label, OpId, SnapshotId};
+use stasis_model::policy::retention::{
+    AgeCountBytes, Clocks, OnDoubt, RetentionPolicy, Snapshot, SnapshotNeed, SnapshotOrigin, judge,
+};
+use stasis_quiesce::docker::VolumeRemoval;
+use stasis_store::documents::containers::images;
+use stasis_store::layout::ChunkRoot;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is cleaned up.
+#[derive(Clone, Debug)]
+pub struct CleanupContainers {
+    /// How many snapshots there may be, how old, and how large.
+    pub limits: AgeCountBytes,
+    /// Whether snapshots go whose image is gone, and what other hosts left.
+    pub orphans: bool,
+    /// Whether this only says what would be done.
+    pub dry_run: bool,
+}
+
+/// A snapshot that is beyond the limits.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct RemovedSnapshot {
+    /// Which.
+    pub snapshot_id: SnapshotId,
+    /// Of which container.
+    pub container_name: String,
+    /// Why.
+    pub because: String,
+}
+
+/// What was cleaned up.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct ContainersCleaned {
+    /// Whether this only says what would be done.
+    pub dry_run: bool,
+    /// Snapshots that are gone.
+    pub snapshots: Vec<RemovedSnapshot>,
+    /// Images that nothing needed.
+    pub images: Vec<String>,
+    /// Containers of ours that nothing needed.
+    pub containers: Vec<String>,
+    /// Volumes that an interrupted restore left.
+    pub volumes: Vec<String>,
+    /// Containers that are what they were: a replacement of them had been interrupted.
+    pub brought_back: Vec<String>,
+    /// Bytes of the store that are free again.
+    pub bytes_removed: u64,
+    /// What could not be removed, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<String>,
+    /// Why nothing went because of its age.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_doubt: Option<String>,
+}
+
+/// What the limits say of all snapshots of a tenant.
+pub(super) struct Judged {
+    pub(super) going: Vec<RemovedSnapshot>,
+    clock_doubt: Option<String>,
+}
+
+impl Containers<'_> {
+    /// Keeps the limits, and removes what was left of interrupted work.
+    pub async fn cleanup(
+        self,
+        host: &ContainerHost,
+        how: &CleanupContainers,
+    ) -> Result<ContainersCleaned, Error> {
+        self.store().ensure_trusted().await?;
+        let seen = host.look().await?;
+        self.engine.thaw_left().await;
+        let mut cleaned = ContainersCleaned {
+            dry_run: how.dry_run,
+            ..ContainersCleaned::default()
+        };
+        let Some(pool) = self.pool(&host.tenant).await? else {
+            return Ok(cleaned);
+        };
+        if !how.dry_run {
+            self.bring_back(host, &seen, &mut cleaned).await?;
+        }
+        self.clean_restores(&seen, how, &mut cleaned).await?;
+        let all = self.found(Some(&host.tenant)).await?;
+        let judged = self.judged(&all, &how.limits).await?;
+        cleaned.clock_doubt = judged.clock_doubt;
+        cleaned.snapshots = judged.going;
+        if how.orphans {
+            self.add_broken(host, &all, &mut cleaned).await?;
+        }
+        if !how.dry_run {
+            let gone = cleaned.snapshots.iter().map(|one| one.snapshot_id.clone());
+            let gone: BTreeSet<SnapshotId> = gone.collect();
+            self.remove_going(&all, &gone, &seen, &mut cleaned).await;
+        }
+        self.clean_images((host, &seen), pool, how, &mut cleaned)
+            .await?;
+        self.clean_helpers(&seen, pool, how, &mut cleaned).await?;
+        if !how.dry_run {
+            cleaned.bytes_removed = self.sweep(host).await?;
+        }
+        Ok(cleaned)
+    }
+
+    /// Removes what is beyond the limits, now that a snapshot was made; says what went.
+    pub(super) async fn keep_limits(
+        self,
+        host: &ContainerHost,
+        seen: &SeenEngine,
+        limits: &AgeCountBytes,
+    ) -> Result<ContainersCleaned, Error> {
+        let all = self.found(Some(&host.tenant)).await?;
+        let judged = self.judged(&all, limits).await?;
+        let mut cleaned = ContainersCleaned {
+            clock_doubt: judged.clock_doubt,
+            snapshots: judged.going,
+            ..ContainersCleaned::default()
+        };
+        if cleaned.snapshots.is_empty() {
+            return Ok(cleaned);
+        }
+        let gone = cleaned.snapshots.iter().map(|one| one.snapshot_id.clone());
+        let gone: BTreeSet<SnapshotId> = gone.collect();
+        self.remove_going(&all, &gone, seen, &mut cleaned).await;
+        cleaned.bytes_removed = self.sweep(host).await?;
+        Ok(cleaned)
+    }
+
+    /// Age first, then count, then bytes, the oldest first.
+    pub(super) async fn judged(
+        self,
+        all: &[FoundContainer],
+        limits: &AgeCountBytes,
+    ) -> Result<Judged, Error> {
+        let sizes = self.sizes(all, limits.max_bytes).await?;
+        let (mut snapshots, mut names) = (Vec::new(), BTreeMap::new());
+        for of in all {
+            let mut undo = of.index.finished();
+            let undo = undo.rfind(|one| one.reason == SaveReason::BeforeRestore);
+            for one in of.index.finished() {
+                let size = sizes.get(&one.id).copied().unwrap_or_default();
+                names.insert(one.id.clone(), of.subject.container().to_owned());
+                let group = of.subject.as_str().parse();
+                snapshots.push(Snapshot {
+                    id: one.id.clone(),
+                    group: group.unwrap_or_else(|_| Label::nobody()),
+                    created: one.at_ms,
+                    bytes: size.bytes(),
+                    origin: SnapshotOrigin::Auto,
+                    active: false,
+                    pinned: one.pinned,
+                    verified: false,
+                    rolled_back_at: None,
+                    needed_for: (undo == Some(one)).then_some(SnapshotNeed::Undo),
+                });
+            }
+        }
+        let clocks = Clocks {
+            local: self.clock.now(),
+            store: self.bucket.clock_offset_ms().map(|_| self.lineages.now()),
+            on_doubt: OnDoubt::RefuseAges,
+        };
+        let policy = RetentionPolicy::AgeCountBytes(limits.clone());
+        let judgement = judge(&policy, &snapshots, &clocks);
+        let going = judgement.verdicts.iter().filter(|one| !one.is_kept());
+        // The oldest first, as they go.
+        let going = going.rev().map(|one| RemovedSnapshot {
+            snapshot_id: one.snapshot.id.clone(),
+            container_name: names[&one.snapshot.id].clone(),
+            because: one
+                .goes_because
+                .map_or_else(String::new, |why| why.to_string()),
+        });
+        Ok(Judged {
+            going: going.collect(),
+            clock_doubt: judgement.clock.as_ref().map(ToString::to_string),
+        })
+    }
+
+    /// Snapshots of which no container can be made any more.
+    async fn add_broken(
+        self,
+        host: &ContainerHost,
+        all: &[FoundContainer],
+        cleaned: &mut ContainersCleaned,
+    ) -> Result<(), Error> {
+        let known = KnownImages::ask(host, self.pool(&host.tenant).await?).await;
+        for of in all {
+            for one in of.index.finished().filter(|one| !one.pinned) {
+                let row = of.row(one, &known).await?;
+                let is_going = cleaned.snapshots.iter();
+                let is_going = is_going.map(|one| &one.snapshot_id).any(|id| *id == one.id);
+                if row.status == ContainerSnapshotStatus::Broken && !is_going {
+                    cleaned.snapshots.push(RemovedSnapshot {
+                        snapshot_id: one.id.clone(),
+                        container_name: row.container_name,
+                        because: "its image is gone".to_owned(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn remove_going(
+        self,
+        all: &[FoundContainer],
+        gone: &BTreeSet<SnapshotId>,
+        seen: &SeenEngine,
+        cleaned: &mut ContainersCleaned,
+    ) {
+        for of in all {
+            let ids = of.index.finished().map(|one| one.id.clone());
+            let ids: Vec<SnapshotId> = ids.filter(|id| gone.contains(id)).collect();
+            if ids.is_empty() {
+                continue;
+            }
+            match self.remove(of, &ids, Some(seen)).await {
+                Ok(removed) => cleaned.left.extend(removed.images_kept),
+                Err(error) => {
+                    cleaned
+                        .snapshots
+                        .retain(|one| !ids.contains(&one.snapshot_id));
+                    let said = format!("{}: {}", of.subject.container(), error_chain(&error));
+                    cleaned.left.push(said);
+                }
+            }
+        }
+    }
+
+    /// Brings containers back whose replacement was interrupted.
+    async fn bring_back(
+        self,
+        host: &ContainerHost,
+        seen: &SeenEngine,
+        cleaned: &mut ContainersCleaned,
+    ) -> Result<(), Error> {
+        for name in self.interrupted(seen).await? {
+            let locked = self.lock(seen, &name, "brought back").await;
+            let back = match locked {
+                Ok(_lock) => Box::pin(self.take_back(host, seen, &name)).await,
+                // Somebody is at it.
+                Err(error) if error.kind() == ErrorKind::Conflict => continue,
+                Err(error) => Err(error),
+            };
+            match back {
+                Ok(true) => cleaned.brought_back.push(name),
+                Ok(false) => {}
+                Err(error) => {
+                    let said = format!("{name}: {}", error_chain(&error));
+                    cleaned.left.push(said);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Images of snapshots that there are not, and layers in the store of those.
+    async fn clean_images(
+        self,
+        (host, seen): (&ContainerHost, &SeenEngine),
+        pool: OpId,
+        how: &CleanupContainers,
+        cleaned: &mut ContainersCleaned,
+    ) -> Result<(), Error> {
+        let going = cleaned.snapshots.iter().map(|one| one.snapshot_id.clone());
+        let going: BTreeSet<SnapshotId> = going.filter(|_| how.dry_run).collect();
+        let mut known = BTreeSet::new();
+        for of in self.found(Some(&host.tenant)).await? {
+            let ids = of.index.snapshots.iter().map(|one| one.id.clone());
+            known.extend(ids.filter(|id| !going.contains(id)));
+        }
+        let label = format!("{POOL_LABEL}={pool}");
+        for image in seen.docker.images_labelled(&label).await? {
+            let of = image
+                .labels
+                .get(SNAPSHOT_LABEL)
+                .and_then(|id| id.parse().ok());
+            let Some(of): Option<SnapshotId> = of else {
+                continue;
+            };
+            if known.contains(&of) || !self.is_abandoned(&image.labels, how.orphans).await? {
+                continue;
+            }
+            // What somebody else made of a container of ours has its labels, and other names, or none.
+            let name = image_name(&of);
+            let is_ours = image.tags.contains(&name) || image.tags.is_empty() && how.orphans;
+            if !is_ours {
+                continue;
+            }
+            let named = if image.tags.is_empty() {
+                image.id
+            } else {
+                name
+            };
+            if !how.dry_run
+                && let Err(error) = seen.docker.remove_image(&named).await
+            {
+                cleaned
+                    .left
+                    .push(format!("{named}: {}", error_chain(&error)));
+                continue;
+            }
+            cleaned.images.push(named);
+        }
+        if how.dry_run {
+            return Ok(());
+        }
+        for id in images(&*self.bucket, &host.tenant).await? {
+            if !known.contains(&id) && how.orphans {
+                self.remove_layers(&host.tenant, &id).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Containers of ours that were never started, and that nobody uses any more.
+    async fn clean_helpers(
+        self,
+        seen: &SeenEngine,
+        pool: OpId,
+        how: &CleanupContainers,
+        cleaned: &mut ContainersCleaned,
+    ) -> Result<(), Error> {
+        let label = format!("{HELPER_LABEL}={pool}");
+        for helper in seen.docker.containers_labelled(&label).await? {
+            if helper.status.is_alive() || !self.is_abandoned(&helper.labels, how.orphans).await? {
+                continue;
+            }
+            if !how.dry_run {
+                let removed = seen
+                    .docker
+                    .remove_container(&helper.id, VolumeRemoval::Anonymous);
+                if let Err(error) = removed.await {
+                    let said = format!("{}: {}", helper.name, error_chain(&error));
+                    cleaned.left.push(said);
+                    continue;
+                }
+            }
+            cleaned.containers.push(helper.name);
+        }
+        Ok(())
+    }
+
+    /// Whether nobody works on what something with these labels was made for. What another host made is left to that, unless somebody
+    /// says otherwise.
+    async fn is_abandoned(
+        self,
+        labels: &BTreeMap<String, String>,
+        also_of_others: bool,
+    ) -> Result<bool, Error> {
+        if labels.get(BY_LABEL) != Some(&self.by().await?) {
+            return Ok(also_of_others);
+        }
+        let Some(subject) = labels.get(SUBJECT_LABEL) else {
+            return Ok(also_of_others);
+        };
+        let lock = self.own_place().await?.join(format!("{subject}.lock"));
+        Ok(bridge::blocking(move || LockFile::holder(&lock).is_none()).await)
+    }
+
+    /// Frees the bytes that no snapshot of the tenant needs any more; says how many.
+    async fn sweep(self, host: &ContainerHost) -> Result<u64, Error> {
+        let pool = self.engine.rooted(ChunkRoot::pool(&host.tenant));
+        let collected = pool.dirs().gc(RepoGc::new(RetentionPolicy::KeepAll));
+        Ok(Box::pin(collected).await?.bytes_removed)
+    }
+}

@@ -1,0 +1,166 @@
+//! The image that a snapshot has of a container's own files.
+
+use super::SeenEngine;
+use crate::error::{Error, ErrorKind, error_chain};
+use stasis_model::failure::Failure;
+use stasis_model::format::manifest::SnapshotImage;
+use stasis_model::id::{ContainerSubject, OpId, SnapshotId};
+use stasis_quiesce::docker::{
+    ContainerCommit, ContainerCreation, ContainerFacts, Docker, DockerImage, VolumeRemoval,
+};
+use std::collections::BTreeMap;
+
+/// What images of snapshots are called, with the snapshot's id for a tag.
+const REPOSITORY: &str = "stasis-snapshot";
+/// Which snapshot an image is of.
+pub(super) const SNAPSHOT_LABEL: &str = "stasis.snapshot";
+/// The pool of the store that has the snapshot: the images of other stores are none of ours.
+pub(super) const POOL_LABEL: &str = "stasis.pool";
+/// The lock under which it was made: whoever holds it still needs it.
+pub(super) const SUBJECT_LABEL: &str = "stasis.subject";
+/// The host that has the lock.
+pub(super) const BY_LABEL: &str = "stasis.by";
+/// A container of ours that is never started, and goes when it was used.
+pub(super) const HELPER_LABEL: &str = "stasis.helper";
+/// An engine takes 127 layers; above this the image becomes one.
+const MOST_LAYERS: usize = 100;
+
+/// What the image of a snapshot is called.
+pub(super) fn image_name(snapshot: &SnapshotId) -> String {
+    format!("{REPOSITORY}:{snapshot}")
+}
+
+/// For which snapshot, of which pool, and under whose lock something is made on an engine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct MadeFor {
+    pub(super) snapshot: SnapshotId,
+    pub(super) pool: OpId,
+    pub(super) subject: ContainerSubject,
+    pub(super) by: String,
+}
+
+impl MadeFor {
+    fn image_labels(&self) -> BTreeMap<String, String> {
+        let labels = [
+            (SNAPSHOT_LABEL, self.snapshot.to_string()),
+            (POOL_LABEL, self.pool.to_string()),
+            (SUBJECT_LABEL, self.subject.to_string()),
+            (BY_LABEL, self.by.clone()),
+            // One layer is made of a container that has it.
+            (HELPER_LABEL, String::new()),
+        ];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value));
+        labels.into()
+    }
+
+    fn commit(&self, facts: &ContainerFacts) -> ContainerCommit {
+        ContainerCommit {
+            repository: REPOSITORY.to_owned(),
+            tag: self.snapshot.to_string(),
+            labels: self.image_labels(),
+            comment: format!("snapshot of {} by Stasis", facts.name),
+        }
+    }
+}
+
+/// Makes the image of a container that stands still.
+pub(super) async fn commit(
+    docker: &Docker,
+    facts: &ContainerFacts,
+    made_for: &MadeFor,
+) -> Result<String, Error> {
+    Ok(docker.commit(&facts.id, &made_for.commit(facts)).await?)
+}
+
+/// What the snapshot says of its image, which becomes one layer if it has so many that an engine would soon take no more.
+pub(super) async fn described(
+    seen: &SeenEngine,
+    facts: &ContainerFacts,
+    made_for: &MadeFor,
+) -> Result<SnapshotImage, Error> {
+    let docker = &seen.docker;
+    let name = image_name(&made_for.snapshot);
+    let mut image = needed(docker, &name).await?;
+    if image.layers.len() > MOST_LAYERS {
+        flatten(docker, facts, made_for).await?;
+        image = needed(docker, &name).await?;
+    }
+    let original = docker.image(&facts.image_id).await?;
+    let shared = original.filter(|original| image.layers.starts_with(&original.layers));
+    let shared = shared.map_or(0, |original| original.size_bytes);
+    Ok(SnapshotImage {
+        name,
+        id: image.id,
+        own_bytes: image.size_bytes.saturating_sub(shared),
+        layers: image.layers,
+        size_bytes: image.size_bytes,
+        is_portable: false,
+    })
+}
+
+async fn needed(docker: &Docker, name: &str) -> Result<DockerImage, Error> {
+    let found = docker.image(name).await?;
+    found.ok_or_else(|| {
+        let said = format!(
+            "the image `{name}` was removed from {} while it was made",
+            docker.host().display()
+        );
+        Failure::of(ErrorKind::Conflict, said).into()
+    })
+}
+
+/// Makes one layer of an image: of a container of it that is never started. The name goes over to the new one.
+async fn flatten(docker: &Docker, facts: &ContainerFacts, made_for: &MadeFor) -> Result<(), Error> {
+    let name = image_name(&made_for.snapshot);
+    let many = needed(docker, &name).await?.id;
+    let helper = helper(docker, &many, made_for, &BTreeMap::new()).await?;
+    let flat = docker.flatten(&helper, &made_for.commit(facts)).await;
+    remove_helper(docker, &helper).await;
+    flat?;
+    // It has no name any more.
+    discard_image(docker, &many).await;
+    Ok(())
+}
+
+/// Makes a container of an image that is never started, with volumes by the places where they are mounted.
+pub(super) async fn helper(
+    docker: &Docker,
+    image: &str,
+    made_for: &MadeFor,
+    volumes: &BTreeMap<String, String>,
+) -> Result<String, Error> {
+    let mut creation = ContainerCreation::from_image("", image);
+    // It needs some command, which nobody runs.
+    creation.config["Cmd"] = serde_json::json!(["none"]);
+    creation.host_config = serde_json::json!({ "NetworkMode": "none" });
+    let own = [
+        (HELPER_LABEL, made_for.pool.to_string()),
+        (SUBJECT_LABEL, made_for.subject.to_string()),
+        (BY_LABEL, made_for.by.clone()),
+    ];
+    let own = own.map(|(name, value)| (name.to_owned(), value));
+    creation.overrides.labels = own.into();
+    creation.overrides.volumes.clone_from(volumes);
+    Ok(docker.create_container(&creation).await?)
+}
+
+/// Removes such a container. What stays goes with the next cleanup.
+pub(super) async fn remove_helper(docker: &Docker, helper: &str) {
+    let removed = docker.remove_container(helper, VolumeRemoval::Anonymous);
+    if let Err(error) = removed.await {
+        let error = error_chain(&error);
+        tracing::warn!(
+            helper,
+            error,
+            "a container of ours is left; cleanup removes it"
+        );
+    }
+}
+
+/// Removes the image of a snapshot that there is not. What stays goes with the next cleanup.
+pub(super) async fn discard_image(docker: &Docker, image: &str) {
+    if let Err(error) = docker.remove_image(image).await {
+        let error = error_chain(&error);
+        tracing::warn!(image, error, "an image of ours is left; cleanup removes it");
+    }
+}

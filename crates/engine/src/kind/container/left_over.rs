@@ -1,0 +1,140 @@
+//! What a restore was about to make: written down before, so that whoever finds it after a crash knows what nobody needs.
+
+use super::cleanup::{CleanupContainers, ContainersCleaned};
+use super::restore::RESTORE_LABEL;
+use super::{SeenEngine, failure};
+use crate::bridge;
+use crate::error::{Error, ErrorKind, error_chain};
+use crate::handle::Containers;
+use serde::{Deserialize, Serialize};
+use stasis_disk::fs::atomic_write::{atomic_write, read_bounded, remove_durably};
+use stasis_model::failure::AtPath as _;
+use stasis_model::id::OpId;
+use stasis_quiesce::docker::VolumeRemoval;
+use std::path::PathBuf;
+
+/// No such record is longer.
+const LONGEST: u64 = 64 << 10;
+
+/// A restore that was begun.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct BegunRestore {
+    op_id: OpId,
+    /// What the container is to be called.
+    container_name: String,
+}
+
+/// The record of a restore that is going on.
+#[derive(Debug)]
+pub(super) struct RestoreRecord(PathBuf);
+
+impl RestoreRecord {
+    /// The restore has ended, one way or the other.
+    pub(super) async fn end(self) {
+        let removed = bridge::blocking(move || remove_durably(&self.0)).await;
+        if let Err(error) = removed {
+            let error = error_chain(&error);
+            tracing::warn!(error, "that a restore has ended was not written down");
+        }
+    }
+}
+
+impl Containers<'_> {
+    /// Writes down that a restore begins.
+    pub(super) async fn begin_restore(
+        self,
+        seen: &SeenEngine,
+        op_id: OpId,
+        container_name: &str,
+    ) -> Result<RestoreRecord, Error> {
+        let file = format!("{op_id}.{}.restore.json", seen.digits);
+        let path = self.own_place().await?.join(file);
+        let begun = BegunRestore {
+            op_id,
+            container_name: container_name.to_owned(),
+        };
+        let text = serde_json::to_vec_pretty(&begun);
+        let text = text.map_err(|error| failure(ErrorKind::Bug, error.to_string()))?;
+        let written = path.clone();
+        bridge::blocking(move || atomic_write(&written, &text)).await?;
+        Ok(RestoreRecord(path))
+    }
+
+    /// Removes what restores left that were interrupted: volumes, and a container that was never started. One that runs is done.
+    pub(super) async fn clean_restores(
+        self,
+        seen: &SeenEngine,
+        how: &CleanupContainers,
+        cleaned: &mut ContainersCleaned,
+    ) -> Result<(), Error> {
+        for (path, begun) in self.begun(seen).await? {
+            let locked = self.lock(seen, &begun.container_name, "cleaned up").await;
+            let _lock = match locked {
+                Ok(lock) => lock,
+                // Somebody is at it.
+                Err(error) if error.kind() == ErrorKind::Conflict => continue,
+                Err(error) => return Err(error),
+            };
+            let ended = self.clean_restore(seen, &begun, how.dry_run, cleaned).await;
+            match ended {
+                Ok(()) if !how.dry_run => RestoreRecord(path).end().await,
+                Ok(()) => {}
+                Err(error) => {
+                    let said = format!("{}: {}", begun.container_name, error_chain(&error));
+                    cleaned.left.push(said);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn clean_restore(
+        self,
+        seen: &SeenEngine,
+        begun: &BegunRestore,
+        dry_run: bool,
+        cleaned: &mut ContainersCleaned,
+    ) -> Result<(), Error> {
+        let (docker, label) = (&seen.docker, format!("{RESTORE_LABEL}={}", begun.op_id));
+        for one in docker.containers_labelled(&label).await? {
+            if one.status.is_alive() {
+                return Ok(());
+            }
+            if !dry_run {
+                let removed = docker.remove_container(&one.id, VolumeRemoval::Anonymous);
+                removed.await?;
+            }
+            cleaned.containers.push(one.name);
+        }
+        for volume in docker.volumes_labelled(&label).await? {
+            if !dry_run {
+                docker.remove_volume(&volume.name).await?;
+            }
+            cleaned.volumes.push(volume.name);
+        }
+        Ok(())
+    }
+
+    /// The restores of an engine that were begun and have not ended.
+    async fn begun(self, seen: &SeenEngine) -> Result<Vec<(PathBuf, BegunRestore)>, Error> {
+        let place = self.own_place().await?;
+        let ending = format!(".{}.restore.json", seen.digits);
+        bridge::blocking(move || {
+            let mut all = Vec::new();
+            for entry in std::fs::read_dir(&place).at("list", &place)? {
+                let entry = entry.at("list", &place)?;
+                if !entry.file_name().to_string_lossy().ends_with(&ending) {
+                    continue;
+                }
+                let path = entry.path();
+                let text = read_bounded(&path, LONGEST).at("read", &path)?;
+                let Ok(begun) = serde_json::from_slice(&text) else {
+                    continue;
+                };
+                all.push((path, begun));
+            }
+            Ok(all)
+        })
+        .await
+    }
+}

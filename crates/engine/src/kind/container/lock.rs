@@ -1,0 +1,71 @@
+//! One operation on a container at a time, whatever it is called by.
+
+use super::SeenEngine;
+use crate::bridge;
+use crate::error::{Error, ErrorKind};
+use crate::handle::Containers;
+use stasis_disk::fs::atomic_write::make_private_directory;
+use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
+use stasis_model::container::subject::engine_digits;
+use stasis_model::failure::Failure;
+use stasis_model::id::ContainerSubject;
+use std::path::PathBuf;
+
+/// A container that is ours alone until this is dropped.
+#[derive(Debug)]
+#[must_use = "dropped, others may work on the container"]
+pub(super) struct ContainerLock(#[expect(dead_code, reason = "dropped in the end")] LockFile);
+
+impl Containers<'_> {
+    /// Where this host keeps what it knows of containers.
+    pub(super) async fn own_place(self) -> Result<PathBuf, Error> {
+        let state = self.local_dirs.state.clone();
+        let place = state.unwrap_or_else(std::env::temp_dir).join("containers");
+        let made = place.clone();
+        bridge::blocking(move || make_private_directory(&made)).await?;
+        Ok(place)
+    }
+
+    /// What tells this host from others that work with the same engine: where its locks are.
+    pub(super) async fn by(self) -> Result<String, Error> {
+        let place = self.own_place().await?;
+        let host = rustix::system::uname();
+        let host = host.nodename().to_string_lossy().into_owned();
+        Ok(engine_digits(&format!("{host} {}", place.display())))
+    }
+
+    /// Makes a container ours alone, by the name that the engine has for it, or says who works on it.
+    pub(super) async fn lock(
+        self,
+        seen: &SeenEngine,
+        name: &str,
+        doing: &str,
+    ) -> Result<ContainerLock, Error> {
+        let subject = ContainerSubject::new(name, &seen.digits);
+        let path = self.own_place().await?.join(format!("{subject}.lock"));
+        let now = self.clock.now();
+        let text = format!("{doing} by process {} since {now}", std::process::id());
+        let attempt = bridge::blocking(move || LockFile::take(&path, &text)).await?;
+        match attempt {
+            LockAttempt::Taken(lock) => Ok(ContainerLock(lock)),
+            LockAttempt::Held(holder) => Err(in_use(name, &holder)),
+        }
+    }
+}
+
+/// The beginning of an id, by which people know it.
+pub(super) fn short(id: &str) -> &str {
+    id.get(..12).unwrap_or(id)
+}
+
+fn in_use(container: &str, holder: &str) -> Error {
+    let holder = match holder.trim() {
+        "" => "another process",
+        holder => holder,
+    };
+    let said = format!("the container `{container}` is in use: {holder}");
+    let hint = "one operation on a container at a time: run it again when that is over";
+    Failure::of(ErrorKind::Conflict, said)
+        .with_hint(hint)
+        .into()
+}

@@ -1,0 +1,122 @@
+//! Lets go of snapshots of containers, with their images.
+
+use super::failure;
+use super::find::FoundContainer;
+use super::image::image_name;
+use super::{ContainerHost, SeenEngine};
+use crate::error::{Error, ErrorKind, error_chain};
+use crate::handle::Containers;
+use schemars::JsonSchema;
+use serde::Serialize;
+use stasis_model::format::manifest::{IndexRefusal, SnapshotIndex, StepBack};
+use stasis_model::id::{SnapshotId, TenantId};
+use stasis_model::protocol::operation::IndexOperation;
+use stasis_model::snapshot_ref::SnapshotRef;
+use stasis_store::documents::containers::remove_restorations;
+use stasis_store::layout::ChunkRoot;
+
+/// Snapshots of containers that are gone.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct ContainerSnapshotsDeleted {
+    /// Which.
+    pub deleted: Vec<SnapshotId>,
+    /// Images of them that are still there, and why: they go with a cleanup once that is over.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub images_kept: Vec<String>,
+    /// Whether this only says what would be done.
+    pub dry_run: bool,
+}
+
+impl Containers<'_> {
+    /// Deletes a snapshot with its image.
+    pub async fn delete(
+        self,
+        host: &ContainerHost,
+        wanted: &SnapshotRef,
+        container: Option<&str>,
+        dry_run: bool,
+    ) -> Result<ContainerSnapshotsDeleted, Error> {
+        self.store().ensure_trusted().await?;
+        let seen = host.look().await;
+        let here = seen.as_ref().ok().map(|seen| seen.digits.as_str());
+        let tenant = &host.tenant;
+        let found = self.snapshot(tenant, wanted, container, here).await?;
+        let ids = [found.id.clone()];
+        if let Some(pinned) = found.of.index.find(&found.id).filter(|one| one.pinned) {
+            let said = format!("snapshot `{}` is pinned", pinned.id);
+            let hint = format!(
+                "`stasis pin container:{} {} --off` takes the pin away",
+                found.of.subject.container(),
+                pinned.id
+            );
+            return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
+        }
+        if dry_run {
+            return Ok(ContainerSnapshotsDeleted {
+                deleted: ids.to_vec(),
+                dry_run,
+                ..ContainerSnapshotsDeleted::default()
+            });
+        }
+        self.remove(&found.of, &ids, seen.as_ref().ok()).await
+    }
+
+    /// Lets go of snapshots of a container, all or none, even of what `latest` means; and of their images.
+    pub(super) async fn remove(
+        self,
+        of: &FoundContainer,
+        ids: &[SnapshotId],
+        seen: Option<&SeenEngine>,
+    ) -> Result<ContainerSnapshotsDeleted, Error> {
+        let root = of.root();
+        let (op_id, now) = (self.rng.op_id(), self.lineages.now());
+        let rule = |index: &SnapshotIndex| -> Result<SnapshotIndex, IndexRefusal> {
+            let back = StepBack {
+                gone: ids.to_vec(),
+                newest: index.active_without(ids),
+                unpublished: Vec::new(),
+            };
+            index.step_back(&back, now, op_id)
+        };
+        let changed = root.change(op_id, rule).await;
+        let operations = of.engine.operations();
+        operations
+            .known(IndexOperation::Forget, &root, changed)
+            .await?;
+        let mut deleted = ContainerSnapshotsDeleted {
+            deleted: ids.to_vec(),
+            ..ContainerSnapshotsDeleted::default()
+        };
+        for id in ids {
+            self.remove_rest(&of.tenant, root.layout(), id).await;
+            let is_here = |seen: &&SeenEngine| seen.digits == of.subject.engine();
+            let kept = match seen.filter(is_here) {
+                Some(seen) => remove_image(seen, id).await,
+                None => None,
+            };
+            deleted.images_kept.extend(kept);
+        }
+        Ok(deleted)
+    }
+
+    /// Removes what lies beside a snapshot that is gone. What stays does no harm, and goes with the next cleanup.
+    async fn remove_rest(self, tenant: &TenantId, root: &ChunkRoot, id: &SnapshotId) {
+        if let Err(error) = remove_restorations(&*self.bucket, root, id).await {
+            let error = error_chain(&error);
+            tracing::info!(%id, error, "the record of its restores was not removed");
+        }
+        if let Err(error) = self.remove_layers(tenant, id).await {
+            let error = error_chain(&error);
+            tracing::warn!(%id, error, "the layers of its image were not removed yet");
+        }
+    }
+}
+
+/// Removes the image of a snapshot; says which it is and why, if that cannot be now.
+async fn remove_image(seen: &SeenEngine, id: &SnapshotId) -> Option<String> {
+    let name = image_name(id);
+    let removed = seen.docker.remove_image(&name).await;
+    let error = removed.err()?;
+    Some(format!("{name}: {}", error_chain(&error)))
+}

@@ -1,0 +1,90 @@
+//! Which containers a tenant has snapshots of, and which containers were made of those.
+
+use crate::bucket::{Bucket, BucketError, objects};
+use crate::documents::lineages::{ReadError, read};
+use crate::layout::{ChunkRoot, Prefix};
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use stasis_model::container::restoration::Restoration;
+use stasis_model::format::document;
+use stasis_model::id::{ContainerSubject, SnapshotId, TenantId};
+
+/// The containers of a tenant, or of all, of which anything lies there.
+pub async fn containers(
+    bucket: &dyn Bucket,
+    tenant: Option<&TenantId>,
+) -> Result<Vec<(TenantId, ContainerSubject)>, BucketError> {
+    let prefix = tenant.map_or_else(ChunkRoot::subjects, ChunkRoot::containers);
+    named_in(bucket, &prefix, ChunkRoot::as_container).await
+}
+
+/// The snapshots of a tenant whose images the store has, or has some of.
+pub async fn images(
+    bucket: &dyn Bucket,
+    tenant: &TenantId,
+) -> Result<Vec<SnapshotId>, BucketError> {
+    let prefix = ChunkRoot::images(tenant);
+    let named = named_in(bucket, &prefix, ChunkRoot::as_image).await?;
+    Ok(named.into_iter().map(|(_, id)| id).collect())
+}
+
+async fn named_in<T: PartialEq>(
+    bucket: &dyn Bucket,
+    prefix: &Prefix,
+    name: impl Fn(&ChunkRoot) -> Option<T>,
+) -> Result<Vec<T>, BucketError> {
+    let listed = objects(bucket, prefix);
+    let mut listed = std::pin::pin!(listed);
+    let mut found = Vec::new();
+    while let Some(row) = listed.try_next().await? {
+        let named = ChunkRoot::subject_of(&row.key).and_then(|root| name(&root));
+        // In the order of keys, so that those of one subject follow one another.
+        found.extend(named.filter(|one| found.last() != Some(one)));
+    }
+    Ok(found)
+}
+
+/// Writes down that a container was made of a snapshot.
+pub async fn note_restoration(
+    bucket: &dyn Bucket,
+    root: &ChunkRoot,
+    snapshot: &SnapshotId,
+    restoration: &Restoration,
+) -> Result<(), BucketError> {
+    let key = root.restoration(snapshot, restoration.op_id);
+    let body = Bytes::from(document::render(restoration));
+    bucket.put(&key, body).await
+}
+
+/// The containers that were made of a snapshot, the first one first.
+pub async fn restorations(
+    bucket: &dyn Bucket,
+    root: &ChunkRoot,
+    snapshot: &SnapshotId,
+) -> Result<Vec<Restoration>, ReadError> {
+    let rows = bucket
+        .list(&root.restorations(snapshot), None, usize::MAX)
+        .await?;
+    let mut all = Vec::new();
+    for row in rows {
+        let found = read::<Restoration>(bucket, &row.key).await?;
+        all.extend(found.map(|found| found.value));
+    }
+    all.sort_by_key(|one| (one.at_ms, one.op_id));
+    Ok(all)
+}
+
+/// Removes those records, with the snapshot that they are of.
+pub async fn remove_restorations(
+    bucket: &dyn Bucket,
+    root: &ChunkRoot,
+    snapshot: &SnapshotId,
+) -> Result<(), BucketError> {
+    let rows = bucket
+        .list(&root.restorations(snapshot), None, usize::MAX)
+        .await?;
+    for row in rows {
+        bucket.delete(&row.key).await?;
+    }
+    Ok(())
+}
