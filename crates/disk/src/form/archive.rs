@@ -69,6 +69,10 @@ pub use unpack::{UnpackSettings, UnpackedArchive, unpack, unpack_beside};
 pub use verify::{VerifyReport, digest};
 pub use writer::{CreateReport, CreateSettings, create, create_nameless};
 
+// What a tar of another form than ours is spelled with.
+pub(super) use header::padding as tar_padding;
+pub(super) use spelling::{END as TAR_END, headers as tar_headers};
+
 use crate::tree::restore::RestoreError;
 use crate::tree::walk::WalkError;
 use crate::tree::write::TreeWriteError;
