@@ -25,9 +25,9 @@ fn path(text: &str) -> EntryPath {
 
 /// A tar in the making.
 #[derive(Default)]
-struct Sent(Vec<u8>);
+struct SentTar(Vec<u8>);
 
-impl Sent {
+impl SentTar {
     fn add(mut self, kind: u8, name: &str, target: &str, content: &[u8]) -> Self {
         let header = Header {
             name: name.as_bytes().to_vec(),
@@ -68,12 +68,12 @@ impl Sent {
     }
 }
 
-struct Place {
+struct ReceivePlace {
     home: tempfile::TempDir,
     target: PathBuf,
 }
 
-impl Place {
+impl ReceivePlace {
     fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
         let target = home.path().join("target");
@@ -97,7 +97,7 @@ fn entries(tree: &Path) -> Vec<Entry> {
 }
 
 /// A tree for GNU tar to send: owners of others, if root makes it.
-fn a_tree(place: &Place) -> PathBuf {
+fn a_tree(place: &ReceivePlace) -> PathBuf {
     let tree = place.home.path().join("data");
     fs::create_dir_all(tree.join("void")).unwrap();
     fs::create_dir_all(tree.join("sub")).unwrap();
@@ -121,7 +121,7 @@ fn a_tree(place: &Place) -> PathBuf {
 #[test]
 fn what_gnu_tar_sends_is_ours_on_the_disk_and_theirs_in_what_is_said_of_it() {
     for format in ["posix", "gnu"] {
-        let place = Place::new();
+        let place = ReceivePlace::new();
         let tree = a_tree(&place);
         let mut command = Command::new("tar");
         command.arg("-C").arg(place.home.path());
@@ -173,8 +173,8 @@ fn what_gnu_tar_sends_is_ours_on_the_disk_and_theirs_in_what_is_said_of_it() {
 
 #[test]
 fn all_names_of_a_file_have_what_is_said_of_the_file() {
-    let place = Place::new();
-    let mut tar = Sent::default().directory("data/").file("data/file", "x");
+    let place = ReceivePlace::new();
+    let mut tar = SentTar::default().directory("data/").file("data/file", "x");
     // A name of which the tar says something else.
     let at = tar.0.len();
     tar = tar.hard_link("data/name", "data/file");
@@ -192,8 +192,8 @@ fn all_names_of_a_file_have_what_is_said_of_the_file() {
 
 #[test]
 fn devices_are_named_and_further_names_of_links_and_pipes_are_made() {
-    let place = Place::new();
-    let tar = Sent::default()
+    let place = ReceivePlace::new();
+    let tar = SentTar::default()
         .directory("data/")
         .add(b'3', "data/null", "", b"")
         .add(b'4', "data/disk", "", b"")
@@ -224,8 +224,8 @@ fn devices_are_named_and_further_names_of_links_and_pipes_are_made() {
 
 #[test]
 fn the_directory_may_be_called_anything_or_nothing_or_not_be_sent() {
-    let is_said = |tar: Sent| {
-        let place = Place::new();
+    let is_said = |tar: SentTar| {
+        let place = ReceivePlace::new();
         let received = place.receive(&tar.end()).unwrap();
         assert_eq!(fs::read(place.target.join("a/b")).unwrap(), b"x");
         assert_eq!(received.entries[&path("a/b")].metadata.mode, 0o751);
@@ -240,24 +240,27 @@ fn the_directory_may_be_called_anything_or_nothing_or_not_be_sent() {
         assert_eq!(stated.metadata.modified, time);
         received.entries.contains_key(&EntryPath::root())
     };
-    let under = |top: &str, tar: Sent| {
+    let under = |top: &str, tar: SentTar| {
         tar.directory(&format!("{top}a/"))
             .file(&format!("{top}a/b"), "x")
     };
 
-    assert!(is_said(under("data/", Sent::default().directory("data/"))));
-    assert!(is_said(under("./", Sent::default().directory("./"))));
+    assert!(is_said(under(
+        "data/",
+        SentTar::default().directory("data/")
+    )));
+    assert!(is_said(under("./", SentTar::default().directory("./"))));
     assert!(is_said(under(
         "./data/",
-        Sent::default().directory("./data")
+        SentTar::default().directory("./data")
     )));
-    assert!(!is_said(under("data/", Sent::default())));
+    assert!(!is_said(under("data/", SentTar::default())));
 }
 
 #[test]
 fn what_would_lead_out_of_the_target_is_refused() {
-    let begun = || Sent::default().directory("data/");
-    let refused = |tar: Sent| match Place::new().receive(&tar.end()).unwrap_err() {
+    let begun = || SentTar::default().directory("data/");
+    let refused = |tar: SentTar| match ReceivePlace::new().receive(&tar.end()).unwrap_err() {
         ArchiveError::Refused { problem, .. } => problem,
         error => panic!("{error}"),
     };
@@ -280,25 +283,28 @@ fn what_would_lead_out_of_the_target_is_refused() {
     assert_eq!(refused(link), Problem::Outside);
     let link = begun().hard_link("data/x", "/etc/passwd");
     assert_eq!(refused(link), Problem::Absolute);
-    assert_eq!(refused(Sent::default().file("data", "x")), Problem::NoTree);
+    assert_eq!(
+        refused(SentTar::default().file("data", "x")),
+        Problem::NoTree
+    );
 }
 
 #[test]
 fn nothing_is_written_through_a_link_and_nothing_twice() {
-    let place = Place::new();
+    let place = ReceivePlace::new();
     let outside = place.home.path().join("outside");
     fs::create_dir(&outside).unwrap();
-    let through = Sent::default()
+    let through = SentTar::default()
         .directory("data/")
         .symlink("data/l", outside.to_str().unwrap())
         .file("data/l/x", "leaked");
-    let twice = Sent::default()
+    let twice = SentTar::default()
         .directory("data/")
         .file("data/x", "1")
         .file("data/x", "2");
 
     let through = place.receive(&through.end()).unwrap_err();
-    let twice = Place::new().receive(&twice.end()).unwrap_err();
+    let twice = ReceivePlace::new().receive(&twice.end()).unwrap_err();
 
     assert!(matches!(through, ArchiveError::Write(_)), "{through}");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
@@ -307,9 +313,9 @@ fn nothing_is_written_through_a_link_and_nothing_twice() {
 }
 
 /// Sends some bytes; then the line is dead.
-struct Broken<'t>(&'t [u8]);
+struct BrokenStream<'t>(&'t [u8]);
 
-impl Read for Broken<'_> {
+impl Read for BrokenStream<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.0.read(buffer)? {
             0 => Err(io::ErrorKind::ConnectionReset.into()),
@@ -320,13 +326,13 @@ impl Read for Broken<'_> {
 
 #[test]
 fn a_tar_that_ends_too_early_or_is_cancelled_is_no_tree() {
-    let tar = Sent::default()
+    let tar = SentTar::default()
         .directory("data/")
         .file("data/x", "content")
         .end();
     let name = Path::new("the volume data");
     for length in (0..tar.len()).step_by(500) {
-        let refused = Place::new().receive(&tar[..length]).unwrap_err();
+        let refused = ReceivePlace::new().receive(&tar[..length]).unwrap_err();
         assert!(matches!(
             refused,
             ArchiveError::Refused {
@@ -336,13 +342,18 @@ fn a_tar_that_ends_too_early_or_is_cancelled_is_no_tree() {
         ));
     }
 
-    let place = Place::new();
-    let broken = receive_tar(Broken(&tar), name, &place.target, &ReadSettings::default());
+    let place = ReceivePlace::new();
+    let broken = receive_tar(
+        BrokenStream(&tar),
+        name,
+        &place.target,
+        &ReadSettings::default(),
+    );
     let settings = ReadSettings {
         cancel: Arc::new(AtomicBool::new(true)),
         ..ReadSettings::default()
     };
-    let place = Place::new();
+    let place = ReceivePlace::new();
     let cancelled = receive_tar(&*tar, name, &place.target, &settings);
 
     let broken = broken.unwrap_err();
@@ -352,9 +363,12 @@ fn a_tar_that_ends_too_early_or_is_cancelled_is_no_tree() {
 
 #[test]
 fn a_target_that_is_not_empty_is_left_as_it_is() {
-    let place = Place::new();
+    let place = ReceivePlace::new();
     fs::write(place.target.join("own"), "own").unwrap();
-    let tar = Sent::default().directory("data/").file("data/x", "x").end();
+    let tar = SentTar::default()
+        .directory("data/")
+        .file("data/x", "x")
+        .end();
 
     let refused = place.receive(&tar).unwrap_err();
 

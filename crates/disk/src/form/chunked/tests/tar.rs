@@ -5,6 +5,7 @@ use crate::form::archive::{self, Archive, UnpackSettings};
 use crate::form::chunked::tar::{TarError, TarParts, TarReport, write_tar};
 use crate::tree::restore::RestoreOrigin;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
+use stasis_model::format::manifest::FileList;
 use stasis_model::tree::{EntryKind, EntryPath, Metadata};
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -378,7 +379,7 @@ fn a_content_that_is_not_as_long_as_its_file_is_refused() {
     let mut world = World::new();
     world.write("v/file", b"content");
     let mut saved = world.save();
-    let stasis_model::format::manifest::FileList::Inline(rows) = &mut saved.list else {
+    let FileList::Inline(rows) = &mut saved.list else {
         panic!("the list is short");
     };
     let row = rows.last_mut().unwrap();
@@ -388,4 +389,64 @@ fn a_content_that_is_not_as_long_as_its_file_is_refused() {
     let refused = tar_of(&world, &saved, "v", "").unwrap_err();
 
     assert!(matches!(refused, TarError::Chunk(ChunkError::Unfit { .. })));
+}
+
+/// A source that holds one version of a file whole, if it is still there.
+struct OneVersion(Chunks, PathBuf);
+
+impl ChunkSource for OneVersion {
+    fn codec(&self) -> &ChunkCodec {
+        &ChunkCodec::Plain
+    }
+
+    fn fetch(&self, name: &ChunkName) -> Result<Vec<u8>, ChunkError> {
+        self.0.fetch(name)
+    }
+
+    fn version(&self, digest: &FileDigest) -> Result<std::os::fd::OwnedFd, ChunkError> {
+        let file = fs::File::open(&self.1);
+        Ok(file.map_err(|_| ChunkError::NoVersion(*digest))?.into())
+    }
+}
+
+#[test]
+fn a_file_that_is_held_whole_is_written_only_if_it_is_what_it_was() {
+    let mut world = World::new();
+    world.write("v/a", b"first");
+    world.write("v/b", &noise(1, 700_000));
+    world.write("v/c", b"last");
+    let mut saved = world.save();
+    let (expected, _) = tar_of(&world, &saved, "v", "").unwrap();
+    let FileList::Inline(rows) = &mut saved.list else {
+        panic!("the list is short");
+    };
+    rows[2].content = Some(FileContent::version(
+        FileDigest::of(&noise(1, 700_000)),
+        700_000,
+    ));
+    let (directory, root) = (path(b"v"), EntryPath::root());
+    let version = world.scratch.path().join("version");
+    let source = OneVersion(std::mem::take(&mut world.chunks), version.clone());
+    let cancel = AtomicBool::new(false);
+    let write = || {
+        let mut tar = Vec::new();
+        let parts = parts(&world, &saved, &directory, &root, &cancel);
+        let parts = TarParts {
+            source: &source,
+            ..parts
+        };
+        match write_tar(&parts, &mut tar) {
+            Ok(_) => Ok(tar),
+            Err(TarError::Chunk(ChunkError::LostVersion { damage, .. })) => Err(damage),
+            Err(error) => panic!("{error}"),
+        }
+    };
+
+    assert_eq!(write(), Err(VersionDamage::Missing));
+    fs::write(&version, noise(1, 700_000)).unwrap();
+    assert!(write().unwrap() == expected);
+    fs::write(&version, noise(2, 700_000)).unwrap();
+    assert_eq!(write(), Err(VersionDamage::Content));
+    fs::write(&version, noise(1, 600_000)).unwrap();
+    assert_eq!(write(), Err(VersionDamage::Size));
 }
