@@ -8,6 +8,7 @@ pub mod ownership;
 pub mod restore;
 pub mod staging_view;
 pub mod stat_cache;
+pub mod stated;
 pub mod survey;
 pub mod walk;
 pub mod write;

@@ -15,6 +15,8 @@
 //! before it is parsed, and headers must be spelled exactly as we spell them. What other tars write is read as well, by
 //! the same parser with fewer expectations but the same safety.
 //!
+//! **Receiving** ([`receive_tar`]): a tar that another system sends, as files of our own and what it says of each.
+//!
 //! **Encrypting** ([`encrypt`]): each frame for itself, so that all of this holds for encrypted archives too ([`EncryptedArchive`]).
 
 mod assemble;
@@ -37,6 +39,7 @@ mod plain;
 mod problem;
 mod reader;
 mod reading;
+mod received;
 mod rules;
 mod shared_frames;
 mod source;
@@ -59,11 +62,16 @@ pub use output::nameless;
 pub use plain::Compression;
 pub use problem::Problem;
 pub use reader::{Archive, ReadSettings};
+pub use received::{ReceivedTree, receive_tar};
 pub use rules::{ArchiveLimits, TarDialect};
 pub use stretches::TarStretch;
 pub use unpack::{UnpackSettings, UnpackedArchive, unpack, unpack_beside};
 pub use verify::{VerifyReport, digest};
 pub use writer::{CreateReport, CreateSettings, create, create_nameless};
+
+// What a tar of another form than ours is spelled with.
+pub(super) use header::padding as tar_padding;
+pub(super) use spelling::{END as TAR_END, headers as tar_headers};
 
 use crate::tree::restore::RestoreError;
 use crate::tree::walk::WalkError;

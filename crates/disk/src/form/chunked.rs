@@ -17,6 +17,7 @@ pub(crate) mod same;
 pub mod save;
 mod scan;
 mod table;
+pub mod tar;
 
 pub use codec::ChunkCodec;
 pub use encoder::ChunkEncoder;

@@ -14,6 +14,7 @@ use super::{ArchiveContext, ArchiveError, Problem};
 use crate::tree::write::{NewFile, TreeWriter};
 use stasis_model::tree::{Entry, EntryKind, EntryPath, Metadata};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Zeros of this length at a multiple of it become a hole.
@@ -64,7 +65,7 @@ impl Archive {
                 reading.finish()?;
             }
         }
-        sorter.finish(self)
+        sorter.finish(self.path())
     }
 
     /// Gives the entry `path`, what lies in it, and the directories it lies in to `writer`.
@@ -96,11 +97,8 @@ impl Archive {
             OpenedArchive::Plain(plain) => {
                 sorter = Sorter::new(writer, WantedEntries::BelowAndAbove(only));
                 read_plain(plain, settings, |reading, tar| {
-                    let steps = sorter.sort(reading.feed(&tar)?, 0)?;
-                    match ExtractBatch::of(writer, Tar::Bytes(tar), steps) {
-                        Some(batch) => batch.perform(),
-                        None => Ok(()),
-                    }
+                    let events = reading.feed(&tar)?.collect::<Vec<_>>();
+                    sorter.write(events, tar)
                 })?;
             }
         }
@@ -108,7 +106,7 @@ impl Archive {
             let (archive, path) = (self.path().to_owned(), path.clone());
             return Err(ArchiveError::NoSuchEntry { archive, path });
         }
-        sorter.finish(self)
+        sorter.finish(self.path())
     }
 
     /// Gives the directories in which an entry lies to the writer, the root first.
@@ -138,7 +136,7 @@ impl Archive {
 }
 
 /// Which entries are wanted.
-enum WantedEntries {
+pub(super) enum WantedEntries {
     All,
     /// One, and what lies in it.
     Below(EntryPath),
@@ -187,7 +185,7 @@ fn part(archive: &Framed, path: &EntryPath) -> (Range<usize>, usize) {
 }
 
 /// Puts together what comes in pieces.
-struct Sorter<'w> {
+pub(super) struct Sorter<'w> {
     writer: &'w TreeWriter,
     wanted: WantedEntries,
     root: Root,
@@ -230,7 +228,7 @@ enum ExtractStep<'w> {
 }
 
 impl<'w> Sorter<'w> {
-    fn new(writer: &'w TreeWriter, wanted: WantedEntries) -> Self {
+    pub(super) fn new(writer: &'w TreeWriter, wanted: WantedEntries) -> Self {
         Self {
             writer,
             wanted,
@@ -240,10 +238,23 @@ impl<'w> Sorter<'w> {
         }
     }
 
+    /// Writes what was found in some bytes, at once.
+    pub(super) fn write(
+        &mut self,
+        events: impl IntoIterator<Item = TarEvent>,
+        tar: Vec<u8>,
+    ) -> Result<(), ArchiveError> {
+        let steps = self.sort(events, 0)?;
+        match ExtractBatch::of(self.writer, Tar::Bytes(tar), steps) {
+            Some(batch) => batch.perform(),
+            None => Ok(()),
+        }
+    }
+
     /// Turns what was found in some bytes, of which the first `before` were not looked at, into steps.
     fn sort(
         &mut self,
-        events: std::vec::Drain<'_, TarEvent>,
+        events: impl IntoIterator<Item = TarEvent>,
         before: usize,
     ) -> Result<Vec<ExtractStep<'w>>, ArchiveError> {
         let mut steps = Vec::new();
@@ -310,10 +321,10 @@ impl<'w> Sorter<'w> {
         Large::release(large)
     }
 
-    fn finish(self, archive: &Archive) -> Result<Root, ArchiveError> {
+    pub(super) fn finish(self, archive: &Path) -> Result<Root, ArchiveError> {
         match self.open {
             Some(OpenExtract::Announced(..) | OpenExtract::Begun(..)) => {
-                Err(Problem::Truncated).of_archive(archive.path())
+                Err(Problem::Truncated).of_archive(archive)
             }
             _ => Ok(self.root),
         }

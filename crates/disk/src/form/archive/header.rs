@@ -25,7 +25,7 @@ pub(super) struct Header {
 }
 
 /// Bytes needed to fill up the last block after `length` bytes.
-pub(super) fn padding(length: u64) -> usize {
+pub(in crate::form) fn padding(length: u64) -> usize {
     let block = BLOCK as u64;
     usize::try_from((block - length % block) % block).expect("less than a block")
 }

@@ -3,8 +3,8 @@
 //! Two dialects. *Ours* has one spelling: headers are read, spelled again, and must be the same bytes; entries are
 //! sorted, every directory comes before what it holds, hard links lead back to files, and two zero blocks end it
 //! exactly. *Any* is what GNU tar and bsdtar write: leading `./`, GNU long names, pax headers, global ones, numbers to
-//! the base 256, sparse files as pax 1.0 stores them, any order, zeros after the end. Both refuse names that lead anywhere, devices, and headers that
-//! contradict one another. Memory does not grow with the archive, except for 8 bytes or so per file.
+//! the base 256, sparse files as pax 1.0 stores them, any order, zeros after the end. Both refuse names that lead anywhere, devices (unless whoever
+//! reads only wants to hear of them), and headers that contradict one another. Memory does not grow with the archive, except for 8 bytes or so per file.
 
 use super::Problem;
 use super::foreign::{self, Extra, PendingHeaders};
@@ -14,7 +14,7 @@ use super::rules::{ArchiveLimits, Rules, TarDialect};
 use super::sparse::SparseFile;
 use super::spelling;
 use super::tar_event::TarEvent;
-use stasis_model::tree::{Entry, EntryKind, acl};
+use stasis_model::tree::{Entry, EntryKind, EntryPath, acl};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum ParserState {
@@ -49,6 +49,8 @@ pub(super) struct Parser {
     /// Where the headers of the entry that is being read begin.
     began: Option<u64>,
     sparse: Option<SparseFile>,
+    /// Devices that were met, if they are passed over instead of refused.
+    devices: Option<Vec<EntryPath>>,
 }
 
 impl Parser {
@@ -72,7 +74,19 @@ impl Parser {
             position: 0,
             began: None,
             sparse: None,
+            devices: None,
         }
+    }
+
+    /// Passes over devices, and names them, instead of refusing them.
+    pub(super) fn naming_devices(self) -> Self {
+        let devices = Some(Vec::new());
+        Self { devices, ..self }
+    }
+
+    /// The devices that were passed over.
+    pub(super) fn devices(&self) -> &[EntryPath] {
+        self.devices.as_deref().unwrap_or_default()
     }
 
     /// How many bytes have been read.
@@ -235,7 +249,12 @@ impl Parser {
         if self.state == ParserState::Ending {
             return Err(Problem::Trailing);
         }
-        let header = Header::decode(block)?;
+        let mut header = Header::decode(block)?;
+        let is_device = matches!(header.kind, b'3' | b'4') && self.devices.is_some();
+        if is_device {
+            // The headers of both say the same, but for numbers that nobody needs.
+            header.kind = b'6';
+        }
         if matches!(header.kind, b'x' | b'g' | b'L' | b'K') {
             return self.body(&header);
         }
@@ -248,7 +267,10 @@ impl Parser {
         let began = self.began.take().unwrap_or_default();
         if let Some(entry) = entry {
             self.check(&entry)?;
-            events.push(TarEvent::Entry(entry, began));
+            match &mut self.devices {
+                Some(devices) if is_device => devices.push(entry.path),
+                _ => events.push(TarEvent::Entry(entry, began)),
+            }
         }
         self.spelled.clear();
         self.sparse = sparse.map(SparseFile::new);

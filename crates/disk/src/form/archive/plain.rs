@@ -70,18 +70,31 @@ impl Plain {
                 Box::new(decoder)
             }
         };
-        let plain = self;
-        Ok(Stream { plain, reader })
+        Ok(Stream {
+            path: &self.path,
+            compression: self.compression,
+            reader,
+        })
     }
 }
 
 /// The tar bytes of a plain archive.
 pub(super) struct Stream<'a> {
-    plain: &'a Plain,
+    path: &'a Path,
+    compression: Compression,
     reader: Box<dyn Read + 'a>,
 }
 
-impl Stream<'_> {
+impl<'a> Stream<'a> {
+    /// Those that somebody sends, known as `path`.
+    pub(super) fn of(reader: impl Read + 'a, path: &'a Path) -> Self {
+        Self {
+            path,
+            compression: Compression::None,
+            reader: Box::new(reader),
+        }
+    }
+
     /// The next bytes; none at the end.
     pub(super) fn next(&mut self) -> Result<Vec<u8>, ArchiveError> {
         let mut chunk = vec![0; CHUNK];
@@ -101,10 +114,10 @@ impl Stream<'_> {
     /// A decompressor has no other way to say that the bytes are damaged.
     fn failed<T>(&self, error: io::Error) -> Result<T, ArchiveError> {
         let is_system = error.raw_os_error().is_some();
-        if is_system || self.plain.compression == Compression::None {
-            return Ok(Err(error).at("read", &self.plain.path)?);
+        if is_system || self.compression == Compression::None {
+            return Ok(Err(error).at("read", self.path)?);
         }
-        Err(Problem::Compression(error.to_string())).of_archive(&self.plain.path)
+        Err(Problem::Compression(error.to_string())).of_archive(self.path)
     }
 }
 

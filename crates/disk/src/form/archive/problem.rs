@@ -69,6 +69,14 @@ pub enum Problem {
     /// Our own archives are sorted, without duplicates.
     #[error("the entry does not come after the one before it")]
     Order,
+    /// Something beside the directory whose tar it is.
+    #[error(
+        "the entry, or the file that it is another name of, lies outside of the directory that the tar begins with"
+    )]
+    Outside,
+    /// A file, where a tree was asked for.
+    #[error("it holds a single entry that is no directory")]
+    NoTree,
     /// Something in nothing, in a file, or in a link.
     #[error("the entry lies in something that is no directory of the archive")]
     NoDirectory,

@@ -2,7 +2,7 @@
 
 use super::framed::Framed;
 use super::frames::Opener;
-use super::plain::{Compression, Plain};
+use super::plain::{Compression, Plain, Stream};
 use super::reading::ArchiveReading;
 use super::rules::ArchiveLimits;
 use super::tar_event::TarEvent;
@@ -211,17 +211,26 @@ impl Archive {
 pub(super) fn read_plain<E: From<ArchiveError>>(
     plain: &Plain,
     settings: &ReadSettings,
-    mut take: impl FnMut(&mut ArchiveReading<'_>, Vec<u8>) -> Result<(), E>,
+    take: impl FnMut(&mut ArchiveReading<'_>, Vec<u8>) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut reading = ArchiveReading::plain(&plain.path, settings.limits);
-    let mut stream = plain.stream()?;
+    read_stream(plain.stream()?, &mut reading, &settings.cancel, take)
+}
+
+/// Reads a stream to its end; `take` gets the bytes, and what parses them.
+pub(super) fn read_stream<E: From<ArchiveError>>(
+    mut stream: Stream<'_>,
+    reading: &mut ArchiveReading<'_>,
+    cancel: &AtomicBool,
+    mut take: impl FnMut(&mut ArchiveReading<'_>, Vec<u8>) -> Result<(), E>,
+) -> Result<(), E> {
     loop {
-        go_on(&settings.cancel)?;
+        go_on(cancel)?;
         let tar = stream.next()?;
         if tar.is_empty() {
             return Ok(reading.finish()?);
         }
-        take(&mut reading, tar)?;
+        take(reading, tar)?;
     }
 }
 

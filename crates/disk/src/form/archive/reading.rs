@@ -57,6 +57,12 @@ impl<'a> ArchiveReading<'a> {
         Self::new(Parser::new(TarDialect::Any, limits), path, None)
     }
 
+    /// The same, but devices are passed over and named.
+    pub(super) fn naming_devices(path: &Path, limits: ArchiveLimits) -> Self {
+        let parser = Parser::new(TarDialect::Any, limits);
+        Self::new(parser.naming_devices(), path, None)
+    }
+
     fn new(parser: Parser, path: &Path, hints: Option<Hints<'a>>) -> Self {
         Self {
             parser,
@@ -87,6 +93,11 @@ impl<'a> ArchiveReading<'a> {
         }
         fed.and(agrees).map_err(|problem| self.refused(problem))?;
         Ok(self.events.drain(..))
+    }
+
+    /// The devices that were passed over so far.
+    pub(super) fn devices(&self) -> &[EntryPath] {
+        self.parser.devices()
     }
 
     /// Whether the next frame can be passed over: nothing but content is in it.

@@ -17,12 +17,12 @@ pub(super) const ROOT: &[u8] = b"./";
 const PAX_NAME: &[u8] = b"././@PaxHeader";
 
 /// What ends an archive.
-pub(super) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
+pub(in crate::form) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
 /// The headers of an entry; of a file the content follows, filled up with zeros to whole blocks.
 ///
 /// `None` when its attributes are larger than a header may be.
-pub(super) fn headers(entry: &Entry) -> Option<Vec<u8>> {
+pub(in crate::form) fn headers(entry: &Entry) -> Option<Vec<u8>> {
     let name = name(&entry.path, &entry.kind);
     let (kind, target, size): (u8, &[u8], u64) = match &entry.kind {
         EntryKind::File { size } => (b'0', b"", *size),

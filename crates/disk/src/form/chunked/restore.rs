@@ -13,6 +13,7 @@ mod linked;
 mod reading;
 mod rows;
 
+pub(super) use reading::each_row_as;
 pub use reading::{ListedTree, each_row, fetch_stored, read_list};
 
 use super::list::ListReader;
@@ -26,7 +27,7 @@ use stasis_model::digest::{FileDigest, TreeDigest};
 use stasis_model::format::manifest::FileList;
 use stasis_model::tree::list::{FileContent, ListRow};
 use stasis_model::tree::{EntryKind, EntryPath};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 
 /// Hears of entries of the old tree that are right as they are, and of what was seen of each before it was read.
@@ -90,7 +91,7 @@ pub struct WrittenTree {
 
 /// Writes a tree; finishing the writer is left to the caller.
 pub fn restore(parts: &RestoreParts<'_>) -> Result<WrittenTree, ChunkError> {
-    let borrowed = borrowed(parts)?;
+    let borrowed = borrowed(parts.source, parts.list, parts.only)?;
     let mut rows = RestoreRows::default();
     let mut found: Vec<bool> = vec![false; parts.only.len()];
     let digest = reading::each_row(parts.source, parts.list, |row| {
@@ -148,28 +149,33 @@ fn is_wanted(only: &[EntryPath], path: &EntryPath, found: &mut [bool]) -> bool {
 }
 
 /// The files that wanted links lead to, but that are not wanted themselves.
-type Borrowed = HashMap<EntryPath, ListRow>;
+pub(super) type Borrowed = HashMap<EntryPath, ListRow>;
 
-fn borrowed(parts: &RestoreParts<'_>) -> Result<Borrowed, ChunkError> {
+/// Finds them; everything is wanted if nothing is named.
+pub(super) fn borrowed(
+    source: &dyn ChunkSource,
+    list: &FileList,
+    only: &[EntryPath],
+) -> Result<Borrowed, ChunkError> {
     let mut borrowed = Borrowed::new();
-    if parts.only.is_empty() {
+    if only.is_empty() {
         return Ok(borrowed);
     }
-    let mut ignored = vec![false; parts.only.len()];
-    let mut needed = Vec::new();
-    let mut reader = ListReader::new(parts.source, parts.list)?;
+    let mut ignored = vec![false; only.len()];
+    let mut needed = HashSet::new();
+    let mut reader = ListReader::new(source, list)?;
     while let Some(row) = reader.next_row()? {
         if let EntryKind::HardLink { to } = &row.entry.kind
-            && is_wanted(parts.only, &row.entry.path, &mut ignored)
-            && !is_wanted(parts.only, to, &mut ignored)
+            && is_wanted(only, &row.entry.path, &mut ignored)
+            && !is_wanted(only, to, &mut ignored)
         {
-            needed.push(to.clone());
+            needed.insert(to.clone());
         }
     }
     if needed.is_empty() {
         return Ok(borrowed);
     }
-    let mut reader = ListReader::new(parts.source, parts.list)?;
+    let mut reader = ListReader::new(source, list)?;
     while let Some(row) = reader.next_row()? {
         if needed.contains(&row.entry.path) {
             borrowed.insert(row.entry.path.clone(), row);

@@ -7,7 +7,8 @@
 //!
 //! *Always true:* a content that is kept or found again is one that a snapshot in the index has; the digest of a file is
 //! that of the very bytes that were stored. A file that changes while it is read is read again, twice; one that still
-//! changes is stored as it was read last and reported.
+//! changes is stored as it was read last and reported. A file whose metadata was stated by somebody ([`save_stated`]) is
+//! never cached: what the system says of it says nothing of what was saved.
 
 mod bundle;
 mod compare;
@@ -34,6 +35,7 @@ use super::{ChunkError, ChunkSink, ChunkSource, VersionSink};
 use crate::fs::root_dir::RootDir;
 use crate::progress::Progress;
 use crate::tree::stat_cache::FileStat;
+use crate::tree::stated::StatedMetadata;
 use crate::tree::walk::{WalkReport, WalkSettings, WalkSkip};
 use plan::{FileState, PlannedDatabases, SavePlan};
 use stasis_model::digest::{FileDigest, TreeDigest};
@@ -236,6 +238,24 @@ impl Saved {
 
 /// Saves the tree beneath a root.
 pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, ChunkError> {
+    save_as(parts, settings, None)
+}
+
+/// Saves the tree beneath a root, with the metadata that is stated of its entries, the root among them. Kinds, sizes and
+/// contents are those that are read.
+pub fn save_stated(
+    parts: &SaveParts<'_>,
+    settings: &SaveSettings,
+    stated: &StatedMetadata<'_>,
+) -> Result<Saved, ChunkError> {
+    save_as(parts, settings, Some(stated))
+}
+
+fn save_as(
+    parts: &SaveParts<'_>,
+    settings: &SaveSettings,
+    stated: Option<&StatedMetadata<'_>>,
+) -> Result<Saved, ChunkError> {
     let (scan, walk) = Scan::of(parts.root, &settings.walk)?;
     let databases = match parts.databases {
         None => PlannedDatabases::Files,
@@ -250,8 +270,10 @@ pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, Chu
     let mut run = SaveRun {
         parts,
         settings,
+        stated,
         scan,
         plan,
+        stated_left_out: 0,
     };
     // Before anything is called the same: what lacks something would hand that down.
     if let Some(sink) = parts.versions {
@@ -282,6 +304,7 @@ pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, Chu
         let is_safe = saved.names.iter().all(|name| !overtaken.contains(name));
         // Whether it may be published, whoever judges the names decides.
         if is_safe || round == OVERTAKEN_ROUNDS {
+            report.attributes_left_out += run.stated_left_out;
             return Ok(Saved { report, ..saved });
         }
         // What a list shares with the one before may be what was taken.
@@ -298,8 +321,12 @@ pub fn save(parts: &SaveParts<'_>, settings: &SaveSettings) -> Result<Saved, Chu
 struct SaveRun<'s> {
     parts: &'s SaveParts<'s>,
     settings: &'s SaveSettings,
+    /// What somebody says of the entries.
+    stated: Option<&'s StatedMetadata<'s>>,
     scan: Scan,
     plan: SavePlan,
+    /// Stated attributes that are no part of a tree.
+    stated_left_out: u64,
 }
 
 impl SaveRun<'_> {
@@ -343,8 +370,10 @@ impl SaveRun<'_> {
     /// Whether nothing at all differs from the parent, so that its list is the list.
     fn is_the_same(&self, parent: &Parent, walk: &WalkReport) -> bool {
         let (parts, scan, plan) = (self.parts, &self.scan, &self.plan);
-        // A cache that is torn ends early; then it knows less than the parent has.
-        plan.same_as.as_ref() == Some(&parent.snapshot)
+        // What the system says was compared, not what is stated.
+        self.stated.is_none()
+            // A cache that is torn ends early; then it knows less than the parent has.
+            && plan.same_as.as_ref() == Some(&parent.snapshot)
             && plan.entries_known == parent.totals.entries()
             && list_cache::can_belong_to(&parent.snapshot, parts.snapshot)
             && plan.leaves_nothing()
@@ -407,7 +436,16 @@ impl SaveRun<'_> {
             databases: Vec::new(),
             file: 0,
             witness: parts.witness,
+            stated: self.stated,
+            stated_left_out: 0,
         };
+        let mut root = Entry {
+            path: EntryPath::root(),
+            kind: EntryKind::Directory,
+            metadata: scan.root,
+            attributes: scan.root_attributes(),
+        };
+        out.state(&mut root);
         scan.for_each(|spot, path, below| out.entry(spot, path, below))?;
         let SaveOutput {
             list,
@@ -415,8 +453,10 @@ impl SaveRun<'_> {
             mut totals,
             cache,
             databases,
+            stated_left_out,
             ..
         } = out;
+        self.stated_left_out = stated_left_out;
         totals.left_out = report.walk.vanished_count + gaps(&report.walk);
         let written = list.finish(parts.source)?;
         report.bytes_stored += written.stored_bytes;
@@ -424,8 +464,8 @@ impl SaveRun<'_> {
         Ok(Saved {
             list: written.list,
             digest: hasher.finish(),
-            root: scan.root,
-            root_attributes: scan.root_attributes(),
+            root: root.metadata,
+            root_attributes: root.attributes,
             totals,
             databases,
             names: written.names,
@@ -536,6 +576,8 @@ struct SaveOutput<'p, 's, 'k> {
     dropped: HashSet<EntryPath>,
     databases: Vec<SavedDatabase>,
     file: usize,
+    stated: Option<&'p StatedMetadata<'p>>,
+    stated_left_out: u64,
 }
 
 impl SaveOutput<'_, '_, '_> {
@@ -623,12 +665,29 @@ impl SaveOutput<'_, '_, '_> {
         self.row(entry, Some(content), Some(&cached))
     }
 
+    /// Takes what somebody says of an entry; says whether anything is said of it.
+    fn state(&mut self, entry: &mut Entry) -> bool {
+        let path = match &entry.kind {
+            EntryKind::HardLink { to } => to,
+            _ => &entry.path,
+        };
+        let Some(stated) = self.stated.and_then(|stated| stated(path)) else {
+            return false;
+        };
+        let (stated, left_out) = stated.fit_for(&entry.kind);
+        self.stated_left_out += left_out;
+        (entry.metadata, entry.attributes) = (stated.metadata, stated.attributes);
+        true
+    }
+
     fn row(
         &mut self,
-        entry: Entry,
+        mut entry: Entry,
         content: Option<FileContent>,
         cached: Option<&CachedStat>,
     ) -> Result<(), ChunkError> {
+        let is_stated = self.state(&mut entry);
+        let cached = cached.filter(|_| !is_stated);
         let digest = content.as_ref().map(|content| &content.digest);
         self.hasher.entry(&entry, digest);
         let row = ListRow { entry, content };

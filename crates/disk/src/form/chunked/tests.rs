@@ -4,13 +4,16 @@
 )]
 
 mod edits;
+mod stated;
+mod tar;
 
 use super::list::ListReader;
 use super::list_cache::ListCacheKey;
 use super::restore::{RestoreParts, VersionProof, restore};
-use super::save::{Parent, SaveParts, SaveSettings, Saved, save};
+use super::save::{Parent, SaveParts, SaveSettings, Saved, save, save_stated};
 use super::*;
 use crate::fs::root_dir::{Mounts, RootDir};
+use crate::tree::stated::StatedMetadata;
 use crate::tree::walk::{self, WalkSettings};
 use crate::tree::write::{TreeWriter, WriteSettings};
 use stasis_model::digest::TreeDigest;
@@ -23,6 +26,8 @@ use stasis_model::tree::list::FileContent;
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::num::NonZeroUsize;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -85,6 +90,8 @@ struct World {
     saves: u32,
     caches: bool,
     damaged: HashSet<ChunkName>,
+    /// A directory that is saved in the place of another one.
+    overlay: Option<(EntryPath, PathBuf)>,
 }
 
 impl World {
@@ -98,6 +105,7 @@ impl World {
             saves: 0,
             caches: true,
             damaged: HashSet::new(),
+            overlay: None,
         }
     }
 
@@ -135,7 +143,15 @@ impl World {
     }
 
     fn save_with(&mut self, workers: usize) -> Saved {
-        let root = RootDir::open(&self.tree(), Mounts::Stay).unwrap();
+        self.save_as(workers, None)
+    }
+
+    fn save_as(&mut self, workers: usize, stated: Option<&StatedMetadata<'_>>) -> Saved {
+        let mut root = RootDir::open(&self.tree(), Mounts::Stay).unwrap();
+        if let Some((at, directory)) = &self.overlay {
+            let directory = fs::File::open(directory).unwrap();
+            root = root.with_overlay(at.clone(), directory.into()).unwrap();
+        }
         let snapshot: SnapshotId = format!("s{}", self.saves).parse().unwrap();
         let cache = self.caches.then(|| ListCacheKey {
             file: self.scratch.path().join("memory"),
@@ -166,7 +182,11 @@ impl World {
             versions: None,
             held: None,
         };
-        let mut saved = save(&parts, &settings).unwrap();
+        let saved = match stated {
+            Some(stated) => save_stated(&parts, &settings, stated),
+            None => save(&parts, &settings),
+        };
+        let mut saved = saved.unwrap();
         saved.keep_cache().unwrap();
         self.saves += 1;
         self.parent = Some(Parent {
@@ -227,6 +247,30 @@ impl World {
 fn entries(path: &Path) -> Vec<Entry> {
     let root = RootDir::open(path, Mounts::Stay).unwrap();
     walk::list(&root, &WalkSettings::default()).unwrap().0
+}
+
+/// Runs a test of this file again as somebody who is not root.
+fn as_nobody(test: &str) {
+    const NOBODY: u32 = 65_534;
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root becomes somebody else");
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let program = home.path().join("program");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let output = Command::new(&program)
+        .args(["--exact", test])
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .current_dir(home.path())
+        .env("TMPDIR", home.path())
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains("1 passed"), "{printed}");
 }
 
 /// Bytes that do not compress, the same for the same seed.

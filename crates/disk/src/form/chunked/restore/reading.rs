@@ -60,8 +60,17 @@ pub fn fetch_stored(source: &dyn ChunkSource, chunk: &StoredChunk) -> Result<Vec
 pub fn each_row(
     source: &dyn ChunkSource,
     list: &FileList,
-    mut show: impl FnMut(ListRow) -> Result<(), ChunkError>,
+    show: impl FnMut(ListRow) -> Result<(), ChunkError>,
 ) -> Result<TreeDigest, ChunkError> {
+    each_row_as(source, list, show)
+}
+
+/// The same for whoever has other reasons to stop.
+pub(in crate::form::chunked) fn each_row_as<E: From<ChunkError>>(
+    source: &dyn ChunkSource,
+    list: &FileList,
+    mut show: impl FnMut(ListRow) -> Result<(), E>,
+) -> Result<TreeDigest, E> {
     let (mut reader, mut hasher) = (ListReader::new(source, list)?, TreeHasher::new());
     let mut shape = TreeShape::default();
     while let Some(row) = reader.next_row()? {
