@@ -75,6 +75,7 @@ pub mod near;
 pub mod open;
 pub mod operation;
 mod own_places;
+mod piped;
 pub mod probe;
 pub mod reap;
 pub mod repair;

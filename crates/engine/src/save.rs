@@ -20,7 +20,7 @@ mod gather;
 mod provisional;
 
 pub use command::{
-    LostDatabase, LostHow, NotConsistent, RepoSave, RepoSaved, SaveOverlay, VolumeFacts,
+    LostDatabase, LostHow, NotConsistent, RepoSave, RepoSaved, SaveOverlay, StatedBy, VolumeFacts,
 };
 pub(crate) use databases::committed_digest;
 pub(crate) use donors::Donors;

@@ -11,6 +11,7 @@ mod cleanup;
 mod diff;
 mod fill;
 mod find;
+mod helper_mount;
 mod image;
 mod layers;
 mod left_over;
@@ -23,6 +24,7 @@ mod restore;
 mod sizes;
 mod stats;
 mod still;
+mod through;
 mod validate;
 mod volumes;
 

@@ -213,7 +213,7 @@ async fn stopped_at_any_request(encrypted: bool) {
     let fixture = Fixture::new(encrypted).await;
     for hurt in [Hurt::LostIndex, Hurt::DamagedIndex, Hurt::EveryDocument] {
         for stop in STOPS {
-            let stopped = fixture.stop_at_each(hurt, stop).await;
+            let stopped = Box::pin(fixture.stop_at_each(hurt, stop)).await;
             let fewest = if stop == Stop::Unanswered { 0 } else { 5 };
             assert!(stopped >= fewest, "{hurt:?}, {stop:?}: {stopped}");
         }

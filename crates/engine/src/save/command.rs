@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::chunked::save::SaveReport;
 use stasis_disk::progress::Progress;
+use stasis_disk::tree::stated::{StatedEntry, StatedMetadata};
 use stasis_model::digest::TreeDigest;
 use stasis_model::format::manifest::{
     ContainerManifest, SaveReason, SnapshotManifest, StoredAs, VolumeManifest,
@@ -14,6 +15,7 @@ use stasis_model::format::manifest::{
 use stasis_model::id::{Label, SnapshotId, SubjectName};
 use stasis_model::tree::EntryPath;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -58,6 +60,8 @@ pub struct RepoSave {
     pub app_version: Option<Label>,
     /// What is known of parts of the tree that were held still.
     pub volumes: BTreeMap<String, VolumeFacts>,
+    /// What is said elsewhere of entries that are copies which could not be given their owners.
+    pub stated: Option<StatedBy>,
     /// The container that it is of, if it is of one.
     pub container: Option<Box<ContainerManifest>>,
     /// What the snapshot is called, if somebody had to know that before; never used twice.
@@ -66,6 +70,27 @@ pub struct RepoSave {
     pub cancel: Arc<AtomicBool>,
     /// How far it has come.
     pub progress: Arc<Progress>,
+}
+
+/// Who says what the owners, permissions, times and attributes of entries are, whatever those of the files are that are read.
+#[derive(Clone)]
+pub struct StatedBy(Arc<StatedMetadata<'static>>);
+
+impl StatedBy {
+    /// What a function says; it says nothing of entries that are as they should be.
+    pub fn new(stated: impl Fn(&EntryPath) -> Option<StatedEntry> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(stated))
+    }
+
+    pub(super) fn metadata(&self) -> &StatedMetadata<'static> {
+        &*self.0
+    }
+}
+
+impl fmt::Debug for StatedBy {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("StatedBy").finish_non_exhaustive()
+    }
 }
 
 /// A directory that is saved in the place of one that is in the source.
@@ -110,6 +135,7 @@ impl RepoSave {
             remembered_as: None,
             app_version: None,
             volumes: BTreeMap::new(),
+            stated: None,
             container: None,
             snapshot_id: None,
             cancel: Arc::default(),

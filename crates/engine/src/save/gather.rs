@@ -1,6 +1,6 @@
 //! What a save reads and stores before anything leads to it: steps 1 and 2 of a [save](super).
 
-use super::command::{RepoSave, SaveOverlay, VolumeFacts};
+use super::command::{RepoSave, SaveOverlay, StatedBy, VolumeFacts};
 use super::databases::{DamagedDatabases, LiveDatabases};
 use super::donors::Donors;
 use super::provisional::LongSave;
@@ -187,6 +187,7 @@ impl DirRepo<'_> {
             source,
             live,
             held: self.held_checkpoint(&command).await,
+            stated: command.stated.clone(),
             settings: self.save_settings(&command, &began).await,
         };
         let read = read_tree(reading, &began, &storing).await;
@@ -416,6 +417,7 @@ struct TreeReading {
     live: LiveDatabases,
     /// The newest checkpoint of it, if it is a workspace.
     held: Option<HeldCheckpoint>,
+    stated: Option<StatedBy>,
     settings: SaveSettings,
 }
 
@@ -433,6 +435,7 @@ async fn read_tree(
             source,
             live,
             held,
+            stated,
             settings,
         } = reading;
         let save = |held: Option<&HeldTree<'_>>| {
@@ -449,7 +452,10 @@ async fn read_tree(
                 versions: None,
                 held,
             };
-            save::save(&parts, &settings)
+            match &stated {
+                Some(stated) => save::save_stated(&parts, &settings, stated.metadata()),
+                None => save::save(&parts, &settings),
+            }
         };
         match &held {
             Some(held) => held.with_tree(|tree| save(Some(tree))),

@@ -275,9 +275,12 @@ impl fmt::Display for Excess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAskedFor => f.write_str("nothing in the policy asks to keep it"),
-            Self::TooOld { limit } => {
-                write!(f, "it is older than {} hours", limit.as_secs() / 3600)
-            }
+            Self::TooOld { limit } => match limit.as_secs() {
+                seconds if seconds % 3600 == 0 => {
+                    write!(f, "it is older than {} hours", seconds / 3600)
+                }
+                seconds => write!(f, "it is older than {seconds} s"),
+            },
             Self::GroupCount { limit } => write!(f, "its group has more than {limit}"),
             Self::Count { limit } => write!(f, "there are more than {limit} in all"),
             Self::Bytes { limit } => write!(f, "with newer ones it exceeds {limit} bytes"),

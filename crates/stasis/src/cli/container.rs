@@ -6,17 +6,20 @@ mod text;
 pub(super) use args::container_host;
 
 use super::progress::{cancel_on_signals, watched};
+use super::project::is_absent;
 use super::{CliContext, ask, duration, envelope};
 use crate::report::Exit;
 use anyhow::{anyhow, ensure};
 use args::{LimitArgs, WishesArgs};
 use clap::{Args, Subcommand, ValueEnum};
 use stasis_engine::kind::container::{
-    CleanupContainers, ContainerHealth, ContainerHost, CreateSnapshot, MAX_FREEZE, MountChoice,
-    NetworkChoice, PortChoice, RestoreContainer, RestoreMode, SnapshotTrigger, validate,
+    CleanupContainers, ContainerHealth, ContainerHost, ContainerSnapshots, CreateSnapshot,
+    MAX_FREEZE, MountChoice, NetworkChoice, PortChoice, RestoreContainer, RestoreMode,
+    SnapshotTrigger, validate,
 };
 use stasis_engine::model::id::{Label, TenantId};
 use stasis_engine::model::snapshot_ref::SnapshotRef;
+use stasis_engine::subjects::SubjectList;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,6 +120,9 @@ struct CreateArgs {
     /// A label of the snapshot; may be given more than once
     #[arg(long = "label", value_name = "KEY=VALUE")]
     labels: Vec<String>,
+    /// Store the layers of the image, too, so that any engine that sees the store can run it
+    #[arg(long)]
+    portable: bool,
     /// For how long the container may stand still
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::positive)]
     max_freeze: Duration,
@@ -245,6 +251,7 @@ impl CreateArgs {
             labels: super::project::labels(&self.labels)?,
             wishes: self.wishes.wishes(),
             strict: self.wishes.strict,
+            portable: self.portable,
             max_freeze: self.max_freeze,
             limits: Some(limits),
             ..CreateSnapshot::new(self.container)
@@ -307,10 +314,12 @@ pub(super) async fn usual_save(
     container: &str,
 ) -> anyhow::Result<CreateSnapshot> {
     let engine = context.writable_engine().await?;
-    let policy = engine.tenants().policy(&host.tenant).await?;
+    let limits = LimitArgs::default();
+    let limits = limits.limits(context, &engine, &host.tenant).await?;
     Ok(CreateSnapshot {
-        limits: Some(policy.containers.limits()),
+        limits: Some(limits),
         max_freeze: MAX_FREEZE,
+        portable: true,
         ..CreateSnapshot::new(container)
     })
 }
@@ -408,12 +417,27 @@ fn ports(typed: &[String]) -> anyhow::Result<PortChoice> {
     Ok(PortChoice::These(parsed?))
 }
 
+/// Whether the usual store was never made.
+async fn is_unused(context: &CliContext, error: &anyhow::Error) -> anyhow::Result<bool> {
+    let state = context.environment.local_dirs.state.as_deref();
+    let is_absent = is_absent(error) && context.is_usual_store();
+    Ok(is_absent && SubjectList::is_unused(&context.location()?, state).await)
+}
+
 pub(super) async fn list(
     context: &CliContext,
     host: &ContainerHost,
     container: Option<&str>,
 ) -> anyhow::Result<Exit> {
-    let engine = context.engine().await?;
+    let engine = match context.engine().await {
+        // Where nothing was ever saved there is nothing to list.
+        Err(error) if container.is_none() && is_unused(context, &error).await? => {
+            let none = ContainerSnapshots::default();
+            context.output.result(&none, text::list)?;
+            return Ok(Exit::Done);
+        }
+        engine => engine?,
+    };
     let listed = engine.containers().list(host, container).await?;
     if let Some(why) = &listed.engine_error {
         context.output.say(&format!(

@@ -7,6 +7,7 @@ use crate::config::store_named;
 use crate::report::{Exit, exit_of};
 use anyhow::bail;
 use clap::Args;
+use stasis_engine::address::CONTAINER_PREFIX;
 use stasis_engine::copy::{CopiedSubject, CopySubject, StoreCopied, ensure_target};
 use stasis_engine::model::id::{Lineage, ProjectId, TenantId};
 use stasis_engine::open::Engine;
@@ -79,6 +80,11 @@ impl CopyArgs {
             return Ok((context.engine().await?, CopySubject::All));
         };
         let Some(profile) = subject.strip_prefix(PROFILE_PREFIX) else {
+            if subject.starts_with(CONTAINER_PREFIX) {
+                bail!(
+                    "a container is not copied, because its images are on its engine: save it there with `--portable` into the other store"
+                );
+            }
             let project = project::named_of(context, Path::new(subject), &self.tenant).await?;
             return Ok(project.to_be_copied(self.tenant.clone(), self.called.clone()));
         };

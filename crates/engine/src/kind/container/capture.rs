@@ -8,9 +8,11 @@
 
 use super::cleanup::RemovedSnapshot;
 use super::find::subject_name;
-use super::image::{MadeFor, commit, described, discard_image, image_name};
+use super::image::{
+    MadeFor, ORIGINAL_ID_LABEL, ORIGINAL_LABEL, commit, described, discard_image, image_name,
+};
 use super::still::{Released, Still};
-use super::volumes::{PlannedVolumes, VolumePlace, planned};
+use super::volumes::{PlannedVolumes, planned};
 use super::{ContainerHost, SeenEngine, failure};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
@@ -33,7 +35,7 @@ use stasis_model::format::manifest::{
     ContainerManifest, ENVIRONMENT_FILE, Environment, NewContainerManifest, SaveReason,
     SnapshotImage,
 };
-use stasis_model::id::{ContainerSubject, Label, OpId, SnapshotId};
+use stasis_model::id::{ContainerSubject, Label, OpId, SnapshotId, TenantId};
 use stasis_model::policy::retention::AgeCountBytes;
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_quiesce::docker::ContainerFacts;
@@ -67,6 +69,8 @@ pub struct CreateSnapshot {
     pub wishes: CaptureWishes,
     /// Whether it is an error if something that is mounted is not saved.
     pub strict: bool,
+    /// Whether the store gets the layers of the image, too, so that any engine can run it.
+    pub portable: bool,
     /// For how long it may stand still.
     pub max_freeze: Duration,
     /// What the snapshot is called, if that is known already.
@@ -91,6 +95,7 @@ impl CreateSnapshot {
             labels: BTreeMap::new(),
             wishes: CaptureWishes::default(),
             strict: false,
+            portable: false,
             max_freeze: MAX_FREEZE,
             snapshot_id: None,
             limits: None,
@@ -109,6 +114,8 @@ pub struct ContainerSaved {
     pub snapshot_id: SnapshotId,
     /// The subject, as it is typed.
     pub subject: String,
+    /// Whose it is.
+    pub tenant: TenantId,
     /// What the container is called.
     pub container_name: String,
     /// Its whole id.
@@ -201,6 +208,7 @@ struct Capture<'c> {
     seen: &'c SeenEngine,
     facts: &'c ContainerFacts,
     how: &'c CreateSnapshot,
+    tenant: TenantId,
     subject: ContainerSubject,
     pool: OpId,
     by: String,
@@ -226,6 +234,9 @@ impl Containers<'_> {
     ) -> Result<ContainerSaved, Error> {
         self.store().ensure_trusted().await?;
         let seen = host.look().await?;
+        if seen.docker.container(&how.container).await?.is_none() {
+            self.take_back_named(host, &seen, &how.container).await?;
+        }
         let facts = seen.container(&how.container).await?;
         let _lock = self.lock(&seen, &facts.name, "saved").await?;
         // It may have changed until it was ours.
@@ -260,7 +271,7 @@ impl Containers<'_> {
         let (_, environment) = ContainerManifest::new(capture.new_manifest());
         let view = capture.view(&environment).await?;
         let command = capture.save_of(&view, self).await?;
-        capture.first_pass(command).await
+        Ok(capture.first_pass(command).await?.0)
     }
 
     /// Saves a container that is ours alone.
@@ -314,6 +325,7 @@ impl Containers<'_> {
             seen,
             facts,
             how,
+            tenant: host.tenant.clone(),
             subject,
             pool,
             by: self.by().await?,
@@ -346,6 +358,10 @@ impl From<Failure> for Attempt {
     fn from(failure: Failure) -> Self {
         Self::Over(failure.into())
     }
+}
+
+fn not_read() -> Error {
+    failure(ErrorKind::Failed, "its volumes were not read").into()
 }
 
 /// Refuses what cannot be saved as somebody wants it.
@@ -395,19 +411,27 @@ impl Capture<'_> {
         } else {
             None
         };
+        let stored = first.as_ref().map_or(0, |(_, stored)| *stored);
+        let first = first.map(|(first, _)| first);
         command.snapshot_id = Some(id.clone());
-        let gathered = self.gather_still(&id, command).await;
+        let gathered = self.gather_still(&id, command, &view).await;
         let ended = match gathered {
-            Ok(gathered) => self.publish(&id, &mut manifest, gathered).await,
+            Ok(gathered) => self.publish(of, &id, &mut manifest, gathered).await,
             Err(error) => Err(error),
         };
         if ended.is_err() {
             discard_image(&self.seen.docker, &image_name(&id)).await;
+            if self.how.portable {
+                of.discard_layers(&self.tenant, &id).await;
+            }
         }
         if first.is_some() {
             self.forget_first_passes(first.as_ref()).await;
         }
-        ended
+        ended.map(|saved| ContainerSaved {
+            bytes_stored: saved.bytes_stored + stored,
+            ..saved
+        })
     }
 
     fn made_for(&self, id: &SnapshotId) -> MadeFor {
@@ -422,13 +446,19 @@ impl Capture<'_> {
     fn new_manifest(&self) -> NewContainerManifest {
         let facts = self.facts;
         let volumes = self.planned.volumes.iter();
+        // One that was made of a snapshot says what its first image was.
+        let original = |label: &str| {
+            let text = facts.config["Labels"][label].as_str()?;
+            (!text.is_empty()).then(|| text.to_owned())
+        };
         NewContainerManifest {
             engine: self.seen.digits.clone(),
             container_id: facts.id.clone(),
             container_name: facts.name.clone(),
             container_status: self.was.clone(),
-            original_image: facts.image.clone(),
-            original_image_id: facts.image_id.clone(),
+            original_image: original(ORIGINAL_LABEL).unwrap_or_else(|| facts.image.clone()),
+            original_image_id: original(ORIGINAL_ID_LABEL)
+                .unwrap_or_else(|| facts.image_id.clone()),
             config: facts.config.clone(),
             host_config: facts.host_config.clone(),
             networks: facts.networks.clone(),
@@ -454,18 +484,6 @@ impl Capture<'_> {
     }
 
     async fn save_of(&self, view: &StagingView, of: Containers<'_>) -> Result<RepoSave, Error> {
-        let streamed = self
-            .planned
-            .volumes
-            .iter()
-            .find_map(|one| match &one.place {
-                VolumePlace::Engine(why) => Some((&one.manifest.name, why)),
-                VolumePlace::Directory(_) => None,
-            });
-        if let Some((name, why)) = streamed {
-            let said = format!("the volume `{name}` cannot be read where it lies: {why}");
-            return Err(failure(ErrorKind::Denied, said).into());
-        }
         let remembered = of.own_place().await?.join(self.subject.as_str());
         let made = remembered.clone();
         bridge::blocking(move || make_private_directory(&made)).await?;
@@ -485,28 +503,31 @@ impl Capture<'_> {
     }
 
     /// Saves most of the volumes while the container runs. What cannot be read now may be in a moment.
-    async fn first_pass(&self, command: RepoSave) -> Result<SnapshotId, Error> {
+    async fn first_pass(&self, command: RepoSave) -> Result<(SnapshotId, u64), Error> {
         let saved = self.engine.dirs().save(RepoSave {
             reason: SaveReason::FirstPass,
             activates: false,
             labels: BTreeMap::new(),
             ..command
         });
-        Ok(saved.await?.snapshot_id)
+        let saved = saved.await?;
+        Ok((saved.snapshot_id, saved.bytes_stored))
     }
 
     /// Reads what changed, and commits, while nothing moves.
-    async fn gather_still(&self, id: &SnapshotId, command: RepoSave) -> Result<Gathered, Attempt> {
+    async fn gather_still(
+        &self,
+        id: &SnapshotId,
+        command: RepoSave,
+        view: &StagingView,
+    ) -> Result<Gathered, Attempt> {
         let docker = &self.seen.docker;
         let longest = self.how.max_freeze;
         let still = Still::hold(&self.engine, docker, self.facts, longest).await?;
-        let made_for = self.made_for(id);
-        let (tree, image) = tokio::join!(
-            Box::pin(self.engine.dirs().save_gather(command)),
-            Box::pin(commit(docker, self.facts, &made_for)),
-        );
+        let (tree, image) = self.read(id, command, view).await;
         let released = still.release(docker, self.facts).await;
-        let (tree, image, released) = (tree?, image?, released?);
+        // Why there is no image is said first: without one nothing was read.
+        let (image, tree, released) = (image?, tree?, released?);
         if !released.held {
             tree.give_up().await;
             return Err(Attempt::Again(self.moved()));
@@ -524,6 +545,35 @@ impl Capture<'_> {
             image,
             released,
         })
+    }
+
+    /// Reads the volumes and makes the image: beside each other, or through that image.
+    async fn read(
+        &self,
+        id: &SnapshotId,
+        mut command: RepoSave,
+        view: &StagingView,
+    ) -> (Result<GatheredTree, Error>, Result<String, Error>) {
+        let (docker, dirs) = (&self.seen.docker, self.engine.dirs());
+        let made_for = self.made_for(id);
+        let committing = Box::pin(commit(docker, self.facts, &made_for));
+        if self.planned.are_all_here() {
+            return tokio::join!(Box::pin(dirs.save_gather(command)), committing);
+        }
+        let image = match committing.await {
+            Ok(image) => image,
+            Err(error) => return (Err(not_read()), Err(error)),
+        };
+        let cancel = &self.how.cancel;
+        let received = self.planned.receive(docker, &made_for, view.root(), cancel);
+        let tree = match received.await {
+            Ok(stated) => {
+                command.stated = Some(stated);
+                Box::pin(dirs.save_gather(command)).await
+            }
+            Err(error) => Err(error),
+        };
+        (tree, Ok(image))
     }
 
     fn moved(&self) -> Error {
@@ -547,6 +597,7 @@ impl Capture<'_> {
     /// Makes the snapshot exist.
     async fn publish(
         &self,
+        of: Containers<'_>,
         id: &SnapshotId,
         manifest: &mut ContainerManifest,
         gathered: Gathered,
@@ -557,8 +608,13 @@ impl Capture<'_> {
             released,
         } = gathered;
         tracing::debug!(image, "committed");
-        let described = described(self.seen, self.facts, &self.made_for(id)).await;
-        manifest.image = match described {
+        let original = &manifest.original_image_id;
+        let described = described(self.seen, self.facts, original, &self.made_for(id)).await;
+        let stored = match described {
+            Ok(image) if self.how.portable => self.store_layers(of, id, image).await,
+            described => described,
+        };
+        manifest.image = match stored {
             Ok(image) => image,
             Err(error) => {
                 tree.give_up().await;
@@ -583,6 +639,21 @@ impl Capture<'_> {
         Ok(self.saved(saved, &manifest.image, volumes, released))
     }
 
+    /// Stores the layers of the image.
+    async fn store_layers(
+        &self,
+        of: Containers<'_>,
+        id: &SnapshotId,
+        image: SnapshotImage,
+    ) -> Result<SnapshotImage, Error> {
+        of.store_image(&self.tenant, id, &self.seen.docker, &self.how.cancel)
+            .await?;
+        Ok(SnapshotImage {
+            is_portable: true,
+            ..image
+        })
+    }
+
     fn saved(
         &self,
         saved: RepoSaved,
@@ -596,6 +667,7 @@ impl Capture<'_> {
         ContainerSaved {
             snapshot_id: saved.snapshot_id,
             subject: super::find::typed(&self.subject),
+            tenant: self.tenant.clone(),
             container_name: self.facts.name.clone(),
             container_id: self.facts.id.clone(),
             trigger: self.how.trigger,

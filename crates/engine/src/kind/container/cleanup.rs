@@ -65,6 +65,9 @@ pub struct ContainersCleaned {
     pub brought_back: Vec<String>,
     /// Bytes of the store that are free again.
     pub bytes_removed: u64,
+    /// Images of snapshots that are gone, which containers use: they go once that is over.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub images_in_use: Vec<String>,
     /// What could not be removed, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<String>,
@@ -96,7 +99,9 @@ impl Containers<'_> {
         let Some(pool) = self.pool(&host.tenant).await? else {
             return Ok(cleaned);
         };
-        if !how.dry_run {
+        if how.dry_run {
+            cleaned.brought_back = self.interrupted(&seen).await?;
+        } else {
             self.bring_back(host, &seen, &mut cleaned).await?;
         }
         self.clean_restores(&seen, how, &mut cleaned).await?;
@@ -112,9 +117,10 @@ impl Containers<'_> {
             let gone: BTreeSet<SnapshotId> = gone.collect();
             self.remove_going(&all, &gone, &seen, &mut cleaned).await;
         }
+        // An image that a container uses cannot go before that.
+        self.clean_helpers(&seen, pool, how, &mut cleaned).await?;
         self.clean_images((host, &seen), pool, how, &mut cleaned)
             .await?;
-        self.clean_helpers(&seen, pool, how, &mut cleaned).await?;
         if !how.dry_run {
             cleaned.bytes_removed = self.sweep(host).await?;
         }
@@ -153,13 +159,26 @@ impl Containers<'_> {
     ) -> Result<Judged, Error> {
         let sizes = self.sizes(all, limits.max_bytes).await?;
         let (mut snapshots, mut names) = (Vec::new(), BTreeMap::new());
+        let (mut replaced, now) = (Vec::new(), self.clock.now());
         for of in all {
             let mut undo = of.index.finished();
             let undo = undo.rfind(|one| one.reason == SaveReason::BeforeRestore);
+            let undo = undo.filter(|one| now.since(one.at_ms) <= limits.max_age);
             for one in of.index.finished() {
+                let is_undo = one.reason == SaveReason::BeforeRestore;
+                // What was replaced takes no place among what somebody saved, and only the last of it is something to go back to.
+                if is_undo && undo != Some(one) && !one.pinned {
+                    replaced.push(RemovedSnapshot {
+                        snapshot_id: one.id.clone(),
+                        container_name: of.subject.container().to_owned(),
+                        because: "undo needs it no more".to_owned(),
+                    });
+                    continue;
+                }
                 let size = sizes.get(&one.id).copied().unwrap_or_default();
                 names.insert(one.id.clone(), of.subject.container().to_owned());
-                let group = of.subject.as_str().parse();
+                let group = if is_undo { " undo" } else { "" };
+                let group = format!("{}{group}", of.subject).parse();
                 snapshots.push(Snapshot {
                     id: one.id.clone(),
                     group: group.unwrap_or_else(|_| Label::nobody()),
@@ -188,10 +207,12 @@ impl Containers<'_> {
             container_name: names[&one.snapshot.id].clone(),
             because: one
                 .goes_because
-                .map_or_else(String::new, |why| why.to_string()),
+                .map_or_else(String::new, |why| why.to_string())
+                .replace("its group", "its container"),
         });
+        replaced.extend(going);
         Ok(Judged {
-            going: going.collect(),
+            going: replaced,
             clock_doubt: judgement.clock.as_ref().map(ToString::to_string),
         })
     }
@@ -235,7 +256,8 @@ impl Containers<'_> {
                 continue;
             }
             match self.remove(of, &ids, Some(seen)).await {
-                Ok(removed) => cleaned.left.extend(removed.images_kept),
+                // An image that is still in use is looked at with the others.
+                Ok(_) => {}
                 Err(error) => {
                     cleaned
                         .snapshots
@@ -303,21 +325,19 @@ impl Containers<'_> {
             }
             // What somebody else made of a container of ours has its labels, and other names, or none.
             let name = image_name(&of);
-            let is_ours = image.tags.contains(&name) || image.tags.is_empty() && how.orphans;
-            if !is_ours {
+            if !image.tags.contains(&name) {
                 continue;
             }
-            let named = if image.tags.is_empty() {
-                image.id
-            } else {
-                name
-            };
+            let named = name;
             if !how.dry_run
                 && let Err(error) = seen.docker.remove_image(&named).await
             {
-                cleaned
-                    .left
-                    .push(format!("{named}: {}", error_chain(&error)));
+                if error.kind() == ErrorKind::Conflict {
+                    cleaned.images_in_use.push(named);
+                } else {
+                    let said = format!("{named}: {}", error_chain(&error));
+                    cleaned.left.push(said);
+                }
                 continue;
             }
             cleaned.images.push(named);

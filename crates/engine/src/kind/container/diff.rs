@@ -103,6 +103,8 @@ impl Containers<'_> {
             image: Vec::new(),
             not_compared: Vec::new(),
         };
+        diff.not_compared
+            .push("files of the container that are in no volume".to_owned());
         let old_settings = old.settings().await?;
         if let Some(after) = after {
             let new = self.snapshot(tenant, after, Some(&of), here).await?;
@@ -149,7 +151,7 @@ impl FoundSnapshot {
             let inside = path.seen_from(part);
             Some(VolumeDifference {
                 volume: volume.clone(),
-                path: inside.map(|path| path.to_string()).unwrap_or_default(),
+                path: inside.map_or_else(|| ".".to_owned(), |path| path.to_string()),
                 change: one.change,
             })
         });

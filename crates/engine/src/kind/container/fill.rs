@@ -2,7 +2,6 @@
 
 use super::failure;
 use super::find::{FoundSnapshot, subject_name};
-use super::volumes::VolumePlace;
 use crate::bridge;
 use crate::catalog::SnapshotSelector;
 use crate::error::{Error, ErrorKind, OPEN_DIRECTORY, error_chain};
@@ -40,19 +39,9 @@ impl FoundSnapshot {
     pub(super) async fn fill(
         &self,
         volume: &CapturedVolume,
-        place: &VolumePlace,
+        directory: &Path,
         how: &Filling,
     ) -> Result<(), Error> {
-        let directory = match place {
-            VolumePlace::Directory(directory) => directory,
-            VolumePlace::Engine(why) => {
-                let said = format!(
-                    "the volume `{}` cannot be written where it lies: {why}",
-                    volume.name
-                );
-                return Err(failure(ErrorKind::Denied, said).into());
-            }
-        };
         let part = part_of(volume)?;
         let wanted = SnapshotSelector {
             snapshot: SnapshotRef::Text(self.id.to_string()),

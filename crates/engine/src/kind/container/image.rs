@@ -1,6 +1,7 @@
 //! The image that a snapshot has of a container's own files.
 
 use super::SeenEngine;
+use super::helper_mount::HelperMount;
 use crate::error::{Error, ErrorKind, error_chain};
 use stasis_model::failure::Failure;
 use stasis_model::format::manifest::SnapshotImage;
@@ -22,6 +23,10 @@ pub(super) const SUBJECT_LABEL: &str = "stasis.subject";
 pub(super) const BY_LABEL: &str = "stasis.by";
 /// A container of ours that is never started, and goes when it was used.
 pub(super) const HELPER_LABEL: &str = "stasis.helper";
+/// What the image was called of which the first container in a chain of snapshots was made.
+pub(super) const ORIGINAL_LABEL: &str = "stasis.original-image";
+/// The id of that.
+pub(super) const ORIGINAL_ID_LABEL: &str = "stasis.original-image-id";
 /// An engine takes 127 layers; above this the image becomes one.
 const MOST_LAYERS: usize = 100;
 
@@ -76,6 +81,7 @@ pub(super) async fn commit(
 pub(super) async fn described(
     seen: &SeenEngine,
     facts: &ContainerFacts,
+    original: &str,
     made_for: &MadeFor,
 ) -> Result<SnapshotImage, Error> {
     let docker = &seen.docker;
@@ -85,7 +91,7 @@ pub(super) async fn described(
         flatten(docker, facts, made_for).await?;
         image = needed(docker, &name).await?;
     }
-    let original = docker.image(&facts.image_id).await?;
+    let original = docker.image(original).await?;
     let shared = original.filter(|original| image.layers.starts_with(&original.layers));
     let shared = shared.map_or(0, |original| original.size_bytes);
     Ok(SnapshotImage {
@@ -113,7 +119,7 @@ async fn needed(docker: &Docker, name: &str) -> Result<DockerImage, Error> {
 async fn flatten(docker: &Docker, facts: &ContainerFacts, made_for: &MadeFor) -> Result<(), Error> {
     let name = image_name(&made_for.snapshot);
     let many = needed(docker, &name).await?.id;
-    let helper = helper(docker, &many, made_for, &BTreeMap::new()).await?;
+    let helper = helper(docker, &many, made_for, &[]).await?;
     let flat = docker.flatten(&helper, &made_for.commit(facts)).await;
     remove_helper(docker, &helper).await;
     flat?;
@@ -122,17 +128,22 @@ async fn flatten(docker: &Docker, facts: &ContainerFacts, made_for: &MadeFor) ->
     Ok(())
 }
 
-/// Makes a container of an image that is never started, with volumes by the places where they are mounted.
+/// Makes a container of an image that is never started, with some mounts.
 pub(super) async fn helper(
     docker: &Docker,
     image: &str,
     made_for: &MadeFor,
-    volumes: &BTreeMap<String, String>,
+    mounts: &[HelperMount],
 ) -> Result<String, Error> {
     let mut creation = ContainerCreation::from_image("", image);
     // It needs some command, which nobody runs.
     creation.config["Cmd"] = serde_json::json!(["none"]);
-    creation.host_config = serde_json::json!({ "NetworkMode": "none" });
+    let binds = mounts.iter().map(|one| {
+        let how = if one.is_bind { "ro" } else { "nocopy" };
+        format!("{}:{}:{how}", one.source, one.destination)
+    });
+    let binds: Vec<String> = binds.collect();
+    creation.host_config = serde_json::json!({ "NetworkMode": "none", "Binds": binds });
     let own = [
         (HELPER_LABEL, made_for.pool.to_string()),
         (SUBJECT_LABEL, made_for.subject.to_string()),
@@ -140,7 +151,6 @@ pub(super) async fn helper(
     ];
     let own = own.map(|(name, value)| (name.to_owned(), value));
     creation.overrides.labels = own.into();
-    creation.overrides.volumes.clone_from(volumes);
     Ok(docker.create_container(&creation).await?)
 }
 

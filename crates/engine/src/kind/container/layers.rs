@@ -1,23 +1,151 @@
 //! The layers of a snapshot's image in the store, so that any engine can run it.
+//!
+//! They lie there as the one tar that `docker save` writes, in chunks: a layer that two images have is stored once.
 
 use super::find::FoundSnapshot;
+use super::image::image_name;
 use super::{SeenEngine, failure};
-use crate::error::{Error, ErrorKind};
+use crate::bridge;
+use crate::catalog::no_entry;
+use crate::catalog::reader::SnapshotReader;
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Containers;
-use stasis_model::id::{OpId, SnapshotId, TenantId};
+use crate::open::Engine;
+use crate::piped::{StreamReader, piped};
+use crate::save::RepoSave;
+use bytes::Bytes;
+use futures_util::Stream;
+use stasis_disk::fs::new_file;
+use stasis_model::failure::AtPath as _;
+use stasis_model::id::{SnapshotId, TenantId};
 use stasis_model::protocol::operation::IndexOperation;
+use stasis_model::tree::EntryPath;
+use stasis_quiesce::docker::Docker;
 use stasis_store::layout::ChunkRoot;
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What the tar is called in its tree.
+const IMAGE_FILE: &str = "image.tar";
 
 impl Containers<'_> {
+    fn of_image(self, tenant: &TenantId, id: &SnapshotId) -> Engine {
+        self.engine.rooted(ChunkRoot::image(tenant, id))
+    }
+
+    /// Stores the layers of a snapshot's image.
+    pub(super) async fn store_image(
+        self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+        docker: &Docker,
+        cancel: &Arc<AtomicBool>,
+    ) -> Result<(), Error> {
+        let stream = docker.save_image(&image_name(id)).await?;
+        self.store_tar(tenant, id, stream, cancel).await
+    }
+
+    /// Stores a tar that `docker save` wrote as the image of a snapshot.
+    pub(super) async fn store_tar(
+        self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+        tar: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+        cancel: &Arc<AtomicBool>,
+    ) -> Result<(), Error> {
+        let engine = self.of_image(tenant, id);
+        let view = engine.scratch().await?;
+        let path = view.root().join(IMAGE_FILE);
+        let mut reader = StreamReader::new(tar);
+        let written = bridge::blocking(move || {
+            let mut file = new_file::create_new(&path, 0o600)?;
+            io::copy(&mut reader, &mut file).at("write", &path)?;
+            file.flush().at("write", &path)
+        });
+        written.await?;
+        let name = id.as_str().parse();
+        let name = name.expect("the names of snapshots and of subjects follow one rule");
+        let saved = engine.dirs().save(RepoSave {
+            allow_shrink: true,
+            strict: true,
+            cancel: cancel.clone(),
+            ..RepoSave::new(view.root(), name)
+        });
+        let _ = Box::pin(saved).await?;
+        Ok(())
+    }
+
     /// Loads the image of a snapshot into an engine.
     pub(super) async fn load_image(
         self,
         found: &FoundSnapshot,
-        _seen: &SeenEngine,
-        _pool: OpId,
+        seen: &SeenEngine,
     ) -> Result<(), Error> {
-        let said = format!("the image of `{}` cannot be loaded yet", found.id);
-        Err(failure(ErrorKind::Bug, said).into())
+        let (reading, stream) = self.image_stream(&found.of.tenant, &found.id).await?;
+        let loading = seen.docker.load_image(stream);
+        let (read, loaded) = tokio::join!(reading, loading);
+        let loaded = loaded?;
+        read?;
+        let wanted = &found.container.image;
+        let image = seen.docker.image(&wanted.name).await?;
+        if image.is_some_and(|image| image.layers == wanted.layers) {
+            return Ok(());
+        }
+        let said = format!(
+            "the engine loaded {}, and that is not the image of snapshot `{}`",
+            loaded.join(", "),
+            found.id
+        );
+        Err(failure(ErrorKind::Failed, said).into())
+    }
+
+    /// The tar of a snapshot's image, and the work that reads it.
+    pub(super) async fn image_stream(
+        self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<
+        (
+            impl Future<Output = Result<(), Error>> + use<>,
+            impl Stream<Item = io::Result<Bytes>> + Send + use<>,
+        ),
+        Error,
+    > {
+        let engine = self.of_image(tenant, id);
+        let (dirs, root) = (engine.dirs(), engine.dirs().root());
+        let index = dirs.index_to_look().await?;
+        let Some(row) = index.latest() else {
+            let said = format!("the store has not the layers of the image of snapshot `{id}`");
+            return Err(failure(ErrorKind::NotFound, said).into());
+        };
+        let opened = dirs.open_snapshot(&root, &index, &row.id).await?;
+        let path = EntryPath::parse(IMAGE_FILE.as_bytes());
+        let path = path.map_err(|error| failure(ErrorKind::Bug, error.to_string()))?;
+        let source = Arc::new(opened.fetcher(&root));
+        let reader = SnapshotReader::new(opened.list.clone(), source);
+        let (workers, row) = (dirs.restore_workers(), row.id.clone());
+        let (mut writer, stream) = piped();
+        let reading = bridge::blocking(move || {
+            let read = reader.content(&path).and_then(|content| match content {
+                Some(content) => reader.write(&content, workers, &mut writer),
+                None => Err(no_entry("file", &path, &row)),
+            });
+            let error = read.as_ref().err();
+            let ended = writer.end(error.map(|error| error as &(dyn std::error::Error + 'static)));
+            // That nobody reads on is said by whoever did.
+            drop(ended);
+            read?.map(drop).or(Ok(()))
+        });
+        Ok((reading, stream))
+    }
+
+    /// The same of one that there will not be. What stays goes with the next cleanup.
+    pub(super) async fn discard_layers(self, tenant: &TenantId, id: &SnapshotId) {
+        if let Err(error) = self.remove_layers(tenant, id).await {
+            let error = error_chain(&error);
+            tracing::warn!(%id, error, "the layers of its image were not removed yet");
+        }
     }
 
     /// Lets go of the layers of a snapshot's image.
@@ -26,9 +154,13 @@ impl Containers<'_> {
         tenant: &TenantId,
         id: &SnapshotId,
     ) -> Result<(), Error> {
-        let engine = self.engine.rooted(ChunkRoot::image(tenant, id));
+        let engine = self.of_image(tenant, id);
         let root = engine.dirs().root();
-        if root.index().await?.is_none() {
+        let is_there = root
+            .index()
+            .await?
+            .is_some_and(|found| found.value.is_alive());
+        if !is_there {
             return Ok(());
         }
         let (op_id, now) = (self.rng.op_id(), self.lineages.now());

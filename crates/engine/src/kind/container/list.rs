@@ -84,7 +84,7 @@ pub struct ContainerSnapshotRow {
 }
 
 /// The snapshots of containers.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ContainerSnapshots {
     /// One row for each, the newest first.

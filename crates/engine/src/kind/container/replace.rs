@@ -8,9 +8,11 @@
 
 use super::capture::{CaptureRequest, CreateSnapshot};
 use super::fill::Filling;
+use super::image::MadeFor;
 use super::lock::short;
 use super::ports::chosen_ports;
 use super::restore::{ContainerRestored, RESTORE_LABEL, RestoreLook};
+use super::volumes::VolumePlace;
 use super::{ContainerHost, SeenEngine, failure};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
@@ -21,10 +23,10 @@ use stasis_model::container::capture::CaptureWishes;
 use stasis_model::container::mount::ContainerMountKind;
 use stasis_model::container::status::ContainerStatus;
 use stasis_model::failure::AtPath as _;
-use stasis_model::format::manifest::SaveReason;
+use stasis_model::format::manifest::{CapturedVolume, SaveReason};
 use stasis_model::id::{ContainerSubject, OpId, SnapshotId};
 use stasis_model::snapshot_ref::SnapshotRef;
-use stasis_quiesce::docker::{ContainerFacts, VolumeRemoval};
+use stasis_quiesce::docker::{ContainerFacts, ListedContainer, VolumeCreation, VolumeRemoval};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -55,15 +57,14 @@ impl RestoreLook<'_> {
     /// Makes a container instead of the one that there is.
     pub(super) async fn replace(&self, of: Containers<'_>) -> Result<ContainerRestored, Error> {
         let name = &self.found.container.container_name;
+        let _lock = of.lock(self.seen, name, "replaced").await?;
+        Box::pin(of.take_back(self.host, self.seen, name)).await?;
         let now = self.seen.docker.container(name).await?;
         let Some(now) = now else {
             let said = format!("there is no container `{name}` whose place it could take");
             let hint = format!("`--name {name}` without --mode replace makes it anew");
             return Err(failure(ErrorKind::NotFound, said).with_hint(hint).into());
         };
-        let _lock = of.lock(self.seen, name, Some(&now.id), "replaced").await?;
-        Box::pin(of.take_back(self.host, self.seen, name)).await?;
-        let now = self.seen.container(name).await?;
         let taken = Some(now.id.as_str());
         let ports = chosen_ports(self.seen, &self.found.container, &self.how.ports, taken).await?;
         self.ensure_networks().await?;
@@ -134,13 +135,13 @@ impl Swap<'_> {
             .rename_container(&self.now.id, &self.journal.aside)
             .await?;
         let mut volumes = Vec::new();
+        let made_for = look.made_for(of, &name).await?;
         for volume in &look.found.container.volumes {
-            let place = look.seen.place_of_captured(volume).await?;
-            look.found.fill(volume, &place, &look.how.filling()).await?;
-            volumes.push((volume.clone(), volume.name.clone()));
+            let filled = self.fill(of, volume, &made_for).await?;
+            volumes.push((volume.clone(), filled));
         }
         let mut creation = look.creation(&name);
-        for (place, volume) in look.mounted_again(self.now) {
+        for (place, volume) in look.mounted_again(self.now, &volumes) {
             creation.overrides.volumes.insert(place, volume);
         }
         creation.overrides.ports = ports;
@@ -158,6 +159,30 @@ impl Swap<'_> {
             safety_snapshot_id: Some(safety),
             ..restored
         })
+    }
+
+    /// Makes a volume what it was; one that only the engine can write is another one from now on, and the one that there was stays as it
+    /// is. Says what it is called.
+    async fn fill(
+        &self,
+        of: Containers<'_>,
+        volume: &CapturedVolume,
+        made_for: &MadeFor,
+    ) -> Result<String, Error> {
+        let look = self.look;
+        let place = look.seen.place_of_captured(volume).await?;
+        if matches!(place, VolumePlace::Directory(_)) {
+            look.fill(volume, &volume.name, &place, made_for).await?;
+            return Ok(volume.name.clone());
+        }
+        let name = look.new_volume(volume, &of.clock.now().stamp()).await?;
+        let creation = VolumeCreation {
+            labels: look.labels(&volume.labels),
+            ..VolumeCreation::new(&name)
+        };
+        look.seen.docker.create_volume(&creation).await?;
+        look.fill(volume, &name, &place, made_for).await?;
+        Ok(name)
     }
 
     /// Stops the container, and saves all of it.
@@ -237,6 +262,22 @@ impl RestoreLook<'_> {
             let Some(there) = self.seen.docker.volume(&volume.name).await? else {
                 continue;
             };
+            let others = self
+                .seen
+                .docker
+                .containers_with_volume(&volume.name)
+                .await?;
+            let is_other = |one: &&ListedContainer| {
+                one.name != self.found.container.container_name && one.status.is_alive()
+            };
+            if let Some(other) = others.iter().find(is_other) {
+                let said = format!(
+                    "the container `{}` runs and has the volume `{}` too: what it has would be replaced under it",
+                    other.name, volume.name
+                );
+                let hint = "stop it first, or restore beside it, without --mode replace";
+                return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
+            }
             if there.driver != volume.driver || there.options != volume.options {
                 let said = format!(
                     "there is a volume `{}` with another driver or other options than the one that was saved",
@@ -250,13 +291,21 @@ impl RestoreLook<'_> {
     }
 
     /// What is mounted in the new container: the volumes of the snapshot, and volumes that nobody named and nobody saved, as they are.
-    fn mounted_again(&self, now: &ContainerFacts) -> Vec<(String, String)> {
-        let volumes = self.found.container.volumes.iter();
-        let volumes = volumes.filter(|one| one.kind != ContainerMountKind::Bind);
-        let mut mounted: Vec<(String, String)> = volumes
-            .flat_map(|one| {
+    fn mounted_again(
+        &self,
+        now: &ContainerFacts,
+        filled: &[(CapturedVolume, String)],
+    ) -> Vec<(String, String)> {
+        // A directory of the host is mounted as it was, unless a volume stands in for it.
+        let is_volume = |(one, name): &&(CapturedVolume, String)| {
+            one.kind != ContainerMountKind::Bind || one.name != *name
+        };
+        let mut mounted: Vec<(String, String)> = filled
+            .iter()
+            .filter(is_volume)
+            .flat_map(|(one, name)| {
                 let places = one.destinations.iter().cloned();
-                places.map(|place| (place, one.name.clone()))
+                places.map(|place| (place, name.clone()))
             })
             .collect();
         let wanted: Vec<&String> = self
@@ -318,7 +367,44 @@ impl Containers<'_> {
             docker.start_container(&old.id).await?;
         }
         bridge::blocking(move || remove_durably(&path)).await?;
+        if let Some(safety) = &journal.safety {
+            self.forget_safety(host, seen, name, safety).await;
+        }
         Ok(true)
+    }
+
+    /// Lets go of the snapshot of what is back: an undo would take it for something that was replaced.
+    async fn forget_safety(
+        self,
+        host: &ContainerHost,
+        seen: &SeenEngine,
+        name: &str,
+        safety: &SnapshotId,
+    ) {
+        let here = Some(seen.digits.as_str());
+        let forgotten = async {
+            let found = self.called(&host.tenant, name, here).await?;
+            self.remove(&found, std::slice::from_ref(safety), Some(seen))
+                .await
+        };
+        if let Err(error) = forgotten.await {
+            let error = error_chain(&error);
+            tracing::info!(%safety, error, "a snapshot that nobody needs is left to a cleanup");
+        }
+    }
+
+    /// Brings back a container that is not there under its name because its replacement was interrupted.
+    pub(super) async fn take_back_named(
+        self,
+        host: &ContainerHost,
+        seen: &SeenEngine,
+        name: &str,
+    ) -> Result<bool, Error> {
+        if !self.interrupted(seen).await?.iter().any(|one| one == name) {
+            return Ok(false);
+        }
+        let _lock = self.lock(seen, name, "brought back").await?;
+        Box::pin(self.take_back(host, seen, name)).await
     }
 
     /// Removes the container that was made in vain.
@@ -332,6 +418,10 @@ impl Containers<'_> {
             stopped.await?;
             let removed = seen.docker.remove_container(&new.id, VolumeRemoval::Keep);
             removed.await?;
+        }
+        // Those that were made because only the engine could write them.
+        for volume in seen.docker.volumes_labelled(&label).await? {
+            seen.docker.remove_volume(&volume.name).await?;
         }
         Ok(())
     }
@@ -350,8 +440,10 @@ impl Containers<'_> {
             .snapshot(&host.tenant, &wanted, Some(name), here)
             .await?;
         for volume in &found.container.volumes {
-            let place = seen.place_of_captured(volume).await?;
-            found.fill(volume, &place, &Filling::default()).await?;
+            // What only the engine can write was not written.
+            if let VolumePlace::Directory(directory) = seen.place_of_captured(volume).await? {
+                found.fill(volume, &directory, &Filling::default()).await?;
+            }
         }
         Ok(())
     }

@@ -9,8 +9,9 @@
 
 use super::fill::Filling;
 use super::find::FoundSnapshot;
-use super::image::{POOL_LABEL, image_name};
+use super::image::{MadeFor, ORIGINAL_ID_LABEL, ORIGINAL_LABEL, POOL_LABEL, image_name};
 use super::ports::{PortChoice, chosen_ports};
+use super::volumes::VolumePlace;
 use super::{ContainerHost, SeenEngine, failure};
 use crate::bridge;
 use crate::catalog::no_entry;
@@ -25,7 +26,7 @@ use stasis_model::container::mount::{ContainerMount, ContainerMountKind};
 use stasis_model::container::restoration::Restoration;
 use stasis_model::digest::TreeDigest;
 use stasis_model::format::manifest::{CapturedVolume, ENVIRONMENT_FILE, Environment};
-use stasis_model::id::{OpId, SnapshotId};
+use stasis_model::id::{ContainerSubject, OpId, SnapshotId};
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_model::tree::EntryPath;
 use stasis_quiesce::docker::{
@@ -231,7 +232,7 @@ impl Containers<'_> {
         let here = Some(seen.digits.as_str());
         let found = self.snapshot(&host.tenant, &how.snapshot, of, here).await?;
         let pool = self.pool(&host.tenant).await?.unwrap_or_default();
-        found.ensure_image(self, seen, pool).await?;
+        Box::pin(found.ensure_image(self, seen)).await?;
         found.ensure_chunks().await?;
         let environment = found.environment().await?;
         Ok(RestoreLook {
@@ -248,15 +249,11 @@ impl Containers<'_> {
 
 impl FoundSnapshot {
     /// Its image is on the engine, and is the one that was made.
-    async fn ensure_image(
-        &self,
-        of: Containers<'_>,
-        seen: &SeenEngine,
-        pool: OpId,
-    ) -> Result<(), Error> {
+    async fn ensure_image(&self, of: Containers<'_>, seen: &SeenEngine) -> Result<(), Error> {
         let image = &self.container.image;
         let there = seen.docker.image(&image.name).await?;
-        if there.is_some_and(|there| there.id == image.id) {
+        // An engine that loaded it may have given it another id.
+        if there.is_some_and(|there| there.id == image.id || there.layers == image.layers) {
             return Ok(());
         }
         if seen.docker.image(&image.id).await?.is_some() {
@@ -268,7 +265,7 @@ impl FoundSnapshot {
             return Ok(());
         }
         if image.is_portable {
-            return of.load_image(self, seen, pool).await;
+            return of.load_image(self, seen).await;
         }
         let (id, engine) = (&self.id, &self.container.engine);
         let said = if *engine == seen.digits {
@@ -280,7 +277,10 @@ impl FoundSnapshot {
                 "the image of snapshot `{id}` is on another engine ({engine}), and the store has not its layers"
             )
         };
-        let hint = "`stasis container create --portable` stores the layers too";
+        let hint = format!(
+            "its volumes are there: `stasis restore container:{} {id} --to DIR` writes them; `create --portable` stores the layers of later ones too",
+            self.of.subject.container()
+        );
         Err(failure(ErrorKind::NotFound, said).with_hint(hint).into())
     }
 
@@ -344,7 +344,8 @@ impl RestoreLook<'_> {
         let planned = self.new_volumes(&stamp).await?;
         let record = of.begin_restore(self.seen, self.op_id, &name).await?;
         let mut made = Vec::new();
-        let ended = Box::pin(self.make_new(&name, &planned, &mut made, ports)).await;
+        let with = (ports, &self.made_for(of, &name).await?);
+        let ended = Box::pin(self.make_new(&name, &planned, &mut made, with)).await;
         match ended {
             Ok(id) => {
                 self.note(of, &id, &name).await;
@@ -366,7 +367,7 @@ impl RestoreLook<'_> {
         name: &str,
         planned: &[(CapturedVolume, String)],
         made: &mut Vec<Made>,
-        ports: Option<serde_json::Value>,
+        (ports, made_for): (Option<serde_json::Value>, &MadeFor),
     ) -> Result<String, Error> {
         for (volume, copy) in planned {
             let creation = VolumeCreation {
@@ -376,7 +377,7 @@ impl RestoreLook<'_> {
             let created = self.seen.docker.create_volume(&creation).await?;
             made.push(Made::Volume(copy.clone()));
             let place = self.seen.place_of(&created).await;
-            self.found.fill(volume, &place, &self.how.filling()).await?;
+            self.fill(volume, copy, &place, made_for).await?;
         }
         let mut creation = self.creation(name);
         for (volume, copy) in planned {
@@ -391,6 +392,37 @@ impl RestoreLook<'_> {
             self.seen.docker.start_container(&id).await?;
         }
         Ok(id)
+    }
+
+    /// Makes a volume what it was: where it lies, or through the engine, if it is a new one.
+    pub(super) async fn fill(
+        &self,
+        volume: &CapturedVolume,
+        name: &str,
+        place: &VolumePlace,
+        made_for: &MadeFor,
+    ) -> Result<(), Error> {
+        match place {
+            VolumePlace::Directory(directory) => {
+                let how = self.how.filling();
+                self.found.fill(volume, directory, &how).await
+            }
+            VolumePlace::Engine(_) => {
+                let docker = &self.seen.docker;
+                let filled = self.found.fill_through(docker, volume, name, made_for);
+                Box::pin(filled).await
+            }
+        }
+    }
+
+    /// What is made on the engine for this restore, under the lock of a container's name.
+    pub(super) async fn made_for(&self, of: Containers<'_>, name: &str) -> Result<MadeFor, Error> {
+        Ok(MadeFor {
+            snapshot: self.found.id.clone(),
+            pool: self.pool,
+            subject: ContainerSubject::new(name, &self.seen.digits),
+            by: of.by().await?,
+        })
     }
 
     /// Whether the container is started.
@@ -422,7 +454,13 @@ impl RestoreLook<'_> {
             .overrides
             .environment
             .clone_from(&self.how.environment);
-        creation.overrides.labels = self.labels(&BTreeMap::new());
+        creation.overrides.labels = self.labels(&BTreeMap::from([
+            (ORIGINAL_LABEL.to_owned(), container.original_image.clone()),
+            (
+                ORIGINAL_ID_LABEL.to_owned(),
+                container.original_image_id.clone(),
+            ),
+        ]));
         if self.how.mounts == MountChoice::Drop {
             let left = self
                 .not_captured_mounts()
@@ -478,23 +516,32 @@ impl RestoreLook<'_> {
     async fn new_volumes(&self, stamp: &str) -> Result<Vec<(CapturedVolume, String)>, Error> {
         let mut planned = Vec::new();
         for volume in &self.found.container.volumes {
-            let stem = if volume.kind == ContainerMountKind::NamedVolume {
-                volume.name.clone()
-            } else {
-                let place = volume.destinations.first().cloned().unwrap_or_default();
-                let odd = |c: char| !c.is_ascii_alphanumeric();
-                let place = place.trim_matches('/').replace(odd, "-");
-                format!("{}_{place}", self.found.container.container_name)
-            };
-            let base = format!("{stem}_restored_{stamp}");
-            let (mut name, mut number) = (base.clone(), 2);
-            while self.seen.docker.volume(&name).await?.is_some() {
-                name = format!("{base}_{number}");
-                number += 1;
-            }
-            planned.push((volume.clone(), name));
+            planned.push((volume.clone(), self.new_volume(volume, stamp).await?));
         }
         Ok(planned)
+    }
+
+    /// A name for the copy of a volume, which nobody has.
+    pub(super) async fn new_volume(
+        &self,
+        volume: &CapturedVolume,
+        stamp: &str,
+    ) -> Result<String, Error> {
+        let stem = if volume.kind == ContainerMountKind::NamedVolume {
+            volume.name.clone()
+        } else {
+            let place = volume.destinations.first().cloned().unwrap_or_default();
+            let odd = |c: char| !c.is_ascii_alphanumeric();
+            let place = place.trim_matches('/').replace(odd, "-");
+            format!("{}_{place}", self.found.container.container_name)
+        };
+        let base = format!("{stem}_restored_{stamp}");
+        let (mut name, mut number) = (base.clone(), 2);
+        while self.seen.docker.volume(&name).await?.is_some() {
+            name = format!("{base}_{number}");
+            number += 1;
+        }
+        Ok(name)
     }
 
     /// Every network that the container was in is there, or is made.

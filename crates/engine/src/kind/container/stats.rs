@@ -7,6 +7,7 @@ use crate::handle::Containers;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::container::trigger::SnapshotTrigger;
+use stasis_model::format::manifest::SaveReason;
 use stasis_model::policy::retention::AgeCountBytes;
 use std::collections::BTreeMap;
 
@@ -38,7 +39,9 @@ pub struct ContainersStats {
     pub items: Vec<ContainerStats>,
     /// How many snapshots there are.
     pub snapshots: u64,
-    /// How many of each trigger.
+    /// Those that a restore made of what it replaced.
+    pub before_restore: u64,
+    /// How many of the others have each trigger.
     pub triggers: BTreeMap<SnapshotTrigger, u64>,
     /// Those of which no container can be made.
     pub broken: u64,
@@ -70,6 +73,7 @@ impl Containers<'_> {
         let mut stats = ContainersStats {
             items: Vec::new(),
             snapshots: 0,
+            before_restore: 0,
             triggers: BTreeMap::new(),
             broken: 0,
             image_bytes: 0,
@@ -97,7 +101,11 @@ impl Containers<'_> {
                 row.image_bytes += size.image;
                 row.chunk_bytes += size.chunks;
                 let shown = of.row(one, &images).await?;
-                *stats.triggers.entry(shown.trigger).or_default() += 1;
+                if one.reason == SaveReason::BeforeRestore {
+                    stats.before_restore += 1;
+                } else {
+                    *stats.triggers.entry(shown.trigger).or_default() += 1;
+                }
                 stats.broken += u64::from(shown.status == ContainerSnapshotStatus::Broken);
             }
             stats.snapshots += row.snapshots;

@@ -32,7 +32,7 @@ impl WishesArgs {
 }
 
 /// How many snapshots there may be, how old, and how large.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[expect(clippy::struct_field_names, reason = "they are options by these names")]
 pub(super) struct LimitArgs {
     /// How many snapshots one container may have [default: STASIS_CONTAINER_MAX_PER_CONTAINER, then the tenant's policy, then 10]

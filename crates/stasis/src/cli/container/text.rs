@@ -9,6 +9,7 @@ use stasis_engine::kind::container::{
     ContainersCleaned, ContainersStats, MountValidated, NotCaptured, RestoreMode,
     SettingDifference,
 };
+use stasis_engine::model::id::TenantId;
 use stasis_engine::model::time::{Clock as _, Timestamp};
 use std::time::Duration;
 
@@ -49,7 +50,7 @@ fn mount(mount: &MountValidated) -> Vec<String> {
 fn source(mount: &MountValidated) -> String {
     let begins = mount.source.get(..12);
     match begins.filter(|_| mount.kind == "anonymous_volume") {
-        Some(begins) => format!("{begins}…"),
+        Some(begins) => format!("{begins}..."),
         None => mount.source.clone(),
     }
 }
@@ -61,7 +62,7 @@ fn stays_behind(left: &[NotCaptured]) -> String {
 
 fn left_out(one: &NotCaptured) -> String {
     match &one.option {
-        Some(option) => format!("{} (not with {option})", one.what),
+        Some(option) => format!("{} ({option} saves it)", one.what),
         None => one.what.clone(),
     }
 }
@@ -112,10 +113,19 @@ pub(super) fn saved(one: &ContainerSaved) -> String {
         ));
     }
     lines.push(format!(
-        "Make a container of it with: stasis container restore {}",
-        short(&one.snapshot_id)
+        "Make a container of it with: stasis container restore {}{}",
+        short(&one.snapshot_id),
+        tenant_option(&one.tenant)
     ));
     lines.join("\n")
+}
+
+/// What a command needs to find the snapshots of a tenant that nobody takes for granted.
+fn tenant_option(tenant: &TenantId) -> String {
+    match tenant.as_str() {
+        "default" => String::new(),
+        tenant => format!(" --tenant {tenant}"),
+    }
 }
 
 pub(super) fn restored(one: &ContainerRestored) -> String {
@@ -151,7 +161,7 @@ pub(super) fn restored(one: &ContainerRestored) -> String {
             .iter()
             .map(|port| {
                 if port.is_empty() {
-                    "chosen by the engine"
+                    "a port that the engine chooses (docker port)"
                 } else {
                     port
                 }
@@ -328,6 +338,9 @@ pub(super) fn cleaned(one: &ContainersCleaned) -> String {
             lines.push(format!("{removed} the {kind} {name}, which nothing needs"));
         }
     }
+    for image in &one.images_in_use {
+        lines.push(format!("the image {image} stays while a container uses it"));
+    }
     for left in &one.left {
         lines.push(format!("not removed: {}", printable(left)));
     }
@@ -375,6 +388,12 @@ pub(super) fn stats(one: &ContainersStats) -> String {
         .collect();
     if !triggers.is_empty() {
         lines.push(format!("by trigger: {}", triggers.join(", ")));
+    }
+    if one.before_restore > 0 {
+        lines.push(format!(
+            "{} of what restores replaced, for undo",
+            plural(one.before_restore, "snapshot")
+        ));
     }
     if one.broken > 0 {
         lines.push(format!(

@@ -40,6 +40,8 @@ impl SaveArgs {
             let host = container::default_host(context)?;
             let mut create = container::usual_save(context, &host, container).await?;
             create.labels = self.how.labels()?;
+            let message = create.labels.remove(save::MESSAGE);
+            create.description = message.unwrap_or_default();
             return container::save(context, &host, create).await;
         }
         typed.ensure_no_session("say `stasis session snapshot")?;

@@ -1,0 +1,548 @@
+//! Snapshots of containers, with a real Docker engine: what is saved comes back, and what is there is left alone.
+
+use crate::session::{Session, assert_published};
+use serde_json::Value;
+use stasis_testkit::docker::{Dockerd, IMAGE};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+/// Runs something in a shell until it has done what it must before anybody looks.
+const READY: &str = "/ready";
+
+/// A store with an engine.
+struct Host {
+    session: Session,
+    daemon: Dockerd,
+    /// How the engine is reached.
+    address: String,
+}
+
+impl Host {
+    fn new() -> Option<Self> {
+        let daemon = Dockerd::start()?;
+        Some(Self::with(Session::new(), daemon))
+    }
+
+    fn with(session: Session, daemon: Dockerd) -> Self {
+        let address = daemon.host();
+        Self {
+            session,
+            daemon,
+            address,
+        }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.session.command(words);
+        command.env("DOCKER_HOST", &self.address);
+        command
+    }
+
+    fn output(&self, words: &[&str]) -> Output {
+        self.command(&[&["--json"], words].concat())
+            .output()
+            .unwrap()
+    }
+
+    /// What a command answers that must end so.
+    fn json(&self, code: i32, words: &str) -> Value {
+        let words: Vec<&str> = words.split(' ').collect();
+        let output = self.output(&words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}{out}");
+        let text = if code == 0 || !out.is_empty() {
+            out
+        } else {
+            said
+        };
+        let document: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
+        assert_published(&document);
+        document
+    }
+
+    /// Starts a container that runs a script, and waits until that says that it is ready.
+    fn start(&self, name: &str, options: &str, script: &str) -> String {
+        let options: Vec<&str> = options.split(' ').collect();
+        let script = format!("{script}; echo > {READY}; sleep 1000");
+        let run = ["run", "-d", "--network", "none", "--name", name];
+        let words = [&run[..], &options, &[IMAGE, "/bin/sh", "-c", &script]].concat();
+        let id = self.daemon.must(&words);
+        for _ in 0..400 {
+            let look = self
+                .daemon
+                .docker(&["exec", name, "/bin/test", "-e", READY]);
+            if look.status.success() {
+                return id;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{name} is not ready");
+    }
+
+    fn sh(&self, container: &str, script: &str) -> String {
+        self.daemon
+            .must(&["exec", container, "/bin/sh", "-c", script])
+    }
+
+    /// Everything in a directory of a container: kinds, modes, owners, times, contents.
+    fn tree(&self, container: &str, path: &str) -> String {
+        let script = format!(
+            "cd {path} && /bin/busybox find . | /bin/busybox sort | while read -r f; do /bin/busybox stat -c '%n %F %a %u:%g %s %h %Y' \"$f\"; test -L \"$f\" && /bin/busybox readlink \"$f\"; test -f \"$f\" && sha256sum < \"$f\"; done; true"
+        );
+        self.sh(container, &script)
+    }
+
+    fn inspect(&self, container: &str, what: &str) -> String {
+        self.daemon.must(&["inspect", "-f", what, container])
+    }
+
+    fn status(&self, container: &str) -> String {
+        self.inspect(container, "{{.State.Status}}")
+    }
+
+    /// How many images of snapshots the engine has.
+    fn images(&self) -> usize {
+        self.lines("images -q stasis-snapshot").len()
+    }
+
+    fn lines(&self, words: &str) -> Vec<String> {
+        let words: Vec<&str> = words.split(' ').collect();
+        let listed = self.daemon.must(&words);
+        let lines = listed.lines().filter(|line| !line.is_empty());
+        lines.map(str::to_owned).collect()
+    }
+}
+
+/// Odd files, in a volume.
+const ODD: &str = "cd /data; mkdir -p a/b; echo hi > a/b/f; ln a/b/f hard; ln -s ../nowhere dangling; ln -s a/b/f link; \
+     /bin/busybox mkfifo pipe; /bin/busybox chmod 4755 a/b/f; /bin/busybox chown 1234:99 a/b/f; mkdir -m 700 secret; \
+     /bin/busybox chown 55:66 secret; echo x > 'secret/with space'; dd if=/dev/urandom of=big bs=1024 count=3000 2>/dev/null; \
+     echo > empty; /bin/busybox touch -d @86400 empty; cd /more; echo second > file";
+
+/// How a container is replaced without anybody waiting for long.
+const REPLACE: &str = "--mode replace --stop-timeout 1s --healthy-after 100ms --yes";
+
+fn text<'v>(value: &'v Value, name: &str) -> &'v str {
+    value[name].as_str().unwrap()
+}
+
+fn rows<'v>(value: &'v Value, name: &str) -> &'v [Value] {
+    value[name].as_array().unwrap()
+}
+
+#[test]
+fn a_container_comes_back_with_its_volumes_and_its_own_files() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    let id = host.start("web", "-v data:/data -v more:/more", ODD);
+    host.sh("web", "echo own > /own");
+    let before = (host.tree("web", "/data"), host.tree("web", "/more"));
+
+    let saved = host.json(0, &format!("container create {} --label k=v", &id[..12]));
+    assert_eq!(rows(&saved, "volumes").len(), 2);
+    assert_eq!(host.status("web"), "running");
+    // What happens afterwards is in no snapshot.
+    host.sh("web", "rm -rf /data/a; echo later > /more/file; rm /own");
+    let live = host.tree("web", "/data");
+    let restored = host.json(0, "container restore k=v");
+
+    let name = text(&restored, "container_name");
+    assert!(name.starts_with("web_restored_"), "{name}");
+    assert_eq!((host.tree(name, "/data"), host.tree(name, "/more")), before);
+    assert_eq!(
+        host.tree("web", "/data"),
+        live,
+        "the live one is not touched"
+    );
+    assert_eq!(host.sh(name, "cat /own"), "own");
+    let shown = host.json(0, "show container:web");
+    assert_eq!(shown["restorations"][0]["container_name"], name);
+    // Its volumes are files like any others.
+    let listed = host.json(0, "ls container:web --path volumes/more");
+    assert!(listed.to_string().contains("volumes/more/file"), "{listed}");
+    let changed = host.json(0, "diff container:web");
+    let paths: Vec<&str> = rows(&changed, "volumes")
+        .iter()
+        .map(|one| text(one, "path"))
+        .collect();
+    assert!(
+        paths.contains(&"a/b/f") && paths.contains(&"file"),
+        "{paths:?}"
+    );
+    host.json(0, "check container:web");
+}
+
+#[test]
+fn settings_and_the_environment_come_back_and_values_are_not_shown() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    let options = "-e TOKEN=s3cret -e EMPTY= -u 0:0 -w /bin -p 127.0.0.1:18080:80 --restart on-failure:3 \
+                   --memory 64m --cap-drop NET_RAW -l app=shop --stop-signal SIGINT";
+    let options = options.split_whitespace().collect::<Vec<_>>().join(" ");
+    host.start("web", &options, "true");
+    let saved = host.json(0, "container create web --trigger run_start --run-id r-7");
+    let snapshot = text(&saved, "snapshot_id").to_owned();
+
+    // Its port is taken by the one that runs.
+    let taken = host.json(4, "container restore latest web");
+    assert!(
+        text(&taken["error"], "message").contains("18080"),
+        "{taken}"
+    );
+    let restored = host.json(0, "container restore latest web --port auto --env MORE=1");
+
+    let name = text(&restored, "container_name");
+    assert_eq!(host.sh(name, "echo $TOKEN $MORE"), "s3cret 1");
+    for what in [
+        "{{json .Config.Cmd}} {{.Config.User}} {{.Config.WorkingDir}} {{.Config.StopSignal}}",
+        "{{json .HostConfig.RestartPolicy}} {{.HostConfig.Memory}} {{json .HostConfig.CapDrop}}",
+        "{{index .Config.Labels \"app\"}}",
+    ] {
+        assert_eq!(host.inspect(name, what), host.inspect("web", what));
+    }
+    let label = "{{index .Config.Labels \"stasis.restored-from\"}}";
+    assert_eq!(host.inspect(name, label), snapshot);
+    let shown = host.json(0, "container show latest web");
+    assert_eq!(
+        (text(&shown, "trigger"), text(&shown, "run_id")),
+        ("run_start", "r-7")
+    );
+    assert!(!shown.to_string().contains("s3cret"), "values are masked");
+    assert!(shown["config"]["Env"].to_string().contains("TOKEN=****"));
+}
+
+#[test]
+fn a_replaced_container_is_what_it_was_and_an_undo_takes_it_back() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    host.start(
+        "web",
+        "-v data:/data",
+        "echo one > /data/n; echo one > /own",
+    );
+    host.json(0, "container create web");
+    host.sh(
+        "web",
+        "echo two > /data/n; echo extra > /data/extra; echo two > /own",
+    );
+
+    let restored = host.json(0, &format!("container restore latest web {REPLACE}"));
+
+    assert_eq!(host.sh("web", "cat /data/* /own"), "one\none");
+    assert_eq!(restored["volumes"][0]["name"], "data");
+    assert_eq!(host.lines("ps -aq").len(), 1, "the other one is gone");
+    // The obvious next command takes it back, and runs it.
+    let undone = host.json(0, "undo container:web --yes");
+    assert_eq!(undone["snapshot_id"], restored["safety_snapshot_id"]);
+    assert_eq!(
+        host.sh("web", "cat /data/extra /data/n /own"),
+        "extra\ntwo\ntwo"
+    );
+    assert_eq!(host.status("web"), "running");
+}
+
+#[test]
+fn a_container_whose_replacement_does_not_work_is_back() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    let script = "test -e /data/good || exit 3; sleep 1000";
+    let run = [
+        "run",
+        "-d",
+        "--network",
+        "none",
+        "--name",
+        "web",
+        "-v",
+        "data:/data",
+    ];
+    host.daemon
+        .must(&[&run[..], &[IMAGE, "/bin/sh", "-c", script]].concat());
+    host.daemon.must(&["wait", "web"]);
+    host.json(0, "container create web");
+    host.daemon.must(&["rm", "web"]);
+    let id = host.start(
+        "web",
+        "-v data:/data",
+        "echo yes > /data/good; echo own > /own",
+    );
+    // It was saved when it had ended: it is started to see that.
+    let exited = host.json(0, &format!("container restore latest web {REPLACE}"));
+    assert_eq!(exited["started"], false);
+    host.json(0, "undo container:web --yes");
+    assert_eq!(host.sh("web", "cat /data/good /own"), "yes\nown");
+    let back = host.inspect("web", "{{.Id}}");
+    assert_ne!(back, id.trim(), "it was made anew of the safety snapshot");
+
+    // One that ran when it was saved, and ends when it is started again.
+    let script = "test -e /data/once && exit 3; echo > /data/once; echo > /ready; sleep 1000";
+    let run = [
+        "run",
+        "-d",
+        "--network",
+        "none",
+        "--name",
+        "once",
+        "-v",
+        "o:/data",
+    ];
+    host.daemon
+        .must(&[&run[..], &[IMAGE, "/bin/sh", "-c", script]].concat());
+    while !host
+        .daemon
+        .docker(&["exec", "once", "/bin/test", "-e", "/ready"])
+        .status
+        .success()
+    {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    host.json(0, "container create once");
+    let before = host.inspect("once", "{{.Id}}");
+    let refused = host.json(1, &format!("container restore latest once {REPLACE}"));
+
+    let said = text(&refused["error"], "message");
+    assert!(said.contains("is what it was"), "{said}");
+    assert_eq!(host.inspect("once", "{{.Id}}"), before);
+    assert_eq!(host.lines("ps -aq").len(), 2, "nothing is left of it");
+    assert!(rows(&host.json(0, "container list once"), "items").len() == 2);
+}
+
+#[test]
+fn one_works_on_a_container_at_a_time_and_paused_ones_stay_paused() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    for number in 0..4 {
+        let volume = format!("-v v{number}:/data");
+        host.start(&format!("c{number}"), &volume, "echo x > /data/x");
+    }
+    host.daemon.must(&["pause", "c3"]);
+    let children: Vec<_> = (0..8)
+        .map(|number| {
+            let name = format!("c{}", number % 4);
+            let mut command = host.command(&["--json", "container", "create", &name]);
+            let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        })
+        .collect();
+    let outputs = children.into_iter().map(Child::wait_with_output);
+    let outputs: Vec<Output> = outputs.collect::<Result<_, _>>().unwrap();
+
+    let made = outputs.iter().filter(|one| one.status.success()).count();
+    let refused = outputs.iter().filter(|one| one.status.code() == Some(4));
+    let refused: Vec<String> = refused
+        .map(|one| String::from_utf8_lossy(&one.stdout).into_owned())
+        .collect();
+    assert_eq!(made + refused.len(), 8, "{outputs:?}");
+    assert!(made >= 4);
+    for said in &refused {
+        assert!(said.contains("saved by process"), "{said}");
+    }
+    assert_eq!(
+        (host.status("c0"), host.status("c3")),
+        ("running".to_owned(), "paused".to_owned())
+    );
+    assert_eq!(rows(&host.json(0, "container list"), "items").len(), made);
+    assert_eq!(host.images(), made);
+}
+
+#[test]
+fn limits_are_kept_by_name_and_by_id() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    let id = host.start("web", "-v data:/data", "echo x > /data/x");
+    for number in 0..4 {
+        host.sh("web", &format!("echo {number} > /data/x"));
+        let by = if number % 2 == 0 { "web" } else { id.trim() };
+        host.json(0, &format!("container create {by} --max-per-container 3"));
+    }
+    let listed = host.json(0, "container list web");
+    assert_eq!((rows(&listed, "items").len(), host.images()), (3, 3));
+    let gone = host.json(0, "container cleanup --dry-run --max-snapshots 1");
+    assert_eq!(rows(&gone, "snapshots").len(), 2);
+    assert_eq!(rows(&host.json(0, "container list"), "items").len(), 3);
+    let kept = host.json(0, "container cleanup --max-bytes 1B");
+    assert_eq!(
+        rows(&kept, "snapshots").len(),
+        2,
+        "the newest stays: {kept}"
+    );
+    host.json(0, "container delete latest web --yes");
+    let stats = host.json(0, "container stats");
+    assert_eq!((&stats["snapshots"], host.images()), (&Value::from(0), 0));
+}
+
+#[test]
+fn what_somebody_else_made_is_never_removed() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    host.start("web", "-v data:/data", "echo x > /data/x");
+    let first = host.json(0, "container create web");
+    let first = text(&first, "snapshot_id").to_owned();
+    let second = host.json(0, "container create web");
+    let second = text(&second, "snapshot_id").to_owned();
+    let restored = host.json(0, &format!("container restore {second}"));
+    let copy = text(&restored, "container_name");
+    // Somebody's own image of a container of ours, and a snapshot whose image somebody removed.
+    host.daemon.must(&["commit", copy, "mine:1"]);
+    host.daemon
+        .must(&["rmi", &format!("stasis-snapshot:{first}")]);
+    let listed = host.json(0, "container list");
+    assert_eq!(listed["items"][1]["status"], "broken");
+    let refused = host.json(3, &format!("container restore {first}"));
+    assert!(text(&refused["error"], "message").contains("gone"));
+    let kept = host.json(0, "container cleanup");
+    assert!(rows(&kept, "snapshots").is_empty(), "{kept}");
+    let orphans = host.json(0, "container cleanup --orphans");
+    assert_eq!(orphans["snapshots"][0]["snapshot_id"], first.as_str());
+
+    // The image of a container that runs stays until that is gone.
+    let deleted = host.json(0, &format!("container delete {second} --yes"));
+    assert_eq!(rows(&deleted, "images_kept").len(), 1);
+    host.output(&["container", "cleanup", "--orphans"]);
+    assert_eq!(host.lines("images -q mine").len(), 1);
+    assert_eq!(
+        (
+            host.status(copy).as_str(),
+            host.sh(copy, "cat /data/x").as_str()
+        ),
+        ("running", "x")
+    );
+}
+
+/// Kills a command again and again, each time a little later.
+fn kill_at_every_step(host: &Host, words: &str, pause: u64) {
+    let words: Vec<&str> = words.split(' ').collect();
+    for step in 1..=8 {
+        let mut command = host.command(&words);
+        let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(pause * step));
+        let _ = child.kill();
+        child.wait().unwrap();
+    }
+    // Whatever stood still runs again by itself.
+    for _ in 0..200 {
+        if host.lines("ps -q --filter status=paused").is_empty() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    host.json(0, "container cleanup");
+    assert_eq!(host.status("web"), "running", "{words:?}");
+    let listed = host.json(0, "container list");
+    let items = rows(&listed, "items");
+    assert!(
+        items.iter().all(|one| one["status"] == "complete"),
+        "{listed}"
+    );
+    assert_eq!(host.images(), items.len(), "{words:?}");
+}
+
+#[test]
+fn whenever_it_is_killed_nothing_half_is_listed_and_nothing_is_left() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    let script = "dd if=/dev/urandom of=/data/big bs=1024 count=4000 2>/dev/null";
+    host.start("web", "-v data:/data", script);
+    let before = host.tree("web", "/data");
+    let first = host.json(0, "container create web");
+    let first = text(&first, "snapshot_id").to_owned();
+    kill_at_every_step(&host, "container create web", 25);
+    kill_at_every_step(&host, &format!("container restore {first}"), 40);
+    let replace = format!("container restore {first} {REPLACE}");
+    kill_at_every_step(&host, &replace, 180);
+
+    assert_eq!(host.tree("web", "/data"), before);
+    // Of restores only those are there that came to run.
+    assert!(host.lines("ps -aq --filter status=created").is_empty());
+    let (running, volumes) = (host.lines("ps -q").len(), host.lines("volume ls -q"));
+    assert_eq!(volumes.len(), running, "{volumes:?}");
+    host.json(0, "container create web");
+    host.json(0, &format!("container restore {first}"));
+}
+
+#[test]
+fn through_an_engine_that_is_elsewhere_volumes_come_and_go_as_well() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let address = format!("tcp://127.0.0.1:{port}");
+    let Some(daemon) = Dockerd::start_with(&["--host", &address]) else {
+        return;
+    };
+    let mut host = Host::with(Session::new(), daemon);
+    host.address = address;
+    host.start("web", "-v data:/data -v more:/more", ODD);
+    let before = (host.tree("web", "/data"), host.tree("web", "/more"));
+
+    host.json(0, "container create web");
+    host.sh(
+        "web",
+        "rm -rf /data/a; echo later > /more/file; echo > /more/extra",
+    );
+    let restored = host.json(0, "container restore latest web");
+
+    let name = text(&restored, "container_name");
+    assert_eq!((host.tree(name, "/data"), host.tree(name, "/more")), before);
+    // A volume that only the engine can write is another one: nothing of the old one is lost.
+    let replaced = host.json(0, &format!("container restore latest web {REPLACE}"));
+    assert_ne!(replaced["volumes"][0]["name"], "data");
+    assert_eq!(
+        (host.tree("web", "/data"), host.tree("web", "/more")),
+        before
+    );
+    assert!(host.lines("volume ls -q").contains(&"more".to_owned()));
+    assert!(host.lines("ps -aq --filter status=created").is_empty());
+}
+
+#[test]
+fn a_portable_snapshot_is_restored_on_an_engine_that_never_saw_it() {
+    let (Some(host), Some(other)) = (Host::new(), Dockerd::start()) else {
+        return;
+    };
+    let script = "echo x > /data/x; dd if=/dev/urandom of=/own bs=1024 count=2000 2>/dev/null";
+    host.start("web", "-v data:/data -e TOKEN=s3cret", script);
+    let (before, own) = (
+        host.tree("web", "/data"),
+        host.sh("web", "sha256sum < /own"),
+    );
+    let first = host.json(0, "container create web --portable");
+    assert_eq!(first["portable"], true);
+    let size = || {
+        let mut du = Command::new("du");
+        let output = du.arg("-sb").arg(host.session.home()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let bytes = text.split_whitespace().next().unwrap();
+        bytes.parse::<u64>().unwrap()
+    };
+    let one = size();
+    host.json(0, "container create web --portable");
+    let more = size() - one;
+    assert!(
+        more < 700_000,
+        "layers are stored once, and {more} bytes more"
+    );
+
+    let Host {
+        session, daemon, ..
+    } = host;
+    drop(daemon);
+    let host = Host::with(session, other);
+    let restored = host.json(0, "container restore latest web");
+
+    let name = text(&restored, "container_name");
+    assert_eq!(host.tree(name, "/data"), before);
+    assert_eq!(
+        host.sh(name, "sha256sum < /own; echo $TOKEN"),
+        format!("{own}\ns3cret")
+    );
+}
