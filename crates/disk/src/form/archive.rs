@@ -62,7 +62,7 @@ pub use output::nameless;
 pub use plain::Compression;
 pub use problem::Problem;
 pub use reader::{Archive, ReadSettings};
-pub use received::{ReceivedTree, receive_tar};
+pub use received::{ReceivedTree, receive_entries, receive_tar};
 pub use rules::{ArchiveLimits, TarDialect};
 pub use stretches::TarStretch;
 pub use unpack::{UnpackSettings, UnpackedArchive, unpack, unpack_beside};

@@ -8,20 +8,11 @@ use crate::fs::atomic_write::{new_file_beside, sync_directory, write_durably};
 use crate::fs::fd::{c_name, open_dir};
 use crate::fs::remove;
 use crate::fs::staging::rename_noreplace;
-use rustix::fs::{self, Mode, OFlags};
 use stasis_model::failure::{AtPath, Failure};
-use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-/// Makes a file where none is, for whoever writes it bit by bit in a directory that nobody else enters.
-pub fn create_new(path: &Path, mode: u32) -> Result<File, Failure> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = fs::open(path, flags, Mode::from_raw_mode(mode)).at("make", path)?;
-    Ok(file.into())
-}
 
 /// Makes a file of these bytes with this mode; fails when anything has its name.
 pub fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {

@@ -64,7 +64,8 @@ impl Host {
     /// Starts a container that runs a script, and waits until that says that it is ready.
     fn start(&self, name: &str, options: &str, script: &str) -> String {
         let options: Vec<&str> = options.split(' ').collect();
-        let script = format!("{script}; echo > {READY}; sleep 1000");
+        // One that is made of a snapshot finds what it did before, and does it once.
+        let script = format!("test -e {READY} || {{ {script}; echo > {READY}; }}; sleep 1000");
         let run = ["run", "-d", "--network", "none", "--name", name];
         let words = [&run[..], &options, &[IMAGE, "/bin/sh", "-c", &script]].concat();
         let id = self.daemon.must(&words);
@@ -162,7 +163,8 @@ fn a_container_comes_back_with_its_volumes_and_its_own_files() {
     // Its volumes are files like any others.
     let listed = host.json(0, "ls container:web --path volumes/more");
     assert!(listed.to_string().contains("volumes/more/file"), "{listed}");
-    let changed = host.json(0, "diff container:web");
+    let changed = host.json(13, "diff container:web");
+    assert!(changed["not_compared"].to_string().contains("in no volume"));
     let paths: Vec<&str> = rows(&changed, "volumes")
         .iter()
         .map(|one| text(one, "path"))
@@ -278,8 +280,13 @@ fn a_container_whose_replacement_does_not_work_is_back() {
     assert_eq!(host.sh("web", "cat /data/good /own"), "yes\nown");
     let back = host.inspect("web", "{{.Id}}");
     assert_ne!(back, id.trim(), "it was made anew of the safety snapshot");
+}
 
-    // One that ran when it was saved, and ends when it is started again.
+#[test]
+fn a_container_whose_replacement_ends_at_once_is_back_as_it_was() {
+    let Some(host) = Host::new() else {
+        return;
+    };
     let script = "test -e /data/once && exit 3; echo > /data/once; echo > /ready; sleep 1000";
     let run = [
         "run",
@@ -308,8 +315,13 @@ fn a_container_whose_replacement_does_not_work_is_back() {
     let said = text(&refused["error"], "message");
     assert!(said.contains("is what it was"), "{said}");
     assert_eq!(host.inspect("once", "{{.Id}}"), before);
-    assert_eq!(host.lines("ps -aq").len(), 2, "nothing is left of it");
-    assert!(rows(&host.json(0, "container list once"), "items").len() == 2);
+    assert_eq!(host.lines("ps -aq").len(), 1, "nothing is left of it");
+    let listed = host.json(0, "container list once");
+    assert_eq!(
+        rows(&listed, "items").len(),
+        1,
+        "undo finds nothing that was replaced"
+    );
 }
 
 #[test]
@@ -367,7 +379,7 @@ fn limits_are_kept_by_name_and_by_id() {
     let gone = host.json(0, "container cleanup --dry-run --max-snapshots 1");
     assert_eq!(rows(&gone, "snapshots").len(), 2);
     assert_eq!(rows(&host.json(0, "container list"), "items").len(), 3);
-    let kept = host.json(0, "container cleanup --max-bytes 1B");
+    let kept = host.json(0, "container cleanup --max-bytes 1");
     assert_eq!(
         rows(&kept, "snapshots").len(),
         2,
@@ -509,7 +521,7 @@ fn a_portable_snapshot_is_restored_on_an_engine_that_never_saw_it() {
     let (Some(host), Some(other)) = (Host::new(), Dockerd::start()) else {
         return;
     };
-    let script = "echo x > /data/x; dd if=/dev/urandom of=/own bs=1024 count=2000 2>/dev/null";
+    let script = "echo x > /data/x; dd if=/dev/urandom of=/own bs=1024 count=12000 2>/dev/null";
     host.start("web", "-v data:/data -e TOKEN=s3cret", script);
     let (before, own) = (
         host.tree("web", "/data"),
@@ -528,8 +540,8 @@ fn a_portable_snapshot_is_restored_on_an_engine_that_never_saw_it() {
     host.json(0, "container create web --portable");
     let more = size() - one;
     assert!(
-        more < 700_000,
-        "layers are stored once, and {more} bytes more"
+        more < one / 4,
+        "layers are stored once: {one}, and {more} bytes more"
     );
 
     let Host {

@@ -55,10 +55,33 @@ pub fn receive_tar(
     target: &Path,
     settings: &ReadSettings,
 ) -> Result<ReceivedTree, ArchiveError> {
+    received((tar, name), None, target, settings)
+}
+
+/// The same of a tar whose entries lie in no directory of their own.
+pub fn receive_entries(
+    tar: impl Read,
+    name: &Path,
+    target: &Path,
+    settings: &ReadSettings,
+) -> Result<ReceivedTree, ArchiveError> {
+    let top = Some(EntryPath::root());
+    received((tar, name), top, target, settings)
+}
+
+fn received(
+    (tar, name): (impl Read, &Path),
+    top: Option<EntryPath>,
+    target: &Path,
+    settings: &ReadSettings,
+) -> Result<ReceivedTree, ArchiveError> {
     let writer = writer(target, settings)?;
     let mut sorter = Sorter::new(&writer, WantedEntries::All);
     let mut reading = ArchiveReading::naming_devices(name, settings.limits);
-    let mut receiver = Receiver::default();
+    let mut receiver = Receiver {
+        top,
+        ..Receiver::default()
+    };
     let stream = Stream::of(tar, name);
     read_stream(stream, &mut reading, &settings.cancel, |reading, tar| {
         let mut events = Vec::new();

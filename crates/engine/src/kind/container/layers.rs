@@ -1,13 +1,11 @@
 //! The layers of a snapshot's image in the store, so that any engine can run it.
 //!
-//! They lie there as the one tar that `docker save` writes, in chunks: a layer that two images have is stored once.
+//! They lie there as the files that `docker save` writes, one for each layer: one that two images have is stored once.
 
 use super::find::FoundSnapshot;
 use super::image::image_name;
 use super::{SeenEngine, failure};
 use crate::bridge;
-use crate::catalog::no_entry;
-use crate::catalog::reader::SnapshotReader;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Containers;
 use crate::open::Engine;
@@ -15,19 +13,21 @@ use crate::piped::{StreamReader, piped};
 use crate::save::RepoSave;
 use bytes::Bytes;
 use futures_util::Stream;
-use stasis_disk::fs::new_file;
-use stasis_model::failure::AtPath as _;
+use stasis_disk::form::archive::{ReadSettings, receive_entries};
+use stasis_disk::form::chunked::tar::{TarError, TarParts, write_tar};
+use stasis_disk::fs::atomic_write::make_directory;
 use stasis_model::id::{SnapshotId, TenantId};
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::tree::EntryPath;
 use stasis_quiesce::docker::Docker;
 use stasis_store::layout::ChunkRoot;
-use std::io::{self, Write as _};
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What the tar is called in its tree.
-const IMAGE_FILE: &str = "image.tar";
+/// The directory of their tree in which they lie.
+const IMAGE: &str = "image";
 
 impl Containers<'_> {
     fn of_image(self, tenant: &TenantId, id: &SnapshotId) -> Engine {
@@ -56,14 +56,19 @@ impl Containers<'_> {
     ) -> Result<(), Error> {
         let engine = self.of_image(tenant, id);
         let view = engine.scratch().await?;
-        let path = view.root().join(IMAGE_FILE);
-        let mut reader = StreamReader::new(tar);
-        let written = bridge::blocking(move || {
-            let mut file = new_file::create_new(&path, 0o600)?;
-            io::copy(&mut reader, &mut file).at("write", &path)?;
-            file.flush().at("write", &path)
+        let (target, reader) = (view.root().join(IMAGE), StreamReader::new(tar));
+        let settings = ReadSettings {
+            cancel: cancel.clone(),
+            ..ReadSettings::default()
+        };
+        let called = image_name(id);
+        let received = bridge::blocking(move || {
+            make_directory(&target)?;
+            let received = receive_entries(reader, Path::new(&called), &target, &settings)?;
+            drop(received);
+            Ok::<_, Error>(())
         });
-        written.await?;
+        received.await?;
         let name = id.as_str().parse();
         let name = name.expect("the names of snapshots and of subjects follow one rule");
         let saved = engine.dirs().save(RepoSave {
@@ -120,22 +125,30 @@ impl Containers<'_> {
             return Err(failure(ErrorKind::NotFound, said).into());
         };
         let opened = dirs.open_snapshot(&root, &index, &row.id).await?;
-        let path = EntryPath::parse(IMAGE_FILE.as_bytes());
-        let path = path.map_err(|error| failure(ErrorKind::Bug, error.to_string()))?;
-        let source = Arc::new(opened.fetcher(&root));
-        let reader = SnapshotReader::new(opened.list.clone(), source);
-        let (workers, row) = (dirs.restore_workers(), row.id.clone());
+        let part = EntryPath::parse(IMAGE.as_bytes());
+        let part = part.map_err(|error| failure(ErrorKind::Bug, error.to_string()))?;
+        let (source, workers) = (opened.fetcher(&root), dirs.restore_workers());
         let (mut writer, stream) = piped();
         let reading = bridge::blocking(move || {
-            let read = reader.content(&path).and_then(|content| match content {
-                Some(content) => reader.write(&content, workers, &mut writer),
-                None => Err(no_entry("file", &path, &row)),
-            });
-            let error = read.as_ref().err();
+            let parts = TarParts {
+                source: &source,
+                list: &opened.list,
+                root: opened.manifest.root(),
+                root_attributes: &[],
+                directory: &part,
+                name: &EntryPath::root(),
+                workers,
+                cancel: &AtomicBool::new(false),
+            };
+            let written = write_tar(&parts, &mut writer);
+            let error = written.as_ref().err();
             let ended = writer.end(error.map(|error| error as &(dyn std::error::Error + 'static)));
             // That nobody reads on is said by whoever did.
             drop(ended);
-            read?.map(drop).or(Ok(()))
+            match written {
+                Ok(_) | Err(TarError::Output(_)) => Ok(()),
+                Err(error) => Err(failure(ErrorKind::Failed, error_chain(&error)).into()),
+            }
         });
         Ok((reading, stream))
     }

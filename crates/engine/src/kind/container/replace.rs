@@ -11,7 +11,7 @@ use super::fill::Filling;
 use super::image::MadeFor;
 use super::lock::short;
 use super::ports::chosen_ports;
-use super::restore::{ContainerRestored, RESTORE_LABEL, RestoreLook};
+use super::restore::{ContainerRestored, RESTORE_LABEL, RestoreLook, STOP_TIMEOUT};
 use super::volumes::VolumePlace;
 use super::{ContainerHost, SeenEngine, failure};
 use crate::bridge;
@@ -352,7 +352,12 @@ impl Containers<'_> {
         }
         let docker = &seen.docker;
         self.remove_new(seen, &journal).await?;
-        let old = seen.container(&journal.container_id).await?;
+        let mut old = seen.container(&journal.container_id).await?;
+        if old.status.is_alive() {
+            // An engine that was asked to stop it does so, though nobody waits for that any more.
+            docker.stop_container(&old.id, STOP_TIMEOUT).await?;
+            old = seen.container(&old.id).await?;
+        }
         if let Some(safety) = &journal.safety
             && old.name == journal.aside
         {

@@ -44,7 +44,7 @@ pub(super) const RESTORED_LABEL: &str = "stasis.restored-from";
 /// Which restore made it.
 pub(super) const RESTORE_LABEL: &str = "stasis.restore";
 /// How long a container that is replaced may take to end.
-const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whether a container is made beside the one that there is, or instead of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
