@@ -11,6 +11,7 @@ use super::find::subject_name;
 use super::image::{
     MadeFor, ORIGINAL_ID_LABEL, ORIGINAL_LABEL, commit, described, discard_image, image_name,
 };
+use super::replace::Forward;
 use super::still::{Released, Still};
 use super::volumes::{PlannedVolumes, planned};
 use super::{ContainerHost, SeenEngine, failure};
@@ -241,7 +242,13 @@ impl Containers<'_> {
         let _lock = self.lock(&seen, &facts.name, "saved").await?;
         // It may have changed until it was ours.
         let facts = seen.container(&facts.id).await?;
-        Box::pin(self.take_back(host, &seen, &facts.name)).await?;
+        let name = facts.name.clone();
+        let back = Box::pin(self.take_back(host, &seen, &name, Forward::IfItWorks));
+        let facts = if back.await? {
+            seen.container(&name).await?
+        } else {
+            facts
+        };
         let saved = self.capture(CaptureRequest {
             host,
             seen: &seen,
@@ -419,7 +426,11 @@ impl Capture<'_> {
             Ok(gathered) => self.publish(of, &id, &mut manifest, gathered).await,
             Err(error) => Err(error),
         };
-        if ended.is_err() {
+        // What may have been published needs its image.
+        let is_gone = |error: &Attempt| match error {
+            Attempt::Again(error) | Attempt::Over(error) => error.kind() != ErrorKind::Unknown,
+        };
+        if ended.as_ref().is_err_and(is_gone) {
             discard_image(&self.seen.docker, &image_name(&id)).await;
             if self.how.portable {
                 of.discard_layers(&self.tenant, &id).await;

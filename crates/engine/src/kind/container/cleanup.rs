@@ -6,6 +6,7 @@
 use super::find::FoundContainer;
 use super::image::{BY_LABEL, HELPER_LABEL, POOL_LABEL, SNAPSHOT_LABEL, SUBJECT_LABEL, image_name};
 use super::list::{ContainerSnapshotStatus, KnownImages};
+use super::replace::Forward;
 use super::{ContainerHost, SeenEngine};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
@@ -82,6 +83,12 @@ pub(super) struct Judged {
     clock_doubt: Option<String>,
 }
 
+/// Those that are of one engine: what another one has is none of its business.
+fn of_engine<'f>(all: &'f [FoundContainer], engine: &str) -> Vec<&'f FoundContainer> {
+    let all = all.iter();
+    all.filter(|one| one.subject.engine() == engine).collect()
+}
+
 impl Containers<'_> {
     /// Keeps the limits, and removes what was left of interrupted work.
     pub async fn cleanup(
@@ -106,7 +113,7 @@ impl Containers<'_> {
         }
         self.clean_restores(&seen, how, &mut cleaned).await?;
         let all = self.found(Some(&host.tenant)).await?;
-        let judged = self.judged(&all, &how.limits).await?;
+        let judged = self.judged(&all, &seen.digits, &how.limits).await?;
         cleaned.clock_doubt = judged.clock_doubt;
         cleaned.snapshots = judged.going;
         if how.orphans {
@@ -135,7 +142,7 @@ impl Containers<'_> {
         limits: &AgeCountBytes,
     ) -> Result<ContainersCleaned, Error> {
         let all = self.found(Some(&host.tenant)).await?;
-        let judged = self.judged(&all, limits).await?;
+        let judged = self.judged(&all, &seen.digits, limits).await?;
         let mut cleaned = ContainersCleaned {
             clock_doubt: judged.clock_doubt,
             snapshots: judged.going,
@@ -151,13 +158,15 @@ impl Containers<'_> {
         Ok(cleaned)
     }
 
-    /// Age first, then count, then bytes, the oldest first.
+    /// What is beyond the limits of one engine: age first, then count, then bytes, the oldest first.
     pub(super) async fn judged(
         self,
         all: &[FoundContainer],
+        engine: &str,
         limits: &AgeCountBytes,
     ) -> Result<Judged, Error> {
-        let sizes = self.sizes(all, limits.max_bytes).await?;
+        let all = of_engine(all, engine);
+        let sizes = self.sizes(&all, limits.max_bytes).await?;
         let (mut snapshots, mut names) = (Vec::new(), BTreeMap::new());
         let (mut replaced, now) = (Vec::new(), self.clock.now());
         for of in all {
@@ -279,7 +288,10 @@ impl Containers<'_> {
         for name in self.interrupted(seen).await? {
             let locked = self.lock(seen, &name, "brought back").await;
             let back = match locked {
-                Ok(_lock) => Box::pin(self.take_back(host, seen, &name)).await,
+                Ok(_lock) => {
+                    let back = self.take_back(host, seen, &name, Forward::IfItWorks);
+                    Box::pin(back).await
+                }
                 // Somebody is at it.
                 Err(error) if error.kind() == ErrorKind::Conflict => continue,
                 Err(error) => Err(error),

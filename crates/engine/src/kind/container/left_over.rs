@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Containers;
 use serde::{Deserialize, Serialize};
 use stasis_disk::fs::atomic_write::{atomic_write, read_bounded, remove_durably};
+use stasis_model::container::status::ContainerStatus;
 use stasis_model::failure::AtPath as _;
 use stasis_model::id::OpId;
 use stasis_quiesce::docker::VolumeRemoval;
@@ -97,7 +98,8 @@ impl Containers<'_> {
     ) -> Result<(), Error> {
         let (docker, label) = (&seen.docker, format!("{RESTORE_LABEL}={}", begun.op_id));
         for one in docker.containers_labelled(&label).await? {
-            if one.status.is_alive() {
+            // One that was ever started is somebody's by now, whether it runs or not.
+            if one.status != ContainerStatus::Created {
                 return Ok(());
             }
             if !dry_run {

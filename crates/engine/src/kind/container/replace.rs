@@ -26,10 +26,22 @@ use stasis_model::failure::AtPath as _;
 use stasis_model::format::manifest::{CapturedVolume, SaveReason};
 use stasis_model::id::{ContainerSubject, OpId, SnapshotId};
 use stasis_model::snapshot_ref::SnapshotRef;
-use stasis_quiesce::docker::{ContainerFacts, ListedContainer, VolumeCreation, VolumeRemoval};
+use stasis_quiesce::docker::{
+    ContainerFacts, ContainerHealth, ListedContainer, VolumeCreation, VolumeRemoval,
+};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Whether an interrupted replacement is brought to its end if the new container runs and works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Forward {
+    /// It is: somebody may use it by now.
+    IfItWorks,
+    /// The one that there was comes back.
+    Never,
+}
 
 /// No such record is longer.
 const LONGEST: u64 = 1 << 20;
@@ -49,6 +61,9 @@ struct ReplaceJournal {
     was_alive: bool,
     /// The snapshot that has everything of it, once there is one.
     safety: Option<SnapshotId>,
+    /// Whether its volumes may have been written to.
+    #[serde(default)]
+    is_filling: bool,
     /// Whether the new one works, and only the old one is left to be removed.
     is_done: bool,
 }
@@ -58,13 +73,20 @@ impl RestoreLook<'_> {
     pub(super) async fn replace(&self, of: Containers<'_>) -> Result<ContainerRestored, Error> {
         let name = &self.found.container.container_name;
         let _lock = of.lock(self.seen, name, "replaced").await?;
-        Box::pin(of.take_back(self.host, self.seen, name)).await?;
+        Box::pin(of.take_back(self.host, self.seen, name, Forward::IfItWorks)).await?;
         let now = self.seen.docker.container(name).await?;
         let Some(now) = now else {
             let said = format!("there is no container `{name}` whose place it could take");
             let hint = format!("`--name {name}` without --mode replace makes it anew");
             return Err(failure(ErrorKind::NotFound, said).with_hint(hint).into());
         };
+        if now.host_config["AutoRemove"] == true {
+            let said = format!(
+                "the container `{name}` goes when it is stopped (--rm), before it could be saved"
+            );
+            let hint = "restore beside it, without --mode replace";
+            return Err(failure(ErrorKind::Invalid, said).with_hint(hint).into());
+        }
         let taken = Some(now.id.as_str());
         let ports = chosen_ports(self.seen, &self.found.container, &self.how.ports, taken).await?;
         self.ensure_networks().await?;
@@ -77,6 +99,7 @@ impl RestoreLook<'_> {
             aside: format!("{name}_replaced_{}", short(&now.id)),
             was_alive: now.status.is_alive(),
             safety: None,
+            is_filling: false,
             is_done: false,
         };
         let mut swap = Swap {
@@ -94,7 +117,7 @@ impl RestoreLook<'_> {
     /// Brings the container back that there was, and says so.
     async fn went_back(&self, of: Containers<'_>, name: &str, error: Error) -> Error {
         let why = error_chain(&error);
-        match Box::pin(of.take_back(self.host, self.seen, name)).await {
+        match Box::pin(of.take_back(self.host, self.seen, name, Forward::Never)).await {
             Ok(_) => {
                 let said = format!("`{name}` was not replaced, and is what it was: {why}");
                 failure(error.kind(), said).into()
@@ -136,6 +159,8 @@ impl Swap<'_> {
             .await?;
         let mut volumes = Vec::new();
         let made_for = look.made_for(of, &name).await?;
+        self.journal.is_filling = true;
+        write(&self.path, &self.journal).await?;
         for volume in &look.found.container.volumes {
             let filled = self.fill(of, volume, &made_for).await?;
             volumes.push((volume.clone(), filled));
@@ -341,16 +366,24 @@ impl Containers<'_> {
         host: &ContainerHost,
         seen: &SeenEngine,
         name: &str,
+        forward: Forward,
     ) -> Result<bool, Error> {
         let path = self.journal_path(seen, name).await?;
-        let Some(journal) = read(&path).await? else {
+        let Some(mut journal) = read(&path).await? else {
             return Ok(false);
         };
+        if forward == Forward::IfItWorks && self.works(seen, &journal).await? {
+            journal.is_done = true;
+            write(&path, &journal).await?;
+        }
         if journal.is_done {
             self.finish(seen, &path, &journal).await;
             return Ok(true);
         }
         let docker = &seen.docker;
+        if journal.is_filling {
+            self.ensure_nobody_uses(seen, &journal).await?;
+        }
         self.remove_new(seen, &journal).await?;
         let mut old = seen.container(&journal.container_id).await?;
         if old.status.is_alive() {
@@ -359,7 +392,7 @@ impl Containers<'_> {
             old = seen.container(&old.id).await?;
         }
         if let Some(safety) = &journal.safety
-            && old.name == journal.aside
+            && journal.is_filling
         {
             Box::pin(self.fill_back(host, seen, name, safety)).await?;
         }
@@ -409,7 +442,55 @@ impl Containers<'_> {
             return Ok(false);
         }
         let _lock = self.lock(seen, name, "brought back").await?;
-        Box::pin(self.take_back(host, seen, name)).await
+        Box::pin(self.take_back(host, seen, name, Forward::IfItWorks)).await
+    }
+
+    /// Whether the container that was made runs under its name and works: then somebody may use it by now.
+    async fn works(self, seen: &SeenEngine, journal: &ReplaceJournal) -> Result<bool, Error> {
+        let label = format!("{RESTORE_LABEL}={}", journal.op_id);
+        let all = seen.docker.containers_labelled(&label).await?;
+        let is_new = |one: &&ListedContainer| {
+            one.id != journal.container_id
+                && one.name == journal.container_name
+                && one.status == ContainerStatus::Running
+        };
+        let Some(new) = all.iter().find(is_new) else {
+            return Ok(false);
+        };
+        let health = ContainerHealth::default();
+        Ok(seen.docker.wait_healthy(&new.id, &health).await.is_ok())
+    }
+
+    /// Refuses to write volumes that somebody else uses by now, or to take a name that is somebody else's.
+    async fn ensure_nobody_uses(
+        self,
+        seen: &SeenEngine,
+        journal: &ReplaceJournal,
+    ) -> Result<(), Error> {
+        let ours = |one: &str, labels: &BTreeMap<String, String>| {
+            let op_id = labels.get(RESTORE_LABEL);
+            one == journal.container_id || op_id == Some(&journal.op_id.to_string())
+        };
+        let old = seen.container(&journal.container_id).await?;
+        let volumes = old.mounts.iter().filter_map(|one| one.volume.as_ref());
+        for volume in volumes {
+            let users = seen.docker.containers_with_volume(volume).await?;
+            let mut others = users.iter().filter(|one| one.status.is_alive());
+            if let Some(other) = others.find(|one| !ours(&one.id, &one.labels)) {
+                let said = format!(
+                    "the replacement of `{}` was interrupted while its volumes were written, and `{}` runs with the volume `{volume}` by now: nothing was changed",
+                    journal.container_name, other.name
+                );
+                let hint = match &journal.safety {
+                    Some(safety) => format!(
+                        "stop it, and run `stasis container cleanup`; what there was is in the snapshot {safety}"
+                    ),
+                    None => "stop it, and run `stasis container cleanup`".to_owned(),
+                };
+                return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
+            }
+        }
+        Ok(())
     }
 
     /// Removes the container that was made in vain.

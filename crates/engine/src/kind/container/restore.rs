@@ -348,8 +348,9 @@ impl RestoreLook<'_> {
         let ended = Box::pin(self.make_new(&name, &planned, &mut made, with)).await;
         match ended {
             Ok(id) => {
-                self.note(of, &id, &name).await;
+                // It is there, and not to be cleaned up.
                 record.end().await;
+                self.note(of, &id, &name).await;
                 self.restored(&id, &name, planned).await
             }
             Err(error) => {
@@ -375,6 +376,12 @@ impl RestoreLook<'_> {
                 ..VolumeCreation::new(copy)
             };
             let created = self.seen.docker.create_volume(&creation).await?;
+            // An engine gives back one that is there already.
+            if created.labels.get(RESTORE_LABEL) != Some(&self.op_id.to_string()) {
+                let said = format!("another restore has just made a volume `{copy}`");
+                let hint = "run it again";
+                return Err(failure(ErrorKind::Retry, said).with_hint(hint).into());
+            }
             made.push(Made::Volume(copy.clone()));
             let place = self.seen.place_of(&created).await;
             self.fill(volume, copy, &place, made_for).await?;

@@ -35,7 +35,7 @@ impl Containers<'_> {
     /// What each snapshot takes. If they cannot exceed `enough` even without sharing anything, that is not looked at more closely.
     pub(super) async fn sizes(
         self,
-        all: &[FoundContainer],
+        all: &[&FoundContainer],
         enough: u64,
     ) -> Result<BTreeMap<SnapshotId, SnapshotSize>, Error> {
         let mut measured = Vec::new();

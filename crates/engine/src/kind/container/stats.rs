@@ -68,7 +68,7 @@ impl Containers<'_> {
     ) -> Result<ContainersStats, Error> {
         let all = self.found(Some(&host.tenant)).await?;
         // Never enough: what is shown is exact.
-        let sizes = self.sizes(&all, 0).await?;
+        let sizes = self.sizes(&all.iter().collect::<Vec<_>>(), 0).await?;
         let images = KnownImages::ask(host, self.pool(&host.tenant).await?).await;
         let mut stats = ContainersStats {
             items: Vec::new(),
