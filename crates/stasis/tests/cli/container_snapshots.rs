@@ -283,6 +283,28 @@ fn a_container_whose_replacement_does_not_work_is_back() {
 }
 
 #[test]
+fn a_volume_that_the_container_has_no_more_is_not_overwritten() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    host.start("web", "-v old:/data", "echo saved > /data/x");
+    host.json(0, "container create web");
+    host.sh("web", "echo precious > /data/x");
+    host.daemon.must(&["rm", "-f", "web"]);
+    host.start("web", "-v new:/data", "true");
+
+    let refused = host.json(4, &format!("container restore latest web {REPLACE}"));
+
+    assert!(
+        text(&refused["error"], "message").contains("`old`"),
+        "{refused}"
+    );
+    assert_eq!(host.status("web"), "running");
+    host.start("look", "-v old:/data", "true");
+    assert_eq!(host.sh("look", "cat /data/x"), "precious");
+}
+
+#[test]
 fn a_container_whose_replacement_ends_at_once_is_back_as_it_was() {
     let Some(host) = Host::new() else {
         return;

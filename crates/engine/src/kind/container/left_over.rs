@@ -104,7 +104,14 @@ impl Containers<'_> {
             }
             if !dry_run {
                 let removed = docker.remove_container(&one.id, VolumeRemoval::Anonymous);
-                removed.await?;
+                if let Err(error) = removed.await {
+                    // An engine that was asked to start it may do so after whoever asked is gone.
+                    let now = docker.container(&one.id).await?;
+                    if now.is_some_and(|now| now.status != ContainerStatus::Created) {
+                        return Ok(());
+                    }
+                    return Err(error.into());
+                }
             }
             cleaned.containers.push(one.name);
         }

@@ -20,7 +20,7 @@ use crate::handle::Containers;
 use serde::{Deserialize, Serialize};
 use stasis_disk::fs::atomic_write::{atomic_write, read_bounded, remove_durably};
 use stasis_model::container::capture::CaptureWishes;
-use stasis_model::container::mount::ContainerMountKind;
+use stasis_model::container::mount::{ContainerMount, ContainerMountKind};
 use stasis_model::container::status::ContainerStatus;
 use stasis_model::failure::AtPath as _;
 use stasis_model::format::manifest::{CapturedVolume, SaveReason};
@@ -90,7 +90,7 @@ impl RestoreLook<'_> {
         let taken = Some(now.id.as_str());
         let ports = chosen_ports(self.seen, &self.found.container, &self.how.ports, taken).await?;
         self.ensure_networks().await?;
-        self.ensure_volumes().await?;
+        self.ensure_volumes(&now).await?;
         let path = of.journal_path(self.seen, name).await?;
         let journal = ReplaceJournal {
             op_id: self.op_id,
@@ -279,12 +279,26 @@ impl RestoreLook<'_> {
     }
 
     /// A volume of that name with other options is somebody else's; one that is gone is made.
-    async fn ensure_volumes(&self) -> Result<(), Error> {
+    async fn ensure_volumes(&self, now: &ContainerFacts) -> Result<(), Error> {
         for volume in &self.found.container.volumes {
-            if volume.kind == ContainerMountKind::Bind {
+            let is_bind = volume.kind == ContainerMountKind::Bind;
+            let is_mounted = |one: &ContainerMount| match one.kind {
+                ContainerMountKind::Bind => is_bind && one.source == volume.name,
+                _ => !is_bind && one.volume.as_ref() == Some(&volume.name),
+            };
+            let is_mounted = now.mounts.iter().any(is_mounted);
+            if is_bind && is_mounted {
                 continue;
             }
-            let Some(there) = self.seen.docker.volume(&volume.name).await? else {
+            let there = if is_bind {
+                None
+            } else {
+                self.seen.docker.volume(&volume.name).await?
+            };
+            if !is_mounted && (is_bind || there.is_some()) {
+                return Err(not_mounted(&now.name, &volume.name));
+            }
+            let Some(there) = there else {
                 continue;
             };
             let others = self
@@ -574,6 +588,15 @@ impl Containers<'_> {
         }
         Ok(names)
     }
+}
+
+/// Refuses to write what the safety snapshot would not have.
+fn not_mounted(container: &str, volume: &str) -> Error {
+    let said = format!(
+        "`{volume}` is not mounted in `{container}` any more: what is in it would be overwritten, and no snapshot would have it"
+    );
+    let hint = "restore beside it, without --mode replace";
+    failure(ErrorKind::Conflict, said).with_hint(hint).into()
 }
 
 async fn write(path: &Path, journal: &ReplaceJournal) -> Result<(), Error> {
