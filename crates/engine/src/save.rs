@@ -70,6 +70,11 @@ impl Ready {
     pub(crate) fn volumes(&self) -> &BTreeMap<String, VolumeManifest> {
         &self.manifest.volume_manifests
     }
+
+    /// Nobody will publish it.
+    pub(crate) async fn give_up(self) {
+        self.gathered.give_up().await;
+    }
 }
 
 /// The names that a snapshot uses, and who vouches for them.

@@ -69,6 +69,16 @@ pub enum Warning {
         /// Why.
         reason: String,
     },
+    /// A volume was restored into one that the engine keeps itself.
+    #[error(
+        "the volume `{volume}` was one of the driver `{driver}`, or had options: what it had is in a plain volume of the engine now"
+    )]
+    VolumeIsPlain {
+        /// Which.
+        volume: String,
+        /// What kept it.
+        driver: String,
+    },
     /// A directory of the host that is mounted in a container is not there any more.
     #[error("`{path}` is not on this host any more: an empty directory is mounted instead")]
     BindMissing {

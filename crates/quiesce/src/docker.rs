@@ -7,7 +7,7 @@
 //! | `error.rs` | what a daemon answered, as a [`Failure`](stasis_model::failure::Failure) |
 //! | `pausing.rs`, `pending.rs` | look, pause and unpause for threads that may not wait for long |
 //! | `engine.rs`, `container.rs`, `mount.rs`, `image.rs`, `volume.rs`, `network.rs` | what there is |
-//! | `creation.rs`, `lifecycle.rs` | containers made, started, stopped, renamed and removed |
+//! | `creation.rs`, `lifecycle.rs`, `exec.rs` | containers made, started, stopped, renamed and removed; commands in them |
 //! | `archive.rs`, `image_archive.rs`, `flatten.rs`, `stream.rs` | bytes in and out, never all of them in memory |
 //!
 //! *Always true:* every call ends. A short question ends within [`DockerLimits::reply`]. A long one, say a commit, ends within
@@ -22,6 +22,7 @@ mod container;
 mod creation;
 mod engine;
 mod error;
+mod exec;
 mod flatten;
 mod image;
 mod image_archive;
@@ -39,6 +40,7 @@ pub use container::{
 };
 pub use creation::{ContainerCreation, ContainerOverrides};
 pub use engine::DockerEngine;
+pub use exec::RanInContainer;
 pub use image::{ContainerCommit, DockerImage, ListedImage};
 pub use lifecycle::{ContainerHealth, VolumeRemoval};
 pub use mount::{ContainerMount, ContainerMountKind};

@@ -30,6 +30,7 @@ mod frames;
 pub mod fuzz;
 mod header;
 mod index;
+mod listed;
 mod names;
 mod output;
 mod parser;
@@ -58,6 +59,7 @@ pub use encrypted::{EncryptReport, EncryptSettings, EncryptedArchive, encrypt, e
 pub use extract::Root;
 pub use frames::encoder_id;
 pub use index::Summary;
+pub use listed::{file_of_tar, list_tar};
 pub use output::nameless;
 pub use plain::Compression;
 pub use problem::Problem;

@@ -8,29 +8,46 @@
 
 mod capture;
 mod cleanup;
+mod create;
+mod detached;
 mod diff;
+mod export;
+mod exported;
 mod fill;
 mod find;
 mod helper_mount;
 mod image;
+mod import;
 mod layers;
 mod left_over;
 mod list;
 mod lock;
+mod made;
+mod names;
+mod own_files;
 mod ports;
 mod remove;
 mod replace;
+mod replace_journal;
+mod replaceable;
 mod restore;
+mod restore_request;
 mod sizes;
 mod stats;
 mod still;
+mod take_back;
 mod through;
 mod validate;
+mod volume_tar;
 mod volumes;
+mod whole;
 
-pub use capture::{ContainerSaved, CreateSnapshot, UnsoundDatabase, VolumeSaved};
 pub use cleanup::{CleanupContainers, ContainersCleaned, RemovedSnapshot};
+pub use create::{ContainerSaved, CreateSnapshot, UnsoundDatabase, VolumeSaved};
+pub use detached::{ContainerSaveBegun, DetachedNote};
 pub use diff::{ContainerDiff, ImageDifference, SettingDifference, VolumeDifference};
+pub use export::{ContainerExported, ExportContainer, ExportLayout};
+pub use import::{ContainerImported, ImportContainer};
 pub(crate) use list::ContainerSubjectRow;
 pub use list::{
     ContainerSnapshotRow, ContainerSnapshotShown, ContainerSnapshotStatus, ContainerSnapshots,
@@ -38,7 +55,7 @@ pub use list::{
 };
 pub use ports::{PortChoice, PublishedPort};
 pub use remove::ContainerSnapshotsDeleted;
-pub use restore::{
+pub use restore_request::{
     ContainerRestored, MountChoice, NetworkChoice, RestoreContainer, RestoreMode, VolumeRestored,
 };
 pub use stasis_model::container::capture::{CaptureWishes, NotCaptured, NotCapturedBecause};

@@ -44,6 +44,9 @@ pub struct ContainerFacts {
     pub host_config: Value,
     /// `NetworkSettings.Networks`.
     pub networks: Value,
+    /// `NetworkSettings.Ports`: the ports of the host that it has, while it runs.
+    #[serde(default)]
+    pub ports: Value,
     /// What is mounted in it, by destination.
     pub mounts: Vec<ContainerMount>,
 }
@@ -57,9 +60,9 @@ impl ContainerFacts {
         let status = state.status.map(|status| status.to_string());
         let status = ContainerStatus::of(&status.unwrap_or_default());
         let pid = state.pid.and_then(|pid| u32::try_from(pid).ok());
-        let networks = found
+        let (networks, ports) = found
             .network_settings
-            .and_then(|settings| settings.networks);
+            .map_or((None, None), |settings| (settings.networks, settings.ports));
         let name = found.name.unwrap_or_default();
         Ok(Self {
             id: found.id.unwrap_or_default(),
@@ -77,6 +80,7 @@ impl ContainerFacts {
             mounts: mounts(found.mounts.unwrap_or_default(), &host),
             host_config: serde_json::to_value(&host).map_err(strange)?,
             networks: serde_json::to_value(networks.unwrap_or_default()).map_err(strange)?,
+            ports: serde_json::to_value(ports.unwrap_or_default()).map_err(strange)?,
         })
     }
 }

@@ -6,7 +6,8 @@ use super::error::CallError;
 use super::network::{check_network, connect};
 use super::pausing::check_container_name;
 use bollard::models::{
-    ContainerConfig, ContainerCreateBody, EndpointSettings, HostConfig, NetworkingConfig,
+    ContainerConfig, ContainerCreateBody, EndpointSettings, HostConfig, Mount, MountType,
+    MountVolumeOptions, NetworkingConfig,
 };
 use bollard::query_parameters::{CreateContainerOptionsBuilder, RemoveContainerOptionsBuilder};
 use serde_json::{Value, json};
@@ -47,6 +48,8 @@ pub struct ContainerOverrides {
     pub volumes: BTreeMap<String, String>,
     /// Places where nothing is mounted any more.
     pub without_mounts: BTreeSet<String>,
+    /// Places that get an empty volume, which the engine names, instead of what was mounted there.
+    pub fresh_volumes: BTreeSet<String>,
 }
 
 impl ContainerCreation {
@@ -159,6 +162,12 @@ impl ContainerOverrides {
         if let Some(volumes) = &mut config.volumes {
             volumes.retain(|place| !self.without_mounts.contains(place));
         }
+        if !self.fresh_volumes.is_empty() {
+            let volumes = config.volumes.get_or_insert_default();
+            let fresh = self.fresh_volumes.iter();
+            let fresh: Vec<&String> = fresh.filter(|place| !volumes.contains(place)).collect();
+            volumes.extend(fresh.into_iter().cloned());
+        }
         config
     }
 
@@ -166,43 +175,67 @@ impl ContainerOverrides {
         if let Some(ports) = &self.ports {
             host.port_bindings = serde_json::from_value(ports.clone())?;
         }
-        let replaced =
-            |place: &str| self.volumes.contains_key(place) || self.without_mounts.contains(place);
-        // What was read-only before stays so.
-        let mut read_only = BTreeSet::new();
+        let is_gone = |place: &str| {
+            let place = plain(place);
+            self.without_mounts.contains(place) || self.fresh_volumes.contains(place)
+        };
+        let mut volumes = self.volumes.clone();
         let binds = host.binds.get_or_insert_default();
-        binds.retain(|bind| {
+        binds.retain(|bind| !is_gone(bind.split(':').nth(1).unwrap_or_default()));
+        for bind in binds.iter_mut() {
             let mut parts = bind.split(':').skip(1);
-            let place = parts.next().unwrap_or_default();
-            if parts
-                .next()
-                .is_some_and(|options| options.split(',').any(|option| option == "ro"))
-            {
-                read_only.insert(place.to_owned());
+            let place = plain(parts.next().unwrap_or_default()).to_owned();
+            let options = parts.next().unwrap_or_default();
+            if let Some(volume) = volumes.remove(&place) {
+                *bind = volume_bind(&volume, &place, options);
             }
-            !replaced(place)
-        });
+        }
         if let Some(mounts) = &mut host.mounts {
-            mounts.retain(|mount| {
-                let place = mount.target.as_deref().unwrap_or_default();
-                if mount.read_only == Some(true) {
-                    read_only.insert(place.to_owned());
+            mounts.retain(|mount| !is_gone(mount.target.as_deref().unwrap_or_default()));
+            for mount in mounts {
+                let place = plain(mount.target.as_deref().unwrap_or_default());
+                if let Some(volume) = volumes.remove(place) {
+                    *mount = volume_mount(mount, volume);
                 }
-                !replaced(place)
-            });
+            }
         }
         if let Some(memory) = &mut host.tmpfs {
-            memory.retain(|place, _| !replaced(place));
+            memory.retain(|place, _| !is_gone(place) && !volumes.contains_key(plain(place)));
         }
-        binds.extend(self.volumes.iter().map(|(place, volume)| {
-            let options = if read_only.contains(place) {
-                "ro,nocopy"
-            } else {
-                "nocopy"
-            };
-            format!("{volume}:{place}:{options}")
-        }));
+        let others = volumes.iter();
+        binds.extend(others.map(|(place, volume)| volume_bind(volume, place, "")));
         Ok(host)
+    }
+}
+
+/// A place as the engine shows it.
+fn plain(place: &str) -> &str {
+    place.trim_end_matches('/')
+}
+
+/// A volume in the place of another mount. What was read-only stays so; how a path of the host is shared with it means nothing here.
+fn volume_bind(volume: &str, place: &str, options: &str) -> String {
+    let of_volumes = ["ro", "rw", "z", "Z"];
+    let kept = options.split(',').filter(|one| of_volumes.contains(one));
+    let options: Vec<&str> = kept.chain(["nocopy"]).collect();
+    format!("{volume}:{place}:{}", options.join(","))
+}
+
+/// The same where mounts are written at length: the directory of the volume that is mounted stays the same, too.
+fn volume_mount(mount: &Mount, volume: String) -> Mount {
+    let subpath = mount.volume_options.as_ref();
+    let subpath = subpath.and_then(|options| options.subpath.clone());
+    Mount {
+        typ: Some(MountType::VOLUME),
+        source: Some(volume),
+        target: mount.target.clone(),
+        read_only: mount.read_only,
+        volume_options: Some(MountVolumeOptions {
+            no_copy: Some(true),
+            subpath,
+            ..MountVolumeOptions::default()
+        }),
+        ..Mount::default()
     }
 }
 
@@ -264,8 +297,12 @@ mod tests {
                 "Volumes": {"/cache": {}, "/data": {}}, "Cmd": ["run"],
             }),
             host_config: json!({
-                "Binds": ["vol:/data:ro", "/etc/shop:/conf", "other:/other"],
-                "Mounts": [{"Type": "volume", "Source": "m", "Target": "/mnt"}],
+                "Binds": ["vol:/data/:ro", "/etc/shop:/conf", "other:/other", "0a:/fresh:nocopy"],
+                "Mounts": [
+                    {"Type": "volume", "Source": "m", "Target": "/mnt"},
+                    {"Type": "volume", "Source": "n", "Target": "/part", "ReadOnly": true,
+                     "VolumeOptions": {"Subpath": "sub", "NoCopy": false}},
+                ],
                 "Tmpfs": {"/tmp": ""}, "NetworkMode": "front", "Memory": 1000,
             }),
             networks: json!({
@@ -284,7 +321,7 @@ mod tests {
         assert_eq!(body.image.as_deref(), Some("old"));
         assert_eq!(body.env.unwrap(), ["A=1", "AB=2", "C=3"]);
         assert_eq!(host.memory, Some(1000));
-        assert_eq!(host.binds.unwrap().len(), 3);
+        assert_eq!(host.binds.unwrap().len(), 4);
         assert_eq!(more[0].0, "back");
         let first = &body.networking_config.unwrap().endpoints_config.unwrap()["front"];
         assert_eq!(first.aliases.as_deref().unwrap(), ["shop"]);
@@ -300,8 +337,12 @@ mod tests {
             environment: BTreeMap::from([("A".to_owned(), "9=9".to_owned())]),
             labels: BTreeMap::from([("y".to_owned(), "2".to_owned())]),
             ports: Some(json!({"80/tcp": [{"HostIp": "", "HostPort": "0"}]})),
-            volumes: BTreeMap::from([("/data".to_owned(), "copy".to_owned())]),
+            volumes: BTreeMap::from(
+                [("/data", "copy"), ("/part", "copy2"), ("/new", "copy3")]
+                    .map(|(place, volume)| (place.to_owned(), volume.to_owned())),
+            ),
             without_mounts: BTreeSet::from(places),
+            fresh_volumes: BTreeSet::from(["/fresh".to_owned()]),
         };
 
         let (body, _) = shop.request().unwrap();
@@ -310,12 +351,22 @@ mod tests {
         assert_eq!(body.image.as_deref(), Some("new"));
         assert_eq!(body.env.unwrap(), ["AB=2", "C=3", "A=9=9"]);
         assert_eq!(body.labels.unwrap().len(), 2);
-        assert_eq!(body.volumes.unwrap(), ["/data"]);
+        assert_eq!(body.volumes.unwrap(), ["/data", "/fresh"]);
         assert_eq!(
             host.binds.unwrap(),
-            ["other:/other", "copy:/data:ro,nocopy"]
+            ["copy:/data:ro,nocopy", "other:/other", "copy3:/new:nocopy"]
         );
-        assert!(host.mounts.unwrap().is_empty() && host.tmpfs.unwrap().is_empty());
+        let mounts = host.mounts.unwrap();
+        assert_eq!(
+            (mounts.len(), mounts[0].source.as_deref()),
+            (1, Some("copy2"))
+        );
+        let options = mounts[0].volume_options.as_ref().unwrap();
+        assert_eq!(
+            (options.no_copy, options.subpath.as_deref()),
+            (Some(true), Some("sub"))
+        );
+        assert!(mounts[0].read_only == Some(true) && host.tmpfs.unwrap().is_empty());
         assert!(host.port_bindings.unwrap().contains_key("80/tcp"));
     }
 

@@ -18,7 +18,8 @@ pub struct DockerEngine {
     pub storage_driver: String,
     /// Where its data are, on its own host.
     pub root: PathBuf,
-    /// Whether that host is this one, and its data can be seen from here: volumes can be read where they are.
+    /// Whether that host is this one, its data can be seen from here, and files have the same owners for both: volumes can be read where
+    /// they are.
     pub local: bool,
 }
 
@@ -32,12 +33,17 @@ impl Docker {
             .await?;
         let root = PathBuf::from(info.docker_root_dir.unwrap_or_default());
         let same_host = is_this_host(info.name.as_deref(), info.kernel_version.as_deref());
+        // Owners of files in a container are others for the host.
+        let options = info.security_options.unwrap_or_default();
+        let is_mapped = options
+            .iter()
+            .any(|one| one.contains("name=userns") || one.contains("name=rootless"));
         Ok(DockerEngine {
             id: info.id.unwrap_or_default(),
             version: info.server_version.unwrap_or_default(),
             api: self.api().await?.to_string(),
             storage_driver: info.driver.unwrap_or_default(),
-            local: self.is_socket() && same_host && is_there(&root),
+            local: self.is_socket() && same_host && is_there(&root) && !is_mapped,
             root,
         })
     }

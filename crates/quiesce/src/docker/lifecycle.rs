@@ -3,10 +3,13 @@
 use super::client::Docker;
 use super::error::{CallError, present};
 use super::pausing::check_container_name;
-use bollard::models::{ContainerState, ContainerStateStatusEnum as Status, HealthStatusEnum};
+use bollard::models::{
+    ContainerState, ContainerStateStatusEnum as Status, ContainerUpdateBody, HealthStatusEnum,
+};
 use bollard::query_parameters::{
     RemoveContainerOptionsBuilder, RenameContainerOptionsBuilder, StopContainerOptionsBuilder,
 };
+use serde_json::Value;
 use stasis_model::failure::{ErrorKind, Failure};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -24,8 +27,10 @@ pub enum VolumeRemoval {
 }
 
 /// How a container shows that it works.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContainerHealth {
+    /// A command of the shell in the container that must succeed, too.
+    pub command: Option<String>,
     /// How long a container without a health check of its own must run.
     pub running_for: Duration,
     /// How long it may take to be healthy, by its own health check.
@@ -38,6 +43,7 @@ impl Default for ContainerHealth {
     /// Runs after three seconds, or is healthy within a minute.
     fn default() -> Self {
         Self {
+            command: None,
             running_for: Duration::from_secs(3),
             total_timeout: Duration::from_mins(1),
             interval: Duration::from_millis(250),
@@ -61,6 +67,37 @@ impl Docker {
             check_container_name(container)?;
             Ok(client.start_container(container, None).await?)
         })
+        .await
+    }
+
+    /// Has a container stand still.
+    pub async fn pause_container(&self, container: &str) -> Result<(), Failure> {
+        self.ask("pause container", container, async |client| {
+            check_container_name(container)?;
+            Ok(client.pause_container(container).await?)
+        })
+        .await
+    }
+
+    /// Says when the engine starts a container again by itself: `RestartPolicy`, as in `HostConfig`.
+    pub async fn set_restart_policy(&self, container: &str, policy: &Value) -> Result<(), Failure> {
+        self.ask(
+            "change the restart policy of container",
+            container,
+            async |client| {
+                check_container_name(container)?;
+                let strange = |error| {
+                    let op = "understand the restart policy of container";
+                    Failure::new(ErrorKind::Invalid, op, container).because(Box::new(error))
+                };
+                let policy = serde_json::from_value(policy.clone()).map_err(strange)?;
+                let body = ContainerUpdateBody {
+                    restart_policy: Some(policy),
+                    ..ContainerUpdateBody::default()
+                };
+                Ok(client.update_container(container, body).await?)
+            },
+        )
         .await
     }
 
@@ -115,7 +152,8 @@ impl Docker {
         .await
     }
 
-    /// Waits until a container works: by its health check, if it has one; else until it has run for a while.
+    /// Waits until a container works: by its health check, if it has one; else until it has run for a while; and until a command
+    /// succeeds in it, if there is one.
     ///
     /// One that ends, is started again, or is unhealthy fails at once, with what its health check said last.
     pub async fn wait_healthy(
@@ -124,6 +162,39 @@ impl Docker {
         health: &ContainerHealth,
     ) -> Result<(), Failure> {
         let began = Instant::now();
+        self.wait_running(container, health, began).await?;
+        let Some(command) = &health.command else {
+            return Ok(());
+        };
+        loop {
+            let ran = self
+                .run_in(container, command, health.total_timeout)
+                .await?;
+            if ran.code == 0 {
+                return Ok(());
+            }
+            if let Look::Failed(why) = look(&self.state(container).await?) {
+                return Err(not_healthy(container, why));
+            }
+            if began.elapsed() >= health.total_timeout {
+                let why = format!(
+                    "`{command}` did not succeed in it within {:?}: exit code {}: {}",
+                    health.total_timeout,
+                    ran.code,
+                    ran.output.trim()
+                );
+                return Err(not_healthy(container, why));
+            }
+            sleep(health.interval).await;
+        }
+    }
+
+    async fn wait_running(
+        &self,
+        container: &str,
+        health: &ContainerHealth,
+        began: Instant,
+    ) -> Result<(), Failure> {
         let mut first_start = None;
         loop {
             let state = self.state(container).await?;
@@ -144,10 +215,7 @@ impl Docker {
                 }
                 Look::Failed(why) => why,
             };
-            let op = "see a healthy container in";
-            return Err(Failure::new(ErrorKind::Failed, op, container)
-                .because(why)
-                .with_hint(format!("see its log: docker logs {container}")));
+            return Err(not_healthy(container, why));
         }
     }
 
@@ -159,6 +227,13 @@ impl Docker {
         })
         .await
     }
+}
+
+fn not_healthy(container: &str, why: String) -> Failure {
+    let op = "see a healthy container in";
+    Failure::new(ErrorKind::Failed, op, container)
+        .because(why)
+        .with_hint(format!("see its log: docker logs {container}"))
 }
 
 fn look(state: &ContainerState) -> Look {

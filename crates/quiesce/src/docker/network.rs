@@ -1,9 +1,11 @@
 //! The networks that containers are in.
 
 use super::client::Docker;
+use super::container::labelled;
 use super::error::{CallError, present};
 use super::pausing::check_container_name;
 use bollard::models::{EndpointSettings, NetworkConnectRequest, NetworkCreateRequest};
+use bollard::query_parameters::ListNetworksOptionsBuilder;
 use stasis_model::failure::{ErrorKind, Failure};
 use std::collections::BTreeMap;
 
@@ -32,6 +34,25 @@ impl Docker {
                 ..NetworkCreateRequest::default()
             };
             Ok(client.create_network(request).await?.id)
+        })
+        .await
+    }
+
+    /// The names of the networks with a label: `name`, or `name=value`.
+    pub async fn networks_labelled(&self, label: &str) -> Result<Vec<String>, Failure> {
+        self.ask("list the networks with label", label, async |client| {
+            let options = ListNetworksOptionsBuilder::new().filters(&labelled(label));
+            let listed = client.list_networks(Some(options.build())).await?;
+            Ok(listed.into_iter().filter_map(|one| one.name).collect())
+        })
+        .await
+    }
+
+    /// Removes a network; says whether there was one. One that a container is in is refused.
+    pub async fn remove_network(&self, name: &str) -> Result<bool, Failure> {
+        self.ask("remove network", name, async |client| {
+            check_container_name(name)?;
+            Ok(present(client.remove_network(name).await)?.is_some())
         })
         .await
     }

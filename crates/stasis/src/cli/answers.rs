@@ -27,8 +27,9 @@ use stasis_engine::gc::{RepoCollected, RepoForgotten};
 use stasis_engine::hold::HoldResult;
 use stasis_engine::keys::{NewKey, Rekeyed, RotatedKeys};
 use stasis_engine::kind::container::{
-    ContainerDiff, ContainerRestored, ContainerSaved, ContainerSnapshotShown, ContainerSnapshots,
-    ContainerSnapshotsDeleted, ContainerValidated, ContainersCleaned, ContainersStats,
+    ContainerDiff, ContainerExported, ContainerImported, ContainerRestored, ContainerSaveBegun,
+    ContainerSaved, ContainerSnapshotShown, ContainerSnapshots, ContainerSnapshotsDeleted,
+    ContainerValidated, ContainersCleaned, ContainersStats,
 };
 use stasis_engine::kind::directory::{DirDiff, DirectoryUse, Timeline};
 use stasis_engine::kind::profile::{
@@ -252,7 +253,10 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
     ),
     one("profile.storage-state.import", &[of::<StateImported>()]),
     // Plumbing.
-    one("container.create", &[of::<ContainerSaved>()]),
+    one(
+        "container.create",
+        &[of::<ContainerSaved>(), of::<ContainerSaveBegun>()],
+    ),
     one("container.restore", &[of::<ContainerRestored>()]),
     one("container.list", &[of::<ContainerSnapshots>()]),
     one("container.show", &[of::<ContainerSnapshotShown>()]),
@@ -260,6 +264,11 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
     one("container.cleanup", &[of::<ContainersCleaned>()]),
     one("container.stats", &[of::<ContainersStats>()]),
     one("container.diff", &[of::<ContainerDiff>()]),
+    one("container.export", &[of::<ContainerExported>()]),
+    one(
+        "container.import",
+        &[of::<ContainerImported>(), of::<ContainerRestored>()],
+    ),
     one("container.validate", &[of::<ContainerValidated>()]),
     one("session.register", &[of::<SessionRegistered>()]),
     one("session.heartbeat", &[of::<SessionRegistered>()]),

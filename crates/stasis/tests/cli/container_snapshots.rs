@@ -3,6 +3,7 @@
 use crate::session::{Session, assert_published};
 use serde_json::Value;
 use stasis_testkit::docker::{Dockerd, IMAGE};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -163,8 +164,10 @@ fn a_container_comes_back_with_its_volumes_and_its_own_files() {
     // Its volumes are files like any others.
     let listed = host.json(0, "ls container:web --path volumes/more");
     assert!(listed.to_string().contains("volumes/more/file"), "{listed}");
-    let changed = host.json(13, "diff container:web");
-    assert!(changed["not_compared"].to_string().contains("in no volume"));
+    let changed = host.json(0, "diff container:web");
+    let own = changed["image"].to_string();
+    assert!(own.contains("\"/own\"") && own.contains("deleted"), "{own}");
+    assert_eq!(rows(&changed, "image").len(), 1, "{own}");
     let paths: Vec<&str> = rows(&changed, "volumes")
         .iter()
         .map(|one| text(one, "path"))
@@ -579,4 +582,275 @@ fn a_portable_snapshot_is_restored_on_an_engine_that_never_saw_it() {
         host.sh(name, "sha256sum < /own; echo $TOKEN"),
         format!("{own}\ns3cret")
     );
+}
+
+#[test]
+fn an_exported_snapshot_runs_on_a_host_that_shares_nothing() {
+    let (Some(host), Some(other)) = (Host::new(), Dockerd::start()) else {
+        return;
+    };
+    let other = Host::with(Session::new(), other);
+    host.start("web", "-v data:/data -v more:/more -e TOKEN=s3cret", ODD);
+    host.sh("web", "echo own > /own");
+    let before = (host.tree("web", "/data"), host.tree("web", "/more"));
+    let saved = host.json(0, "container create web --label k=v --description before");
+    let snapshot = text(&saved, "snapshot_id").to_owned();
+    let file = host.session.home().join("web.tar.zst");
+    let export = format!("container export latest {} --of web", file.display());
+
+    let exported = host.json(0, &export);
+
+    assert_eq!(
+        (&exported["has_image"], &exported["volumes"]),
+        (&true.into(), &2.into())
+    );
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it has secrets");
+    host.json(2, &export);
+    // Half of it is refused, and leaves nothing.
+    let half = host.session.home().join("half.tar.zst");
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&half, &bytes[..bytes.len() / 2]).unwrap();
+    let words = ["container", "import", half.to_str().unwrap()];
+    assert!(!other.output(&words).status.success());
+    assert_eq!(other.images(), 0);
+
+    let import = format!("container import {} --restore --name web", file.display());
+    let restored = other.json(0, &import);
+
+    assert_eq!(text(&restored, "container_name"), "web");
+    assert_eq!(
+        (other.tree("web", "/data"), other.tree("web", "/more")),
+        before
+    );
+    assert_eq!(other.sh("web", "cat /own; echo $TOKEN"), "own\ns3cret");
+    let listed = other.json(0, "container list");
+    let item = &listed["items"][0];
+    assert_eq!(
+        (text(item, "status"), text(item, "description")),
+        ("complete", "before")
+    );
+    assert_eq!(item["labels"]["imported-from"], snapshot.as_str());
+    assert_eq!(item["labels"]["k"], "v");
+    assert_eq!(other.images(), 1);
+    // It is a snapshot like any other.
+    other.sh("web", "rm -rf /data/a");
+    other.json(0, &format!("container restore latest web {REPLACE}"));
+    assert_eq!(other.tree("web", "/data"), before.0);
+}
+
+#[test]
+fn an_export_as_files_is_what_any_tool_reads() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    host.start("web", "-v data:/data -e TOKEN=s3cret", "echo x > /data/x");
+    let mut ids = Vec::new();
+    let to = host.session.home().join("snapshots");
+    for _ in 0..2 {
+        let saved = host.json(0, "container create web");
+        ids.push(text(&saved, "snapshot_id").to_owned());
+        let words = format!(
+            "container export latest {} --of web --layout seed",
+            to.display()
+        );
+        host.json(0, &words);
+    }
+    let read = |path: String| -> Value {
+        serde_json::from_slice(&std::fs::read(to.join(path)).unwrap()).unwrap()
+    };
+    let index = read("index.json".to_owned());
+    let listed: Vec<&str> = rows(&index, "snapshots")
+        .iter()
+        .map(|one| text(one, "snapshot_id"))
+        .collect();
+    assert_eq!(listed, ids);
+    let metadata = read(format!("metadata/{}.json", ids[0]));
+    for name in [
+        "container_id",
+        "original_image",
+        "trigger",
+        "created_at",
+        "mounts",
+        "not_captured",
+    ] {
+        assert!(!metadata[name].is_null(), "{name}");
+    }
+    assert!(!metadata.to_string().contains("s3cret"));
+    let tar = to.join(format!("volumes/{}_data.tar", ids[0]));
+    let mut command = Command::new("tar");
+    let output = command.arg("-xOf").arg(tar).arg("./x").output().unwrap();
+    assert_eq!(output.stdout, b"x\n");
+    // Its image is on this engine: it can be imported here.
+    let words = format!("container import {} --snapshot {}", to.display(), ids[0]);
+    let imported = host.json(0, &words);
+    assert_eq!(imported["imported_from"], ids[0].as_str());
+    host.json(0, "container restore latest web");
+}
+
+#[test]
+fn a_snapshot_that_nobody_waits_for_is_made_all_the_same() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    host.start("web", "-v data:/data", "echo x > /data/x");
+    let begun = host.json(0, "container create web --detach --label k=v");
+    let id = text(&begun, "snapshot_id");
+    let absent = host.json(0, "container create nobody --detach");
+    let absent = text(&absent, "snapshot_id");
+
+    let wait = |id: &str, until: &dyn Fn(&str) -> bool| {
+        for _ in 0..400 {
+            let output = host.output(&["container", "show", id]);
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            if until(&said) {
+                return said;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("{id}");
+    };
+    wait(id, &|said| said.contains("\"complete\""));
+    assert_eq!(rows(&host.json(0, "container list"), "items").len(), 1);
+    let said = wait(absent, &|said| said.contains("was not made"));
+    assert!(said.contains("no container `nobody`"), "{said}");
+    host.json(0, "container restore k=v");
+}
+
+#[test]
+fn what_would_be_done_is_said_and_not_done() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    host.start("web", "-v data:/data", "echo x > /data/x");
+    host.json(0, "container create web");
+    let id = host.inspect("web", "{{.Id}}");
+
+    let new = host.json(0, "container restore latest web --dry-run");
+    let replaced = host.json(0, "container restore latest web --mode replace --dry-run");
+
+    assert!(text(&new, "container_name").starts_with("web_restored_"));
+    assert_eq!(
+        (&new["dry_run"], text(&new, "container_id")),
+        (&true.into(), "")
+    );
+    assert_eq!(replaced["volumes"][0]["name"], "data");
+    assert_eq!(host.inspect("web", "{{.Id}}"), id);
+    assert_eq!(
+        (host.lines("ps -aq").len(), host.lines("volume ls -q").len()),
+        (1, 1)
+    );
+    assert_eq!(rows(&host.json(0, "container list"), "items").len(), 1);
+}
+
+#[test]
+fn a_copy_beside_shares_nothing_that_only_one_can_have() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    let options = "-v /cache -l com.docker.compose.project=shop -l app=shop";
+    host.start("web", options, "echo old > /cache/x");
+    host.json(0, "container create web");
+    // One that was replaced names the volume that nobody named.
+    host.json(0, &format!("container restore latest web {REPLACE}"));
+    assert_eq!(host.sh("web", "cat /cache/x"), "old");
+    host.json(0, "container create web");
+
+    let restored = host.json(0, "container restore latest web");
+
+    let name = text(&restored, "container_name");
+    let volume = "{{range .Mounts}}{{.Name}}{{end}}";
+    assert_ne!(host.inspect(name, volume), host.inspect("web", volume));
+    assert_eq!(host.sh(name, "ls /cache"), "");
+    let labels = host.inspect(name, "{{json .Config.Labels}}");
+    assert!(
+        !labels.contains("compose") && labels.contains("\"app\""),
+        "{labels}"
+    );
+    assert_eq!(restored["not_restored"][0], "/cache");
+}
+
+#[test]
+fn a_command_says_whether_the_new_container_works_and_a_paused_one_is_back_paused() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    host.start(
+        "web",
+        "-v data:/data --restart always",
+        "echo one > /data/n",
+    );
+    host.json(0, "container create web");
+    host.sh("web", "echo two > /data/n");
+    host.daemon.must(&["pause", "web"]);
+    let replace =
+        format!("container restore latest web {REPLACE} --health-timeout 1s --health-cmd");
+    let words: Vec<&str> = replace.split(' ').chain(["grep -q two /data/n"]).collect();
+
+    let output = host.output(&words);
+
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        said.contains("grep -q two") && said.contains("is what it was"),
+        "{said}"
+    );
+    assert_eq!(host.status("web"), "paused");
+    assert_eq!(
+        host.inspect("web", "{{.HostConfig.RestartPolicy.Name}}"),
+        "always"
+    );
+    host.daemon.must(&["unpause", "web"]);
+    assert_eq!(host.sh("web", "cat /data/n"), "two");
+    let words: Vec<&str> = replace.split(' ').chain(["grep -q one /data/n"]).collect();
+    assert!(host.output(&words).status.success());
+    assert_eq!(host.sh("web", "cat /data/n"), "one");
+    assert_eq!(
+        host.inspect("web", "{{.HostConfig.RestartPolicy.Name}}"),
+        "always"
+    );
+    host.json(0, "undo container:web --yes");
+    assert_eq!(
+        host.inspect("web", "{{.HostConfig.RestartPolicy.Name}}"),
+        "always"
+    );
+}
+
+#[test]
+fn a_container_that_is_removed_while_it_is_replaced_can_be_made_again() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    host.start("web", "-v data:/data", "echo one > /data/n");
+    host.json(0, "container create web");
+    host.sh("web", "echo two > /data/n; echo two > /own");
+    let replace =
+        format!("container restore latest web {REPLACE} --health-timeout 2s --health-cmd");
+    let words: Vec<&str> = replace.split(' ').chain(["false"]).collect();
+    let mut command = host.command(&words);
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while host.lines("ps -aq --filter name=web").len() < 2 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let aside = host.lines("ps -aq --filter name=web_replaced_");
+    host.daemon.must(&["rm", "-f", &aside[0]]);
+    // What it was must not go by mistake.
+    let listed = host.json(0, "container list web");
+    let safety = text(&listed["items"][0], "snapshot_id").to_owned();
+    host.json(4, &format!("container delete {safety} --yes"));
+
+    let cleaned = host.json(13, "container cleanup");
+
+    let left = cleaned["left"].to_string();
+    assert!(left.contains(&safety), "{left}");
+    assert!(host.lines("ps -aq").is_empty());
+    // Nothing blocks what comes next.
+    host.json(0, "container cleanup");
+    host.json(0, &format!("container restore {safety} --name web"));
+    assert_eq!(host.sh("web", "cat /data/n /own"), "two\ntwo");
 }

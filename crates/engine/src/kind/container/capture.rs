@@ -6,13 +6,13 @@
 //! *Always true:* an error or a crash before 5 leaves nothing that is listed. An image that it leaves has our labels, and cleanup removes
 //! it; what is left of a first pass goes with the next snapshot.
 
-use super::cleanup::RemovedSnapshot;
+use super::create::{ContainerSaved, CreateSnapshot, UnsoundDatabase, VolumeSaved};
 use super::find::subject_name;
 use super::image::{
     MadeFor, ORIGINAL_ID_LABEL, ORIGINAL_LABEL, commit, described, discard_image, image_name,
 };
-use super::replace::Forward;
 use super::still::{Released, Still};
+use super::take_back::{Forward, TakenBack};
 use super::volumes::{PlannedVolumes, planned};
 use super::{ContainerHost, SeenEngine, failure};
 use crate::bridge;
@@ -21,173 +21,24 @@ use crate::handle::Containers;
 use crate::open::Engine;
 use crate::save::{GatheredTree, RepoSave, RepoSaved};
 use crate::warning::Warning;
-use schemars::JsonSchema;
-use serde::Serialize;
 use stasis_disk::fs::atomic_write::{atomic_write, make_directory, make_private_directory};
-use stasis_disk::progress::Progress;
 use stasis_disk::tree::staging_view::StagingView;
-use stasis_model::container::capture::{CaptureWishes, NotCaptured, never_captured, unmet};
-use stasis_model::container::mount::ContainerMountKind;
+use stasis_model::container::capture::{never_captured, unmet};
 use stasis_model::container::status::ContainerStatus;
-use stasis_model::container::trigger::SnapshotTrigger;
-use stasis_model::digest::TreeDigest;
 use stasis_model::failure::Failure;
 use stasis_model::format::manifest::{
     ContainerManifest, ENVIRONMENT_FILE, Environment, NewContainerManifest, SaveReason,
     SnapshotImage,
 };
-use stasis_model::id::{ContainerSubject, Label, OpId, SnapshotId, TenantId};
-use stasis_model::policy::retention::AgeCountBytes;
+use stasis_model::id::{ContainerSubject, OpId, SnapshotId, TenantId};
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_quiesce::docker::ContainerFacts;
-use stasis_quiesce::freeze::MAX_FREEZE;
 use stasis_store::layout::ChunkRoot;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 /// How often is tried again when a pause did not hold, or what was read changed.
 const ATTEMPTS: usize = 3;
-
-/// How a container is saved.
-#[derive(Clone, Debug)]
-pub struct CreateSnapshot {
-    /// Its name, or the beginning of its id.
-    pub container: String,
-    /// What makes somebody save it.
-    pub trigger: SnapshotTrigger,
-    /// Words of the user's.
-    pub description: Label,
-    /// The run of an agent that it belongs to.
-    pub run_id: Option<Label>,
-    /// What the agent is about to do, or has done.
-    pub action_context: Option<Label>,
-    /// Labels of the snapshot.
-    pub labels: BTreeMap<String, Label>,
-    /// What is saved that is not by itself.
-    pub wishes: CaptureWishes,
-    /// Whether it is an error if something that is mounted is not saved.
-    pub strict: bool,
-    /// Whether the store gets the layers of the image, too, so that any engine can run it.
-    pub portable: bool,
-    /// For how long it may stand still.
-    pub max_freeze: Duration,
-    /// What the snapshot is called, if that is known already.
-    pub snapshot_id: Option<SnapshotId>,
-    /// How many snapshots there may be, how old, and how large; all stay if nobody says that.
-    pub limits: Option<AgeCountBytes>,
-    /// Set by anybody at any time to give up.
-    pub cancel: Arc<AtomicBool>,
-    /// How far it has come.
-    pub progress: Arc<Progress>,
-}
-
-impl CreateSnapshot {
-    /// A snapshot of a container with nothing special about it.
-    pub fn new(container: impl Into<String>) -> Self {
-        Self {
-            container: container.into(),
-            trigger: SnapshotTrigger::Manual,
-            description: Label::nobody(),
-            run_id: None,
-            action_context: None,
-            labels: BTreeMap::new(),
-            wishes: CaptureWishes::default(),
-            strict: false,
-            portable: false,
-            max_freeze: MAX_FREEZE,
-            snapshot_id: None,
-            limits: None,
-            cancel: Arc::default(),
-            progress: Arc::default(),
-        }
-    }
-}
-
-/// A container that was saved.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-#[non_exhaustive]
-#[must_use = "what was not captured is said only here"]
-pub struct ContainerSaved {
-    /// The snapshot.
-    pub snapshot_id: SnapshotId,
-    /// The subject, as it is typed.
-    pub subject: String,
-    /// Whose it is.
-    pub tenant: TenantId,
-    /// What the container is called.
-    pub container_name: String,
-    /// Its whole id.
-    pub container_id: String,
-    /// What made somebody save it.
-    pub trigger: SnapshotTrigger,
-    /// The image that was made of it.
-    pub image: String,
-    /// How many bytes of that its own image does not have.
-    pub image_bytes: u64,
-    /// Whether the store has the layers of the image, too.
-    pub portable: bool,
-    /// Files in its volumes.
-    pub files: u64,
-    /// How long they are.
-    pub bytes: u64,
-    /// Bytes that had to be stored for them.
-    pub bytes_stored: u64,
-    /// For how long it stood still.
-    pub frozen_ms: u64,
-    /// Its volumes.
-    pub volumes: Vec<VolumeSaved>,
-    /// SQLite databases in them that are stored as one committed state, checked.
-    pub databases: u64,
-    /// Those that are not.
-    pub unsound_databases: Vec<UnsoundDatabase>,
-    /// What of it is in no snapshot.
-    pub not_captured: Vec<NotCaptured>,
-    /// Older snapshots that went because of the limits.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub removed: Vec<RemovedSnapshot>,
-    /// What the caller should know.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub warnings: Vec<Warning>,
-    /// How long it took.
-    pub elapsed_ms: u64,
-}
-
-/// A volume that is in a snapshot.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-#[non_exhaustive]
-pub struct VolumeSaved {
-    /// The name of the volume; of a bind, the path on the engine's host.
-    pub name: String,
-    /// What it is.
-    pub kind: ContainerMountKind,
-    /// What keeps it.
-    pub driver: String,
-    /// How.
-    pub options: BTreeMap<String, String>,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// Where it was mounted in the container.
-    pub mount_paths: Vec<String>,
-    /// Where it lies in the snapshot.
-    pub path: String,
-    /// The length of its files.
-    pub bytes: u64,
-    /// What its tree is.
-    pub digest: TreeDigest,
-}
-
-/// A database of which no committed state could be stored.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-#[non_exhaustive]
-pub struct UnsoundDatabase {
-    /// Where in the snapshot.
-    pub path: String,
-    /// Why.
-    pub reason: String,
-}
 
 /// A container that is ours alone, and shall be saved.
 #[derive(Clone, Copy, Debug)]
@@ -239,15 +90,14 @@ impl Containers<'_> {
             self.take_back_named(host, &seen, &how.container).await?;
         }
         let facts = seen.container(&how.container).await?;
-        let _lock = self.lock(&seen, &facts.name, "saved").await?;
+        let lock = self.lock(&seen, &facts.name, "saved").await?;
         // It may have changed until it was ours.
         let facts = seen.container(&facts.id).await?;
         let name = facts.name.clone();
         let back = Box::pin(self.take_back(host, &seen, &name, Forward::IfItWorks));
-        let facts = if back.await? {
-            seen.container(&name).await?
-        } else {
-            facts
+        let facts = match back.await? {
+            TakenBack::Nothing => facts,
+            TakenBack::There | TakenBack::Gone(_) => seen.container(&name).await?,
         };
         let saved = self.capture(CaptureRequest {
             host,
@@ -259,6 +109,7 @@ impl Containers<'_> {
             first: None,
         });
         let mut saved = Box::pin(saved).await?;
+        drop(lock);
         if let Some(limits) = &how.limits {
             // The snapshot is there, whatever becomes of the others.
             match Box::pin(self.keep_limits(host, &seen, limits)).await {
@@ -289,8 +140,10 @@ impl Containers<'_> {
             capture.forget_first_passes(None).await;
         }
         let mut last = None;
-        for _ in 0..ATTEMPTS {
-            match Box::pin(capture.attempt(self)).await {
+        for attempt in 0..ATTEMPTS {
+            // No id is used twice.
+            let id = of.how.snapshot_id.clone().filter(|_| attempt == 0);
+            match Box::pin(capture.attempt(self, id)).await {
                 Ok(saved) => {
                     if of.first.is_some() {
                         capture.forget_first_passes(of.first).await;
@@ -406,8 +259,11 @@ fn ensure_valid(
 }
 
 impl Capture<'_> {
-    async fn attempt(&self, of: Containers<'_>) -> Result<ContainerSaved, Attempt> {
-        let id = self.how.snapshot_id.clone();
+    async fn attempt(
+        &self,
+        of: Containers<'_>,
+        id: Option<SnapshotId>,
+    ) -> Result<ContainerSaved, Attempt> {
         let id =
             id.unwrap_or_else(|| ChunkRoot::new_id(self.engine.lineages.now(), &*self.engine.rng));
         let (mut manifest, environment) = ContainerManifest::new(self.new_manifest());
@@ -451,6 +307,7 @@ impl Capture<'_> {
             pool: self.pool,
             subject: self.subject.clone(),
             by: self.by.clone(),
+            at: self.engine.clock.now(),
         }
     }
 
@@ -657,8 +514,13 @@ impl Capture<'_> {
         id: &SnapshotId,
         image: SnapshotImage,
     ) -> Result<SnapshotImage, Error> {
-        of.store_image(&self.tenant, id, &self.seen.docker, &self.how.cancel)
-            .await?;
+        of.store_image(
+            &self.tenant,
+            &self.made_for(id),
+            &self.seen.docker,
+            &self.how.cancel,
+        )
+        .await?;
         Ok(SnapshotImage {
             is_portable: true,
             ..image

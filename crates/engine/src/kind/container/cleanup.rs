@@ -4,26 +4,33 @@
 //! our labels, is of this store, and is not being worked on. An index that cannot be read ends it before anything is removed.
 
 use super::find::FoundContainer;
-use super::image::{BY_LABEL, HELPER_LABEL, POOL_LABEL, SNAPSHOT_LABEL, SUBJECT_LABEL, image_name};
+use super::image::{
+    AT_LABEL, BY_LABEL, HELPER_LABEL, POOL_LABEL, SNAPSHOT_LABEL, SUBJECT_LABEL, image_name,
+    layered_name,
+};
 use super::list::{ContainerSnapshotStatus, KnownImages};
-use super::replace::Forward;
+use super::lock::ContainerLock;
+use super::take_back::{Forward, TakenBack};
 use super::{ContainerHost, SeenEngine};
-use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::gc::RepoGc;
 use crate::handle::Containers;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_disk::fs::lock_file::LockFile;
 use stasis_model::format::manifest::SaveReason;
-use stasis_model::id::{Label, OpId, SnapshotId};
+use stasis_model::id::{ContainerSubject, Label, OpId, SnapshotId};
 use stasis_model::policy::retention::{
     AgeCountBytes, Clocks, OnDoubt, RetentionPolicy, Snapshot, SnapshotNeed, SnapshotOrigin, judge,
 };
+use stasis_model::time::Timestamp;
 use stasis_quiesce::docker::VolumeRemoval;
 use stasis_store::documents::containers::images;
 use stasis_store::layout::ChunkRoot;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Nobody works on one thing for longer.
+const LONGEST_WORK: Duration = Duration::from_hours(24);
 
 /// What is cleaned up.
 #[derive(Clone, Debug)]
@@ -111,6 +118,8 @@ impl Containers<'_> {
         } else {
             self.bring_back(host, &seen, &mut cleaned).await?;
         }
+        // A volume that a container uses cannot go before that, and neither can an image.
+        self.clean_helpers(&seen, pool, how, &mut cleaned).await?;
         self.clean_restores(&seen, how, &mut cleaned).await?;
         let all = self.found(Some(&host.tenant)).await?;
         let judged = self.judged(&all, &seen.digits, &how.limits).await?;
@@ -124,12 +133,10 @@ impl Containers<'_> {
             let gone: BTreeSet<SnapshotId> = gone.collect();
             self.remove_going(&all, &gone, &seen, &mut cleaned).await;
         }
-        // An image that a container uses cannot go before that.
-        self.clean_helpers(&seen, pool, how, &mut cleaned).await?;
         self.clean_images((host, &seen), pool, how, &mut cleaned)
             .await?;
         if !how.dry_run {
-            cleaned.bytes_removed = self.sweep(host).await?;
+            self.sweep_into(host, &mut cleaned).await;
         }
         Ok(cleaned)
     }
@@ -154,7 +161,7 @@ impl Containers<'_> {
         let gone = cleaned.snapshots.iter().map(|one| one.snapshot_id.clone());
         let gone: BTreeSet<SnapshotId> = gone.collect();
         self.remove_going(&all, &gone, seen, &mut cleaned).await;
-        cleaned.bytes_removed = self.sweep(host).await?;
+        self.sweep_into(host, &mut cleaned).await;
         Ok(cleaned)
     }
 
@@ -169,6 +176,7 @@ impl Containers<'_> {
         let sizes = self.sizes(&all, limits.max_bytes).await?;
         let (mut snapshots, mut names) = (Vec::new(), BTreeMap::new());
         let (mut replaced, now) = (Vec::new(), self.clock.now());
+        let needed = self.needed_to_go_back().await?;
         for of in all {
             let mut undo = of.index.finished();
             let undo = undo.rfind(|one| one.reason == SaveReason::BeforeRestore);
@@ -176,7 +184,7 @@ impl Containers<'_> {
             for one in of.index.finished() {
                 let is_undo = one.reason == SaveReason::BeforeRestore;
                 // What was replaced takes no place among what somebody saved, and only the last of it is something to go back to.
-                if is_undo && undo != Some(one) && !one.pinned {
+                if is_undo && undo != Some(one) && !one.pinned && !needed.contains(&one.id) {
                     replaced.push(RemovedSnapshot {
                         snapshot_id: one.id.clone(),
                         container_name: of.subject.container().to_owned(),
@@ -195,7 +203,7 @@ impl Containers<'_> {
                     bytes: size.bytes(),
                     origin: SnapshotOrigin::Auto,
                     active: false,
-                    pinned: one.pinned,
+                    pinned: one.pinned || needed.contains(&one.id),
                     verified: false,
                     rolled_back_at: None,
                     needed_for: (undo == Some(one)).then_some(SnapshotNeed::Undo),
@@ -233,7 +241,7 @@ impl Containers<'_> {
         all: &[FoundContainer],
         cleaned: &mut ContainersCleaned,
     ) -> Result<(), Error> {
-        let known = KnownImages::ask(host, self.pool(&host.tenant).await?).await;
+        let known = KnownImages::ask(host).await;
         for of in all {
             for one in of.index.finished().filter(|one| !one.pinned) {
                 let row = of.row(one, &known).await?;
@@ -297,8 +305,9 @@ impl Containers<'_> {
                 Err(error) => Err(error),
             };
             match back {
-                Ok(true) => cleaned.brought_back.push(name),
-                Ok(false) => {}
+                Ok(TakenBack::There) => cleaned.brought_back.push(name),
+                Ok(TakenBack::Gone(safety)) => cleaned.left.push(TakenBack::gone(&name, &safety)),
+                Ok(TakenBack::Nothing) => {}
                 Err(error) => {
                     let said = format!("{name}: {}", error_chain(&error));
                     cleaned.left.push(said);
@@ -318,51 +327,64 @@ impl Containers<'_> {
     ) -> Result<(), Error> {
         let going = cleaned.snapshots.iter().map(|one| one.snapshot_id.clone());
         let going: BTreeSet<SnapshotId> = going.filter(|_| how.dry_run).collect();
-        let mut known = BTreeSet::new();
-        for of in self.found(Some(&host.tenant)).await? {
-            let ids = of.index.snapshots.iter().map(|one| one.id.clone());
-            known.extend(ids.filter(|id| !going.contains(id)));
-        }
         let label = format!("{POOL_LABEL}={pool}");
         for image in seen.docker.images_labelled(&label).await? {
-            let of = image
-                .labels
-                .get(SNAPSHOT_LABEL)
-                .and_then(|id| id.parse().ok());
-            let Some(of): Option<SnapshotId> = of else {
+            let of = image.labels.get(SNAPSHOT_LABEL);
+            let Some(of): Option<SnapshotId> = of.and_then(|id| id.parse().ok()) else {
                 continue;
             };
-            if known.contains(&of) || !self.is_abandoned(&image.labels, how.orphans).await? {
-                continue;
-            }
             // What somebody else made of a container of ours has its labels, and other names, or none.
-            let name = image_name(&of);
-            if !image.tags.contains(&name) {
+            let names = [image_name(&of), layered_name(&of)];
+            let names: Vec<&String> = names
+                .iter()
+                .filter(|name| image.tags.contains(name))
+                .collect();
+            if names.is_empty() {
                 continue;
             }
-            let named = name;
-            if !how.dry_run
-                && let Err(error) = seen.docker.remove_image(&named).await
-            {
-                if error.kind() == ErrorKind::Conflict {
-                    cleaned.images_in_use.push(named);
-                } else {
-                    let said = format!("{named}: {}", error_chain(&error));
-                    cleaned.left.push(said);
+            let Some(_lock) = self.abandoned(&image.labels, how.orphans).await? else {
+                continue;
+            };
+            // Nobody makes it known from here on.
+            let is_known = self.knows(host, &image.labels, &of).await? && !going.contains(&of);
+            for name in names {
+                if is_known && *name == image_name(&of) {
+                    continue;
                 }
-                continue;
+                remove_image(seen, name, how.dry_run, cleaned).await;
             }
-            cleaned.images.push(named);
         }
         if how.dry_run {
             return Ok(());
         }
         for id in images(&*self.bucket, &host.tenant).await? {
-            if !known.contains(&id) && how.orphans {
+            let labels = self.labels_of_layers(&host.tenant, &id).await?;
+            let Some(_lock) = self.abandoned(&labels, how.orphans).await? else {
+                continue;
+            };
+            if !self.knows(host, &labels, &id).await? {
                 self.remove_layers(&host.tenant, &id).await?;
             }
         }
         Ok(())
+    }
+
+    /// Whether there is such a snapshot, as the store says now.
+    async fn knows(
+        self,
+        host: &ContainerHost,
+        labels: &BTreeMap<String, String>,
+        id: &SnapshotId,
+    ) -> Result<bool, Error> {
+        let subject = labels.get(SUBJECT_LABEL).and_then(|name| name.parse().ok());
+        let Some(subject): Option<ContainerSubject> = subject else {
+            // Whoever made it did not say of which container it is.
+            let all = self.found(Some(&host.tenant)).await?;
+            return Ok(all.iter().any(|one| one.index.find(id).is_some()));
+        };
+        let engine = self.of(&host.tenant, &subject);
+        let index = engine.dirs().root().index().await?;
+        Ok(index.is_some_and(|index| index.value.find(id).is_some()))
     }
 
     /// Containers of ours that were never started, and that nobody uses any more.
@@ -375,9 +397,12 @@ impl Containers<'_> {
     ) -> Result<(), Error> {
         let label = format!("{HELPER_LABEL}={pool}");
         for helper in seen.docker.containers_labelled(&label).await? {
-            if helper.status.is_alive() || !self.is_abandoned(&helper.labels, how.orphans).await? {
+            if helper.status.is_alive() {
                 continue;
             }
+            let Some(_lock) = self.abandoned(&helper.labels, how.orphans).await? else {
+                continue;
+            };
             if !how.dry_run {
                 let removed = seen
                     .docker
@@ -393,21 +418,40 @@ impl Containers<'_> {
         Ok(())
     }
 
-    /// Whether nobody works on what something with these labels was made for. What another host made is left to that, unless somebody
-    /// says otherwise.
-    async fn is_abandoned(
+    /// Makes sure that nobody works on what something with these labels was made for, for as long as the result lives; nothing if
+    /// somebody does. What another host or for another store made is left to that, unless somebody says otherwise and it is a day old.
+    async fn abandoned(
         self,
         labels: &BTreeMap<String, String>,
         also_of_others: bool,
-    ) -> Result<bool, Error> {
-        if labels.get(BY_LABEL) != Some(&self.by().await?) {
-            return Ok(also_of_others);
-        }
-        let Some(subject) = labels.get(SUBJECT_LABEL) else {
-            return Ok(also_of_others);
+    ) -> Result<Option<Abandoned>, Error> {
+        let subject = labels.get(SUBJECT_LABEL);
+        let Some(subject) = subject.filter(|_| labels.get(BY_LABEL).is_some()) else {
+            return Ok(also_of_others.then_some(Abandoned { _lock: None }));
         };
-        let lock = self.own_place().await?.join(format!("{subject}.lock"));
-        Ok(bridge::blocking(move || LockFile::holder(&lock).is_none()).await)
+        if labels.get(BY_LABEL) != Some(&self.by().await?) {
+            let at = labels.get(AT_LABEL).and_then(|at| at.parse().ok());
+            let at = at.map_or(self.clock.now(), Timestamp::from_millis);
+            let is_old = self.clock.now().since(at) > LONGEST_WORK;
+            return Ok((also_of_others && is_old).then_some(Abandoned { _lock: None }));
+        }
+        match self.lock_subject(subject, subject, "cleaned up").await {
+            Ok(lock) => Ok(Some(Abandoned { _lock: Some(lock) })),
+            // Somebody is at it.
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Frees the bytes that nobody needs; that it failed is said with the rest.
+    async fn sweep_into(self, host: &ContainerHost, cleaned: &mut ContainersCleaned) {
+        match self.sweep(host).await {
+            Ok(bytes) => cleaned.bytes_removed = bytes,
+            Err(error) => {
+                let said = format!("unused bytes of the store: {}", error_chain(&error));
+                cleaned.left.push(said);
+            }
+        }
     }
 
     /// Frees the bytes that no snapshot of the tenant needs any more; says how many.
@@ -415,5 +459,34 @@ impl Containers<'_> {
         let pool = self.engine.rooted(ChunkRoot::pool(&host.tenant));
         let collected = pool.dirs().gc(RepoGc::new(RetentionPolicy::KeepAll));
         Ok(Box::pin(collected).await?.bytes_removed)
+    }
+}
+
+/// Something that nobody works on.
+struct Abandoned {
+    _lock: Option<ContainerLock>,
+}
+
+/// Removes an image, or says why that cannot be.
+async fn remove_image(
+    seen: &SeenEngine,
+    name: &str,
+    dry_run: bool,
+    cleaned: &mut ContainersCleaned,
+) {
+    let removed = if dry_run {
+        Ok(())
+    } else {
+        seen.docker.remove_image(name).await.map(|_| ())
+    };
+    match removed {
+        Ok(()) => cleaned.images.push(name.to_owned()),
+        Err(error) if error.kind() == ErrorKind::Conflict => {
+            cleaned.images_in_use.push(name.to_owned());
+        }
+        Err(error) => {
+            let said = format!("{name}: {}", error_chain(&error));
+            cleaned.left.push(said);
+        }
     }
 }

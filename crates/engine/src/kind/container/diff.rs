@@ -2,6 +2,7 @@
 
 use super::fill::part_of;
 use super::find::FoundSnapshot;
+use super::own_files::OwnFiles;
 use super::volumes::VolumePlace;
 use super::{ContainerHost, SeenEngine};
 use crate::catalog::SnapshotSelector;
@@ -18,7 +19,7 @@ use stasis_model::tree::diff::ChangeKind;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is written for a value that may be a secret.
-const MASKED: &str = "********";
+pub(super) const MASKED: &str = "********";
 
 /// A setting of a container that differs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -103,14 +104,19 @@ impl Containers<'_> {
             image: Vec::new(),
             not_compared: Vec::new(),
         };
-        diff.not_compared
-            .push("files of the container that are in no volume".to_owned());
         let old_settings = old.settings().await?;
         if let Some(after) = after {
             let new = self.snapshot(tenant, after, Some(&of), here).await?;
             diff.after = Some(new.id.clone());
             diff.config = old_settings.compare(&new.settings().await?);
             diff.volumes = old.volume_changes(&new).await?;
+            if old.container.image.layers != new.container.image.layers {
+                let files = (
+                    old.own_files(self, &seen).await?,
+                    new.own_files(self, &seen).await?,
+                );
+                diff.own_files(files);
+            }
             return Ok(diff);
         }
         let live = seen.container(&old.container.container_name).await?;
@@ -122,7 +128,24 @@ impl Containers<'_> {
             environment: environment.unwrap_or_default(),
         });
         old.live_changes(&seen, &mut diff).await?;
+        let files = match old.own_files(self, &seen).await? {
+            Some(files) => (Some(files), Some(OwnFiles::of(&seen, &live.id).await?)),
+            None => (None, None),
+        };
+        diff.own_files(files);
         Ok(diff)
+    }
+}
+
+impl ContainerDiff {
+    /// Compares files that are in no volume; says that they were not compared, where some are missing.
+    fn own_files(&mut self, (old, new): (Option<OwnFiles>, Option<OwnFiles>)) {
+        if let (Some(old), Some(new)) = (old, new) {
+            self.image = old.compare(&new);
+            return;
+        }
+        let said = "files of the container that are in no volume: the image is not on this engine";
+        self.not_compared.push(said.to_owned());
     }
 }
 
@@ -161,8 +184,7 @@ impl FoundSnapshot {
     /// What differs in the volumes as they are.
     async fn live_changes(&self, seen: &SeenEngine, diff: &mut ContainerDiff) -> Result<(), Error> {
         for volume in &self.container.volumes {
-            let there = seen.docker.volume(&volume.name).await?;
-            let Some(there) = there else {
+            let Some(place) = seen.place_if_there(volume).await? else {
                 diff.volumes.push(VolumeDifference {
                     volume: volume.name.clone(),
                     path: String::new(),
@@ -170,7 +192,7 @@ impl FoundSnapshot {
                 });
                 continue;
             };
-            match seen.place_of(&there).await {
+            match place {
                 VolumePlace::Directory(directory) => {
                     let part = part_of(volume)?;
                     let found = self.differing(&part, &directory).await?;

@@ -15,8 +15,9 @@ use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_model::failure::{AtPath as _, Failure};
 use stasis_model::format::manifest::CapturedVolume;
 use stasis_model::snapshot_ref::SnapshotRef;
-use stasis_model::tree::EntryPath;
 use stasis_model::tree::diff::{ChangeKind, DigestedEntry};
+use stasis_model::tree::{EntryKind, EntryPath};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -90,9 +91,10 @@ impl FoundSnapshot {
                 );
                 failure(ErrorKind::Failed, said)
             })?;
+            let borrowed = borrowed(|| Ok(ListReader::new(&source, &list)?), &part)?;
             let listed = ListReader::new(&source, &list)?.entries();
             let listed = listed.filter_map(|row| match row {
-                Ok(row) => seen_from(row, &part).map(Ok),
+                Ok(row) => seen_from(as_file(row, &borrowed), &part).map(Ok),
                 Err(error) => Some(Err(error)),
             });
             let databases = StoredDatabases::of_part(&manifest, &part);
@@ -102,10 +104,50 @@ impl FoundSnapshot {
     }
 }
 
+/// The files in other volumes that also have a name in this one: there they are files of their own.
+fn borrowed<'s>(
+    open: impl Fn() -> Result<ListReader<'s>, Error>,
+    part: &EntryPath,
+) -> Result<HashMap<EntryPath, DigestedEntry>, Error> {
+    let mut wanted = HashSet::new();
+    for row in open()?.entries() {
+        let row = row?;
+        if let EntryKind::HardLink { to } = row.entry.kind
+            && row.entry.path.is_within(part)
+            && !to.is_within(part)
+        {
+            wanted.insert(to);
+        }
+    }
+    let mut found = HashMap::new();
+    if wanted.is_empty() {
+        return Ok(found);
+    }
+    for row in open()?.entries() {
+        let row = row?;
+        if wanted.contains(&row.entry.path) {
+            found.insert(row.entry.path.clone(), row);
+        }
+    }
+    Ok(found)
+}
+
+/// A further name of such a file becomes that file.
+fn as_file(row: DigestedEntry, borrowed: &HashMap<EntryPath, DigestedEntry>) -> DigestedEntry {
+    match &row.entry.kind {
+        EntryKind::HardLink { to } if let Some(file) = borrowed.get(to) => {
+            let mut file = file.clone();
+            file.entry.path = row.entry.path;
+            file
+        }
+        _ => row,
+    }
+}
+
 /// An entry as it is seen from the volume that it is in.
 fn seen_from(mut row: DigestedEntry, part: &EntryPath) -> Option<DigestedEntry> {
     row.entry.path = row.entry.path.seen_from(part)?;
-    if let stasis_model::tree::EntryKind::HardLink { to } = &mut row.entry.kind {
+    if let EntryKind::HardLink { to } = &mut row.entry.kind {
         *to = to.seen_from(part)?;
     }
     Some(row)

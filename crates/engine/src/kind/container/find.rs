@@ -127,7 +127,10 @@ impl Containers<'_> {
         here: Option<&str>,
     ) -> Result<FoundSnapshot, Error> {
         let among = match of {
-            Some(of) => vec![self.called(tenant, of, here).await?],
+            Some(of) => match self.called(tenant, of, here).await {
+                Err(error) => return Err(self.not_yet(wanted).await.unwrap_or(error)),
+                found => vec![found?],
+            },
             None if matches!(wanted, SnapshotRef::Text(_)) => self.found(Some(tenant)).await?,
             None => {
                 let said = format!("`{wanted}` is a snapshot of which container?");
@@ -148,7 +151,7 @@ impl Containers<'_> {
         }
         let (at, id) = match &fits[..] {
             [(at, id)] => (*at, id.clone()),
-            [] => return Err(self.no_snapshot(wanted, of)),
+            [] => return Err(self.no_snapshot(wanted, of).await),
             several => {
                 return Err(Error::Ambiguous {
                     wanted: wanted.to_string(),
@@ -157,11 +160,16 @@ impl Containers<'_> {
             }
         };
         let of = among.into_iter().nth(at);
-        let of = of.ok_or_else(|| self.no_snapshot(wanted, None))?;
-        of.read(id).await
+        match of {
+            Some(of) => of.read(id).await,
+            None => Err(self.no_snapshot(wanted, None).await),
+        }
     }
 
-    fn no_snapshot(self, wanted: &SnapshotRef, of: Option<&str>) -> Error {
+    async fn no_snapshot(self, wanted: &SnapshotRef, of: Option<&str>) -> Error {
+        if let Some(why) = self.not_yet(wanted).await {
+            return why;
+        }
         let of = of.map(|of| format!(" of `{of}`")).unwrap_or_default();
         let said = format!("there is no snapshot `{wanted}`{of} in `{}`", self.location);
         let hint = "`stasis container list` shows those that there are";

@@ -1,7 +1,5 @@
 //! What is mounted in a container that is made to read or write volumes, and never started.
 
-use super::failure;
-use crate::error::{Error, ErrorKind};
 use stasis_model::container::mount::ContainerMountKind;
 use stasis_model::format::manifest::CapturedVolume;
 
@@ -17,16 +15,12 @@ pub(super) struct HelperMount {
 }
 
 impl HelperMount {
-    /// A volume of a snapshot, or another one in its place, where that was mounted.
-    pub(super) fn of(volume: &CapturedVolume, name: &str) -> Result<Self, Error> {
-        let destination = volume.destinations.first().cloned().ok_or_else(|| {
-            let said = format!("the volume `{}` was mounted nowhere", volume.name);
-            Error::from(failure(ErrorKind::Corrupt, said))
-        })?;
-        Ok(Self {
+    /// A volume of a snapshot, or another one in its place: not where that was mounted, where another one may be mounted in it.
+    pub(super) fn of(volume: &CapturedVolume, name: &str, number: usize) -> Self {
+        Self {
             source: name.to_owned(),
-            destination,
+            destination: format!("/.stasis-volume-{number}"),
             is_bind: volume.kind == ContainerMountKind::Bind && volume.name == name,
-        })
+        }
     }
 }

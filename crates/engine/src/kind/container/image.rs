@@ -5,7 +5,8 @@ use super::helper_mount::HelperMount;
 use crate::error::{Error, ErrorKind, error_chain};
 use stasis_model::failure::Failure;
 use stasis_model::format::manifest::SnapshotImage;
-use stasis_model::id::{ContainerSubject, OpId, SnapshotId};
+use stasis_model::id::{ContainerSubject, Label, OpId, SnapshotId};
+use stasis_model::time::Timestamp;
 use stasis_quiesce::docker::{
     ContainerCommit, ContainerCreation, ContainerFacts, Docker, DockerImage, VolumeRemoval,
 };
@@ -21,6 +22,8 @@ pub(super) const POOL_LABEL: &str = "stasis.pool";
 pub(super) const SUBJECT_LABEL: &str = "stasis.subject";
 /// The host that has the lock.
 pub(super) const BY_LABEL: &str = "stasis.by";
+/// When, in milliseconds since 1970.
+pub(super) const AT_LABEL: &str = "stasis.at";
 /// A container of ours that is never started, and goes when it was used.
 pub(super) const HELPER_LABEL: &str = "stasis.helper";
 /// What the image was called of which the first container in a chain of snapshots was made.
@@ -29,6 +32,15 @@ pub(super) const ORIGINAL_LABEL: &str = "stasis.original-image";
 pub(super) const ORIGINAL_ID_LABEL: &str = "stasis.original-image-id";
 /// An engine takes 127 layers; above this the image becomes one.
 const MOST_LAYERS: usize = 100;
+
+/// What it is called while it becomes one layer: that name is gone afterwards.
+pub(super) fn layered_name(snapshot: &SnapshotId) -> String {
+    format!("{REPOSITORY}:{}", layered_tag(snapshot))
+}
+
+fn layered_tag(snapshot: &SnapshotId) -> String {
+    format!("{snapshot}-layers")
+}
 
 /// What the image of a snapshot is called.
 pub(super) fn image_name(snapshot: &SnapshotId) -> String {
@@ -42,6 +54,7 @@ pub(super) struct MadeFor {
     pub(super) pool: OpId,
     pub(super) subject: ContainerSubject,
     pub(super) by: String,
+    pub(super) at: Timestamp,
 }
 
 impl MadeFor {
@@ -51,10 +64,23 @@ impl MadeFor {
             (POOL_LABEL, self.pool.to_string()),
             (SUBJECT_LABEL, self.subject.to_string()),
             (BY_LABEL, self.by.clone()),
+            (AT_LABEL, self.at.millis().to_string()),
             // One layer is made of a container that has it.
             (HELPER_LABEL, String::new()),
         ];
         let labels = labels.map(|(name, value)| (name.to_owned(), value));
+        labels.into()
+    }
+
+    /// What the tree of its layers says.
+    pub(super) fn layer_labels(&self) -> BTreeMap<String, Label> {
+        let labels = [
+            (SUBJECT_LABEL, self.subject.to_string()),
+            (BY_LABEL, self.by.clone()),
+            (AT_LABEL, self.at.millis().to_string()),
+        ];
+        let labels =
+            labels.map(|(name, value)| (name.to_owned(), value.parse().unwrap_or_default()));
         labels.into()
     }
 
@@ -119,12 +145,13 @@ async fn needed(docker: &Docker, name: &str) -> Result<DockerImage, Error> {
 async fn flatten(docker: &Docker, facts: &ContainerFacts, made_for: &MadeFor) -> Result<(), Error> {
     let name = image_name(&made_for.snapshot);
     let many = needed(docker, &name).await?.id;
+    let tag = layered_tag(&made_for.snapshot);
+    docker.tag_image(&many, REPOSITORY, &tag).await?;
     let helper = helper(docker, &many, made_for, &[]).await?;
     let flat = docker.flatten(&helper, &made_for.commit(facts)).await;
     remove_helper(docker, &helper).await;
+    discard_image(docker, &layered_name(&made_for.snapshot)).await;
     flat?;
-    // It has no name any more.
-    discard_image(docker, &many).await;
     Ok(())
 }
 
@@ -148,6 +175,7 @@ pub(super) async fn helper(
         (HELPER_LABEL, made_for.pool.to_string()),
         (SUBJECT_LABEL, made_for.subject.to_string()),
         (BY_LABEL, made_for.by.clone()),
+        (AT_LABEL, made_for.at.millis().to_string()),
     ];
     let own = own.map(|(name, value)| (name.to_owned(), value));
     creation.overrides.labels = own.into();

@@ -3,7 +3,7 @@
 //! They lie there as the files that `docker save` writes, one for each layer: one that two images have is stored once.
 
 use super::find::FoundSnapshot;
-use super::image::image_name;
+use super::image::{MadeFor, image_name};
 use super::{SeenEngine, failure};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
@@ -21,6 +21,7 @@ use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::tree::EntryPath;
 use stasis_quiesce::docker::Docker;
 use stasis_store::layout::ChunkRoot;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -38,22 +39,23 @@ impl Containers<'_> {
     pub(super) async fn store_image(
         self,
         tenant: &TenantId,
-        id: &SnapshotId,
+        made_for: &MadeFor,
         docker: &Docker,
         cancel: &Arc<AtomicBool>,
     ) -> Result<(), Error> {
-        let stream = docker.save_image(&image_name(id)).await?;
-        self.store_tar(tenant, id, stream, cancel).await
+        let stream = docker.save_image(&image_name(&made_for.snapshot)).await?;
+        self.store_tar(tenant, made_for, stream, cancel).await
     }
 
     /// Stores a tar that `docker save` wrote as the image of a snapshot.
     pub(super) async fn store_tar(
         self,
         tenant: &TenantId,
-        id: &SnapshotId,
+        made_for: &MadeFor,
         tar: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
         cancel: &Arc<AtomicBool>,
     ) -> Result<(), Error> {
+        let id = &made_for.snapshot;
         let engine = self.of_image(tenant, id);
         let view = engine.scratch().await?;
         let (target, reader) = (view.root().join(IMAGE), StreamReader::new(tar));
@@ -74,11 +76,40 @@ impl Containers<'_> {
         let saved = engine.dirs().save(RepoSave {
             allow_shrink: true,
             strict: true,
+            labels: made_for.layer_labels(),
             cancel: cancel.clone(),
             ..RepoSave::new(view.root(), name)
         });
         let _ = Box::pin(saved).await?;
         Ok(())
+    }
+
+    /// Whether the store has the layers of a snapshot's image.
+    pub(super) async fn ensure_layers(
+        self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<(), Error> {
+        let engine = self.of_image(tenant, id);
+        match engine.dirs().index_to_look().await?.latest() {
+            Some(_) => Ok(()),
+            None => Err(no_layers(id)),
+        }
+    }
+
+    /// By whom, when and under whose lock the layers of an image were stored.
+    pub(super) async fn labels_of_layers(
+        self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<BTreeMap<String, String>, Error> {
+        let engine = self.of_image(tenant, id);
+        let index = engine.dirs().index_to_look().await?;
+        let labels = index.latest().map(|row| row.labels.clone());
+        let labels = labels.unwrap_or_default().into_iter();
+        Ok(labels
+            .map(|(name, value)| (name, value.as_str().to_owned()))
+            .collect())
     }
 
     /// Loads the image of a snapshot into an engine.
@@ -121,8 +152,7 @@ impl Containers<'_> {
         let (dirs, root) = (engine.dirs(), engine.dirs().root());
         let index = dirs.index_to_look().await?;
         let Some(row) = index.latest() else {
-            let said = format!("the store has not the layers of the image of snapshot `{id}`");
-            return Err(failure(ErrorKind::NotFound, said).into());
+            return Err(no_layers(id));
         };
         let opened = dirs.open_snapshot(&root, &index, &row.id).await?;
         let part = EntryPath::parse(IMAGE.as_bytes());
@@ -184,4 +214,9 @@ impl Containers<'_> {
             .await?;
         Ok(())
     }
+}
+
+fn no_layers(id: &SnapshotId) -> Error {
+    let said = format!("the store has not the layers of the image of snapshot `{id}`");
+    failure(ErrorKind::NotFound, said).into()
 }

@@ -1,6 +1,7 @@
 //! What a restore was about to make: written down before, so that whoever finds it after a crash knows what nobody needs.
 
 use super::cleanup::{CleanupContainers, ContainersCleaned};
+use super::image::image_name;
 use super::restore::RESTORE_LABEL;
 use super::{SeenEngine, failure};
 use crate::bridge;
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use stasis_disk::fs::atomic_write::{atomic_write, read_bounded, remove_durably};
 use stasis_model::container::status::ContainerStatus;
 use stasis_model::failure::AtPath as _;
-use stasis_model::id::OpId;
+use stasis_model::id::{ContainerSubject, OpId, SnapshotId, TenantId};
 use stasis_quiesce::docker::VolumeRemoval;
 use std::path::PathBuf;
 
@@ -23,6 +24,17 @@ pub(super) struct BegunRestore {
     op_id: OpId,
     /// What the container is to be called.
     container_name: String,
+    /// The snapshot that is imported, if it is an import.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    import: Option<BegunImport>,
+}
+
+/// An import that was begun.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct BegunImport {
+    tenant: TenantId,
+    subject: ContainerSubject,
+    snapshot_id: SnapshotId,
 }
 
 /// The record of a restore that is going on.
@@ -48,13 +60,41 @@ impl Containers<'_> {
         op_id: OpId,
         container_name: &str,
     ) -> Result<RestoreRecord, Error> {
-        let file = format!("{op_id}.{}.restore.json", seen.digits);
-        let path = self.own_place().await?.join(file);
         let begun = BegunRestore {
             op_id,
             container_name: container_name.to_owned(),
+            import: None,
         };
-        let text = serde_json::to_vec_pretty(&begun);
+        self.write_begun(seen, &begun).await
+    }
+
+    /// Writes down that an import begins.
+    pub(super) async fn begin_import(
+        self,
+        seen: &SeenEngine,
+        subject: &ContainerSubject,
+        (tenant, id): (&TenantId, &SnapshotId),
+    ) -> Result<RestoreRecord, Error> {
+        let begun = BegunRestore {
+            op_id: self.rng.op_id(),
+            container_name: subject.container().to_owned(),
+            import: Some(BegunImport {
+                tenant: tenant.clone(),
+                subject: subject.clone(),
+                snapshot_id: id.clone(),
+            }),
+        };
+        self.write_begun(seen, &begun).await
+    }
+
+    async fn write_begun(
+        self,
+        seen: &SeenEngine,
+        begun: &BegunRestore,
+    ) -> Result<RestoreRecord, Error> {
+        let file = format!("{}.{}.restore.json", begun.op_id, seen.digits);
+        let path = self.own_place().await?.join(file);
+        let text = serde_json::to_vec_pretty(begun);
         let text = text.map_err(|error| failure(ErrorKind::Bug, error.to_string()))?;
         let written = path.clone();
         bridge::blocking(move || atomic_write(&written, &text)).await?;
@@ -121,6 +161,37 @@ impl Containers<'_> {
             }
             cleaned.volumes.push(volume.name);
         }
+        for network in docker.networks_labelled(&label).await? {
+            if !dry_run {
+                docker.remove_network(&network).await?;
+            }
+        }
+        if let Some(import) = &begun.import {
+            self.clean_import(seen, import, dry_run, cleaned).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the image of a snapshot that was not imported in the end.
+    async fn clean_import(
+        self,
+        seen: &SeenEngine,
+        import: &BegunImport,
+        dry_run: bool,
+        cleaned: &mut ContainersCleaned,
+    ) -> Result<(), Error> {
+        let engine = self.of(&import.tenant, &import.subject);
+        let index = engine.dirs().root().index().await?;
+        let id = &import.snapshot_id;
+        let is_known = index.is_some_and(|index| index.value.find(id).is_some());
+        let name = image_name(id);
+        if is_known || seen.docker.image(&name).await?.is_none() {
+            return Ok(());
+        }
+        if !dry_run {
+            seen.docker.remove_image(&name).await?;
+        }
+        cleaned.images.push(name);
         Ok(())
     }
 

@@ -1,9 +1,10 @@
 //! The snapshots of containers, and everything that is known of one.
 
-use super::capture::VolumeSaved;
+use super::ContainerHost;
+use super::create::VolumeSaved;
+use super::diff::MASKED;
 use super::find::{FoundContainer, FoundSnapshot, typed};
-use super::image::POOL_LABEL;
-use super::{ContainerHost, SeenEngine};
+use super::image::SNAPSHOT_LABEL;
 use crate::catalog::references::is_damage;
 use crate::error::{Error, error_chain};
 use crate::handle::Containers;
@@ -16,7 +17,7 @@ use stasis_model::container::trigger::SnapshotTrigger;
 use stasis_model::format::manifest::{
     CapturedVolume, ContainerManifest, Indexed, SaveReason, SnapshotManifest, VolumeManifest,
 };
-use stasis_model::id::{Label, OpId, SnapshotId, TenantId};
+use stasis_model::id::{Label, SnapshotId, TenantId};
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_store::documents::containers::restorations;
 use std::collections::{BTreeMap, BTreeSet};
@@ -146,6 +147,7 @@ pub(super) enum KnownImages {
     Of {
         digits: String,
         names: BTreeSet<String>,
+        ids: BTreeSet<String>,
     },
     /// It does not answer.
     Unknown(String),
@@ -153,27 +155,16 @@ pub(super) enum KnownImages {
 
 impl KnownImages {
     /// Asks an engine. That it does not answer is no reason to list nothing.
-    pub(super) async fn ask(host: &ContainerHost, pool: Option<OpId>) -> Self {
-        match host.look().await {
-            Ok(seen) => Self::on(&seen, pool).await,
-            Err(error) => Self::Unknown(error_chain(&error)),
-        }
-    }
-
-    /// The same of one that answers.
-    pub(super) async fn on(seen: &SeenEngine, pool: Option<OpId>) -> Self {
-        let digits = seen.digits.clone();
-        let Some(pool) = pool else {
-            let names = BTreeSet::new();
-            return Self::Of { digits, names };
+    pub(super) async fn ask(host: &ContainerHost) -> Self {
+        let asked = async {
+            let seen = host.look().await?;
+            let images = seen.docker.images_labelled(SNAPSHOT_LABEL).await?;
+            Ok::<_, Error>((seen.digits, images))
         };
-        match seen
-            .docker
-            .images_labelled(&format!("{POOL_LABEL}={pool}"))
-            .await
-        {
-            Ok(images) => Self::Of {
+        match asked.await {
+            Ok((digits, images)) => Self::Of {
                 digits,
+                ids: images.iter().map(|one| one.id.clone()).collect(),
                 names: images.into_iter().flat_map(|one| one.tags).collect(),
             },
             Err(error) => Self::Unknown(error_chain(&error)),
@@ -186,7 +177,9 @@ impl KnownImages {
         }
         match self {
             Self::Of { digits, .. } if *digits != of.engine => ContainerSnapshotStatus::Elsewhere,
-            Self::Of { names, .. } if names.contains(&of.image.name) => {
+            Self::Of { names, ids, .. }
+                if names.contains(&of.image.name) || ids.contains(&of.image.id) =>
+            {
                 ContainerSnapshotStatus::Complete
             }
             Self::Of { .. } => ContainerSnapshotStatus::Broken,
@@ -209,7 +202,7 @@ impl VolumeSaved {
             name: one.name.clone(),
             kind: one.kind,
             driver: one.driver.clone(),
-            options: one.options.clone(),
+            options: masked(&one.options),
             labels: one.labels.clone(),
             mount_paths: one.destinations.clone(),
             path: one.path.clone(),
@@ -217,6 +210,25 @@ impl VolumeSaved {
             digest: measured.digest,
         }
     }
+}
+
+/// Options of a volume without passwords: those of a network file system stand among them.
+fn masked(options: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let mask = |part: &str| match part.split_once('=') {
+        Some((name, _)) if name.to_lowercase().contains("pass") => format!("{name}={MASKED}"),
+        _ => part.to_owned(),
+    };
+    let rows = options.iter().map(|(name, value)| {
+        let parts: Vec<String> = value.split(',').map(mask).collect();
+        let is_secret = name.to_lowercase().contains("pass");
+        let value = if is_secret {
+            MASKED.to_owned()
+        } else {
+            parts.join(",")
+        };
+        (name.clone(), value)
+    });
+    rows.collect()
 }
 
 /// The volumes of a snapshot, as far as it has them.
@@ -238,7 +250,7 @@ impl Containers<'_> {
         host: &ContainerHost,
         container: Option<&str>,
     ) -> Result<ContainerSnapshots, Error> {
-        let images = KnownImages::ask(host, self.pool(&host.tenant).await?).await;
+        let images = KnownImages::ask(host).await;
         let all = match container {
             Some(name) => {
                 let here = images.digits();
@@ -277,7 +289,7 @@ impl Containers<'_> {
         container: Option<&str>,
     ) -> Result<ContainerSnapshotShown, Error> {
         let tenant = &host.tenant;
-        let images = KnownImages::ask(host, self.pool(tenant).await?).await;
+        let images = KnownImages::ask(host).await;
         let here = images.digits();
         let found = self.snapshot(tenant, wanted, container, here).await?;
         let root = found.of.root();
@@ -377,7 +389,7 @@ impl FoundContainer {
 }
 
 impl FoundSnapshot {
-    fn shown(
+    pub(super) fn shown(
         &self,
         images: &KnownImages,
         restorations: Vec<RestorationRow>,

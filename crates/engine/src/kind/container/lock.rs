@@ -2,9 +2,9 @@
 
 use super::SeenEngine;
 use crate::bridge;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Containers;
-use stasis_disk::fs::atomic_write::make_private_directory;
+use stasis_disk::fs::atomic_write::{make_private_directory, remove_durably};
 use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_model::container::subject::engine_digits;
 use stasis_model::failure::Failure;
@@ -14,7 +14,25 @@ use std::path::PathBuf;
 /// A container that is ours alone until this is dropped.
 #[derive(Debug)]
 #[must_use = "dropped, others may work on the container"]
-pub(super) struct ContainerLock(#[expect(dead_code, reason = "dropped in the end")] LockFile);
+pub(super) struct ContainerLock {
+    lock: LockFile,
+    path: PathBuf,
+}
+
+impl ContainerLock {
+    /// Removes its file, too: nobody else has ever looked for one of this name.
+    pub(super) async fn forget(self) {
+        bridge::blocking(move || {
+            let removed = remove_durably(&self.path);
+            drop(self.lock);
+            if let Err(error) = removed {
+                let error = error_chain(&error);
+                tracing::info!(error, "a lock that nobody needs is left");
+            }
+        })
+        .await;
+    }
+}
 
 impl Containers<'_> {
     /// Where this host keeps what it knows of containers.
@@ -26,12 +44,14 @@ impl Containers<'_> {
         Ok(place)
     }
 
-    /// What tells this host from others that work with the same engine: where its locks are.
+    /// What tells this host and store from others that work with the same engine: where its locks are, and where the snapshots. A copy
+    /// of a store is another one: it does not know what was saved since.
     pub(super) async fn by(self) -> Result<String, Error> {
         let place = self.own_place().await?;
         let host = rustix::system::uname();
         let host = host.nodename().to_string_lossy().into_owned();
-        Ok(engine_digits(&format!("{host} {}", place.display())))
+        let (place, store) = (place.display(), &self.location);
+        Ok(engine_digits(&format!("{host} {place} {store}")))
     }
 
     /// Makes a container ours alone, by the name that the engine has for it, or says who works on it.
@@ -42,12 +62,23 @@ impl Containers<'_> {
         doing: &str,
     ) -> Result<ContainerLock, Error> {
         let subject = ContainerSubject::new(name, &seen.digits);
+        self.lock_subject(subject.as_str(), name, doing).await
+    }
+
+    /// The same of one that a label names.
+    pub(super) async fn lock_subject(
+        self,
+        subject: &str,
+        name: &str,
+        doing: &str,
+    ) -> Result<ContainerLock, Error> {
         let path = self.own_place().await?.join(format!("{subject}.lock"));
         let now = self.clock.now();
         let text = format!("{doing} by process {} since {now}", std::process::id());
-        let attempt = bridge::blocking(move || LockFile::take(&path, &text)).await?;
+        let taken = path.clone();
+        let attempt = bridge::blocking(move || LockFile::take(&taken, &text)).await?;
         match attempt {
-            LockAttempt::Taken(lock) => Ok(ContainerLock(lock)),
+            LockAttempt::Taken(lock) => Ok(ContainerLock { lock, path }),
             LockAttempt::Held(holder) => Err(in_use(name, &holder)),
         }
     }

@@ -5,6 +5,7 @@ use crate::error::{Error, ErrorKind};
 use serde_json::{Map, Value, json};
 use stasis_model::format::manifest::ContainerManifest;
 use stasis_model::invalid::Invalid;
+use stasis_quiesce::docker::ContainerFacts;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
@@ -159,10 +160,20 @@ fn holder_of<'t>(taken: &'t [TakenPort], inside: &str, binding: &Value) -> Optio
     holder.map(|one| one.holder.as_str())
 }
 
-/// The ports of the host that a container asks for, by its own; an empty one is the engine's choice.
-pub(super) fn shown(host_config: &Value) -> BTreeMap<String, Vec<String>> {
-    let bindings = host_config["PortBindings"].as_object();
-    let rows = bindings.into_iter().flatten().map(|(inside, all)| {
+/// The ports of the host that a container has, by its own; those that it asks for, as long as it does not run.
+pub(super) fn shown(facts: &ContainerFacts) -> BTreeMap<String, Vec<String>> {
+    let has = asked_for(&facts.ports);
+    if has.is_empty() {
+        return asked_for(&facts.host_config["PortBindings"]);
+    }
+    has
+}
+
+/// Ports as the engine writes them; an empty one is its choice.
+pub(super) fn asked_for(bindings: &Value) -> BTreeMap<String, Vec<String>> {
+    let bindings = bindings.as_object().into_iter().flatten();
+    let bindings = bindings.filter(|(_, all)| all.is_array());
+    let rows = bindings.map(|(inside, all)| {
         let all = all.as_array().into_iter().flatten();
         let outside = all.map(|one| {
             let text = |name: &str| one[name].as_str().unwrap_or_default().to_owned();

@@ -52,6 +52,15 @@ impl Containers<'_> {
             );
             return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
         }
+        if self.needed_to_go_back().await?.contains(&found.id) {
+            let name = found.of.subject.container();
+            let said = format!(
+                "snapshot `{}` is needed: a replacement of `{name}` was interrupted, and this is what it was",
+                found.id
+            );
+            let hint = "`stasis container cleanup` brings it back; then nothing needs it";
+            return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
+        }
         if dry_run {
             return Ok(ContainerSnapshotsDeleted {
                 deleted: ids.to_vec(),
@@ -72,6 +81,10 @@ impl Containers<'_> {
         let root = of.root();
         let (op_id, now) = (self.rng.op_id(), self.lineages.now());
         let rule = |index: &SnapshotIndex| -> Result<SnapshotIndex, IndexRefusal> {
+            let mut pinned = index.snapshots.iter().filter(|one| one.pinned);
+            if let Some(pinned) = pinned.find(|one| ids.contains(&one.id)) {
+                return Err(IndexRefusal::Pinned(pinned.id.clone()));
+            }
             let back = StepBack {
                 gone: ids.to_vec(),
                 newest: index.active_without(ids),

@@ -7,186 +7,33 @@
 //! *Always true:* what is there is not touched: the new container has a name and volumes of its own. On an error what was made is removed
 //! again; what a crash leaves has our labels, and cleanup removes it.
 
-use super::fill::Filling;
 use super::find::FoundSnapshot;
 use super::image::{MadeFor, ORIGINAL_ID_LABEL, ORIGINAL_LABEL, POOL_LABEL, image_name};
-use super::ports::{PortChoice, chosen_ports};
+use super::made::remove_made;
+use super::ports::chosen_ports;
+use super::restore_request::{
+    ContainerRestored, MountChoice, NetworkChoice, RestoreContainer, RestoreMode, VolumeRestored,
+};
 use super::volumes::VolumePlace;
 use super::{ContainerHost, SeenEngine, failure};
 use crate::bridge;
-use crate::catalog::no_entry;
-use crate::catalog::reader::SnapshotReader;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Containers;
 use crate::warning::Warning;
-use schemars::JsonSchema;
-use serde::Serialize;
-use stasis_disk::progress::Progress;
+use serde_json::Value;
 use stasis_model::container::mount::{ContainerMount, ContainerMountKind};
 use stasis_model::container::restoration::Restoration;
-use stasis_model::digest::TreeDigest;
-use stasis_model::format::manifest::{CapturedVolume, ENVIRONMENT_FILE, Environment};
-use stasis_model::id::{ContainerSubject, OpId, SnapshotId};
-use stasis_model::snapshot_ref::SnapshotRef;
-use stasis_model::tree::EntryPath;
-use stasis_quiesce::docker::{
-    ContainerCreation, ContainerFacts, ContainerHealth, VolumeCreation, VolumeRemoval,
-};
+use stasis_model::format::manifest::{CapturedVolume, Environment};
+use stasis_model::id::{ContainerSubject, OpId};
+use stasis_quiesce::docker::{ContainerCreation, ContainerFacts, VolumeCreation};
 use stasis_store::documents::containers::note_restoration;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 /// Which snapshot a container or a volume was made of.
 pub(super) const RESTORED_LABEL: &str = "stasis.restored-from";
 /// Which restore made it.
 pub(super) const RESTORE_LABEL: &str = "stasis.restore";
-/// How long a container that is replaced may take to end.
-pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Whether a container is made beside the one that there is, or instead of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RestoreMode {
-    /// Beside it, with a name and volumes of its own.
-    #[default]
-    New,
-    /// Instead of it, with its name and its volumes.
-    Replace,
-}
-
-/// What becomes of mounts that are in no snapshot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum MountChoice {
-    /// They are mounted as before.
-    #[default]
-    Keep,
-    /// They are left out.
-    Drop,
-}
-
-/// What becomes of networks that are not there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum NetworkChoice {
-    /// They are named, and nothing is made.
-    #[default]
-    Refuse,
-    /// They are made.
-    Make,
-}
-
-/// How a container is made of a snapshot.
-#[derive(Clone, Debug)]
-pub struct RestoreContainer {
-    /// Which snapshot.
-    pub snapshot: SnapshotRef,
-    /// Of which container, where that is not clear.
-    pub container: Option<String>,
-    /// Beside the container, or instead of it.
-    pub mode: RestoreMode,
-    /// What it is called.
-    pub name: Option<String>,
-    /// Variables that are added or replaced.
-    pub environment: BTreeMap<String, String>,
-    /// Ports.
-    pub ports: PortChoice,
-    /// Mounts that are in no snapshot.
-    pub mounts: MountChoice,
-    /// Networks that are not there.
-    pub networks: NetworkChoice,
-    /// Whether it is not started though the one that was saved ran.
-    pub no_start: bool,
-    /// When it is said to work, where it takes the place of another one.
-    pub health: ContainerHealth,
-    /// How long the other one may take to end.
-    pub stop_timeout: Duration,
-    /// For how long the other one may stand still.
-    pub max_freeze: Duration,
-    /// Set by anybody at any time to give up.
-    pub cancel: Arc<AtomicBool>,
-    /// How far it has come.
-    pub progress: Arc<Progress>,
-}
-
-impl RestoreContainer {
-    /// A new container of a snapshot with nothing special about it.
-    pub fn new(snapshot: SnapshotRef) -> Self {
-        Self {
-            snapshot,
-            container: None,
-            mode: RestoreMode::New,
-            name: None,
-            environment: BTreeMap::new(),
-            ports: PortChoice::AsBefore,
-            mounts: MountChoice::Keep,
-            networks: NetworkChoice::Refuse,
-            no_start: false,
-            health: ContainerHealth::default(),
-            stop_timeout: STOP_TIMEOUT,
-            max_freeze: super::MAX_FREEZE,
-            cancel: Arc::default(),
-            progress: Arc::default(),
-        }
-    }
-
-    pub(super) fn filling(&self) -> Filling {
-        Filling {
-            cancel: self.cancel.clone(),
-            progress: self.progress.clone(),
-        }
-    }
-}
-
-/// A container that was made of a snapshot.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-#[non_exhaustive]
-#[must_use = "what was not restored is said only here"]
-pub struct ContainerRestored {
-    /// Of which snapshot.
-    pub snapshot_id: SnapshotId,
-    /// Beside the container that was saved, or instead of it.
-    pub mode: RestoreMode,
-    /// What it is called.
-    pub container_name: String,
-    /// Its whole id.
-    pub container_id: String,
-    /// Whether it runs.
-    pub started: bool,
-    /// Its image.
-    pub image: String,
-    /// Its volumes.
-    pub volumes: Vec<VolumeRestored>,
-    /// What was mounted when it was saved and is not what it was then: it is in no snapshot.
-    pub not_restored: Vec<String>,
-    /// The ports of the host that it has, by its own.
-    pub ports: BTreeMap<String, Vec<String>>,
-    /// The snapshot of what was replaced: the way back.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub safety_snapshot_id: Option<SnapshotId>,
-    /// What the caller should know.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub warnings: Vec<Warning>,
-    /// How long it took.
-    pub elapsed_ms: u64,
-}
-
-/// A volume that is what it was.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-#[non_exhaustive]
-pub struct VolumeRestored {
-    /// What it is called.
-    pub name: String,
-    /// What the one that was saved was called.
-    pub from: String,
-    /// Where it is mounted.
-    pub mount_paths: Vec<String>,
-    /// The length of its files.
-    pub bytes: u64,
-    /// What its tree is: it was compared after it was written.
-    pub digest: TreeDigest,
-}
 
 /// A snapshot that can become a container, and how.
 pub(super) struct RestoreLook<'r> {
@@ -197,6 +44,8 @@ pub(super) struct RestoreLook<'r> {
     pub(super) how: &'r RestoreContainer,
     pub(super) op_id: OpId,
     pub(super) pool: OpId,
+    /// When it was begun.
+    pub(super) stamp: String,
 }
 
 impl Containers<'_> {
@@ -232,7 +81,7 @@ impl Containers<'_> {
         let here = Some(seen.digits.as_str());
         let found = self.snapshot(&host.tenant, &how.snapshot, of, here).await?;
         let pool = self.pool(&host.tenant).await?.unwrap_or_default();
-        Box::pin(found.ensure_image(self, seen)).await?;
+        Box::pin(found.ensure_image(self, seen, how.dry_run)).await?;
         found.ensure_chunks().await?;
         let environment = found.environment().await?;
         Ok(RestoreLook {
@@ -243,92 +92,7 @@ impl Containers<'_> {
             how,
             op_id: self.rng.op_id(),
             pool,
-        })
-    }
-}
-
-impl FoundSnapshot {
-    /// Its image is on the engine, and is the one that was made.
-    async fn ensure_image(&self, of: Containers<'_>, seen: &SeenEngine) -> Result<(), Error> {
-        let image = &self.container.image;
-        let there = seen.docker.image(&image.name).await?;
-        // An engine that loaded it may have given it another id.
-        if there.is_some_and(|there| there.id == image.id || there.layers == image.layers) {
-            return Ok(());
-        }
-        if seen.docker.image(&image.id).await?.is_some() {
-            let (repository, tag) = image
-                .name
-                .split_once(':')
-                .unwrap_or((&image.name, "latest"));
-            seen.docker.tag_image(&image.id, repository, tag).await?;
-            return Ok(());
-        }
-        if image.is_portable {
-            return of.load_image(self, seen).await;
-        }
-        let (id, engine) = (&self.id, &self.container.engine);
-        let said = if *engine == seen.digits {
-            format!(
-                "the image of snapshot `{id}` is gone from the engine, and the store has not its layers"
-            )
-        } else {
-            format!(
-                "the image of snapshot `{id}` is on another engine ({engine}), and the store has not its layers"
-            )
-        };
-        let hint = format!(
-            "its volumes are there: `stasis restore container:{} {id} --to DIR` writes them; `create --portable` stores the layers of later ones too",
-            self.of.subject.container()
-        );
-        Err(failure(ErrorKind::NotFound, said).with_hint(hint).into())
-    }
-
-    /// Every chunk that it needs is in the store.
-    async fn ensure_chunks(&self) -> Result<(), Error> {
-        let (dirs, root) = (self.of.engine.dirs(), self.of.root());
-        let chunks = dirs.read_as_restore(&root, self.opened.clone()).await?;
-        for chunk in chunks {
-            if !root.has_chunk(&chunk.name).await? {
-                let said = format!(
-                    "snapshot `{}` cannot be restored: the chunk {} is missing in `{}`",
-                    self.id,
-                    chunk.name,
-                    self.of.engine.location()
-                );
-                let hint = format!(
-                    "`stasis check container:{}` says what is damaged, and what helps",
-                    self.of.subject
-                );
-                return Err(failure(ErrorKind::Corrupt, said).with_hint(hint).into());
-            }
-        }
-        Ok(())
-    }
-
-    /// The values of its environment.
-    pub(super) async fn environment(&self) -> Result<Environment, Error> {
-        let path = EntryPath::parse(ENVIRONMENT_FILE.as_bytes());
-        let path = path.map_err(|error| failure(ErrorKind::Bug, error.to_string()))?;
-        let (root, id) = (self.of.root(), self.id.clone());
-        let source = Arc::new(self.opened.fetcher(&root));
-        let reader = SnapshotReader::new(self.opened.list.clone(), source);
-        let workers = self.of.engine.dirs().restore_workers();
-        let read = bridge::blocking(move || {
-            let content = reader.content(&path)?;
-            let content = content.ok_or_else(|| no_entry("file", &path, &id))?;
-            let mut text = Vec::new();
-            let written = reader.write(&content, workers, &mut text)?;
-            written.map_err(|error| failure(ErrorKind::Failed, error.to_string()))?;
-            Ok::<_, Error>(text)
-        });
-        let text = read.await?;
-        serde_json::from_slice(&text).map_err(|error| {
-            let said = format!(
-                "{ENVIRONMENT_FILE} of snapshot `{}` is damaged: {error}",
-                self.id
-            );
-            failure(ErrorKind::Corrupt, said).into()
+            stamp: self.clock.now().stamp(),
         })
     }
 }
@@ -336,53 +100,66 @@ impl FoundSnapshot {
 impl RestoreLook<'_> {
     /// Makes a container beside the one that was saved.
     async fn restore_new(&self, of: Containers<'_>) -> Result<ContainerRestored, Error> {
-        let stamp = of.clock.now().stamp();
-        let name = self.free_name(&stamp).await?;
-        let _lock = of.lock(self.seen, &name, "restored").await?;
+        let (name, _lock) = self.free_name(of).await?;
         let ports = chosen_ports(self.seen, &self.found.container, &self.how.ports, None).await?;
-        self.ensure_networks().await?;
-        let planned = self.new_volumes(&stamp).await?;
-        let record = of.begin_restore(self.seen, self.op_id, &name).await?;
-        let mut made = Vec::new();
-        let with = (ports, &self.made_for(of, &name).await?);
-        let ended = Box::pin(self.make_new(&name, &planned, &mut made, with)).await;
-        match ended {
-            Ok(id) => {
-                // It is there, and not to be cleaned up.
-                record.end().await;
-                self.note(of, &id, &name).await;
-                self.restored(&id, &name, planned).await
-            }
-            Err(error) => {
-                if self.remove_made(&made).await {
-                    record.end().await;
-                }
-                Err(error)
-            }
+        let networks = self.missing_networks().await?;
+        let planned = self.new_volumes().await?;
+        if self.how.dry_run {
+            let ports = made_ports(self, ports.as_ref());
+            return Ok(self.restored(("", &name), ports, planned));
         }
+        let record = of.begin_restore(self.seen, self.op_id, &name).await?;
+        let with = (ports, &self.made_for(of, &name).await?);
+        let making = async {
+            self.make_networks(&networks).await?;
+            Box::pin(self.make_new(&name, &planned, with)).await
+        };
+        let id = match making.await {
+            Ok(id) => id,
+            Err(error) => {
+                let removed = remove_made(self.seen, self.op_id, None).await;
+                match removed {
+                    // What an engine was asked for and did not answer may come yet.
+                    Ok(()) if error.kind() != ErrorKind::Unreachable => record.end().await,
+                    Ok(()) => {}
+                    Err(left) => {
+                        let left = error_chain(&left);
+                        tracing::warn!(
+                            error = left,
+                            "something of ours is left; cleanup removes it"
+                        );
+                    }
+                }
+                return Err(error);
+            }
+        };
+        // It is there, and not to be cleaned up.
+        record.end().await;
+        self.note(of, &id, &name).await;
+        let mut restored = self.restored((&id, &name), self.ports_of(&id).await, planned);
+        restored.warnings = self.warnings().await;
+        Ok(restored)
     }
 
-    /// Makes the volumes and the container; what was made is named even if it fails.
+    /// Makes the volumes and the container.
     async fn make_new(
         &self,
         name: &str,
         planned: &[(CapturedVolume, String)],
-        made: &mut Vec<Made>,
-        (ports, made_for): (Option<serde_json::Value>, &MadeFor),
+        (ports, made_for): (Option<Value>, &MadeFor),
     ) -> Result<String, Error> {
         for (volume, copy) in planned {
             let creation = VolumeCreation {
-                labels: self.labels(&volume.labels),
+                labels: self.labels(&beside(&volume.labels)),
                 ..VolumeCreation::new(copy)
             };
             let created = self.seen.docker.create_volume(&creation).await?;
             // An engine gives back one that is there already.
             if created.labels.get(RESTORE_LABEL) != Some(&self.op_id.to_string()) {
-                let said = format!("another restore has just made a volume `{copy}`");
+                let said = format!("somebody else has just made a volume `{copy}`");
                 let hint = "run it again";
                 return Err(failure(ErrorKind::Retry, said).with_hint(hint).into());
             }
-            made.push(Made::Volume(copy.clone()));
             let place = self.seen.place_of(&created).await;
             self.fill(volume, copy, &place, made_for).await?;
         }
@@ -394,7 +171,6 @@ impl RestoreLook<'_> {
         }
         creation.overrides.ports = ports;
         let id = self.seen.docker.create_container(&creation).await?;
-        made.push(Made::Container(id.clone()));
         if self.starts() {
             self.seen.docker.start_container(&id).await?;
         }
@@ -429,6 +205,7 @@ impl RestoreLook<'_> {
             pool: self.pool,
             subject: ContainerSubject::new(name, &self.seen.digits),
             by: of.by().await?,
+            at: of.clock.now(),
         })
     }
 
@@ -453,6 +230,7 @@ impl RestoreLook<'_> {
             config: container.whole_config(&self.environment),
             host_config: container.host_config.clone(),
             networks: container.networks.clone(),
+            ports: Value::Null,
             mounts: container.mounts.clone(),
         };
         let mut creation = ContainerCreation::like(&saved, name);
@@ -468,6 +246,9 @@ impl RestoreLook<'_> {
                 container.original_image_id.clone(),
             ),
         ]));
+        if self.how.mode == RestoreMode::New {
+            self.set_apart(&mut creation);
+        }
         if self.how.mounts == MountChoice::Drop {
             let left = self
                 .not_captured_mounts()
@@ -475,6 +256,28 @@ impl RestoreLook<'_> {
             creation.overrides.without_mounts = left.collect();
         }
         creation
+    }
+
+    /// Takes away what only one container can have, or what others know the one that was saved by: its addresses and further names,
+    /// what makes it part of a project or a swarm, and volumes that are in no snapshot and that nobody named.
+    fn set_apart(&self, creation: &mut ContainerCreation) {
+        let labels = creation.config["Labels"].as_object_mut();
+        if let Some(labels) = labels {
+            labels.retain(|name, _| !is_of_group(name));
+        }
+        if let Some(config) = creation.config.as_object_mut() {
+            config.remove("MacAddress");
+        }
+        let networks = creation.networks.as_object_mut();
+        for network in networks.into_iter().flat_map(|all| all.values_mut()) {
+            for name in ["Aliases", "IPAMConfig", "MacAddress"] {
+                network[name] = Value::Null;
+            }
+        }
+        let anonymous = self.not_captured_mounts();
+        let anonymous = anonymous.filter(|one| one.kind == ContainerMountKind::AnonymousVolume);
+        let places = anonymous.map(|one| one.destination.clone());
+        creation.overrides.fresh_volumes = places.collect();
     }
 
     /// What was mounted and is in no snapshot.
@@ -499,63 +302,12 @@ impl RestoreLook<'_> {
         labels
     }
 
-    /// A name that no container has.
-    async fn free_name(&self, stamp: &str) -> Result<String, Error> {
-        if let Some(name) = &self.how.name {
-            if self.seen.docker.container(name).await?.is_some() {
-                let said = format!("there is a container `{name}` already");
-                let hint = "choose another name, or take its place with --mode replace";
-                return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
-            }
-            return Ok(name.clone());
-        }
-        let base = format!("{}_restored_{stamp}", self.found.container.container_name);
-        let mut name = base.clone();
-        let mut number = 2;
-        while self.seen.docker.container(&name).await?.is_some() {
-            name = format!("{base}_{number}");
-            number += 1;
-        }
-        Ok(name)
-    }
-
-    /// The volumes with the names of their copies, which nobody has.
-    async fn new_volumes(&self, stamp: &str) -> Result<Vec<(CapturedVolume, String)>, Error> {
-        let mut planned = Vec::new();
-        for volume in &self.found.container.volumes {
-            planned.push((volume.clone(), self.new_volume(volume, stamp).await?));
-        }
-        Ok(planned)
-    }
-
-    /// A name for the copy of a volume, which nobody has.
-    pub(super) async fn new_volume(
-        &self,
-        volume: &CapturedVolume,
-        stamp: &str,
-    ) -> Result<String, Error> {
-        let stem = if volume.kind == ContainerMountKind::NamedVolume {
-            volume.name.clone()
-        } else {
-            let place = volume.destinations.first().cloned().unwrap_or_default();
-            let odd = |c: char| !c.is_ascii_alphanumeric();
-            let place = place.trim_matches('/').replace(odd, "-");
-            format!("{}_{place}", self.found.container.container_name)
-        };
-        let base = format!("{stem}_restored_{stamp}");
-        let (mut name, mut number) = (base.clone(), 2);
-        while self.seen.docker.volume(&name).await?.is_some() {
-            name = format!("{base}_{number}");
-            number += 1;
-        }
-        Ok(name)
-    }
-
-    /// Every network that the container was in is there, or is made.
-    pub(super) async fn ensure_networks(&self) -> Result<(), Error> {
+    /// Networks that the container was in and that are not there: they are made, if somebody wants that.
+    pub(super) async fn missing_networks(&self) -> Result<Vec<String>, Error> {
         let all = self.found.container.networks.as_object();
         let names = all.into_iter().flat_map(|all| all.keys());
         let built_in = ["bridge", "host", "none", "default"];
+        let mut missing = Vec::new();
         for name in names.filter(|name| !built_in.contains(&name.as_str())) {
             if self.seen.docker.has_network(name).await? {
                 continue;
@@ -568,7 +320,15 @@ impl RestoreLook<'_> {
                     format!("`docker network create {name}` makes it, and so does --make-networks");
                 return Err(failure(ErrorKind::NotFound, said).with_hint(hint).into());
             }
-            let labels = self.labels(&BTreeMap::new());
+            missing.push(name.clone());
+        }
+        Ok(missing)
+    }
+
+    /// Makes networks.
+    pub(super) async fn make_networks(&self, names: &[String]) -> Result<(), Error> {
+        let labels = self.labels(&BTreeMap::new());
+        for name in names {
             self.seen.docker.create_network(name, &labels).await?;
         }
         Ok(())
@@ -585,13 +345,18 @@ impl RestoreLook<'_> {
         }
     }
 
-    pub(super) async fn restored(
+    /// The ports of the host that a container has. It is there, whatever becomes of the question.
+    pub(super) async fn ports_of(&self, id: &str) -> BTreeMap<String, Vec<String>> {
+        let facts = self.seen.container(id).await;
+        facts.map_or_else(|_| BTreeMap::new(), |facts| super::ports::shown(&facts))
+    }
+
+    pub(super) fn restored(
         &self,
-        id: &str,
-        name: &str,
+        (id, name): (&str, &str),
+        ports: BTreeMap<String, Vec<String>>,
         volumes: Vec<(CapturedVolume, String)>,
-    ) -> Result<ContainerRestored, Error> {
-        let facts = self.seen.container(id).await?;
+    ) -> ContainerRestored {
         let manifest = &self.found.opened.manifest;
         let volumes = volumes.into_iter().filter_map(|(from, name)| {
             let measured = manifest.volume_manifests.get(&from.path)?;
@@ -604,63 +369,73 @@ impl RestoreLook<'_> {
             })
         });
         let left = self.not_captured_mounts();
-        Ok(ContainerRestored {
+        ContainerRestored {
             snapshot_id: self.found.id.clone(),
             mode: self.how.mode,
+            dry_run: self.how.dry_run,
             container_name: name.to_owned(),
             container_id: id.to_owned(),
-            started: facts.status.is_alive(),
-            image: facts.image.clone(),
+            started: self.starts(),
+            image: image_name(&self.found.id),
             volumes: volumes.collect(),
             not_restored: left.map(|one| one.destination.clone()).collect(),
-            ports: super::ports::shown(&facts.host_config),
+            ports,
             safety_snapshot_id: None,
-            warnings: self.missing_binds().await,
+            warnings: Vec::new(),
             elapsed_ms: 0,
-        })
+        }
     }
 
-    /// Directories of the host that are mounted again, and are not there any more.
-    async fn missing_binds(&self) -> Vec<Warning> {
+    /// What is not as it was: options of volumes, and directories of the host that are mounted again and are not there any more.
+    pub(super) async fn warnings(&self) -> Vec<Warning> {
+        let volumes = self.found.container.volumes.iter();
+        let plain = volumes.filter(|one| !one.options.is_empty() || one.driver != "local");
+        let plain = plain.filter(|one| one.kind != ContainerMountKind::Bind);
+        let mut warnings: Vec<Warning> = plain
+            .map(|one| Warning::VolumeIsPlain {
+                volume: one.name.clone(),
+                driver: one.driver.clone(),
+            })
+            .collect();
         if !self.seen.engine.local || self.how.mounts == MountChoice::Drop {
-            return Vec::new();
+            return warnings;
         }
         let binds = self.not_captured_mounts();
         let binds = binds.filter(|one| one.kind == ContainerMountKind::Bind);
         let sources: Vec<String> = binds.map(|one| one.source.clone()).collect();
         let is_missing = |source: &String| Path::new(source).symlink_metadata().is_err();
-        bridge::blocking(move || {
+        let missing = bridge::blocking(move || {
             let missing = sources.into_iter().filter(is_missing);
             missing.map(|path| Warning::BindMissing { path }).collect()
-        })
-        .await
-    }
-
-    /// Removes what was made in vain; says whether all of it is gone. What stays goes with the next cleanup.
-    async fn remove_made(&self, made: &[Made]) -> bool {
-        let docker = &self.seen.docker;
-        let mut is_all = true;
-        for one in made.iter().rev() {
-            let removed = match one {
-                Made::Container(id) => {
-                    let _ = docker.stop_container(id, Duration::from_secs(1)).await;
-                    docker.remove_container(id, VolumeRemoval::Keep).await
-                }
-                Made::Volume(name) => docker.remove_volume(name).await,
-            };
-            if let Err(error) = removed {
-                let error = error_chain(&error);
-                tracing::warn!(error, "something of ours is left; cleanup removes it");
-                is_all = false;
-            }
-        }
-        is_all
+        });
+        let missing: Vec<Warning> = missing.await;
+        warnings.extend(missing);
+        warnings
     }
 }
 
-/// Something that was made on the engine.
-#[derive(Clone, Debug)]
-enum Made {
-    Container(String),
-    Volume(String),
+/// The ports that a container would ask for.
+pub(super) fn made_ports(
+    look: &RestoreLook<'_>,
+    chosen: Option<&Value>,
+) -> BTreeMap<String, Vec<String>> {
+    let before = &look.found.container.host_config["PortBindings"];
+    super::ports::asked_for(chosen.unwrap_or(before))
+}
+
+/// Labels by which tools take a container or a volume for one of a group that they made.
+fn is_of_group(label: &str) -> bool {
+    let tools = [
+        "com.docker.compose.",
+        "com.docker.swarm.",
+        "com.docker.stack.",
+    ];
+    tools.iter().any(|tool| label.starts_with(tool))
+}
+
+/// The labels of a volume that a copy of it has.
+fn beside(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let kept = labels.iter().filter(|(name, _)| !is_of_group(name));
+    kept.map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }

@@ -69,7 +69,7 @@ impl Containers<'_> {
         let all = self.found(Some(&host.tenant)).await?;
         // Never enough: what is shown is exact.
         let sizes = self.sizes(&all.iter().collect::<Vec<_>>(), 0).await?;
-        let images = KnownImages::ask(host, self.pool(&host.tenant).await?).await;
+        let images = KnownImages::ask(host).await;
         let mut stats = ContainersStats {
             items: Vec::new(),
             snapshots: 0,

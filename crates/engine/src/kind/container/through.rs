@@ -15,7 +15,6 @@ use crate::piped::{StreamReader, piped};
 use crate::save::StatedBy;
 use stasis_disk::form::archive::{ReadSettings, ReceivedTree, receive_tar};
 use stasis_disk::form::chunked::list::ListReader;
-use stasis_disk::form::chunked::tar::{TarParts, write_tar};
 use stasis_disk::tree::compare::digest_of;
 use stasis_model::failure::{AtPath as _, Failure};
 use stasis_model::format::manifest::CapturedVolume;
@@ -49,8 +48,8 @@ impl PlannedVolumes {
             .filter(|one| matches!(one.place, VolumePlace::Engine(_)))
             .collect();
         let mut mounts = Vec::new();
-        for one in &far {
-            mounts.push(HelperMount::of(&one.manifest, &one.manifest.name)?);
+        for (number, one) in far.iter().enumerate() {
+            mounts.push(HelperMount::of(&one.manifest, &one.manifest.name, number));
         }
         let image = image_name(&made_for.snapshot);
         let helper = helper(docker, &image, made_for, &mounts).await?;
@@ -103,7 +102,7 @@ impl FoundSnapshot {
     ) -> Result<(), Error> {
         let mount = HelperMount {
             is_bind: false,
-            ..HelperMount::of(volume, name)?
+            ..HelperMount::of(volume, name, 0)
         };
         let image = image_name(&self.id);
         let helper = helper(docker, &image, made_for, std::slice::from_ref(&mount)).await?;
@@ -126,30 +125,15 @@ impl FoundSnapshot {
         volume: &CapturedVolume,
         destination: &str,
     ) -> Result<(), Error> {
-        let (part, root) = (part_of(volume)?, self.of.root());
         let (above, name) = split(destination)?;
-        let (manifest, list) = (&self.opened.manifest, self.opened.list.clone());
-        let (head, attributes) = (manifest.root(), manifest.root_attributes());
-        let attributes = attributes.map_err(|error| Failure::of(ErrorKind::Corrupt, error))?;
-        let source = self.opened.fetcher(&root);
-        let workers = self.of.engine.dirs().restore_workers();
+        let tar = self.volume_tar(volume)?;
         let (mut writer, stream) = piped();
         let writing = bridge::blocking(move || {
-            let parts = TarParts {
-                source: &source,
-                list: &list,
-                root: head,
-                root_attributes: &attributes,
-                directory: &part,
-                name: &name,
-                workers,
-                cancel: &AtomicBool::new(false),
-            };
-            let written = write_tar(&parts, &mut writer);
+            let written = tar.write(&name, &mut writer, &AtomicBool::new(false));
             let error = written.as_ref().err();
             let ended = writer.end(error.map(|error| error as &(dyn std::error::Error + 'static)));
             match written {
-                Ok(_) => ended.map_err(|error| error_chain(&error)),
+                Ok(()) => ended.map_err(|error| error_chain(&error)),
                 Err(error) => Err(error_chain(&error)),
             }
         });

@@ -81,6 +81,7 @@ impl PlannedVolumes {
             .as_ref()
             .filter(|_| mount.kind != ContainerMountKind::Bind)
         else {
+            ensure_directory(seen, facts, mount).await?;
             let place = place_of_bind(seen, &mount.source).await;
             self.volumes.push(PlannedVolume {
                 manifest: CapturedVolume {
@@ -173,6 +174,27 @@ async fn shared(
     Ok(warnings.collect())
 }
 
+/// Refuses a bind of one file: nothing of ours could stand in for it in a container that is made of the snapshot.
+async fn ensure_directory(
+    seen: &SeenEngine,
+    facts: &ContainerFacts,
+    mount: &ContainerMount,
+) -> Result<(), Error> {
+    let source = PathBuf::from(&mount.source);
+    let is_file =
+        bridge::blocking(move || std::fs::metadata(&source).is_ok_and(|found| !found.is_dir()));
+    if !seen.engine.local || !is_file.await {
+        return Ok(());
+    }
+    let said = format!(
+        "`{}`, which is bound at `{}` in `{}`, is no directory: only directories can be saved",
+        mount.source, mount.destination, facts.name
+    );
+    let hint = format!("leave out --bind {}", mount.destination);
+    let failure = Failure::of(ErrorKind::Invalid, said);
+    Err(failure.with_hint(hint).into())
+}
+
 async fn place_of_bind(seen: &SeenEngine, source: &str) -> VolumePlace {
     if !seen.engine.local {
         return VolumePlace::Engine("the engine is not on this host".to_owned());
@@ -225,21 +247,30 @@ impl SeenEngine {
         &self,
         volume: &CapturedVolume,
     ) -> Result<VolumePlace, Error> {
-        if volume.kind == ContainerMountKind::Bind {
-            return Ok(place_of_bind(self, &volume.name).await);
+        if let Some(place) = self.place_if_there(volume).await? {
+            return Ok(place);
         }
-        let there = self.docker.volume(&volume.name).await?;
-        let there = if let Some(there) = there {
-            there
-        } else {
-            let creation = VolumeCreation {
-                name: volume.name.clone(),
-                driver: volume.driver.clone(),
-                options: volume.options.clone(),
-                labels: volume.labels.clone(),
-            };
-            self.docker.create_volume(&creation).await?
+        let creation = VolumeCreation {
+            name: volume.name.clone(),
+            driver: volume.driver.clone(),
+            options: volume.options.clone(),
+            labels: volume.labels.clone(),
         };
+        let there = self.docker.create_volume(&creation).await?;
         Ok(self.place_of(&there).await)
+    }
+
+    /// The same, where it is there.
+    pub(super) async fn place_if_there(
+        &self,
+        volume: &CapturedVolume,
+    ) -> Result<Option<VolumePlace>, Error> {
+        if volume.kind == ContainerMountKind::Bind {
+            return Ok(Some(place_of_bind(self, &volume.name).await));
+        }
+        Ok(match self.docker.volume(&volume.name).await? {
+            Some(there) => Some(self.place_of(&there).await),
+            None => None,
+        })
     }
 }

@@ -4,10 +4,10 @@ use crate::cli::byte_size::size;
 use crate::cli::output::{plural, printable, short, table, word};
 use crate::cli::system_clock;
 use stasis_engine::kind::container::{
-    ContainerDiff, ContainerRestored, ContainerSaved, ContainerSnapshotRow, ContainerSnapshotShown,
-    ContainerSnapshotStatus, ContainerSnapshots, ContainerSnapshotsDeleted, ContainerValidated,
-    ContainersCleaned, ContainersStats, MountValidated, NotCaptured, RestoreMode,
-    SettingDifference,
+    ContainerDiff, ContainerExported, ContainerImported, ContainerRestored, ContainerSaveBegun,
+    ContainerSaved, ContainerSnapshotRow, ContainerSnapshotShown, ContainerSnapshotStatus,
+    ContainerSnapshots, ContainerSnapshotsDeleted, ContainerValidated, ContainersCleaned,
+    ContainersStats, ExportLayout, MountValidated, NotCaptured, RestoreMode, SettingDifference,
 };
 use stasis_engine::model::id::TenantId;
 use stasis_engine::model::time::{Clock as _, Timestamp};
@@ -129,14 +129,17 @@ fn tenant_option(tenant: &TenantId) -> String {
 }
 
 pub(super) fn restored(one: &ContainerRestored) -> String {
-    let what = match one.mode {
-        RestoreMode::New => "Made",
-        RestoreMode::Replace => "Replaced",
+    let what = match (one.mode, one.dry_run) {
+        (RestoreMode::New, false) => "Made",
+        (RestoreMode::New, true) => "Would make",
+        (RestoreMode::Replace, false) => "Replaced",
+        (RestoreMode::Replace, true) => "Would save, stop and replace",
     };
-    let runs = if one.started {
-        "runs"
-    } else {
-        "is not started"
+    let runs = match (one.started, one.dry_run) {
+        (true, false) => "runs",
+        (true, true) => "would run",
+        (false, false) => "is not started",
+        (false, true) => "would not be started",
     };
     let mut lines = vec![format!(
         "{what} {} from {}: it {runs}",
@@ -183,6 +186,39 @@ pub(super) fn restored(one: &ContainerRestored) -> String {
         ));
     }
     lines.join("\n")
+}
+
+pub(super) fn begun(one: &ContainerSaveBegun) -> String {
+    format!(
+        "{} is being saved as {}; look with: stasis container show {}",
+        printable(&one.container),
+        one.snapshot_id,
+        short(&one.snapshot_id)
+    )
+}
+
+pub(super) fn exported(one: &ContainerExported) -> String {
+    let (id, name) = (short(&one.snapshot_id), &one.container_name);
+    let volumes = plural(one.volumes, "volume");
+    let bytes = size(one.bytes);
+    match one.layout {
+        ExportLayout::File => format!(
+            "Exported {id} of {name} with its image and {volumes} to {} ({bytes})\nOn another host: stasis container import FILE --restore",
+            printable(&one.target)
+        ),
+        ExportLayout::Seed => format!(
+            "Exported {id} of {name} with {volumes} to {} ({bytes}); its image stays on the engine",
+            printable(&one.target)
+        ),
+    }
+}
+
+pub(super) fn imported(one: &ContainerImported) -> String {
+    let (id, name) = (short(&one.snapshot_id), &one.container_name);
+    format!(
+        "Imported {name} as {id} ({}); make a container of it with: stasis container restore {id}",
+        plural(one.volumes.len() as u64, "volume")
+    )
 }
 
 pub(super) fn list(all: &ContainerSnapshots) -> String {

@@ -1083,6 +1083,26 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "container export",
+        &[
+            (
+                "stasis container export 4f2a web.tar.zst",
+                "one file, with the image and the volumes",
+            ),
+            (
+                "stasis container export latest snapshots --of web --layout seed",
+                "a directory of plain files",
+            ),
+        ],
+    ),
+    (
+        "container import",
+        &[(
+            "stasis container import web.tar.zst --restore",
+            "on another host: the snapshot, and a container of it",
+        )],
+    ),
+    (
         "container validate",
         &[
             (

@@ -1,0 +1,289 @@
+//! Brings a container back whose replacement failed or was interrupted.
+
+use super::failure;
+use super::fill::Filling;
+use super::find::FoundSnapshot;
+use super::image::POOL_LABEL;
+use super::made::remove_made;
+use super::replace_journal::ReplaceJournal;
+use super::restore::RESTORE_LABEL;
+use super::restore_request::STOP_TIMEOUT;
+use super::volumes::VolumePlace;
+use super::{ContainerHost, SeenEngine};
+use crate::error::{Error, ErrorKind, error_chain};
+use crate::handle::Containers;
+use stasis_model::container::mount::ContainerMountKind;
+use stasis_model::container::status::ContainerStatus;
+use stasis_model::id::SnapshotId;
+use stasis_model::snapshot_ref::SnapshotRef;
+use stasis_quiesce::docker::{ContainerFacts, ListedContainer, VolumeRemoval};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Whether an interrupted replacement is brought to its end if the new container runs and works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Forward {
+    /// It is: somebody may use it by now.
+    IfItWorks,
+    /// The one that there was comes back.
+    Never,
+}
+
+/// What became of a replacement that did not end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum TakenBack {
+    /// There was none.
+    Nothing,
+    /// The container that there was, or the new one, is there under its name.
+    There,
+    /// Somebody removed the container meanwhile; what it was is in this snapshot.
+    Gone(SnapshotId),
+}
+
+impl TakenBack {
+    /// Says that somebody removed the container.
+    pub(super) fn gone(name: &str, safety: &SnapshotId) -> String {
+        format!(
+            "the container `{name}` was removed by somebody else while it was replaced; what it was is in the snapshot {safety}: `stasis container restore {safety} --name {name}`"
+        )
+    }
+}
+
+impl Containers<'_> {
+    /// Brings a container back; ends a replacement that only lacked its last step. Whoever calls it has the container for himself.
+    pub(super) async fn take_back(
+        self,
+        host: &ContainerHost,
+        seen: &SeenEngine,
+        name: &str,
+        forward: Forward,
+    ) -> Result<TakenBack, Error> {
+        let path = self.journal_path(seen, name).await?;
+        let Some(mut journal) = ReplaceJournal::read(&path).await? else {
+            return Ok(TakenBack::Nothing);
+        };
+        journal.ensure_of_store(&self.location.to_string())?;
+        let host = &ContainerHost {
+            tenant: journal.tenant.clone(),
+            ..host.clone()
+        };
+        if forward == Forward::IfItWorks && self.works(seen, &journal).await? {
+            journal.is_done = true;
+            journal.write(&path).await?;
+        }
+        if journal.is_done {
+            self.finish(seen, &path, &journal).await;
+            return Ok(TakenBack::There);
+        }
+        let safety = if journal.is_filling {
+            let safety = self.safety(host, seen, &journal).await?;
+            self.ensure_nobody_uses(seen, &journal, &safety).await?;
+            Some(safety)
+        } else {
+            None
+        };
+        remove_made(seen, journal.op_id, Some(&journal.container_id)).await?;
+        let old = seen.docker.container(&journal.container_id).await?;
+        if let Some(old) = &old
+            && old.status.is_alive()
+        {
+            // An engine that was asked to stop it does so, though nobody waits for that any more.
+            seen.docker.stop_container(&old.id, STOP_TIMEOUT).await?;
+        }
+        if let Some(safety) = &safety {
+            Box::pin(safety.fill_back(seen)).await?;
+        }
+        let is_there = old.is_some();
+        if let Some(old) = old {
+            set_going(seen, &journal, &old).await?;
+        }
+        ReplaceJournal::remove(&path).await?;
+        if !is_there && self.safety(host, seen, &journal).await.is_ok() {
+            return Ok(TakenBack::Gone(journal.safety));
+        }
+        self.forget_safety(host, seen, &journal).await;
+        Ok(TakenBack::There)
+    }
+
+    /// The snapshot of what is replaced.
+    async fn safety(
+        self,
+        host: &ContainerHost,
+        seen: &SeenEngine,
+        journal: &ReplaceJournal,
+    ) -> Result<FoundSnapshot, Error> {
+        let wanted = SnapshotRef::Text(journal.safety.to_string());
+        let (here, name) = (Some(seen.digits.as_str()), &journal.container_name);
+        let tenant = &host.tenant;
+        self.snapshot(tenant, &wanted, Some(name), here).await
+    }
+
+    /// Lets go of the snapshot of what is back: an undo would take it for something that was replaced.
+    async fn forget_safety(
+        self,
+        host: &ContainerHost,
+        seen: &SeenEngine,
+        journal: &ReplaceJournal,
+    ) {
+        let safety = &journal.safety;
+        let forgotten = async {
+            let found = match self.safety(host, seen, journal).await {
+                // It was never made.
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+                found => found?,
+            };
+            let ids = std::slice::from_ref(safety);
+            let _ = self.remove(&found.of, ids, Some(seen)).await?;
+            Ok::<_, Error>(())
+        };
+        if let Err(error) = forgotten.await {
+            let error = error_chain(&error);
+            tracing::info!(%safety, error, "a snapshot that nobody needs is left to a cleanup");
+        }
+    }
+
+    /// Brings back a container that is not there under its name because its replacement was interrupted.
+    pub(super) async fn take_back_named(
+        self,
+        host: &ContainerHost,
+        seen: &SeenEngine,
+        name: &str,
+    ) -> Result<(), Error> {
+        if !self.interrupted(seen).await?.iter().any(|one| one == name) {
+            return Ok(());
+        }
+        let _lock = self.lock(seen, name, "brought back").await?;
+        let back = self.take_back(host, seen, name, Forward::IfItWorks);
+        match Box::pin(back).await? {
+            TakenBack::Gone(safety) => {
+                let said = TakenBack::gone(name, &safety);
+                Err(failure(ErrorKind::NotFound, said).into())
+            }
+            TakenBack::Nothing | TakenBack::There => Ok(()),
+        }
+    }
+
+    /// Whether the container that was made runs under its name and works: then somebody may use it by now.
+    async fn works(self, seen: &SeenEngine, journal: &ReplaceJournal) -> Result<bool, Error> {
+        let label = format!("{RESTORE_LABEL}={}", journal.op_id);
+        let all = seen.docker.containers_labelled(&label).await?;
+        let is_new = |one: &&ListedContainer| {
+            one.id != journal.container_id
+                && one.name == journal.container_name
+                && one.status == ContainerStatus::Running
+        };
+        let Some(new) = all.iter().find(is_new) else {
+            return Ok(false);
+        };
+        let health = journal.health.health();
+        Ok(seen.docker.wait_healthy(&new.id, &health).await.is_ok())
+    }
+
+    /// Refuses to write volumes that somebody else uses by now.
+    async fn ensure_nobody_uses(
+        self,
+        seen: &SeenEngine,
+        journal: &ReplaceJournal,
+        safety: &FoundSnapshot,
+    ) -> Result<(), Error> {
+        let ours = |one: &str, labels: &BTreeMap<String, String>| {
+            let op_id = labels.get(RESTORE_LABEL);
+            one == journal.container_id || op_id == Some(&journal.op_id.to_string())
+        };
+        let volumes = safety.container.volumes.iter();
+        for volume in volumes.filter(|one| one.kind != ContainerMountKind::Bind) {
+            let users = seen.docker.containers_with_volume(&volume.name).await?;
+            let mut others = users.iter().filter(|one| one.status.is_alive());
+            if let Some(other) = others.find(|one| !ours(&one.id, &one.labels)) {
+                let said = format!(
+                    "the replacement of `{}` was interrupted while its volumes were written, and `{}` runs with the volume `{}` by now: nothing was changed",
+                    journal.container_name, other.name, volume.name
+                );
+                let hint = format!(
+                    "stop it, and run `stasis container cleanup`; what there was is in the snapshot {}",
+                    journal.safety
+                );
+                return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the container that was replaced, and volumes that only it had and that an earlier restore made for it: the snapshot of what
+    /// was replaced has them. What stays goes with the next cleanup.
+    pub(super) async fn finish(self, seen: &SeenEngine, path: &Path, journal: &ReplaceJournal) {
+        let old = &journal.container_id;
+        let ended = async {
+            let facts = seen.docker.container(old).await?;
+            let removed = seen.docker.remove_container(old, VolumeRemoval::Keep);
+            removed.await?;
+            let pool = self.pool(&journal.tenant).await?;
+            let pool = pool.map(|pool| pool.to_string());
+            let mounts = facts.iter().flat_map(|facts| &facts.mounts);
+            for name in mounts.filter_map(|one| one.volume.as_ref()) {
+                let volume = seen.docker.volume(name).await?;
+                let is_ours = volume.is_some_and(|one| {
+                    one.labels.contains_key(RESTORE_LABEL)
+                        && one.labels.get(POOL_LABEL) == pool.as_ref()
+                });
+                let removed = if is_ours {
+                    seen.docker.remove_volume(name).await.map(|_| ())
+                } else {
+                    Ok(())
+                };
+                // Somebody has it mounted.
+                if let Err(error) = removed
+                    && error.kind() != ErrorKind::Conflict
+                {
+                    return Err(error.into());
+                }
+            }
+            ReplaceJournal::remove(path).await
+        };
+        if let Err(error) = ended.await {
+            let error = error_chain(&error);
+            tracing::warn!(
+                container = old,
+                error,
+                "what was replaced is left; cleanup removes it"
+            );
+        }
+    }
+}
+
+impl FoundSnapshot {
+    /// Makes volumes what they were before.
+    async fn fill_back(&self, seen: &SeenEngine) -> Result<(), Error> {
+        for volume in &self.container.volumes {
+            // What only the engine can write was not written.
+            if let VolumePlace::Directory(directory) = seen.place_of_captured(volume).await? {
+                self.fill(volume, &directory, &Filling::default()).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives the container that there was its name back, and has it do what it did.
+async fn set_going(
+    seen: &SeenEngine,
+    journal: &ReplaceJournal,
+    old: &ContainerFacts,
+) -> Result<(), Error> {
+    let docker = &seen.docker;
+    if old.name == journal.aside {
+        docker
+            .rename_container(&old.id, &journal.container_name)
+            .await?;
+    }
+    docker
+        .set_restart_policy(&old.id, &journal.restart_policy)
+        .await?;
+    if journal.was.is_alive() {
+        docker.start_container(&old.id).await?;
+    }
+    if journal.was == ContainerStatus::Paused {
+        docker.pause_container(&old.id).await?;
+    }
+    Ok(())
+}
