@@ -15,6 +15,7 @@ use stasis_disk::fs::remove;
 use stasis_model::failure::AtPath;
 use stasis_model::id::SessionRef;
 use stasis_model::session::document::SandboxCommands;
+use stasis_quiesce::docker::Docker;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -104,6 +105,7 @@ fn host(stage: &DemoStage, name: &str) -> SessionHost {
         name: label(),
         by: label(),
         state: Some(stage.at(name).join("state")),
+        docker: Docker::default(),
     }
 }
 

@@ -21,6 +21,7 @@ mod reap;
 mod register;
 mod run;
 mod sandbox;
+mod sandbox_container;
 mod sharing;
 mod sleep;
 mod start;
@@ -53,6 +54,7 @@ use stasis_model::id::{Label, OpId, SessionRef, SubjectName};
 use stasis_model::session::document::SessionDocument;
 use stasis_model::session::step::SessionRefusal;
 use stasis_model::time::Timestamp;
+use stasis_quiesce::docker::Docker;
 use stasis_store::documents::sessions::{self, SessionError};
 use stasis_store::layout::ChunkRoot;
 use std::path::PathBuf;
@@ -70,6 +72,8 @@ pub struct SessionHost {
     pub by: Label,
     /// Where it keeps what it knows, such as which commands were typed here.
     pub state: Option<PathBuf>,
+    /// The Docker engine that it works with.
+    pub docker: Docker,
 }
 
 impl Sessions<'_> {

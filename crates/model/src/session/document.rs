@@ -141,6 +141,11 @@ impl Sandbox {
         matches!(self.driver, SandboxDriver::Process { pid: 0, .. })
     }
 
+    /// Whether it can be started from nothing: by a command, or because it is a container.
+    pub fn starts(&self) -> bool {
+        self.commands.start.is_some() || matches!(self.driver, SandboxDriver::Docker { .. })
+    }
+
     /// Whether nobody could start it again: the process that it was is gone, and no command starts another one.
     pub fn cannot_start(&self) -> bool {
         let is_process = matches!(self.driver, SandboxDriver::Process { .. });
@@ -165,8 +170,24 @@ pub enum SandboxDriver {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mark: Option<Label>,
     },
+    /// A container of a Docker engine.
+    Docker {
+        /// How the engine is reached from its host.
+        engine: String,
+        /// The whole id of the container, which is never used again.
+        container: String,
+        /// What it was called.
+        name: String,
+    },
     /// Whatever commands reach.
     Command,
+}
+
+impl SandboxDriver {
+    /// Whether it is the same one when it is started again: a process is another one then.
+    pub fn is_lasting(&self) -> bool {
+        matches!(self, Self::Command | Self::Docker { .. })
+    }
 }
 
 /// Shell commands that act on a sandbox.
@@ -264,8 +285,8 @@ impl SessionDocument {
         }
     }
 
-    /// What its sandbox is, whatever it is called and whoever asks: sessions with the same are ended together. A process is itself under any
-    /// name, for any tenant; what commands reach is what a tenant's name on a host and one command that ends it mean; what was not started
+    /// What its sandbox is, whatever it is called and whoever asks: sessions with the same are ended together. A process or a container is
+    /// itself under any name, for any tenant; what commands reach is what a tenant's name on a host and one command that ends it mean; what was not started
     /// is nobody else's.
     pub fn sandbox_identity(&self) -> Option<String> {
         let sandbox = self.sandbox.as_ref()?;
@@ -283,6 +304,7 @@ impl SessionDocument {
                 boot,
                 mark: _,
             } => format!("process {pid}, {started}, {boot}"),
+            SandboxDriver::Docker { container, .. } => format!("container {container}"),
             SandboxDriver::Command => {
                 let end = sandbox.commands.terminate.as_deref().unwrap_or_default();
                 format!("commands, {}, {end}", name())

@@ -189,6 +189,15 @@ impl Docker {
         }
     }
 
+    /// What speaks against a container that runs, by its own health check: nothing if it has none, or is healthy.
+    pub async fn health_of(&self, container: &str) -> Result<Option<String>, Failure> {
+        Ok(match look(&self.state(container).await?) {
+            Look::Healthy | Look::Runs => None,
+            Look::NotYet => Some("its health check has not succeeded yet".to_owned()),
+            Look::Failed(why) => Some(why),
+        })
+    }
+
     async fn wait_running(
         &self,
         container: &str,

@@ -14,6 +14,7 @@ use args::{
     FreezeArgs, LeaseArgs, NamedSessions, SandboxArgs, SleepArgs, SnapshotArgs, WorkspaceArgs,
 };
 use clap::{Args, Subcommand};
+use stasis_engine::kind::container::Docker;
 use stasis_engine::kind::session::{
     ForkSession, ReapSessions, ReapedSessions, RunSession, SessionHost, SessionSlept, SleepSession,
     SleptState, SnapshotSession, WakeSession,
@@ -522,5 +523,6 @@ fn host(context: &CliContext, named: Option<&Label>) -> anyhow::Result<SessionHo
         by: format!("{name} (process {})", std::process::id()).parse()?,
         name,
         state: context.environment.local_dirs.state.clone(),
+        docker: Docker::from_variable(context.environment.variables.get("DOCKER_HOST")),
     })
 }

@@ -679,7 +679,7 @@ fn an_export_as_files_is_what_any_tool_reads() {
     assert!(!metadata.to_string().contains("s3cret"));
     let tar = to.join(format!("volumes/{}_data.tar", ids[0]));
     let mut command = Command::new("tar");
-    let output = command.arg("-xOf").arg(tar).arg("./x").output().unwrap();
+    let output = command.arg("-xOf").arg(tar).arg("x").output().unwrap();
     assert_eq!(output.stdout, b"x\n");
     // Its image is on this engine: it can be imported here.
     let words = format!("container import {} --snapshot {}", to.display(), ids[0]);
@@ -762,11 +762,16 @@ fn a_copy_beside_shares_nothing_that_only_one_can_have() {
     let volume = "{{range .Mounts}}{{.Name}}{{end}}";
     assert_ne!(host.inspect(name, volume), host.inspect("web", volume));
     assert_eq!(host.sh(name, "ls /cache"), "");
-    let labels = host.inspect(name, "{{json .Config.Labels}}");
-    assert!(
-        !labels.contains("compose") && labels.contains("\"app\""),
-        "{labels}"
+    let group = "{{index .Config.Labels \"com.docker.compose.project\"}}";
+    assert_eq!(
+        (
+            host.inspect("web", group).as_str(),
+            host.inspect(name, group).as_str()
+        ),
+        ("shop", "")
     );
+    let app = "{{index .Config.Labels \"app\"}}";
+    assert_eq!(host.inspect(name, app), "shop");
     assert_eq!(restored["not_restored"][0], "/cache");
 }
 
@@ -853,4 +858,61 @@ fn a_container_that_is_removed_while_it_is_replaced_can_be_made_again() {
     host.json(0, "container cleanup");
     host.json(0, &format!("container restore {safety} --name web"));
     assert_eq!(host.sh("web", "cat /data/n /own"), "two\ntwo");
+}
+
+#[test]
+fn a_session_in_a_container_sleeps_and_wakes_with_it() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    let dir = host.session.home().join("work");
+    std::fs::create_dir_all(dir.join("outputs")).unwrap();
+    let bound = format!("-v {}:/work", dir.display());
+    let script = "echo one > /work/outputs/n; echo own > /own";
+    host.start("box", &bound, script);
+    let register = format!(
+        "session register acme/s1 --dir {} --container box --host here",
+        dir.display()
+    );
+    host.json(0, &register);
+    // What happens while it stands still is in no snapshot, and it runs again.
+    let saved = host.json(0, "session snapshot acme/s1 --freeze --host here");
+    assert!(
+        saved["frozen_ms"].as_u64().is_some_and(|time| time > 0),
+        "{saved}"
+    );
+    assert_eq!(host.status("box"), "running");
+
+    host.json(0, "session sleep acme/s1 --host here");
+
+    assert_eq!(host.status("box"), "exited", "it is really stopped");
+    std::fs::remove_dir_all(&dir).unwrap();
+    let woken = host.json(0, "session wake acme/s1 --host here");
+    assert_eq!(text(&woken, "outcome"), "restored");
+    assert_eq!(host.status("box"), "running");
+    assert_eq!(host.sh("box", "cat /own"), "own");
+    let shown = host.json(0, "session show acme/s1 --host here");
+    assert!(shown.to_string().contains("\"docker\""), "{shown}");
+    // Two sessions of one container are put to sleep together: it is stopped once.
+    let other = host.session.home().join("other");
+    std::fs::create_dir_all(other.join("outputs")).unwrap();
+    std::fs::write(other.join("outputs/x"), "x").unwrap();
+    host.json(
+        0,
+        &format!(
+            "session register acme/s2 --dir {} --container box --host here",
+            other.display()
+        ),
+    );
+    host.json(4, "session sleep acme/s1 --host here");
+    assert_eq!(host.status("box"), "running");
+    host.json(0, "session sleep acme/s1 --with-others --host here");
+    assert_eq!(host.status("box"), "exited");
+    // A container that is gone cannot be woken, and that is said.
+    host.daemon.must(&["rm", "box"]);
+    let refused = host.json(3, "session wake acme/s1 --host here");
+    assert!(
+        text(&refused["error"], "message").contains("is gone"),
+        "{refused}"
+    );
 }

@@ -1,6 +1,7 @@
 //! What the guides tell people to type is typed here.
 
 use crate::session::{STASIS, Session};
+use stasis_testkit::docker::{Dockerd, IMAGE};
 use std::process::Command;
 
 const PROFILES: &str = include_str!("../../../../docs/guides/profile.md");
@@ -11,9 +12,13 @@ const RACE: &str = include_str!("../../../../docs/guides/race-three-agents.md");
 const MOVE_A_LOGIN: &str = include_str!("../../../../docs/guides/move-a-login.md");
 const SESSIONS: &str = include_str!("../../../../docs/guides/sessions.md");
 const BACK_UP: &str = include_str!("../../../../docs/guides/back-up-an-app.md");
+const CONTAINERS: &str = include_str!("../../../../docs/guides/containers.md");
 const README: &str = include_str!("../../../../README.md");
 const FLAGS: &str = "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run \
     --disable-background-networking --disable-component-update --disable-sync --password-store=basic";
+
+/// What stands before the commands of one shell.
+const TYPED: &str = "<!-- typed in one shell -->\n```console\n";
 
 /// The commands after each mark, in order.
 pub(crate) fn commands(guide: &str) -> Vec<&str> {
@@ -58,6 +63,25 @@ fn sessions_sleep_and_wake_in_the_words_of_the_guide() {
 #[test]
 fn an_application_is_backed_up_in_the_words_of_the_guide() {
     follow_blocks(BACK_UP);
+}
+
+#[test]
+fn containers_are_saved_in_the_words_of_the_guide() {
+    let Some(daemon) = Dockerd::start() else {
+        return;
+    };
+    daemon.must(&["tag", IMAGE, "busybox"]);
+    let desk = Desk::new();
+    let docker = format!("export DOCKER_HOST={}", daemon.host());
+    for block in blocks(CONTAINERS, TYPED) {
+        let lines = block.lines().filter_map(|line| line.strip_prefix("$ "));
+        let lines = [docker.as_str()].into_iter().chain(lines);
+        desk.type_in_one_shell(&lines.map(str::to_owned).collect::<Vec<_>>());
+    }
+    // The guide removes what it made.
+    assert_eq!(daemon.must(&["ps", "-aq"]), "");
+    assert_eq!(daemon.must(&["volume", "ls", "-q"]), "");
+    assert_eq!(daemon.must(&["images", "-q", "stasis-snapshot"]), "");
 }
 
 #[test]
@@ -125,7 +149,7 @@ fn blocks<'a>(guide: &'a str, mark: &str) -> Vec<&'a str> {
 
 /// Types the blocks of a guide, each in one shell that begins at home.
 fn follow_blocks(guide: &str) {
-    let all = blocks(guide, "<!-- typed in one shell -->\n```console\n");
+    let all = blocks(guide, TYPED);
     assert!(all.len() > 1, "{all:?}");
     let desk = Desk::new();
     for block in all {

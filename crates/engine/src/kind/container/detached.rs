@@ -135,7 +135,7 @@ impl ContainerSaveBegun {
             let said =
                 format!("snapshot `{id}` of `{container}` is being made by {holder} since {since}");
             let hint = "look again in a moment";
-            return failure(ErrorKind::Retry, said).with_hint(hint).into();
+            return failure(ErrorKind::Conflict, said).with_hint(hint).into();
         }
         let said = format!(
             "snapshot `{id}` of `{container}` was not made: whoever made it ended before it was done"

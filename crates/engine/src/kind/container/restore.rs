@@ -261,9 +261,12 @@ impl RestoreLook<'_> {
     /// Takes away what only one container can have, or what others know the one that was saved by: its addresses and further names,
     /// what makes it part of a project or a swarm, and volumes that are in no snapshot and that nobody named.
     fn set_apart(&self, creation: &mut ContainerCreation) {
-        let labels = creation.config["Labels"].as_object_mut();
-        if let Some(labels) = labels {
-            labels.retain(|name, _| !is_of_group(name));
+        let labels = creation.config["Labels"].as_object();
+        let names = labels.into_iter().flat_map(serde_json::Map::keys);
+        // The image has them, too: what it says is said otherwise, and not merely left out.
+        for name in names.filter(|name| is_of_group(name)) {
+            let labels = &mut creation.overrides.labels;
+            labels.insert(name.clone(), String::new());
         }
         if let Some(config) = creation.config.as_object_mut() {
             config.remove("MacAddress");

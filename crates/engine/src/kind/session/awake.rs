@@ -191,6 +191,12 @@ fn ensure_runs_so(request: &SandboxRequest, document: &SessionDocument) -> Resul
             (SandboxRequestDriver::Process(Some(wanted)), SandboxDriver::Process { pid, .. }) => {
                 wanted == pid
             }
+            (
+                SandboxRequestDriver::Docker(wanted),
+                SandboxDriver::Docker {
+                    container, name, ..
+                },
+            ) => wanted == name || container.starts_with(wanted.as_str()),
             _ => false,
         };
         is_named && is_driven && request.commands == sandbox.commands

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Sessions;
 use stasis_model::format::event::EventKind;
 use stasis_model::id::{SandboxName, SessionRef, TenantId};
-use stasis_model::session::document::{SandboxDriver, SessionDocument, SessionState};
+use stasis_model::session::document::{SessionDocument, SessionState};
 
 /// A host, and whether commands are run that nobody typed on it.
 pub(super) type TrustingHost<'h> = (&'h SessionHost, bool);
@@ -86,7 +86,7 @@ impl Sessions<'_> {
         };
         let known = LiveSandbox::process_of(document).and_then(|known| known.mark);
         let was = document.running_in(Some(left.sandbox.clone()));
-        let is_command = left.sandbox.driver == SandboxDriver::Command;
+        let is_command = left.sandbox.driver.is_lasting();
         let is_known = known.as_deref() == Some(&left.mark)
             || is_command && was.sandbox_identity() == document.sandbox_identity();
         if is_known {
@@ -105,7 +105,7 @@ impl Sessions<'_> {
         let (host, session) = (on.0, &document.session);
         let held = document.sandbox.as_ref().map(|sandbox| &sandbox.name);
         let left = memory::started(host, session).await;
-        let left = left.filter(|left| left.sandbox.driver == SandboxDriver::Command);
+        let left = left.filter(|left| left.sandbox.driver.is_lasting());
         let ended = match left {
             Some(left) => {
                 let left = (left, held);
@@ -128,7 +128,7 @@ impl Sessions<'_> {
         is_over: impl Fn() -> bool,
     ) -> Result<bool, Error> {
         let (session, mark) = (&now.session, &left.mark);
-        let is_command = left.sandbox.driver == SandboxDriver::Command;
+        let is_command = left.sandbox.driver.is_lasting();
         let name = left.sandbox.name.clone();
         let _lock = if is_command && held != Some(&name) {
             Some(lock_of(host, (&session.tenant, &name)).await?)

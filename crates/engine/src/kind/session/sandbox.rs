@@ -4,6 +4,7 @@
 //! whoever started it was killed right after (`memory`). Commands end by themselves when whoever runs them is killed.
 
 use super::memory::{self, is_remembered, remember_commands};
+use super::sandbox_container::{self, SandboxContainer};
 use super::{LEASE_TTL, SessionHost, failure};
 use crate::error::{Error, ErrorKind};
 use schemars::JsonSchema;
@@ -46,10 +47,12 @@ pub struct SandboxRequest {
 }
 
 /// What a sandbox is, as somebody says it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SandboxRequestDriver {
     /// The process of this number; where a command starts it, the process that this starts.
     Process(Option<u32>),
+    /// The container of this name, or whose id begins so.
+    Docker(String),
     /// Whatever the commands reach.
     Command,
 }
@@ -80,7 +83,10 @@ impl SandboxRequest {
         host: &SessionHost,
         session: &SessionRef,
     ) -> Result<Sandbox, Error> {
-        let driver = match self.driver {
+        let driver = match &self.driver {
+            SandboxRequestDriver::Docker(name) => {
+                sandbox_container::find(&host.docker, name).await?
+            }
             SandboxRequestDriver::Command => {
                 if self.commands.terminate.is_none() {
                     let said = "a sandbox that commands reach needs one that ends it";
@@ -89,7 +95,7 @@ impl SandboxRequest {
                 }
                 SandboxDriver::Command
             }
-            SandboxRequestDriver::Process(Some(pid)) => process(pid)?,
+            SandboxRequestDriver::Process(Some(pid)) => process(*pid)?,
             SandboxRequestDriver::Process(None) if self.commands.start.is_some() => {
                 not_started(self.name.clone()).driver
             }
@@ -231,8 +237,12 @@ impl<'s> LiveSandbox<'s> {
                 started: *started,
                 mark: mark.as_ref().map(ToString::to_string),
             }),
-            SandboxDriver::Command => None,
+            SandboxDriver::Command | SandboxDriver::Docker { .. } => None,
         }
+    }
+
+    fn container(&self) -> Option<SandboxContainer> {
+        SandboxContainer::of(&self.sandbox?.driver)
     }
 
     /// Whether a process that is said to run on another host is one of this machine all the same.
@@ -258,8 +268,18 @@ impl<'s> LiveSandbox<'s> {
         {
             return Ok(SandboxHealth::Gone);
         }
+        let container = match self.container() {
+            Some(container) => Some(container.health().await?),
+            None => None,
+        };
+        if let Some(health) = container
+            .clone()
+            .filter(|one| *one != SandboxHealth::Healthy)
+        {
+            return Ok(health);
+        }
         let Some(command) = &sandbox.commands.health else {
-            let is_process = self.known().is_some();
+            let is_process = self.known().is_some() || container.is_some();
             return Ok(if is_process {
                 SandboxHealth::Healthy
             } else {
@@ -281,7 +301,8 @@ impl<'s> LiveSandbox<'s> {
     pub(super) async fn terminate(&self) -> Result<(), Error> {
         let left = self.left().unwrap_or_default();
         if let Some(sandbox) = self.sandbox {
-            if self.known().is_some() && self.place.host != self.host.name && !self.is_same_boot() {
+            let is_here = self.place.host == self.host.name || self.is_same_boot();
+            if sandbox.driver != SandboxDriver::Command && !is_here {
                 let said = format!(
                     "the sandbox of `{}` runs on {}",
                     self.session, self.place.host
@@ -293,6 +314,9 @@ impl<'s> LiveSandbox<'s> {
                     return Err(self.not_typed_here());
                 }
                 self.run(command, ACT_TIMEOUT.min(left / 2)).await?;
+            }
+            if let Some(container) = self.container() {
+                container.stop(GRACE.min(left / 2)).await?;
             }
         }
         let is_over = || self.left().is_none();
@@ -379,15 +403,19 @@ impl<'s> LiveSandbox<'s> {
         let Some(sandbox) = self.sandbox else {
             return Ok(None);
         };
-        let Some(command) = &sandbox.commands.start else {
+        if !sandbox.starts() {
             return Ok(Some(sandbox.clone()));
-        };
+        }
+        let command = sandbox.commands.start.as_deref().unwrap_or_default();
         self.ensure_may_start().await?;
         let started = match sandbox.driver {
-            SandboxDriver::Command => {
+            SandboxDriver::Command | SandboxDriver::Docker { .. } => {
                 let started = (mark, sandbox);
                 memory::remember_started(self.host, self.session, started).await?;
-                self.run(command, ACT_TIMEOUT).await?;
+                match self.container() {
+                    Some(container) => container.start().await?,
+                    None => self.run(command, ACT_TIMEOUT).await?,
+                }
                 sandbox.clone()
             }
             SandboxDriver::Process { .. } => {

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Sessions;
 use stasis_model::digest::StoreDigest;
 use stasis_model::id::SandboxName;
-use stasis_model::session::document::{Sandbox, SandboxDriver, SessionDocument, SessionState};
+use stasis_model::session::document::{Sandbox, SessionDocument, SessionState};
 use stasis_store::documents::sessions;
 
 fn key_of(document: &SessionDocument) -> Option<StoreDigest> {
@@ -46,7 +46,7 @@ impl Sessions<'_> {
     /// document alone says whether it does.
     pub(super) async fn leave_process(self, was: &SessionDocument) {
         let sandbox = was.sandbox.as_ref();
-        if sandbox.is_some_and(|sandbox| sandbox.driver != SandboxDriver::Command) {
+        if sandbox.is_some_and(|sandbox| !sandbox.driver.is_lasting()) {
             self.leave_sandbox(was).await;
         }
     }
@@ -203,7 +203,7 @@ impl Sessions<'_> {
         };
         let starts = document.sandbox.as_ref();
         let starts = starts.is_some_and(|sandbox| {
-            sandbox.commands.start.is_some() && sandbox.driver != SandboxDriver::Command
+            sandbox.commands.start.is_some() && !sandbox.driver.is_lasting()
         });
         let hint = if starts {
             format!("once it has ended, `stasis session wake {session}` starts it again")
@@ -224,7 +224,7 @@ impl Sessions<'_> {
         };
         let now = self.now();
         for other in self.others_in(host, document).await? {
-            let is_command = shared.driver == SandboxDriver::Command;
+            let is_command = shared.driver.is_lasting();
             let is_this = other.sandbox_identity() == document.sandbox_identity();
             let is_used = other.state == SessionState::Running && other.claimed(now).is_none();
             let is_used = is_used && (is_this || !is_command);

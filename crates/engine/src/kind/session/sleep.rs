@@ -16,7 +16,7 @@ use stasis_model::failure::Kinded as _;
 use stasis_model::format::event::EventKind;
 use stasis_model::id::SessionRef;
 use stasis_model::session::document::{
-    Sandbox, SandboxDriver, SessionDocument, SessionProblem, SessionState, SessionTrouble,
+    Sandbox, SessionDocument, SessionProblem, SessionState, SessionTrouble,
 };
 use stasis_model::session::step::{ClaimRequest, SessionRefusal, SleepEnding, SleepReason};
 use stasis_store::documents::sessions::SessionError;
@@ -302,7 +302,7 @@ impl Sessions<'_> {
         let Some((sandbox, session)) = sandbox else {
             return Ok(None);
         };
-        if sandbox.driver != SandboxDriver::Command {
+        if !sandbox.driver.is_lasting() {
             return Ok(None);
         }
         let wait = LockWait {
@@ -574,7 +574,7 @@ impl Sessions<'_> {
         let is_over = || self.clock.uptime() > until;
         all.something = first.document.sandbox.is_some();
         let on = (way.host, way.how.trust_commands);
-        let is_command = |one: &&Sandbox| one.driver == SandboxDriver::Command;
+        let is_command = |one: &&Sandbox| one.driver.is_lasting();
         let locked = first.document.sandbox.as_ref().filter(is_command);
         let held = locked.map(|sandbox| &sandbox.name);
         for one in sleepers {

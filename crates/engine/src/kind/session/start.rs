@@ -7,7 +7,7 @@ use super::wake::WakeSession;
 use super::{SessionHost, failed, failure};
 use crate::error::{Error, ErrorKind};
 use crate::handle::Sessions;
-use stasis_model::session::document::{Sandbox, SandboxDriver, SessionDocument};
+use stasis_model::session::document::{Sandbox, SessionDocument};
 use stasis_store::documents::sessions::SessionError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -84,12 +84,12 @@ impl Sessions<'_> {
         if let Some(running) = self.sandbox_of_others(on, document).await? {
             return Ok(Started::elsewhere(Some(running)));
         }
-        let is_command = |one: &Sandbox| one.driver == SandboxDriver::Command;
+        let is_command = |one: &Sandbox| one.driver.is_lasting();
         if document.sandbox.as_ref().is_some_and(is_command) {
             self.ensure_one_sandbox(host, document).await?;
         }
         let starts = document.sandbox.as_ref();
-        let starts = starts.is_some_and(|one| one.commands.start.is_some());
+        let starts = starts.is_some_and(Sandbox::starts);
         let live = LiveSandbox::of(host, document).trusting(command.trust_commands);
         let mark = self.rng.op_id().to_string();
         let started = tokio::select! {
@@ -142,7 +142,7 @@ impl Sessions<'_> {
 
 /// Whether somebody else may just be ending it: what others had started, or what commands reach under the same name.
 fn may_be_ended(sandbox: Option<&Sandbox>, mark: Option<&String>) -> bool {
-    let is_command = |one: &Sandbox| one.driver == SandboxDriver::Command;
+    let is_command = |one: &Sandbox| one.driver.is_lasting();
     sandbox.is_some_and(|one| mark.is_none() || is_command(one))
 }
 

@@ -10,13 +10,15 @@
 use super::capture::SnapshotSession;
 use super::failure;
 use super::sandbox::LiveSandbox;
+use super::sandbox_container::SandboxContainer;
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Sessions;
 use crate::save::RepoSaved;
 use stasis_model::id::SessionRef;
 use stasis_model::session::document::{SandboxDriver, SessionDocument};
-use stasis_quiesce::freeze::{FreezeError, FreezeSettings, Frozen};
+use stasis_quiesce::freeze::{FreezeSettings, Frozen};
+use stasis_quiesce::pause::Paused;
 use stasis_quiesce::watchdog::HelperCommand;
 use std::time::Duration;
 
@@ -37,7 +39,7 @@ impl Sessions<'_> {
             let said = format!(
                 "the sandbox of `{session}` is reached by commands, and cannot be held still"
             );
-            let hint = "leave out --freeze, or register it with --pid";
+            let hint = "leave out --freeze, or register it with --pid or --container";
             return Err(failure(ErrorKind::Invalid, said).with_hint(hint).into());
         }
         let saved = self.save_whole(document, how).await?;
@@ -46,11 +48,10 @@ impl Sessions<'_> {
                 return Ok((saved, None));
             };
             let saved = self.save_whole(document, how).await;
-            let thawed = bridge::blocking(move || frozen.thaw()).await;
-            let thawed = thawed.map_err(|error| not_held(session, &error))?;
+            let (held, stood_still) = frozen.release(session).await?;
             let saved = saved?;
-            if thawed.held() {
-                return Ok((saved, Some(thawed.frozen_for)));
+            if held {
+                return Ok((saved, Some(stood_still)));
             }
             if saved.published {
                 self.discard(session, &saved.snapshot_id).await;
@@ -69,10 +70,8 @@ impl Sessions<'_> {
         self,
         document: &SessionDocument,
         longest: Duration,
-    ) -> Result<Option<Frozen>, Error> {
-        let Some(known) = LiveSandbox::process_of(document) else {
-            return Ok(None);
-        };
+    ) -> Result<Option<HeldSandbox>, Error> {
+        let session = document.session.clone();
         let settings = FreezeSettings {
             max: longest,
             ..FreezeSettings::new(
@@ -80,20 +79,55 @@ impl Sessions<'_> {
                 HelperCommand::this_program(&["internal", "watchdog"]),
             )
         };
-        let session = document.session.clone();
+        let driver = document.sandbox.as_ref().map(|sandbox| &sandbox.driver);
+        if let Some(container) = driver.and_then(SandboxContainer::of) {
+            let paused = bridge::blocking(move || {
+                let paused = Paused::hold(&[&container.service()], &settings);
+                paused.map_err(|error| not_held(&session, &error))
+            });
+            return Ok(Some(HeldSandbox::Container(paused.await?)));
+        }
+        let Some(known) = LiveSandbox::process_of(document) else {
+            return Ok(None);
+        };
         let frozen = bridge::blocking(move || {
             let all = known.family()?;
             if all.is_empty() {
                 return Ok(None);
             }
             let frozen = Frozen::freeze(&all, &settings);
-            frozen.map(Some).map_err(|error| not_held(&session, &error))
+            let frozen = frozen.map_err(|error| not_held(&session, &error))?;
+            Ok(Some(HeldSandbox::Processes(frozen)))
         });
         frozen.await
     }
 }
 
-fn not_held(session: &SessionRef, error: &FreezeError) -> Error {
+/// A sandbox that stands still; dropped, it runs again.
+enum HeldSandbox {
+    Processes(Frozen),
+    Container(Paused),
+}
+
+impl HeldSandbox {
+    /// Lets it run again; says whether it stood still all the time, and for how long.
+    async fn release(self, session: &SessionRef) -> Result<(bool, Duration), Error> {
+        match self {
+            Self::Processes(frozen) => {
+                let thawed = bridge::blocking(move || frozen.thaw()).await;
+                let thawed = thawed.map_err(|error| not_held(session, &error))?;
+                Ok((thawed.held(), thawed.frozen_for))
+            }
+            Self::Container(paused) => {
+                let resumed = bridge::blocking(move || paused.resume()).await;
+                let resumed = resumed.map_err(|error| not_held(session, &error))?;
+                Ok((resumed.held(), resumed.paused_for))
+            }
+        }
+    }
+}
+
+fn not_held(session: &SessionRef, error: &(dyn std::error::Error + 'static)) -> Error {
     let said = format!(
         "the sandbox of `{session}` could not be held still: {}",
         error_chain(error)

@@ -66,6 +66,7 @@ impl World {
             name: "one".parse().unwrap(),
             by: "one (process 1)".parse().unwrap(),
             state: place("state"),
+            docker: stasis_quiesce::docker::Docker::default(),
         };
         Self {
             home,

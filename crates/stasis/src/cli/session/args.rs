@@ -2,7 +2,7 @@
 
 use crate::cli::progress::cancel_on_signals;
 use crate::cli::{byte_size, duration};
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use clap::{Args, ValueEnum};
 use stasis_engine::kind::session::{
     LEASE_TTL, MAX_FREEZE, RegisterSession, SandboxRequest, SandboxRequestDriver, SessionLimits,
@@ -20,6 +20,8 @@ use std::time::Duration;
 enum DriverArg {
     /// A process with everything it started
     Process,
+    /// A container of the Docker engine
+    Docker,
     /// Whatever the commands reach
     Command,
 }
@@ -62,8 +64,11 @@ pub(super) struct SandboxArgs {
     #[arg(long, value_name = "KIND")]
     driver: Option<DriverArg>,
     /// The process that runs it
-    #[arg(long)]
+    #[arg(long, conflicts_with = "container")]
     pid: Option<u32>,
+    /// The container that runs it: it is stopped when the session sleeps, and started when it is woken
+    #[arg(long, value_name = "CONTAINER")]
+    container: Option<String>,
     /// What starts it when it is woken, in its workspace
     #[arg(long, value_name = "CMD")]
     start_cmd: Option<String>,
@@ -82,7 +87,17 @@ impl SandboxArgs {
             health: self.health_cmd,
             terminate: self.terminate_cmd,
         };
+        let is_container = self.container.is_some();
         let driver = match (self.driver, self.pid) {
+            (None | Some(DriverArg::Docker), None) if is_container => {
+                ensure!(
+                    commands.start.is_none() && commands.terminate.is_none(),
+                    "a container is started and stopped by its engine: leave out --start-cmd and --terminate-cmd"
+                );
+                SandboxRequestDriver::Docker(self.container.unwrap_or_default())
+            }
+            (Some(DriverArg::Docker), _) => bail!("say which container: --container CONTAINER"),
+            (Some(_), _) if is_container => bail!("--container is of --driver docker"),
             (Some(DriverArg::Command), pid) => {
                 ensure!(pid.is_none(), "--pid is of --driver process");
                 SandboxRequestDriver::Command
@@ -95,7 +110,7 @@ impl SandboxArgs {
                 let is_said = self.sandbox.is_some() || !commands.is_empty();
                 ensure!(
                     !is_said,
-                    "say what the sandbox is: --pid PID, or --terminate-cmd CMD"
+                    "say what the sandbox is: --pid PID, --container CONTAINER, or --terminate-cmd CMD"
                 );
                 return Ok(None);
             }

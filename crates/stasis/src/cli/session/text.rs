@@ -210,6 +210,15 @@ fn runs(one: &SessionShown) -> String {
         SandboxDriver::Process { pid, .. } => {
             format!("\nIts sandbox {} is process {pid}", sandbox.name)
         }
+        SandboxDriver::Docker {
+            container, name, ..
+        } => {
+            let id = container.get(..12).unwrap_or(container);
+            format!(
+                "\nIts sandbox {} is the container {name} ({id})",
+                sandbox.name
+            )
+        }
         SandboxDriver::Command => format!("\nIts sandbox is {}", sandbox.name),
     }
 }

@@ -1,0 +1,125 @@
+//! A container as what runs a session: looked at, started, stopped and held still through its engine.
+
+use super::failure;
+use super::sandbox::SandboxHealth;
+use crate::error::{Error, ErrorKind};
+use stasis_model::container::status::ContainerStatus;
+use stasis_model::session::document::SandboxDriver;
+use stasis_quiesce::docker::Docker;
+use stasis_quiesce::service::{Handling, Service};
+use stasis_quiesce::watchdog::HelperCommand;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The container that somebody means, by its whole id.
+pub(super) async fn find(docker: &Docker, wanted: &str) -> Result<SandboxDriver, Error> {
+    let Some(facts) = docker.container(wanted).await? else {
+        let host = docker.host().display();
+        let said = format!("the Docker engine at {host} has no container `{wanted}`");
+        let hint = "`docker ps --all` lists those that there are";
+        return Err(failure(ErrorKind::NotFound, said).with_hint(hint).into());
+    };
+    if facts.host_config["AutoRemove"] == true {
+        let said = format!(
+            "the container `{}` goes when it is stopped (--rm): it could not be woken",
+            facts.name
+        );
+        let hint = "make it without --rm";
+        return Err(failure(ErrorKind::Invalid, said).with_hint(hint).into());
+    }
+    Ok(SandboxDriver::Docker {
+        engine: docker.host().to_string_lossy().into_owned(),
+        container: facts.id,
+        name: facts.name,
+    })
+}
+
+/// A container that runs a session.
+#[derive(Clone, Debug)]
+pub(super) struct SandboxContainer {
+    docker: Docker,
+    id: String,
+    name: String,
+}
+
+impl SandboxContainer {
+    /// The container that a sandbox is, if it is one.
+    pub(super) fn of(driver: &SandboxDriver) -> Option<Self> {
+        match driver {
+            SandboxDriver::Docker {
+                engine,
+                container,
+                name,
+            } => Some(Self {
+                docker: Docker::from_variable(Some(engine)),
+                id: container.clone(),
+                name: name.clone(),
+            }),
+            _ => None,
+        }
+    }
+
+    /// What the engine says of it, and its own health check.
+    pub(super) async fn health(&self) -> Result<SandboxHealth, Error> {
+        let facts = match self.docker.container(&self.id).await {
+            Ok(facts) => facts,
+            Err(error) if error.kind() == ErrorKind::Unreachable => {
+                let because = error.to_string();
+                return Ok(SandboxHealth::Unreachable { because });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let Some(facts) = facts else {
+            return Ok(SandboxHealth::Gone);
+        };
+        if !facts.status.is_alive() {
+            return Ok(SandboxHealth::Gone);
+        }
+        if facts.status == ContainerStatus::Paused {
+            let because = format!("the container `{}` is paused", self.name);
+            return Ok(SandboxHealth::Unreachable { because });
+        }
+        Ok(match self.docker.health_of(&self.id).await? {
+            None => SandboxHealth::Healthy,
+            Some(because) => SandboxHealth::Unreachable { because },
+        })
+    }
+
+    /// Starts it, as it was.
+    pub(super) async fn start(&self) -> Result<(), Error> {
+        if self.docker.container(&self.id).await?.is_none() {
+            let name = &self.name;
+            let said = format!("the container `{name}` that ran the session is gone");
+            let hint = format!(
+                "wake it in another one: `stasis session wake … --container NAME`; `stasis container restore latest {name} --name {name}` makes it again, if it was saved"
+            );
+            return Err(failure(ErrorKind::NotFound, said).with_hint(hint).into());
+        }
+        Ok(self.docker.start_container(&self.id).await?)
+    }
+
+    /// Stops it; one that is gone has ended.
+    pub(super) async fn stop(&self, grace: Duration) -> Result<(), Error> {
+        let Some(facts) = self.docker.container(&self.id).await? else {
+            return Ok(());
+        };
+        if facts.status == ContainerStatus::Paused {
+            self.docker.unpause_container(&self.id).await?;
+        }
+        Ok(self.docker.stop_container(&self.id, grace).await?)
+    }
+
+    /// The same as something that can be held still.
+    pub(super) fn service(&self) -> Service {
+        Service {
+            name: self.name.clone(),
+            handling: Handling::Docker {
+                docker: self.docker.clone(),
+                container: self.id.clone(),
+            },
+            // Nobody starts it here.
+            log: PathBuf::new(),
+            launcher: HelperCommand::this_program(&[]),
+        }
+    }
+}
