@@ -13,6 +13,7 @@
 mod bench;
 mod budget;
 mod compare;
+mod container;
 mod dice;
 mod image;
 mod measure;
@@ -76,6 +77,9 @@ struct Arguments {
     /// Only wakes a session on other hosts, over this `s3://…?endpoint=…`, beside an archive in its bucket
     #[arg(long, value_name = "STORE")]
     wake: Option<String>,
+    /// Only saves a container of this image, which has a shell, on the engine of `DOCKER_HOST`, beside `docker commit` and `tar`
+    #[arg(long, value_name = "IMAGE")]
+    container: Option<String>,
     /// Tell everything as JSON, each sample included
     #[arg(long)]
     json: bool,
@@ -125,6 +129,11 @@ fn main() -> Result<ExitCode> {
     let bench = prepare(&arguments)?;
     if let Some(store) = &arguments.wake {
         let table = wake::race(&bench, &world, store, arguments.repeats)?;
+        print(&table);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(image) = &arguments.container {
+        let table = container::race(&bench, &world, image, arguments.repeats)?;
         print(&table);
         return Ok(ExitCode::SUCCESS);
     }

@@ -60,7 +60,7 @@ impl World {
         clippy::cast_precision_loss,
         reason = "sizes far below 2^52"
     )]
-    fn scaled(&self, full: u64) -> u64 {
+    pub(crate) fn scaled(&self, full: u64) -> u64 {
         ((full as f64 * self.scale).round() as u64).max(1)
     }
 }

@@ -10,6 +10,7 @@
 )]
 
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
@@ -190,12 +191,42 @@ impl Dockerd {
         for name in PROGRAMS {
             symlink("busybox", bin.join(name)).expect("a link can be made");
         }
-        let archive = self.path("image.tar");
+        self.import(&self.path("image"), IMAGE);
+    }
+
+    /// Makes an image of what [`IMAGE`] has and of files and directories of this host, at the same places, with the libraries that
+    /// those of them need that are programs. `prepare` is given its root before it is packed.
+    ///
+    /// # Panics
+    ///
+    /// Where something of it is not there.
+    pub fn make_image_with(&self, name: &str, wanted: &[PathBuf], prepare: impl FnOnce(&Path)) {
+        let root = self.path(name);
+        let mut copy = Command::new("cp");
+        let copied = copy.arg("-a").arg(self.path("image")).arg(&root).status();
+        assert!(copied.is_ok_and(|copied| copied.success()));
+        let files = wanted.iter().filter(|path| path.is_file());
+        let listed = Command::new("ldd").args(files).output();
+        let listed = listed.expect("ldd is there").stdout;
+        let listed = String::from_utf8_lossy(&listed).into_owned();
+        let libraries: BTreeSet<&str> = listed
+            .split_whitespace()
+            .filter(|word| word.starts_with('/') && !word.ends_with(':'))
+            .collect();
+        let mut copy = Command::new("cp");
+        let copy = copy.args(["-rL", "--parents"]).args(wanted).args(libraries);
+        let copied = copy.arg(&root).status();
+        assert!(copied.is_ok_and(|copied| copied.success()), "{wanted:?}");
+        prepare(&root);
+        self.import(&root, name);
+    }
+
+    fn import(&self, root: &Path, name: &str) {
+        let archive = root.with_extension("tar");
         let mut tar = Command::new("tar");
-        let tar = tar.arg("-C").arg(self.path("image")).arg("-cf");
-        let packed = tar.arg(&archive).arg(".").status();
-        assert!(packed.is_ok_and(|packed| packed.success()));
-        self.must(&["import", &archive.to_string_lossy(), IMAGE]);
+        let tar = tar.arg("-C").arg(root).arg("-cf").arg(&archive).arg(".");
+        assert!(tar.status().is_ok_and(|packed| packed.success()));
+        self.must(&["import", &archive.to_string_lossy(), name]);
     }
 
     fn path(&self, name: &str) -> PathBuf {

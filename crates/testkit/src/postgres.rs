@@ -195,8 +195,8 @@ impl Drop for Server {
     }
 }
 
-/// The newest version that is installed.
-fn programs() -> Option<PathBuf> {
+/// Where the programs of the newest version are that is installed.
+pub fn programs() -> Option<PathBuf> {
     let versions = Path::new("/usr/lib/postgresql").read_dir().ok()?;
     let versions = versions.filter_map(|entry| {
         let path = entry.ok()?.path();

@@ -20,6 +20,8 @@ mod check;
 mod clone;
 mod completions;
 mod container;
+mod container_host;
+mod container_proofs;
 mod container_snapshots;
 mod copy;
 mod crash_points;
