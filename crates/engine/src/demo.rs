@@ -9,6 +9,7 @@
 //! unless it was to be kept. A `kill -9` leaves it.
 
 mod browser;
+mod container;
 mod database;
 pub mod lease;
 mod postgres;
@@ -20,8 +21,9 @@ mod tree_state;
 mod working_tree;
 
 pub use scene::{
-    AccidentFacts, BrowserFacts, CheckpointsFacts, DemoCheck, DemoPart, DemoScene, PostgresFacts,
-    RaceFacts, Racer, RewindFacts, SceneFacts, SessionFacts, ShopFacts, SkippedFacts, UndoFacts,
+    AccidentFacts, BrowserFacts, CheckpointsFacts, DemoCheck, DemoContainerFacts, DemoPart,
+    DemoScene, PostgresFacts, RaceFacts, Racer, RewindFacts, SceneFacts, SessionFacts, ShopFacts,
+    SkippedFacts, UndoFacts,
 };
 pub use stage::DemoSettings;
 
@@ -131,7 +133,7 @@ impl Demo {
             (Act::Undo, Some(tree)) => Some(tree.undo().await?),
             (Act::Postgres, _) => Some(postgres::shown(&self.stage).await?),
             (Act::Browser, _) => Some(browser::shown(&self.stage).await?),
-            (Act::Container, _) => skipped(DemoPart::Container, NOT_YET),
+            (Act::Container, _) => Some(container::shown(&self.stage).await?),
             (Act::Session, _) => Some(session::shown(&self.stage).await?),
             _ => None,
         };
@@ -146,8 +148,6 @@ impl Demo {
         Ok(kept)
     }
 }
-
-const NOT_YET: &str = "not yet in this build";
 
 #[cfg(test)]
 mod tests;

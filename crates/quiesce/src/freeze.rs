@@ -342,7 +342,9 @@ impl Frozen {
     fn give_up(&mut self) {
         // It takes a journal that no process holds for one of an engine that died, and removes it when all runs.
         self.journal = None;
-        self.watchdog = None;
+        if let Some(watchdog) = self.watchdog.take() {
+            watchdog.leave();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HoldState> {

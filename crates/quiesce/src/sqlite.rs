@@ -58,6 +58,9 @@ pub struct SqliteSettings {
     pub busy_timeout: Duration,
     /// How often it is tried again when the schema changed meanwhile.
     pub attempts: u32,
+    /// Whether whoever writes it is held still: then the files are copied as they lie, and recovered in the copy. A lock that somebody
+    /// has who cannot let it go is not waited for.
+    pub is_still: bool,
     /// Whether the copy must outlive a power cut when it is returned; it costs two waits for the disk.
     pub durable: bool,
     /// Becomes true when the capture is not wanted any more; looked at between pages and while waiting.
@@ -69,6 +72,7 @@ impl Default for SqliteSettings {
         Self {
             busy_timeout: Duration::from_secs(10),
             attempts: 3,
+            is_still: false,
             durable: true,
             cancel: Arc::default(),
         }
@@ -258,7 +262,7 @@ pub fn capture(
         return empty(source, target);
     }
     for _ in 0..settings.attempts.max(1) {
-        if let Some(captured) = attempt(source, target, &budget)? {
+        if let Some(captured) = attempt(source, target, &budget, settings.is_still)? {
             return Ok(captured);
         }
     }
@@ -273,8 +277,9 @@ fn attempt(
     source: &Path,
     target: &Path,
     budget: &RetryBudget,
+    is_still: bool,
 ) -> Result<Option<SqliteCaptured>, SqliteError> {
-    if find::is_left(source)
+    if (is_still || find::is_left(source))
         && let Some(captured) = offline::capture_once(source, target, budget)?
     {
         return Ok(Some(captured));

@@ -38,7 +38,7 @@ const END: Duration = Duration::from_secs(1);
 /// How long is waited before something that failed is tried again.
 const RETRY: Duration = Duration::from_millis(500);
 /// For how long a daemon is asked again to let a container run.
-const DAEMON_RETRY_BUDGET: Duration = Duration::from_mins(1);
+const DAEMON_RETRY_BUDGET: Duration = Duration::from_mins(10);
 
 /// How a watchdog is started.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,6 +67,8 @@ pub(crate) struct Watchdog {
     stdout: ChildStdout,
     /// How long it may take to end.
     end: Duration,
+    /// Whether it goes on by itself.
+    is_left: bool,
 }
 
 impl Watchdog {
@@ -86,6 +88,7 @@ impl Watchdog {
             stdout: child.stdout.take().expect(piped),
             child,
             end: END,
+            is_left: false,
         };
         let mut said = [0; READY.len()];
         let there = is_readable(&watchdog.stdout, Some(START))
@@ -135,6 +138,12 @@ impl Watchdog {
         }
     }
 
+    /// Leaves the rest to it: it goes on trying when this process has ended.
+    pub(crate) fn leave(mut self) {
+        self.stdin = None;
+        self.is_left = true;
+    }
+
     /// Tells it that everything runs again.
     pub(crate) fn dismiss(mut self) {
         if let Some(mut stdin) = self.stdin.take() {
@@ -149,6 +158,9 @@ impl Drop for Watchdog {
         self.stdin = None;
         // It closes what it speaks through when it ends.
         let ends = is_readable(&self.stdout, Some(self.end));
+        if !ends && self.is_left {
+            return;
+        }
         if !ends {
             let _ = self.child.kill();
         }

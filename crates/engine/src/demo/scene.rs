@@ -74,6 +74,8 @@ pub enum SceneFacts {
     Browser(BrowserFacts),
     /// A session that sleeps on one host and wakes on another.
     Session(SessionFacts),
+    /// A container with a volume.
+    Container(DemoContainerFacts),
     /// What this machine, or this build, cannot show.
     Skipped(SkippedFacts),
 }
@@ -232,6 +234,20 @@ pub struct SessionFacts {
     pub sleep_us: u64,
     /// How long the wake on the second host took.
     pub wake_us: u64,
+}
+
+/// A container that is replaced by what it was.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct DemoContainerFacts {
+    /// The bytes of its volume.
+    pub bytes: u64,
+    /// For how long it stood still to be saved.
+    pub frozen_ms: u64,
+    /// How long the save took.
+    pub save_us: u64,
+    /// How long it took until what it was ran again.
+    pub restore_us: u64,
 }
 
 /// A part of the demo.

@@ -8,6 +8,7 @@ use stasis_disk::fs::remove;
 use stasis_model::failure::{AtPath, Failure};
 use stasis_model::rng::Rng;
 use stasis_model::time::Clock;
+use stasis_quiesce::docker::Docker;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
@@ -27,6 +28,8 @@ pub struct DemoSettings {
     pub search_path: OsString,
     /// The browser, if somebody names one.
     pub browser: Option<PathBuf>,
+    /// The Docker engine, if there is one.
+    pub docker: Docker,
     /// How the process that opens databases is started.
     pub spawn: Spawn,
     /// Set by anybody at any time to stop: what was begun is finished, the directory goes.

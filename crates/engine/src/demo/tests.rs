@@ -35,6 +35,7 @@ impl Machine {
             keep: false,
             search_path: self.home.path().join("bin").into(),
             browser: None,
+            docker: stasis_quiesce::docker::Docker::from_variable(Some("unix:///nowhere")),
             spawn: Spawn {
                 program: "/bin/false".into(),
                 arguments: Vec::new(),

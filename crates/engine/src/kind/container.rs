@@ -105,6 +105,23 @@ impl ContainerHost {
     }
 }
 
+impl ContainerHost {
+    /// What a container is called that somebody names by its id, or the beginning of it; others are called as they are typed.
+    pub(crate) async fn name_of(&self, typed: Option<&str>) -> Option<String> {
+        let typed = typed?;
+        let is_id = (12..=64).contains(&typed.len())
+            && typed
+                .bytes()
+                .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+        let found = if is_id {
+            self.docker.container(typed).await.ok().flatten()
+        } else {
+            None
+        };
+        Some(found.map_or_else(|| typed.to_owned(), |facts| facts.name))
+    }
+}
+
 impl SeenEngine {
     /// A container that must be there.
     pub(crate) async fn container(&self, name: &str) -> Result<ContainerFacts, Error> {

@@ -60,6 +60,8 @@ pub struct RepoSave {
     pub app_version: Option<Label>,
     /// What is known of parts of the tree that were held still.
     pub volumes: BTreeMap<String, VolumeFacts>,
+    /// Whether whoever writes to the tree is held still meanwhile: a lock that somebody has is not waited for.
+    pub is_still: bool,
     /// What is said elsewhere of entries that are copies which could not be given their owners.
     pub stated: Option<StatedBy>,
     /// The container that it is of, if it is of one.
@@ -135,6 +137,7 @@ impl RepoSave {
             remembered_as: None,
             app_version: None,
             volumes: BTreeMap::new(),
+            is_still: false,
             stated: None,
             container: None,
             snapshot_id: None,

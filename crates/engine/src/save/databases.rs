@@ -47,6 +47,8 @@ pub(super) struct LiveDatabases {
     pub(super) spool: PathBuf,
     /// Parts of the tree in which databases are copies already.
     pub(super) captured: Vec<EntryPath>,
+    /// Whether whoever writes them is held still.
+    pub(super) is_still: bool,
     /// Set by anybody at any time to give up.
     pub(super) cancel: Arc<AtomicBool>,
     /// Those that cannot be copied because they are damaged.
@@ -61,6 +63,7 @@ impl LiveDatabases {
             source,
             spool,
             captured: Vec::new(),
+            is_still: false,
             cancel,
             damaged: DamagedDatabases::default(),
             place: OnceLock::new(),
@@ -95,10 +98,18 @@ impl LiveDatabases {
 
     fn copy(&self, database: &LiveDatabase<'_>) -> Result<DatabaseCopy, String> {
         let target = self.target()?;
+        let usual = SqliteSettings::default();
         let settings = SqliteSettings {
+            is_still: self.is_still,
+            // Others wait for us: somebody who goes on writing all the same is not waited for as long.
+            busy_timeout: if self.is_still {
+                usual.busy_timeout / 5
+            } else {
+                usual.busy_timeout
+            },
             durable: false,
             cancel: self.cancel.clone(),
-            ..SqliteSettings::default()
+            ..usual
         };
         let captured = match sqlite::capture(&self.path_of(database), &target, &settings) {
             Err(SqliteError::Cancelled { .. }) => return Ok(DatabaseCopy::Cancelled),

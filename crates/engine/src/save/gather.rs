@@ -351,6 +351,7 @@ impl DirRepo<'_> {
         let (source, cancel) = (command.source.clone(), command.cancel.clone());
         let mut live = LiveDatabases::new(source, spool, cancel);
         live.captured = volumes.map(|facts| facts.at.clone()).collect();
+        live.is_still = command.is_still;
         live
     }
 

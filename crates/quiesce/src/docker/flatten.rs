@@ -12,7 +12,7 @@
 
 use super::client::Docker;
 use super::creation::ContainerCreation;
-use super::image::{ContainerCommit, commit_as};
+use super::image::{ContainerCommit, DockerImage, commit_as};
 use super::lifecycle::VolumeRemoval;
 use super::pausing::check_container_name;
 use super::stream::UploadSource;
@@ -22,10 +22,12 @@ use futures_util::TryStreamExt;
 use stasis_model::failure::{ErrorKind, Failure};
 
 impl Docker {
-    /// The same as [`Docker::commit`], as an image of one layer.
+    /// The same as [`Docker::commit`], as an image of one layer; with the configuration of an image instead of the container's, if one is
+    /// named.
     pub async fn flatten(
         &self,
         container: &str,
+        configured_as: Option<&DockerImage>,
         commit: &ContainerCommit,
     ) -> Result<String, Failure> {
         let config = self.ask("inspect container", container, async |client| {
@@ -33,7 +35,14 @@ impl Docker {
             let found = client.inspect_container(container, None).await?;
             Ok(found.config.unwrap_or_default())
         });
-        let config = config.await?;
+        let mut config = config.await?;
+        if let Some(image) = configured_as {
+            let strange = |error| {
+                let op = "understand the configuration of image";
+                Failure::new(ErrorKind::Invalid, op, &image.id).because(Box::new(error))
+            };
+            config = serde_json::from_value(image.config.clone()).map_err(strange)?;
+        }
         let files = self.import_files(container, commit).await?;
         let committed = self.commit_files(&files, config, commit).await;
         if committed.is_err() {

@@ -3,10 +3,10 @@
 use super::client::Docker;
 use super::image::check_image_name;
 use super::stream::{DockerStream, UploadSource};
-use bollard::query_parameters::ImportImageOptionsBuilder;
+use bollard::query_parameters::{CreateImageOptionsBuilder, ImportImageOptionsBuilder};
 use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt};
-use stasis_model::failure::Failure;
+use stasis_model::failure::{ErrorKind, Failure};
 use std::io;
 
 /// What the engine says before the name or id of each image that it loaded.
@@ -18,6 +18,25 @@ impl Docker {
         self.download("save image", name, |client| {
             check_image_name(name)?;
             Ok(client.export_image(name))
+        })
+        .await
+    }
+
+    /// Makes an image of one layer of a tar of files, under a name; returns its id.
+    pub async fn import_image(
+        &self,
+        name: &str,
+        tar: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+    ) -> Result<String, Failure> {
+        self.work("import image", name, async |client| {
+            let options = CreateImageOptionsBuilder::new().from_src("-").repo(name);
+            let source = UploadSource::default();
+            let body = bollard::body_try_stream(source.watch(tar));
+            let lines = client.create_image(Some(options.build()), Some(body), None);
+            let lines: Vec<_> = source.blame(lines.try_collect().await)?;
+            let id = lines.into_iter().filter_map(|line| line.status).next_back();
+            let id = id.filter(|id| id.starts_with("sha256:"));
+            id.ok_or_else(|| Failure::of(ErrorKind::Failed, "the engine named no image").into())
         })
         .await
     }

@@ -241,6 +241,34 @@ fn a_write_transaction_that_does_not_end_is_busy_within_the_patience() {
 }
 
 #[test]
+fn a_lock_of_somebody_who_is_held_still_is_not_waited_for() {
+    for mode in ["wal", "delete"] {
+        let (directory, copies) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let path = database(&directory, mode);
+        let writer = Other::start(HAMMER, &path, &["0"]);
+        let pid = i32::try_from(writer.child.id()).ok();
+        let pid = pid.and_then(rustix::process::Pid::from_raw).unwrap();
+        for round in 0..20 {
+            rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+            // It stands still a moment later.
+            std::thread::sleep(Duration::from_millis(10));
+            let copy = copies.path().join(format!("{round}.db"));
+            let still = SqliteSettings {
+                is_still: true,
+                ..patient(0)
+            };
+
+            let captured = capture(&path, &copy, &still);
+
+            rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+            assert_eq!(captured.unwrap().method, CaptureMethod::Unmoved);
+            prefixes(&open(&copy));
+            std::thread::sleep(Duration::from_millis(3));
+        }
+    }
+}
+
+#[test]
 fn a_log_that_somebody_reads_is_told_of_and_the_copy_is_whole() {
     let directory = TempDir::new().unwrap();
     let path = database(&directory, "wal");

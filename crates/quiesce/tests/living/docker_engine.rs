@@ -414,7 +414,7 @@ async fn an_image_is_flattened_with_its_configuration() {
     let volumes = daemon.must(&["volume", "ls", "-q"]);
 
     daemon.must(&["pause", "web"]);
-    let flat = docker.flatten("web", &commit("flat")).await.unwrap();
+    let flat = docker.flatten("web", None, &commit("flat")).await.unwrap();
     daemon.must(&["unpause", "web"]);
 
     let layered = docker.image("stasis-snapshot:one").await.unwrap().unwrap();
@@ -654,7 +654,7 @@ fn calls_may_be_made_from_any_thread() {
     sent(docker.commit("web", &commit("x")));
     sent(docker.read_archive("web", "/"));
     sent(docker.write_archive("web", "/", pieces(b"")));
-    sent(docker.flatten("web", &commit("x")));
+    sent(docker.flatten("web", None, &commit("x")));
     sent(docker.create_container(&ContainerCreation::from_image("", "x")));
     sent(docker.wait_healthy("web", &ContainerHealth::default()));
 }

@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::demo::{Demo, DemoScene, DemoSettings};
+use stasis_engine::kind::container::Docker;
 use stasis_engine::model::time::Clock as _;
 
 #[derive(Debug, Args)]
@@ -110,6 +111,7 @@ fn settings(context: &CliContext, keep: bool) -> anyhow::Result<DemoSettings> {
         keep,
         search_path: context.environment.search_path.clone(),
         browser: browser_setting(context, None)?,
+        docker: Docker::from_variable(context.environment.variables.get("DOCKER_HOST")),
         spawn: spawn()?,
         cancel: cancel_on_signals()?,
     })

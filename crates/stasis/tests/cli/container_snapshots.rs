@@ -746,7 +746,7 @@ fn a_session_in_a_container_sleeps_and_wakes_with_it() {
     let script = "echo one > /work/outputs/n; echo own > /own";
     host.start("box", &bound, script);
     let register = format!(
-        "session register acme/s1 --dir {} --container box --host here",
+        "session register acme/s1 --dir {} --container box --sandbox pod --host here",
         dir.display()
     );
     host.json(0, &register);
@@ -775,7 +775,7 @@ fn a_session_in_a_container_sleeps_and_wakes_with_it() {
     host.json(
         0,
         &format!(
-            "session register acme/s2 --dir {} --container box --host here",
+            "session register acme/s2 --dir {} --container box --sandbox pod --host here",
             other.display()
         ),
     );

@@ -277,6 +277,7 @@ impl Capture<'_> {
         let stored = first.as_ref().map_or(0, |(_, stored)| *stored);
         let first = first.map(|(first, _)| first);
         command.snapshot_id = Some(id.clone());
+        command.is_still = true;
         let gathered = self.gather_still(&id, command, &view).await;
         let ended = match gathered {
             Ok(gathered) => self.publish(of, &id, &mut manifest, gathered).await,

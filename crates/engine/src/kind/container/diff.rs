@@ -94,7 +94,9 @@ impl Containers<'_> {
         let seen = host.look().await?;
         let here = Some(seen.digits.as_str());
         let tenant = &host.tenant;
-        let old = self.snapshot(tenant, before, container, here).await?;
+        let container = host.name_of(container).await;
+        let of = container.as_deref();
+        let old = self.snapshot(tenant, before, of, here).await?;
         let of = old.of.subject.as_str().to_owned();
         let mut diff = ContainerDiff {
             before: old.id.clone(),

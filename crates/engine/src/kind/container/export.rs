@@ -96,7 +96,8 @@ impl Containers<'_> {
         let started = self.clock.uptime();
         let seen = host.look().await;
         let here = seen.as_ref().ok().map(|seen| seen.digits.clone());
-        let of = how.container.as_deref();
+        let of = host.name_of(how.container.as_deref()).await;
+        let of = of.as_deref();
         let found = self.snapshot(&host.tenant, &how.snapshot, of, here.as_deref());
         let found = found.await?;
         found.ensure_chunks().await?;

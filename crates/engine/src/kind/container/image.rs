@@ -144,11 +144,13 @@ async fn needed(docker: &Docker, name: &str) -> Result<DockerImage, Error> {
 /// Makes one layer of an image: of a container of it that is never started. The name goes over to the new one.
 async fn flatten(docker: &Docker, facts: &ContainerFacts, made_for: &MadeFor) -> Result<(), Error> {
     let name = image_name(&made_for.snapshot);
-    let many = needed(docker, &name).await?.id;
+    let image = needed(docker, &name).await?;
+    let many = image.id.clone();
     let tag = layered_tag(&made_for.snapshot);
     docker.tag_image(&many, REPOSITORY, &tag).await?;
     let helper = helper(docker, &many, made_for, &[]).await?;
-    let flat = docker.flatten(&helper, &made_for.commit(facts)).await;
+    let commit = made_for.commit(facts);
+    let flat = docker.flatten(&helper, Some(&image), &commit).await;
     remove_helper(docker, &helper).await;
     discard_image(docker, &layered_name(&made_for.snapshot)).await;
     flat?;

@@ -251,7 +251,8 @@ impl Containers<'_> {
         container: Option<&str>,
     ) -> Result<ContainerSnapshots, Error> {
         let images = KnownImages::ask(host).await;
-        let all = match container {
+        let container = host.name_of(container).await;
+        let all = match container.as_deref() {
             Some(name) => {
                 let here = images.digits();
                 vec![self.called(&host.tenant, name, here).await?]
@@ -291,7 +292,9 @@ impl Containers<'_> {
         let tenant = &host.tenant;
         let images = KnownImages::ask(host).await;
         let here = images.digits();
-        let found = self.snapshot(tenant, wanted, container, here).await?;
+        let container = host.name_of(container).await;
+        let of = container.as_deref();
+        let found = self.snapshot(tenant, wanted, of, here).await?;
         let root = found.of.root();
         let made = restorations(&*self.bucket, root.layout(), &found.id).await?;
         let rows = made.into_iter().map(|one| RestorationRow {

@@ -41,7 +41,9 @@ impl Containers<'_> {
         let seen = host.look().await;
         let here = seen.as_ref().ok().map(|seen| seen.digits.as_str());
         let tenant = &host.tenant;
-        let found = self.snapshot(tenant, wanted, container, here).await?;
+        let container = host.name_of(container).await;
+        let of = container.as_deref();
+        let found = self.snapshot(tenant, wanted, of, here).await?;
         let ids = [found.id.clone()];
         if let Some(pinned) = found.of.index.find(&found.id).filter(|one| one.pinned) {
             let said = format!("snapshot `{}` is pinned", pinned.id);

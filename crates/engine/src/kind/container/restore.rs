@@ -77,7 +77,8 @@ impl Containers<'_> {
         seen: &'r SeenEngine,
         how: &'r RestoreContainer,
     ) -> Result<RestoreLook<'r>, Error> {
-        let of = how.container.as_deref();
+        let of = host.name_of(how.container.as_deref()).await;
+        let of = of.as_deref();
         let here = Some(seen.digits.as_str());
         let found = self.snapshot(&host.tenant, &how.snapshot, of, here).await?;
         let pool = self.pool(&host.tenant).await?.unwrap_or_default();

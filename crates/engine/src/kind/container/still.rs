@@ -75,7 +75,7 @@ impl Still {
             }
         };
         let resumed = bridge::blocking(move || paused.resume()).await;
-        let resumed = resumed.map_err(|error| not_held(&facts.name, &error))?;
+        let resumed = resumed.map_err(|error| not_released(&facts.name, &error))?;
         Ok(Released {
             paused_for: resumed.paused_for,
             held: resumed.held(),
@@ -94,6 +94,19 @@ fn service(docker: &Docker, facts: &ContainerFacts) -> Service {
         log: PathBuf::new(),
         launcher: HelperCommand::this_program(&[]),
     }
+}
+
+fn not_released(container: &str, error: &ServiceError) -> Error {
+    let said = format!(
+        "the container `{container}` could not be let run again, and is paused: {}",
+        error_chain(error)
+    );
+    let hint = format!(
+        "that is tried again for ten minutes; then `stasis container cleanup`, or `docker unpause {container}`, does it"
+    );
+    Failure::of(ErrorKind::Unreachable, said)
+        .with_hint(hint)
+        .into()
 }
 
 fn not_held(container: &str, error: &ServiceError) -> Error {

@@ -7,9 +7,13 @@ use crate::catalog::no_entry;
 use crate::catalog::reader::SnapshotReader;
 use crate::error::{Error, ErrorKind};
 use crate::handle::Containers;
+use futures_util::{StreamExt as _, stream};
 use stasis_model::format::manifest::{ENVIRONMENT_FILE, Environment};
 use stasis_model::tree::EntryPath;
 use std::sync::Arc;
+
+/// How many chunks are asked for at once.
+const AT_ONCE: usize = 16;
 
 impl FoundSnapshot {
     /// Its image is on the engine, and is the one that was made; or it can be, if nothing is to be done yet.
@@ -63,12 +67,20 @@ impl FoundSnapshot {
     pub(super) async fn ensure_chunks(&self) -> Result<(), Error> {
         let (dirs, root) = (self.of.engine.dirs(), self.of.root());
         let chunks = dirs.read_as_restore(&root, self.opened.clone()).await?;
-        for chunk in chunks {
-            if !root.has_chunk(&chunk.name).await? {
+        let names = stream::iter(chunks.into_iter().map(|chunk| chunk.name));
+        let root = &root;
+        let asked = names.map(|name| async move {
+            let is_there = root.has_chunk(&name).await?;
+            Ok::<_, Error>((name, is_there))
+        });
+        let mut asked = std::pin::pin!(asked.buffer_unordered(AT_ONCE));
+        while let Some(answer) = asked.next().await {
+            let (name, is_there) = answer?;
+            if !is_there {
                 let said = format!(
                     "snapshot `{}` cannot be restored: the chunk {} is missing in `{}`",
                     self.id,
-                    chunk.name,
+                    name,
                     self.of.engine.location()
                 );
                 let hint = format!(

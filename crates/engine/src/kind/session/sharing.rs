@@ -154,10 +154,7 @@ impl Sessions<'_> {
             let Some(theirs) = theirs.filter(|theirs| **theirs != sandbox.name) else {
                 continue;
             };
-            let said = format!(
-                "this process is the sandbox `{theirs}` of `{}`",
-                other.session
-            );
+            let said = format!("this is the sandbox `{theirs}` of `{}`", other.session);
             let hint = format!("sessions share one if they say so: --sandbox {theirs}");
             return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
         }

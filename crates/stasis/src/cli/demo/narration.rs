@@ -4,8 +4,9 @@ use crate::cli::byte_size::size;
 use crate::cli::color::{Tone, toned};
 use crate::cli::output::plural;
 use stasis_engine::demo::{
-    AccidentFacts, BrowserFacts, CheckpointsFacts, DemoCheck, DemoPart, DemoScene, PostgresFacts,
-    RaceFacts, Racer, RewindFacts, SceneFacts, SessionFacts, ShopFacts, SkippedFacts, UndoFacts,
+    AccidentFacts, BrowserFacts, CheckpointsFacts, DemoCheck, DemoContainerFacts, DemoPart,
+    DemoScene, PostgresFacts, RaceFacts, Racer, RewindFacts, SceneFacts, SessionFacts, ShopFacts,
+    SkippedFacts, UndoFacts,
 };
 use std::fmt::Write as _;
 use std::path::Path;
@@ -70,6 +71,7 @@ pub(super) fn scene_text(scene: &DemoScene, is_first_skipped: bool) -> String {
         SceneFacts::Postgres(postgres) => postgres_text(postgres),
         SceneFacts::Browser(browser) => browser_text(browser),
         SceneFacts::Session(session) => session_text(session),
+        SceneFacts::Container(container) => container_text(container),
         SceneFacts::Skipped(skipped) => return skipped_text(skipped, is_first_skipped),
         _ => Story::default(),
     };
@@ -250,6 +252,26 @@ fn session_text(session: &SessionFacts) -> Story {
         .good(&slept)
         .command("stasis session wake demo/42")
         .good(&woken)
+}
+
+fn container_text(container: &DemoContainerFacts) -> Story {
+    let saved = format!(
+        "Saved with its volume ({}) in {}; it stood still for {} ms.",
+        size(container.bytes),
+        time(container.save_us),
+        container.frozen_ms
+    );
+    let back = format!(
+        "Its files and its volume are back, and it runs, after {}.",
+        time(container.restore_us)
+    );
+    Story::default()
+        .title("A container with a volume")
+        .command("stasis container create shop")
+        .good(&saved)
+        .command("docker exec shop rm -rf /data/orders /data/pictures /version")
+        .command("stasis container restore latest shop --mode replace")
+        .good(&back)
 }
 
 fn browser_text(browser: &BrowserFacts) -> Story {
