@@ -101,7 +101,7 @@ fn the_demo_destroys_a_shop_and_brings_it_back_within_eighty_columns() {
     compare(story);
     for line in [
         "  - a browser: no Chromium is on the PATH\n",
-        "  - a container: not yet in this build\n",
+        "  - a container: no Docker engine answers\n",
         "  - a session: there is no `sleep` that could be an agent\n",
         "  $ cd your-project && stasis protect\n  $ stasis rewind\n",
     ] {
