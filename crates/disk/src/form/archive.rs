@@ -59,7 +59,7 @@ pub use encrypted::{EncryptReport, EncryptSettings, EncryptedArchive, encrypt, e
 pub use extract::Root;
 pub use frames::encoder_id;
 pub use index::Summary;
-pub use listed::{file_of_tar, list_tar};
+pub use listed::{files_of_tar, list_tar};
 pub use output::nameless;
 pub use plain::Compression;
 pub use problem::Problem;

@@ -40,8 +40,13 @@ impl Docker {
             };
             let exec = client.create_exec(container, config).await?;
             let running = run(&client, &exec.id);
-            let output = tokio::time::timeout(limit, running).await;
-            let output = output.map_err(|_| CallError::Silent(limit))??;
+            let Ok(output) = tokio::time::timeout(limit, running).await else {
+                return Ok(RanInContainer {
+                    code: -1,
+                    output: format!("it did not end within {limit:?}"),
+                });
+            };
+            let output = output?;
             let ended = client.inspect_exec(&exec.id).await?;
             Ok(RanInContainer {
                 // One that never ran has none.

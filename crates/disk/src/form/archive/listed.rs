@@ -35,25 +35,28 @@ pub fn list_tar(
     Ok(listing.entries)
 }
 
-/// Reads some files of a tar, known as `name`, each of them short.
-pub fn file_of_tar(
+/// Reads some files of a tar, known as `name`, each of them short; one that is there twice comes twice.
+pub fn files_of_tar(
     tar: impl Read,
     name: &Path,
     wanted: &[EntryPath],
     settings: &ReadSettings,
-) -> Result<BTreeMap<EntryPath, Vec<u8>>, ArchiveError> {
+) -> Result<Vec<(EntryPath, Vec<u8>)>, ArchiveError> {
     let mut reading = ArchiveReading::naming_devices(name, settings.limits);
-    let (mut found, mut open) = (BTreeMap::new(), None);
+    let mut found: Vec<(EntryPath, Vec<u8>)> = Vec::new();
+    let mut is_open = false;
     let stream = Stream::of(tar, name);
     read_stream(stream, &mut reading, &settings.cancel, |reading, tar| {
         for event in reading.feed(&tar)? {
             match event {
                 TarEvent::Entry(entry, _) => {
-                    open = Some(entry.path).filter(|path| wanted.contains(path));
+                    is_open = wanted.contains(&entry.path);
+                    if is_open {
+                        found.push((entry.path, Vec::new()));
+                    }
                 }
                 TarEvent::Content(range) => {
-                    if let Some(path) = &open {
-                        let text: &mut Vec<u8> = found.entry(path.clone()).or_default();
+                    if let Some((_, text)) = found.last_mut().filter(|_| is_open) {
                         let left = LONGEST_FILE.saturating_sub(text.len()).min(range.len());
                         text.extend_from_slice(&tar[range][..left]);
                     }

@@ -110,17 +110,20 @@ impl Containers<'_> {
             dry_run: how.dry_run,
             ..ContainersCleaned::default()
         };
-        let Some(pool) = self.pool(&host.tenant).await? else {
-            return Ok(cleaned);
-        };
         if how.dry_run {
             cleaned.brought_back = self.interrupted(&seen).await?;
         } else {
             self.bring_back(host, &seen, &mut cleaned).await?;
         }
+        let pool = self.pool(&host.tenant).await?;
         // A volume that a container uses cannot go before that, and neither can an image.
-        self.clean_helpers(&seen, pool, how, &mut cleaned).await?;
+        if let Some(pool) = pool {
+            self.clean_helpers(&seen, pool, how, &mut cleaned).await?;
+        }
         self.clean_restores(&seen, how, &mut cleaned).await?;
+        let Some(pool) = pool else {
+            return Ok(cleaned);
+        };
         let all = self.found(Some(&host.tenant)).await?;
         let judged = self.judged(&all, &seen.digits, &how.limits).await?;
         cleaned.clock_doubt = judged.clock_doubt;
@@ -242,8 +245,10 @@ impl Containers<'_> {
         cleaned: &mut ContainersCleaned,
     ) -> Result<(), Error> {
         let known = KnownImages::ask(host).await;
+        let needed = self.needed_to_go_back().await?;
         for of in all {
-            for one in of.index.finished().filter(|one| !one.pinned) {
+            let all = of.index.finished();
+            for one in all.filter(|one| !one.pinned && !needed.contains(&one.id)) {
                 let row = of.row(one, &known).await?;
                 let is_going = cleaned.snapshots.iter();
                 let is_going = is_going.map(|one| &one.snapshot_id).any(|id| *id == one.id);
@@ -272,7 +277,16 @@ impl Containers<'_> {
             if ids.is_empty() {
                 continue;
             }
-            match self.remove(of, &ids, Some(seen)).await {
+            // Whoever works on the container may be about to go back to one of them.
+            let name = of.subject.container();
+            let locked = self
+                .lock_subject(of.subject.as_str(), name, "cleaned up")
+                .await;
+            let removed = match locked {
+                Ok(_lock) => self.remove(of, &ids, Some(seen)).await,
+                Err(error) => Err(error),
+            };
+            match removed {
                 // An image that is still in use is looked at with the others.
                 Ok(_) => {}
                 Err(error) => {

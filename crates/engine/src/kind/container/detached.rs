@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// No such note is longer.
 const LONGEST: u64 = 1 << 20;
+/// How long a process may take until it says that it is there.
+const STARTING: Duration = Duration::from_secs(30);
 /// How long is remembered that one was not made.
 const REMEMBERED: Duration = Duration::from_hours(7 * 24);
 
@@ -93,6 +95,7 @@ impl Containers<'_> {
             return None;
         };
         let (text, place) = (text.clone(), self.notes().await.ok()?);
+        let now = self.clock.now();
         bridge::blocking(move || {
             let notes = std::fs::read_dir(&place).ok()?.flatten();
             let mut notes = notes.map(|note| note.path()).filter(|path| is_note(path));
@@ -102,6 +105,9 @@ impl Containers<'_> {
             })?;
             let begun = read(&path).ok()?;
             let holder = LockFile::holder(&lock_of(&path));
+            let is_young = now.since(Timestamp::from_millis(begun.begun_at_ms)) < STARTING;
+            let holder =
+                holder.or(is_young.then(|| "a process that has just been started".to_owned()));
             Some(begun.why_not(holder.as_deref()))
         })
         .await

@@ -352,6 +352,7 @@ fn ensure_target(how: &ExportContainer) -> Result<(), Error> {
                 "name an empty directory".to_owned(),
             );
         }
+        read_index(&target.join("index.json"))?;
         return Ok(());
     }
     if !shown.to_string().ends_with(ENDING) {

@@ -94,7 +94,8 @@ impl ExportPlace<'_> {
     pub(super) fn volume_file(&self, volume: &CapturedVolume) -> String {
         let name = volume.path.rsplit('/').next().unwrap_or_default();
         let kind = match volume.kind {
-            ContainerMountKind::Bind => "bind_",
+            // No volume has a name that begins so.
+            ContainerMountKind::Bind => "%bind_",
             _ => "",
         };
         format!("{}_{kind}{name}.tar", self.id)

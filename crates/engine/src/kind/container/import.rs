@@ -23,7 +23,7 @@ use crate::save::{RepoSave, RepoSaved, StatedBy};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
-use stasis_disk::form::archive::{ReadSettings, file_of_tar, receive_entries};
+use stasis_disk::form::archive::{ReadSettings, files_of_tar, receive_entries};
 use stasis_disk::fs::atomic_write::{atomic_write, make_directory, read_bounded};
 use stasis_disk::progress::Progress;
 use stasis_model::failure::AtPath as _;
@@ -130,9 +130,11 @@ impl Containers<'_> {
             subject: subject.clone(),
             tenant: host.tenant.clone(),
         };
-        let record = self
-            .begin_import(&seen, &subject, (&host.tenant, &id))
-            .await?;
+        let exported = &export.metadata.manifest.image.name;
+        let is_loaded = seen.docker.image(exported).await?.is_none();
+        let loaded = is_loaded.then(|| exported.clone());
+        let of = (&host.tenant, &id);
+        let record = self.begin_import(&seen, &subject, of, loaded).await?;
         let imported = match Box::pin(importing.run()).await {
             Ok(imported) => imported,
             Err(error) => {
@@ -218,12 +220,22 @@ impl Export {
 
     /// Refuses places that lead anywhere else.
     fn ensure_sound(&self) -> Result<(), Error> {
-        for volume in &self.metadata.manifest.volumes {
+        let manifest = &self.metadata.manifest;
+        let mut places: Vec<&String> = manifest.volumes.iter().map(|one| &one.path).collect();
+        places.sort_unstable();
+        places.dedup();
+        if places.len() != manifest.volumes.len() || manifest.image.name != image_name(&self.id) {
+            let said = "the export says two things of one volume, or has the image of another one";
+            return Err(failure(ErrorKind::Corrupt, said).into());
+        }
+        for volume in &manifest.volumes {
             let file = self.metadata.archives.get(&volume.path);
             let is_file = file.is_some_and(|file| !file.contains('/') && !file.starts_with('.'));
             let place: Result<EntryPath, _> = volume.path.parse();
-            let above = volume.path.split_once('/').map(|(above, _)| above);
-            let is_placed = place.is_ok() && [Some(VOLUMES), Some(BINDS)].contains(&above);
+            // None lies in another one: a link in that could lead anywhere.
+            let parts: Vec<&str> = volume.path.split('/').collect();
+            let is_placed = matches!(parts[..], [VOLUMES | BINDS, name] if !name.is_empty());
+            let is_placed = is_placed && place.is_ok();
             if !is_file || !is_placed {
                 let said = format!(
                     "the export says of volume `{}` where it is not",
@@ -267,21 +279,32 @@ impl Importing<'_> {
                 let name = exported.name.clone();
                 let checked = path.clone();
                 bridge::blocking(move || ensure_image_file(&checked, &name)).await?;
-                load_file(docker, path).await?;
-                let there = docker.image(&exported.name).await?;
-                let there = there.filter(|there| there.layers == exported.layers);
-                there.ok_or_else(|| {
-                    let said = "the image of the export has other layers than it says";
-                    Error::from(failure(ErrorKind::Corrupt, said))
-                })?
+                let loaded = load_file(docker, path).await;
+                let there = match loaded {
+                    Ok(()) => docker.image(&exported.name).await.map_err(Error::from),
+                    Err(error) => Err(error),
+                };
+                let there = there.map(|there| there.filter(|one| one.layers == exported.layers));
+                match there {
+                    Ok(Some(there)) => there,
+                    other => {
+                        discard_image(docker, &exported.name).await;
+                        let said = "the image of the export has other layers than it says";
+                        let other = other.err();
+                        return Err(
+                            other.unwrap_or_else(|| failure(ErrorKind::Corrupt, said).into())
+                        );
+                    }
+                }
             }
         };
         let name = image_name(&self.id);
         let (repository, tag) = name.split_once(':').unwrap_or((&name, "latest"));
-        docker.tag_image(&there.id, repository, tag).await?;
+        let tagged = docker.tag_image(&there.id, repository, tag).await;
         if !had_name {
-            docker.remove_image(&exported.name).await?;
+            discard_image(docker, &exported.name).await;
         }
+        tagged?;
         Ok(SnapshotImage {
             name: name.clone(),
             id: there.id,
@@ -309,8 +332,12 @@ impl Importing<'_> {
         let mut labels = metadata.snapshot_labels.clone();
         let from: Label = self.export.id.as_str().parse().unwrap_or_default();
         labels.insert(IMPORTED.to_owned(), from);
+        // What `latest` means of a container that is saved here stays what somebody saved here.
+        let index = self.engine.dirs().root().index().await?;
+        let is_first = index.is_none_or(|index| index.value.latest().is_none());
         let command = RepoSave {
             reason: SaveReason::Manual,
+            activates: is_first,
             labels,
             volumes: planned.facts()?,
             stated: Some(stated),
@@ -422,23 +449,30 @@ fn ensure_image_file(path: &Path, name: &str) -> Result<(), Error> {
     };
     let wanted = ["manifest.json", "index.json"].map(|one| EntryPath::parse(one.as_bytes()));
     let wanted: Vec<EntryPath> = wanted.into_iter().filter_map(Result::ok).collect();
-    let found = file_of_tar(file, path, &wanted, &ReadSettings::default())?;
-    let parsed = |at: usize| {
-        let text = found.get(&wanted[at])?;
-        serde_json::from_slice::<Value>(text).ok()
+    let found = files_of_tar(file, path, &wanted, &ReadSettings::default())?;
+    let parsed = |at: usize| -> Result<Option<Value>, Error> {
+        let mut all = found.iter().filter(|(path, _)| *path == wanted[at]);
+        let first = all.next().map(|(_, text)| serde_json::from_slice(text));
+        if all.next().is_some() {
+            return Err(strange("it has one of its documents twice"));
+        }
+        first
+            .transpose()
+            .map_err(|error| strange(&error.to_string()))
     };
-    let manifest = parsed(0).ok_or_else(|| strange("it has no manifest.json"))?;
+    let manifest = parsed(0)?.ok_or_else(|| strange("it has no manifest.json"))?;
     let images = manifest.as_array().map_or(0, Vec::len);
     let tags = manifest[0]["RepoTags"].as_array();
     let is_ours = tags.is_some_and(|tags| tags.len() == 1 && tags[0] == name);
     if images != 1 || !is_ours {
         return Err(strange("it has other names than that of the snapshot"));
     }
-    let index = parsed(1).unwrap_or_default();
+    let index = parsed(1)?.unwrap_or_default();
     let entries = index["manifests"].as_array().into_iter().flatten();
     for entry in entries {
         let full = &entry["annotations"]["io.containerd.image.name"];
-        let is_other = |full: &str| !full.ends_with(&format!("/{name}"));
+        let is_other =
+            |full: &str| full != name && full != format!("docker.io/library/{name}").as_str();
         if full.as_str().is_some_and(is_other) {
             return Err(strange("it has other names than that of the snapshot"));
         }

@@ -2,7 +2,7 @@
 
 use super::cleanup::{CleanupContainers, ContainersCleaned};
 use super::image::image_name;
-use super::restore::RESTORE_LABEL;
+use super::made::MadeBy;
 use super::{SeenEngine, failure};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
@@ -35,6 +35,9 @@ pub(super) struct BegunImport {
     tenant: TenantId,
     subject: ContainerSubject,
     snapshot_id: SnapshotId,
+    /// What the image is called until it has a name of its own, if the engine did not have it before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    loaded: Option<String>,
 }
 
 /// The record of a restore that is going on.
@@ -74,6 +77,7 @@ impl Containers<'_> {
         seen: &SeenEngine,
         subject: &ContainerSubject,
         (tenant, id): (&TenantId, &SnapshotId),
+        loaded: Option<String>,
     ) -> Result<RestoreRecord, Error> {
         let begun = BegunRestore {
             op_id: self.rng.op_id(),
@@ -82,6 +86,7 @@ impl Containers<'_> {
                 tenant: tenant.clone(),
                 subject: subject.clone(),
                 snapshot_id: id.clone(),
+                loaded,
             }),
         };
         self.write_begun(seen, &begun).await
@@ -136,8 +141,12 @@ impl Containers<'_> {
         dry_run: bool,
         cleaned: &mut ContainersCleaned,
     ) -> Result<(), Error> {
-        let (docker, label) = (&seen.docker, format!("{RESTORE_LABEL}={}", begun.op_id));
-        for one in docker.containers_labelled(&label).await? {
+        let docker = &seen.docker;
+        let made = MadeBy {
+            op_id: begun.op_id,
+            name: &begun.container_name,
+        };
+        if let Some(one) = made.container(seen).await? {
             // One that was ever started is somebody's by now, whether it runs or not.
             if one.status != ContainerStatus::Created {
                 return Ok(());
@@ -155,16 +164,10 @@ impl Containers<'_> {
             }
             cleaned.containers.push(one.name);
         }
-        for volume in docker.volumes_labelled(&label).await? {
-            if !dry_run {
-                docker.remove_volume(&volume.name).await?;
-            }
-            cleaned.volumes.push(volume.name);
-        }
-        for network in docker.networks_labelled(&label).await? {
-            if !dry_run {
-                docker.remove_network(&network).await?;
-            }
+        let (gone, left) = made.remove_rest(seen, dry_run).await?;
+        cleaned.volumes.extend(gone);
+        if let Some(why) = left.first() {
+            return Err(failure(ErrorKind::Failed, why.clone()).into());
         }
         if let Some(import) = &begun.import {
             self.clean_import(seen, import, dry_run, cleaned).await?;
@@ -184,14 +187,16 @@ impl Containers<'_> {
         let index = engine.dirs().root().index().await?;
         let id = &import.snapshot_id;
         let is_known = index.is_some_and(|index| index.value.find(id).is_some());
-        let name = image_name(id);
-        if is_known || seen.docker.image(&name).await?.is_none() {
-            return Ok(());
+        let own = Some(image_name(id)).filter(|_| !is_known);
+        for name in import.loaded.clone().into_iter().chain(own) {
+            if seen.docker.image(&name).await?.is_none() {
+                continue;
+            }
+            if !dry_run {
+                seen.docker.remove_image(&name).await?;
+            }
+            cleaned.images.push(name);
         }
-        if !dry_run {
-            seen.docker.remove_image(&name).await?;
-        }
-        cleaned.images.push(name);
         Ok(())
     }
 

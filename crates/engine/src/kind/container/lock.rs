@@ -37,8 +37,12 @@ impl ContainerLock {
 impl Containers<'_> {
     /// Where this host keeps what it knows of containers.
     pub(super) async fn own_place(self) -> Result<PathBuf, Error> {
-        let state = self.local_dirs.state.clone();
-        let place = state.unwrap_or_else(std::env::temp_dir).join("containers");
+        let Some(state) = self.local_dirs.state.clone() else {
+            let said = "there is no directory for what this host knows of containers";
+            let hint = "set HOME or XDG_STATE_HOME, the same for all who work with this engine";
+            return Err(Failure::of(ErrorKind::Invalid, said).with_hint(hint).into());
+        };
+        let place = state.join("containers");
         let made = place.clone();
         bridge::blocking(move || make_private_directory(&made)).await?;
         Ok(place)

@@ -1,37 +1,84 @@
 //! What one restore made on the engine: found again by its label, so that nothing is left of one that failed, even of what an engine
 //! made after nobody waited for it any more.
+//!
+//! A label alone makes no container ours: whoever commits a container of ours, and runs that image, has its labels. The name must be
+//! the one that was to be given, too.
 
 use super::SeenEngine;
 use super::restore::RESTORE_LABEL;
-use crate::error::Error;
+use crate::error::{Error, error_chain};
 use stasis_model::id::OpId;
-use stasis_quiesce::docker::VolumeRemoval;
+use stasis_quiesce::docker::{ListedContainer, VolumeRemoval};
 use std::time::Duration;
 
-/// Removes it, except for the container that is named.
-pub(super) async fn remove_made(
-    seen: &SeenEngine,
-    op_id: OpId,
-    except: Option<&str>,
-) -> Result<(), Error> {
-    let (docker, label) = (&seen.docker, format!("{RESTORE_LABEL}={op_id}"));
-    for one in docker.containers_labelled(&label).await? {
-        if Some(one.id.as_str()) == except {
-            continue;
-        }
+/// A restore, and what its container is called.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MadeBy<'m> {
+    pub(super) op_id: OpId,
+    pub(super) name: &'m str,
+}
+
+impl MadeBy<'_> {
+    fn label(&self) -> String {
+        format!("{RESTORE_LABEL}={}", self.op_id)
+    }
+
+    /// The container that it made, if it did.
+    pub(super) async fn container(
+        &self,
+        seen: &SeenEngine,
+    ) -> Result<Option<ListedContainer>, Error> {
+        let all = seen.docker.containers_labelled(&self.label()).await?;
+        Ok(all.into_iter().find(|one| one.name == self.name))
+    }
+
+    /// Removes its container, even one that runs, except for the one that is named.
+    pub(super) async fn remove_container(
+        &self,
+        seen: &SeenEngine,
+        except: Option<&str>,
+    ) -> Result<(), Error> {
+        let found = self.container(seen).await?;
+        let Some(one) = found.filter(|one| Some(one.id.as_str()) != except) else {
+            return Ok(());
+        };
+        let docker = &seen.docker;
         if one.status.is_alive() {
-            docker
-                .stop_container(&one.id, Duration::from_secs(1))
-                .await?;
+            let soon = Duration::from_secs(1);
+            docker.stop_container(&one.id, soon).await?;
         }
         let removed = docker.remove_container(&one.id, VolumeRemoval::Anonymous);
         removed.await?;
+        Ok(())
     }
-    for volume in docker.volumes_labelled(&label).await? {
-        docker.remove_volume(&volume.name).await?;
+
+    /// Removes its volumes and networks; says what went, and what could not go, and why.
+    pub(super) async fn remove_rest(
+        &self,
+        seen: &SeenEngine,
+        dry_run: bool,
+    ) -> Result<(Vec<String>, Vec<String>), Error> {
+        let (docker, label) = (&seen.docker, self.label());
+        let (mut gone, mut left) = (Vec::new(), Vec::new());
+        for volume in docker.volumes_labelled(&label).await? {
+            let removed = if dry_run {
+                Ok(true)
+            } else {
+                docker.remove_volume(&volume.name).await
+            };
+            match removed {
+                Ok(_) => gone.push(volume.name),
+                Err(error) => left.push(error_chain(&error)),
+            }
+        }
+        for network in docker.networks_labelled(&label).await? {
+            if dry_run {
+                continue;
+            }
+            if let Err(error) = docker.remove_network(&network).await {
+                left.push(error_chain(&error));
+            }
+        }
+        Ok((gone, left))
     }
-    for network in docker.networks_labelled(&label).await? {
-        docker.remove_network(&network).await?;
-    }
-    Ok(())
 }

@@ -18,6 +18,7 @@ impl RestoreLook<'_> {
         of: Containers<'_>,
     ) -> Result<(String, ContainerLock), Error> {
         if let Some(name) = &self.how.name {
+            of.ensure_not_interrupted(self.seen, name).await?;
             if self.seen.docker.container(name).await?.is_some() {
                 let said = format!("there is a container `{name}` already");
                 let hint = "choose another name, or take its place with --mode replace";
@@ -75,6 +76,11 @@ impl RestoreLook<'_> {
         }
         Ok(name)
     }
+}
+
+/// Whether a restore gave this name to a copy.
+pub(super) fn is_copy(name: &str) -> bool {
+    without_stamp(name) != name
 }
 
 /// A name without what an earlier restore added to it.

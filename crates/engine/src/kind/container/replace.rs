@@ -33,7 +33,9 @@ impl RestoreLook<'_> {
     pub(super) async fn replace(&self, of: Containers<'_>) -> Result<ContainerRestored, Error> {
         let name = &self.found.container.container_name;
         let _lock = of.lock(self.seen, name, "replaced").await?;
-        if !self.how.dry_run {
+        if self.how.dry_run {
+            of.ensure_not_interrupted(self.seen, name).await?;
+        } else {
             let back = of.take_back(self.host, self.seen, name, Forward::IfItWorks);
             let _ = Box::pin(back).await?;
         }
@@ -63,7 +65,7 @@ impl RestoreLook<'_> {
                 container_id: now.id.clone(),
                 container_name: name.clone(),
                 aside: format!("{name}_replaced_{}", short(&now.id)),
-                was: now.status.clone(),
+                was: was(&now),
                 restart_policy: now.host_config["RestartPolicy"].clone(),
                 health: (&self.how.health).into(),
                 store: of.location.to_string(),
@@ -113,6 +115,14 @@ impl RestoreLook<'_> {
     }
 }
 
+/// What a container does: one that ends and is started again and again is one that runs.
+fn was(now: &ContainerFacts) -> ContainerStatus {
+    match &now.status {
+        ContainerStatus::Other(state) if state == "restarting" => ContainerStatus::Running,
+        status => status.clone(),
+    }
+}
+
 /// A replacement that goes on.
 struct Swap<'s> {
     look: &'s RestoreLook<'s>,
@@ -138,6 +148,8 @@ impl Swap<'_> {
             .await?;
         let mut volumes = Vec::new();
         let made_for = look.made_for(of, &name).await?;
+        // Somebody may have come meanwhile.
+        look.ensure_volumes(self.now).await?;
         self.journal.is_filling = true;
         self.journal.write(&self.path).await?;
         for volume in &look.found.container.volumes {
@@ -172,7 +184,10 @@ impl Swap<'_> {
     /// is. Says what it is called.
     async fn fill(&self, volume: &CapturedVolume, made_for: &MadeFor) -> Result<String, Error> {
         let look = self.look;
-        let place = look.seen.place_of_captured(volume).await?;
+        let place = look
+            .seen
+            .place_of_captured(volume, &look.labels(&volume.labels))
+            .await?;
         if matches!(place, VolumePlace::Directory(_)) {
             look.fill(volume, &volume.name, &place, made_for).await?;
             return Ok(volume.name.clone());
@@ -197,7 +212,7 @@ impl Swap<'_> {
             facts: now,
             how: &how,
             reason: SaveReason::BeforeRestore,
-            was: &now.status,
+            was: &self.journal.was,
             first: None,
         };
         let first = match now.status {
@@ -212,7 +227,7 @@ impl Swap<'_> {
         if now.status == ContainerStatus::Paused {
             docker.unpause_container(&now.id).await?;
         }
-        if now.status.is_alive() {
+        if self.journal.was.is_alive() {
             let longest = look.stop_timeout(now);
             docker.stop_container(&now.id, longest).await?;
         }

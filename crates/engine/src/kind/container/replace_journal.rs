@@ -137,6 +137,21 @@ impl Containers<'_> {
         Ok(self.own_place().await?.join(format!("{subject}{ENDING}")))
     }
 
+    /// Refuses the name of a container that comes back under it.
+    pub(super) async fn ensure_not_interrupted(
+        self,
+        seen: &SeenEngine,
+        name: &str,
+    ) -> Result<(), Error> {
+        let path = self.journal_path(seen, name).await?;
+        if ReplaceJournal::read(&path).await?.is_none() {
+            return Ok(());
+        }
+        let said = format!("a replacement of `{name}` was interrupted");
+        let hint = "`stasis container cleanup` brings it back, or to its end: run that first";
+        Err(failure(ErrorKind::Conflict, said).with_hint(hint).into())
+    }
+
     /// The containers of an engine whose replacement was begun and did not end.
     pub(super) async fn interrupted(self, seen: &SeenEngine) -> Result<Vec<String>, Error> {
         let all = self.journals(&format!(".{}{ENDING}", seen.digits)).await?;

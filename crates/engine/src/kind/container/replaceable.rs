@@ -1,14 +1,15 @@
 //! Whether a container may be replaced, what is saved of it before, and what the new one has of it.
 
 use super::create::CreateSnapshot;
-use super::failure;
 use super::restore::RestoreLook;
+use super::{SeenEngine, failure};
 use crate::error::{Error, ErrorKind};
 use stasis_model::container::capture::CaptureWishes;
 use stasis_model::container::mount::{ContainerMount, ContainerMountKind};
 use stasis_model::format::manifest::CapturedVolume;
 use stasis_model::id::SnapshotId;
 use stasis_quiesce::docker::{ContainerFacts, ListedContainer};
+use std::path::Path;
 
 /// What a swarm gives to its containers.
 const SWARM_LABEL: &str = "com.docker.swarm.task.id";
@@ -104,23 +105,11 @@ impl RestoreLook<'_> {
 
     /// Refuses to write a directory of the host that another container which runs has bound, or something above or within it.
     async fn ensure_bind_unused(&self, now: &ContainerFacts, source: &str) -> Result<(), Error> {
-        for other in self.seen.docker.running_containers().await? {
-            if other.id == now.id {
-                continue;
-            }
-            let Some(other) = self.seen.docker.container(&other.id).await? else {
-                continue;
-            };
-            let is_same = |one: &ContainerMount| {
-                let (one, source) = (std::path::Path::new(&one.source), source);
-                one.starts_with(source) || std::path::Path::new(source).starts_with(one)
-            };
-            let mut binds = other.mounts.iter();
-            if binds.any(|one| one.kind == ContainerMountKind::Bind && is_same(one)) {
-                return Err(in_use(&other.name, source));
-            }
+        let users = users_of_bind(self.seen, source).await?;
+        match users.iter().find(|one| one.id != now.id) {
+            Some(other) => Err(in_use(&other.name, source)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// What is mounted in the new container: the volumes of the snapshot, and volumes that nobody named and nobody saved, as they are.
@@ -155,6 +144,31 @@ impl RestoreLook<'_> {
         }
         mounted
     }
+}
+
+/// The containers that run and have a directory of the host bound, or something above or within it.
+pub(super) async fn users_of_bind(
+    seen: &SeenEngine,
+    source: &str,
+) -> Result<Vec<ListedContainer>, Error> {
+    let source = Path::new(source);
+    let mut users = Vec::new();
+    for one in seen.docker.running_containers().await? {
+        // One that ended since uses nothing.
+        let Some(facts) = seen.docker.container(&one.id).await? else {
+            continue;
+        };
+        let mut binds = facts.mounts.iter();
+        let is_same = |one: &ContainerMount| {
+            let bound = Path::new(&one.source);
+            let is_bind = one.kind == ContainerMountKind::Bind;
+            is_bind && (bound.starts_with(source) || source.starts_with(bound))
+        };
+        if binds.any(is_same) {
+            users.push(one);
+        }
+    }
+    Ok(users)
 }
 
 /// Refuses to write what somebody reads and writes meanwhile.

@@ -9,7 +9,7 @@
 
 use super::find::FoundSnapshot;
 use super::image::{MadeFor, ORIGINAL_ID_LABEL, ORIGINAL_LABEL, POOL_LABEL, image_name};
-use super::made::remove_made;
+use super::made::MadeBy;
 use super::ports::chosen_ports;
 use super::restore_request::{
     ContainerRestored, MountChoice, NetworkChoice, RestoreContainer, RestoreMode, VolumeRestored,
@@ -118,18 +118,9 @@ impl RestoreLook<'_> {
         let id = match making.await {
             Ok(id) => id,
             Err(error) => {
-                let removed = remove_made(self.seen, self.op_id, None).await;
-                match removed {
-                    // What an engine was asked for and did not answer may come yet.
-                    Ok(()) if error.kind() != ErrorKind::Unreachable => record.end().await,
-                    Ok(()) => {}
-                    Err(left) => {
-                        let left = error_chain(&left);
-                        tracing::warn!(
-                            error = left,
-                            "something of ours is left; cleanup removes it"
-                        );
-                    }
+                // What an engine was asked for and did not answer may come yet.
+                if self.removed_made(&name).await && error.kind() != ErrorKind::Unreachable {
+                    record.end().await;
                 }
                 return Err(error);
             }
@@ -140,6 +131,26 @@ impl RestoreLook<'_> {
         let mut restored = self.restored((&id, &name), self.ports_of(&id).await, planned);
         restored.warnings = self.warnings().await;
         Ok(restored)
+    }
+
+    /// Removes what was made in vain; says whether all of it is gone. What stays goes with the next cleanup.
+    async fn removed_made(&self, name: &str) -> bool {
+        let made = MadeBy {
+            op_id: self.op_id,
+            name,
+        };
+        let removed = async {
+            made.remove_container(self.seen, None).await?;
+            let (_, left) = made.remove_rest(self.seen, false).await?;
+            Ok::<_, Error>(left)
+        };
+        let left = removed
+            .await
+            .unwrap_or_else(|error| vec![error_chain(&error)]);
+        for error in &left {
+            tracing::warn!(error, "something of ours is left; cleanup removes it");
+        }
+        left.is_empty()
     }
 
     /// Makes the volumes and the container.

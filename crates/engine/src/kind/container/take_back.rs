@@ -4,12 +4,15 @@ use super::failure;
 use super::fill::Filling;
 use super::find::FoundSnapshot;
 use super::image::POOL_LABEL;
-use super::made::remove_made;
+use super::made::MadeBy;
+use super::names::is_copy;
 use super::replace_journal::ReplaceJournal;
+use super::replaceable::users_of_bind;
 use super::restore::RESTORE_LABEL;
 use super::restore_request::STOP_TIMEOUT;
 use super::volumes::VolumePlace;
 use super::{ContainerHost, SeenEngine};
+use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Containers;
 use stasis_model::container::mount::ContainerMountKind;
@@ -19,6 +22,10 @@ use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_quiesce::docker::{ContainerFacts, ListedContainer, VolumeRemoval};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
+
+/// What was interrupted longer ago may be in use by now.
+const IN_USE: Duration = Duration::from_mins(10);
 
 /// Whether an interrupted replacement is brought to its end if the new container runs and works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +82,9 @@ impl Containers<'_> {
             self.finish(seen, &path, &journal).await;
             return Ok(TakenBack::There);
         }
+        if forward == Forward::IfItWorks {
+            self.ensure_unused(seen, &path, &journal).await?;
+        }
         let safety = if journal.is_filling {
             let safety = self.safety(host, seen, &journal).await?;
             self.ensure_nobody_uses(seen, &journal, &safety).await?;
@@ -82,8 +92,8 @@ impl Containers<'_> {
         } else {
             None
         };
-        remove_made(seen, journal.op_id, Some(&journal.container_id)).await?;
         let old = seen.docker.container(&journal.container_id).await?;
+        remove_new(seen, &journal).await?;
         if let Some(old) = &old
             && old.status.is_alive()
         {
@@ -97,10 +107,15 @@ impl Containers<'_> {
         if let Some(old) = old {
             set_going(seen, &journal, &old).await?;
         }
-        ReplaceJournal::remove(&path).await?;
-        if !is_there && self.safety(host, seen, &journal).await.is_ok() {
-            return Ok(TakenBack::Gone(journal.safety));
+        if !is_there {
+            let safety = match self.safety(host, seen, &journal).await {
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
+                found => Some(found?.id),
+            };
+            ReplaceJournal::remove(&path).await?;
+            return Ok(safety.map_or(TakenBack::Nothing, TakenBack::Gone));
         }
+        ReplaceJournal::remove(&path).await?;
         self.forget_safety(host, seen, &journal).await;
         Ok(TakenBack::There)
     }
@@ -165,18 +180,69 @@ impl Containers<'_> {
 
     /// Whether the container that was made runs under its name and works: then somebody may use it by now.
     async fn works(self, seen: &SeenEngine, journal: &ReplaceJournal) -> Result<bool, Error> {
-        let label = format!("{RESTORE_LABEL}={}", journal.op_id);
-        let all = seen.docker.containers_labelled(&label).await?;
-        let is_new = |one: &&ListedContainer| {
-            one.id != journal.container_id
-                && one.name == journal.container_name
-                && one.status == ContainerStatus::Running
+        let made = MadeBy {
+            op_id: journal.op_id,
+            name: &journal.container_name,
         };
-        let Some(new) = all.iter().find(is_new) else {
+        let new = made.container(seen).await?;
+        let is_new = |one: &ListedContainer| {
+            one.id != journal.container_id && one.status == ContainerStatus::Running
+        };
+        let Some(new) = new.filter(is_new) else {
             return Ok(false);
         };
         let health = journal.health.health();
-        Ok(seen.docker.wait_healthy(&new.id, &health).await.is_ok())
+        match seen.docker.wait_healthy(&new.id, &health).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::Failed => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Refuses to throw away what somebody may have worked with: a new container that was started long ago, or the old one, started
+    /// by hand after its volumes had been written to.
+    async fn ensure_unused(
+        self,
+        seen: &SeenEngine,
+        path: &Path,
+        journal: &ReplaceJournal,
+    ) -> Result<(), Error> {
+        let (name, aside) = (&journal.container_name, &journal.aside);
+        let old = seen.docker.container(&journal.container_id).await?;
+        if journal.is_filling && old.is_some_and(|old| old.status.is_alive()) {
+            let said = format!(
+                "the replacement of `{name}` was interrupted while its volumes were written, and somebody has started `{aside}` since: nothing was changed"
+            );
+            let hint = format!(
+                "`docker stop {aside}`, then `stasis container cleanup` makes it what it was, as the snapshot {} has it",
+                journal.safety
+            );
+            return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
+        }
+        let made = MadeBy {
+            op_id: journal.op_id,
+            name,
+        };
+        let new = made.container(seen).await?;
+        let new = new.filter(|new| new.id != journal.container_id);
+        let was_started = new.is_some_and(|new| new.status != ContainerStatus::Created);
+        let written = path.to_owned();
+        let written = bridge::blocking(move || {
+            let modified = written.metadata().and_then(|found| found.modified()).ok()?;
+            modified.duration_since(std::time::UNIX_EPOCH).ok()
+        });
+        let written = written.await.unwrap_or_default();
+        let now = Duration::from_millis(self.clock.now().millis());
+        if was_started && now.saturating_sub(written) > IN_USE {
+            let said = format!(
+                "the replacement of `{name}` was interrupted long ago, and the new container has run since and does not work now: nothing was changed"
+            );
+            let hint = format!(
+                "`docker start {name}`, then `stasis container cleanup` keeps it; `docker rm -f {name}`, then `stasis container cleanup` brings the old one back"
+            );
+            return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
+        }
+        Ok(())
     }
 
     /// Refuses to write volumes that somebody else uses by now.
@@ -190,13 +256,15 @@ impl Containers<'_> {
             let op_id = labels.get(RESTORE_LABEL);
             one == journal.container_id || op_id == Some(&journal.op_id.to_string())
         };
-        let volumes = safety.container.volumes.iter();
-        for volume in volumes.filter(|one| one.kind != ContainerMountKind::Bind) {
-            let users = seen.docker.containers_with_volume(&volume.name).await?;
+        for volume in &safety.container.volumes {
+            let users = match volume.kind {
+                ContainerMountKind::Bind => users_of_bind(seen, &volume.name).await?,
+                _ => seen.docker.containers_with_volume(&volume.name).await?,
+            };
             let mut others = users.iter().filter(|one| one.status.is_alive());
             if let Some(other) = others.find(|one| !ours(&one.id, &one.labels)) {
                 let said = format!(
-                    "the replacement of `{}` was interrupted while its volumes were written, and `{}` runs with the volume `{}` by now: nothing was changed",
+                    "the replacement of `{}` was interrupted while its volumes were written, and `{}` runs with `{}` by now: nothing was changed",
                     journal.container_name, other.name, volume.name
                 );
                 let hint = format!(
@@ -219,12 +287,20 @@ impl Containers<'_> {
             removed.await?;
             let pool = self.pool(&journal.tenant).await?;
             let pool = pool.map(|pool| pool.to_string());
+            let made_by = facts
+                .as_ref()
+                .map(|facts| &facts.config["Labels"][RESTORE_LABEL]);
+            let made_by = made_by.and_then(|op_id| op_id.as_str()).map(str::to_owned);
             let mounts = facts.iter().flat_map(|facts| &facts.mounts);
             for name in mounts.filter_map(|one| one.volume.as_ref()) {
                 let volume = seen.docker.volume(name).await?;
+                // Made by the very restore that made this container, and not by its own name.
                 let is_ours = volume.is_some_and(|one| {
-                    one.labels.contains_key(RESTORE_LABEL)
+                    let op_id = one.labels.get(RESTORE_LABEL);
+                    op_id.is_some()
+                        && op_id == made_by.as_ref()
                         && one.labels.get(POOL_LABEL) == pool.as_ref()
+                        && is_copy(&one.name)
                 });
                 let removed = if is_ours {
                     seen.docker.remove_volume(name).await.map(|_| ())
@@ -256,12 +332,30 @@ impl FoundSnapshot {
     async fn fill_back(&self, seen: &SeenEngine) -> Result<(), Error> {
         for volume in &self.container.volumes {
             // What only the engine can write was not written.
-            if let VolumePlace::Directory(directory) = seen.place_of_captured(volume).await? {
+            if let VolumePlace::Directory(directory) =
+                seen.place_of_captured(volume, &volume.labels).await?
+            {
                 self.fill(volume, &directory, &Filling::default()).await?;
             }
         }
         Ok(())
     }
+}
+
+/// Removes what was made in vain.
+async fn remove_new(seen: &SeenEngine, journal: &ReplaceJournal) -> Result<(), Error> {
+    let made = MadeBy {
+        op_id: journal.op_id,
+        name: &journal.container_name,
+    };
+    made.remove_container(seen, Some(&journal.container_id))
+        .await?;
+    // What of it cannot go stands in nobody's way.
+    let (_, left) = made.remove_rest(seen, false).await?;
+    for error in left {
+        tracing::warn!(error, "something that a restore made is left");
+    }
+    Ok(())
 }
 
 /// Gives the container that there was its name back, and has it do what it did.

@@ -242,10 +242,11 @@ impl SeenEngine {
         directory(&volume.mountpoint).await
     }
 
-    /// The same of one that a snapshot has; a volume that is gone is made.
+    /// The same of one that a snapshot has; a volume that is gone is made, with these labels.
     pub(super) async fn place_of_captured(
         &self,
         volume: &CapturedVolume,
+        labels: &BTreeMap<String, String>,
     ) -> Result<VolumePlace, Error> {
         if let Some(place) = self.place_if_there(volume).await? {
             return Ok(place);
@@ -254,7 +255,7 @@ impl SeenEngine {
             name: volume.name.clone(),
             driver: volume.driver.clone(),
             options: volume.options.clone(),
-            labels: volume.labels.clone(),
+            labels: labels.clone(),
         };
         let there = self.docker.create_volume(&creation).await?;
         Ok(self.place_of(&there).await)

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Sessions;
 use stasis_model::format::event::EventKind;
 use stasis_model::session::document::{
-    SandboxDriver, SessionDocument, SessionProblem, SessionState, SessionTrouble,
+    Sandbox, SandboxDriver, SessionDocument, SessionProblem, SessionState, SessionTrouble,
 };
 use stasis_model::session::step::{SessionRefusal, SleepEnding, SleepReason};
 
@@ -45,7 +45,7 @@ impl Sessions<'_> {
         });
         beaten.await.map_err(failed)?;
         let sandbox = document.sandbox.as_ref();
-        if sandbox.is_some_and(|one| one.commands.start.is_some()) {
+        if sandbox.is_some_and(Sandbox::starts) {
             self.start_again(host, command).await?;
         }
         Ok(Some(SessionWoken::at(document, WakeOutcome::Present)))

@@ -107,6 +107,9 @@ impl SandboxRequest {
             }
         };
         remember_commands(host, session, &self.commands).await?;
+        if let Some(container) = SandboxContainer::of(&driver) {
+            remember_commands(host, session, &container.as_command()).await?;
+        }
         Ok(Sandbox {
             name: self.name.clone(),
             driver,
@@ -316,6 +319,7 @@ impl<'s> LiveSandbox<'s> {
                 self.run(command, ACT_TIMEOUT.min(left / 2)).await?;
             }
             if let Some(container) = self.container() {
+                self.ensure_known(&container).await?;
                 container.stop(GRACE.min(left / 2)).await?;
             }
         }
@@ -335,6 +339,9 @@ impl<'s> LiveSandbox<'s> {
 
     /// Whether nothing stands against starting it on this host.
     pub(super) async fn ensure_may_start(&self) -> Result<(), Error> {
+        if let Some(container) = self.container() {
+            self.ensure_known(&container).await?;
+        }
         let commands = self.sandbox.map(|sandbox| &sandbox.commands);
         let Some(commands) = commands.filter(|commands| commands.start.is_some()) else {
             return Ok(());
@@ -343,6 +350,20 @@ impl<'s> LiveSandbox<'s> {
             return Ok(());
         }
         Err(self.not_typed_here())
+    }
+
+    /// A container that only the store names is not touched.
+    async fn ensure_known(&self, container: &SandboxContainer) -> Result<(), Error> {
+        if self.may_run(&container.as_command()).await {
+            return Ok(());
+        }
+        let said = format!(
+            "that a container runs `{}` was not said on this host: it is not touched",
+            self.session
+        );
+        let hint =
+            "say so with `--container CONTAINER`, or trust the store with `--trust-commands`";
+        Err(failure(ErrorKind::Denied, said).with_hint(hint).into())
     }
 
     fn not_typed_here(&self) -> Error {

@@ -4,7 +4,7 @@ use super::failure;
 use super::sandbox::SandboxHealth;
 use crate::error::{Error, ErrorKind};
 use stasis_model::container::status::ContainerStatus;
-use stasis_model::session::document::SandboxDriver;
+use stasis_model::session::document::{SandboxCommands, SandboxDriver};
 use stasis_quiesce::docker::Docker;
 use stasis_quiesce::service::{Handling, Service};
 use stasis_quiesce::watchdog::HelperCommand;
@@ -25,6 +25,14 @@ pub(super) async fn find(docker: &Docker, wanted: &str) -> Result<SandboxDriver,
             facts.name
         );
         let hint = "make it without --rm";
+        return Err(failure(ErrorKind::Invalid, said).with_hint(hint).into());
+    }
+    if facts.host_config["RestartPolicy"]["Name"] == "always" {
+        let name = &facts.name;
+        let said = format!(
+            "the container `{name}` is started whenever its engine is (--restart always): it would run while the session sleeps"
+        );
+        let hint = format!("`docker update --restart unless-stopped {name}`");
         return Err(failure(ErrorKind::Invalid, said).with_hint(hint).into());
     }
     Ok(SandboxDriver::Docker {
@@ -59,6 +67,15 @@ impl SandboxContainer {
         }
     }
 
+    /// What must have been named on this host before it is started or stopped here: the store alone does not say so.
+    pub(super) fn as_command(&self) -> SandboxCommands {
+        let engine = self.docker.host().to_string_lossy();
+        SandboxCommands {
+            start: Some(format!("docker start {} at {engine}", self.id)),
+            ..SandboxCommands::default()
+        }
+    }
+
     /// What the engine says of it, and its own health check.
     pub(super) async fn health(&self) -> Result<SandboxHealth, Error> {
         let facts = match self.docker.container(&self.id).await {
@@ -70,14 +87,15 @@ impl SandboxContainer {
             Err(error) => return Err(error.into()),
         };
         let Some(facts) = facts else {
-            return Ok(SandboxHealth::Gone);
+            // One that took its place is not known to run the session.
+            let other = self.docker.container(&self.name).await?;
+            return Ok(other.map_or(SandboxHealth::Gone, |_| SandboxHealth::NotKnown));
         };
         if !facts.status.is_alive() {
             return Ok(SandboxHealth::Gone);
         }
         if facts.status == ContainerStatus::Paused {
-            let because = format!("the container `{}` is paused", self.name);
-            return Ok(SandboxHealth::Unreachable { because });
+            return Ok(SandboxHealth::NotKnown);
         }
         Ok(match self.docker.health_of(&self.id).await? {
             None => SandboxHealth::Healthy,
@@ -101,8 +119,18 @@ impl SandboxContainer {
     /// Stops it; one that is gone has ended.
     pub(super) async fn stop(&self, grace: Duration) -> Result<(), Error> {
         let Some(facts) = self.docker.container(&self.id).await? else {
-            return Ok(());
+            if self.docker.container(&self.name).await?.is_none() {
+                return Ok(());
+            }
+            let name = &self.name;
+            let said = format!(
+                "another container is called `{name}` since the session was registered: whether it runs the session is not known"
+            );
+            let hint = format!("say what runs it: `stasis session register … --container {name}`");
+            return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
         };
+        let own = facts.config["StopTimeout"].as_u64();
+        let grace = own.map_or(grace, |own| grace.max(Duration::from_secs(own)));
         if facts.status == ContainerStatus::Paused {
             self.docker.unpause_container(&self.id).await?;
         }
