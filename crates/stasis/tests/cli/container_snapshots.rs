@@ -742,8 +742,8 @@ fn a_session_in_a_container_sleeps_and_wakes_with_it() {
     };
     let dir = host.session.home().join("work");
     std::fs::create_dir_all(dir.join("outputs")).unwrap();
-    let bound = format!("-v {}:/work", dir.display());
-    let script = "echo one > /work/outputs/n; echo own > /own";
+    let bound = format!("-v {}:/bound", dir.display());
+    let script = "echo one > /bound/outputs/n; echo own > /own";
     host.start("box", &bound, script);
     let register = format!(
         "session register acme/s1 --dir {} --container box --sandbox pod --host here",
