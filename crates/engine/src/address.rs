@@ -27,7 +27,7 @@ impl SubjectAddress {
         if let Some((tenant, id)) = root.directory() {
             return Some(Self {
                 subject: format!("{DIR_PREFIX}{id}"),
-                tenant: Some(tenant).filter(|tenant| *tenant != crate::open::default_tenant()),
+                tenant: Some(tenant).filter(|tenant| !tenant.is_default()),
             });
         }
         if let Some(session) = root.as_session() {
@@ -36,7 +36,7 @@ impl SubjectAddress {
         if let Some((tenant, container)) = root.as_container() {
             return Some(Self {
                 subject: format!("{CONTAINER_PREFIX}{container}"),
-                tenant: Some(tenant).filter(|tenant| *tenant != crate::open::default_tenant()),
+                tenant: Some(tenant).filter(|tenant| !tenant.is_default()),
             });
         }
         match store {

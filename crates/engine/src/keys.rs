@@ -297,7 +297,7 @@ pub(crate) fn tenant_of(owner: &KeyOwner) -> TenantId {
     match owner {
         KeyOwner::Lineage(lineage) => lineage.tenant.clone(),
         KeyOwner::Pool(PoolId::Tenant(tenant)) => tenant.clone(),
-        KeyOwner::Pool(PoolId::State) => crate::open::default_tenant(),
+        KeyOwner::Pool(PoolId::State) => TenantId::default(),
     }
 }
 

@@ -162,7 +162,7 @@ impl Engine {
             location,
             local_dirs,
             trusted,
-            chunk_root: ChunkRoot::pool(&default_tenant()),
+            chunk_root: ChunkRoot::pool(&TenantId::default()),
             tenant_key: None,
             pools: Arc::default(),
             provisional_after: PROVISIONAL_AFTER,
@@ -239,11 +239,6 @@ impl Engine {
             .into_iter()
             .collect()
     }
-}
-
-/// The tenant of whoever names none.
-pub(crate) fn default_tenant() -> TenantId {
-    "default".parse().expect("a constant that is a name")
 }
 
 /// Joins the location with the usual variables and files: the location wins, then variables, then files.

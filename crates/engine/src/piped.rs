@@ -1,9 +1,13 @@
 //! Bytes that come from the async world and are read by blocking code, and the other way round; never all of them in memory.
 
-use crate::bridge::Crossing;
+use crate::bridge::{self, Crossing};
+use crate::error::Error;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
+use stasis_model::failure::AtPath as _;
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::path::PathBuf;
 use std::pin::Pin;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -66,6 +70,26 @@ pub(crate) fn piped() -> (
         Some((receiver.recv().await?, receiver))
     });
     (writer, pieces)
+}
+
+/// The bytes of a file as an async stream, and what reads it: that must be waited for, too.
+pub(crate) fn piped_file(
+    path: PathBuf,
+) -> (
+    impl Future<Output = Result<(), Error>>,
+    impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+) {
+    let (mut writer, stream) = piped();
+    let reading = bridge::blocking(move || {
+        let copied = File::open(&path).and_then(|mut file| io::copy(&mut file, &mut writer));
+        let error = copied.as_ref().err();
+        let ended = writer.end(error.map(|error| error as &(dyn std::error::Error + 'static)));
+        // That nobody reads on is said by whoever did.
+        drop(ended);
+        copied.at("read", &path)?;
+        Ok(())
+    });
+    (reading, stream)
 }
 
 impl StreamWriter {

@@ -79,6 +79,16 @@ pub enum Warning {
         /// What kept it.
         driver: String,
     },
+    /// The container that was replaced could not be removed.
+    #[error(
+        "what was replaced is still there as `{container}`, stopped; `stasis container cleanup` removes it: {reason}"
+    )]
+    ReplacedIsLeft {
+        /// What it is called now.
+        container: String,
+        /// Why.
+        reason: String,
+    },
     /// A directory of the host that is mounted in a container is not there any more.
     #[error("`{path}` is not on this host any more: an empty directory is mounted instead")]
     BindMissing {

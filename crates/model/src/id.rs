@@ -136,6 +136,20 @@ name! {
     /// Whose data it is. Nothing is ever shared or deduplicated across tenants.
     TenantId, "tenant", check_name
 }
+impl TenantId {
+    /// What the tenant of whoever names none is called.
+    pub const DEFAULT: &str = "default";
+
+    /// Whether it is the one of whoever names none.
+    pub fn is_default(&self) -> bool {
+        self.0 == Self::DEFAULT
+    }
+}
+impl Default for TenantId {
+    fn default() -> Self {
+        Self(Self::DEFAULT.to_owned())
+    }
+}
 name! {
     /// One browser identity of a tenant.
     ProfileId, "profile", check_name

@@ -41,8 +41,10 @@ pub use container::{
 pub use creation::{ContainerCreation, ContainerOverrides};
 pub use engine::DockerEngine;
 pub use exec::RanInContainer;
+pub use flatten::FlattenScratch;
 pub use image::{ContainerCommit, DockerImage, ListedImage};
-pub use lifecycle::{ContainerHealth, VolumeRemoval};
+pub use image_archive::ImageImport;
+pub use lifecycle::{ContainerHealth, OwnHealth, VolumeRemoval};
 pub use mount::{ContainerMount, ContainerMountKind};
 pub(crate) use pausing::{Container, ContainerInfo, ContainerState, REPLY_TIMEOUT};
 pub(crate) use pending::{PendingCall, reason};

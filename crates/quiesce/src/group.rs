@@ -3,6 +3,7 @@
 pub use rustix::process::Signal;
 use rustix::process::{Pid, getppid, kill_process_group, test_kill_process_group};
 use stasis_sys::process_handle::end_with_parent;
+use stasis_sys::processes::{self, ProcessInfo, ProcessState};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt};
@@ -179,7 +180,7 @@ impl ProcessGroup {
             self.signal(Signal::TERM);
             if tokio::time::timeout(timeout, self.gone()).await.is_err() {
                 self.signal(Signal::KILL);
-                // Killed processes are members of their group until they are waited for.
+                // A killed process needs a moment to end.
                 let _ = tokio::time::timeout(Duration::from_secs(2), self.gone()).await;
             }
         }
@@ -189,21 +190,32 @@ impl ProcessGroup {
     /// Waits until nothing of the group is left.
     async fn gone(&mut self) {
         while self.is_running() {
-            // Only what was waited for stops being a member of its group.
             let _ = tokio::time::timeout(Duration::from_millis(20), self.wait()).await;
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// Whether anything of the group is left; the command itself counts until it was waited for.
+    /// Whether anything of the group runs. What has ended does not, though nobody may have waited for it yet: where the first process of a
+    /// container takes over what lost its parent, nobody ever does.
     pub fn is_running(&self) -> bool {
-        self.group_id()
-            .is_some_and(|pid| test_kill_process_group(pid).is_ok())
+        let is_known = self
+            .group_id()
+            .is_some_and(|pid| test_kill_process_group(pid).is_ok());
+        is_known && has_living(self.pid)
     }
 
     fn group_id(&self) -> Option<Pid> {
         Pid::from_raw(i32::try_from(self.pid).ok()?)
     }
+}
+
+/// Whether a process of a group has not ended; where the system lists none, one counts as living.
+fn has_living(group: u32) -> bool {
+    let Ok(all) = processes::all() else {
+        return true;
+    };
+    let mut rows = all.into_iter().filter_map(ProcessInfo::read);
+    rows.any(|row| row.group == group && row.state != ProcessState::Ended)
 }
 
 #[cfg(test)]

@@ -147,6 +147,27 @@ impl Drop for LockFile {
     }
 }
 
+/// The lock of a directory itself, for whoever must leave nothing else in it. It is held until this is dropped.
+#[derive(Debug)]
+#[must_use = "dropped, the lock is released"]
+pub struct DirectoryLock(Option<File>);
+
+impl DirectoryLock {
+    /// Waits until nobody else has it. On a filesystem without locks everybody has it.
+    pub fn wait(directory: &Path) -> Result<Self, Failure> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = fs::open(directory, flags, Mode::empty()).at("open", directory)?;
+        let opened = File::from(opened);
+        let is_locked = opened.lock().is_ok();
+        Ok(Self(is_locked.then_some(opened)))
+    }
+
+    /// Whether others are kept out.
+    pub fn is_held(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
 /// Takes the lock of an open file or directory at once; `false` when another process holds it. An error is a filesystem without locks.
 pub(crate) fn try_lock(file: impl AsFd) -> Result<bool, Errno> {
     match fs::flock(file, FlockOperation::NonBlockingLockExclusive) {

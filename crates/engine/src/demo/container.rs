@@ -10,12 +10,14 @@ use crate::error::{Error, error_chain};
 use crate::kind::container::{
     ContainerHealth, ContainerHost, CreateSnapshot, RestoreContainer, RestoreMode,
 };
-use crate::piped::piped;
+use crate::piped::piped_file;
 use serde_json::json;
 use stasis_disk::fs::atomic_write::make_directory;
 use stasis_model::failure::AtPath;
+use stasis_model::id::TenantId;
 use stasis_model::snapshot_ref::SnapshotRef;
-use stasis_quiesce::docker::{ContainerCreation, Docker, VolumeRemoval};
+use stasis_quiesce::docker::{ContainerCreation, Docker, ImageImport, VolumeRemoval};
+use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -121,7 +123,7 @@ impl Stand<'_> {
     }
 
     fn host(&self) -> ContainerHost {
-        let tenant = "default".parse().expect("a constant that is a tenant");
+        let tenant = TenantId::default();
         ContainerHost {
             docker: self.docker.clone(),
             tenant,
@@ -139,19 +141,16 @@ impl Stand<'_> {
         let (place, archive) = (self.stage.at("image"), self.stage.at("image.tar"));
         let (busybox, tar, written) = (busybox.to_owned(), tar.to_owned(), archive.clone());
         bridge::blocking(move || pack(&busybox, &tar, &place, &written)).await?;
-        let (mut writer, stream) = piped();
-        let reading = bridge::blocking(move || {
-            let copied = std::fs::File::open(&archive)
-                .and_then(|mut file| std::io::copy(&mut file, &mut writer));
-            let error = copied.as_ref().err();
-            let error = error.map(|error| error as &(dyn std::error::Error + 'static));
-            // That nobody reads on is said by whoever did.
-            drop(writer.end(error));
-        });
-        let image = self.image();
-        let importing = self.docker.import_image(&image, stream);
-        let ((), imported) = tokio::join!(reading, importing);
+        let import = ImageImport {
+            name: self.image(),
+            labels: BTreeMap::new(),
+            comment: "the demo's container".to_owned(),
+        };
+        let (reading, stream) = piped_file(archive);
+        let importing = self.docker.import_image(&import, stream);
+        let (read, imported) = tokio::join!(reading, importing);
         imported?;
+        read?;
         let mut creation = ContainerCreation::from_image(&self.name, &self.image());
         creation.config["Cmd"] = json!(["/bin/sleep", "600"]);
         let volume = format!("{}:/data", self.name);

@@ -6,11 +6,11 @@ use super::working_tree::{Shown, since};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::kind::project::{self, Home, Host, Project, ProjectInit, ProjectRestore, ProjectSave};
-use crate::open::default_tenant;
 use rustix::process::{Pid, kill_process};
 use stasis_disk::fs::atomic_write::replace_unsynced;
 use stasis_model::failure::{AtPath, Failure};
 use stasis_model::format::manifest::SaveReason;
+use stasis_model::id::TenantId;
 use stasis_quiesce::group::Signal;
 use stasis_quiesce::watchdog;
 use std::collections::BTreeMap;
@@ -128,7 +128,7 @@ async fn project(stage: &Arc<DemoStage>, server: &Server) -> Result<Project, Err
         check: stage.settings.spawn.clone(),
         watchdog: watchdog::HelperCommand::this_program(&["internal", "watchdog"]),
     };
-    Ok(engine.project(home, &default_tenant(), host))
+    Ok(engine.project(home, &TenantId::default(), host))
 }
 
 /// Where all programs are: beside the `initdb` on the search path, else where Debian has the newest version.

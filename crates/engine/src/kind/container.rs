@@ -20,12 +20,14 @@ mod image;
 mod import;
 mod layers;
 mod left_over;
+mod limits;
 mod list;
 mod lock;
 mod made;
 mod names;
 mod own_files;
 mod ports;
+mod publish;
 mod remove;
 mod replace;
 mod replace_journal;
@@ -53,6 +55,7 @@ pub use list::{
     ContainerSnapshotRow, ContainerSnapshotShown, ContainerSnapshotStatus, ContainerSnapshots,
     RestorationRow,
 };
+pub(in crate::kind) use lock::{ContainerLock, lock_in};
 pub use ports::{PortChoice, PublishedPort};
 pub use remove::ContainerSnapshotsDeleted;
 pub use restore_request::{
@@ -128,6 +131,14 @@ impl SeenEngine {
         let found = self.docker.container(name).await?;
         found.ok_or_else(|| absent(&self.docker, name))
     }
+}
+
+/// What a command needs to find the snapshots of a tenant that nobody takes for granted.
+pub fn tenant_option(tenant: &TenantId) -> String {
+    if tenant.is_default() {
+        return String::new();
+    }
+    format!(" --tenant {tenant}")
 }
 
 /// Says that there is no such container.

@@ -11,6 +11,7 @@ use serde_json::Value;
 pub use stasis_model::container::status::ContainerStatus;
 use stasis_model::failure::{ErrorKind, Failure};
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 /// A container, with all that is needed to make the same one again.
 ///
@@ -52,6 +53,12 @@ pub struct ContainerFacts {
 }
 
 impl ContainerFacts {
+    /// How long it says that it may take to end.
+    pub fn stop_timeout(&self) -> Option<Duration> {
+        let seconds = self.config["StopTimeout"].as_u64();
+        seconds.map(Duration::from_secs)
+    }
+
     fn of(found: ContainerInspectResponse) -> Result<Self, CallError> {
         let strange = |_| Failure::of(ErrorKind::Bug, "the engine's answer cannot be written down");
         let state = found.state.unwrap_or_default();

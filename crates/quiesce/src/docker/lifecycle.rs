@@ -51,6 +51,17 @@ impl Default for ContainerHealth {
     }
 }
 
+/// What a container says of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum OwnHealth {
+    /// It works.
+    Works,
+    /// Its health check has neither succeeded nor failed yet.
+    Starting,
+    /// It does not, and why.
+    Fails(String),
+}
+
 /// What one look at a container says.
 enum Look {
     Healthy,
@@ -189,12 +200,12 @@ impl Docker {
         }
     }
 
-    /// What speaks against a container that runs, by its own health check: nothing if it has none, or is healthy.
-    pub async fn health_of(&self, container: &str) -> Result<Option<String>, Failure> {
+    /// What a container says of itself, by its own health check; one without works as long as it runs.
+    pub async fn health_of(&self, container: &str) -> Result<OwnHealth, Failure> {
         Ok(match look(&self.state(container).await?) {
-            Look::Healthy | Look::Runs => None,
-            Look::NotYet => Some("its health check has not succeeded yet".to_owned()),
-            Look::Failed(why) => Some(why),
+            Look::Healthy | Look::Runs => OwnHealth::Works,
+            Look::NotYet => OwnHealth::Starting,
+            Look::Failed(why) => OwnHealth::Fails(why),
         })
     }
 

@@ -6,8 +6,8 @@ use serde_json::json;
 use stasis_model::failure::{ErrorKind, Failure, Kinded};
 use stasis_quiesce::docker::{
     ApiVersion, ContainerCommit, ContainerCreation, ContainerFileChangeKind, ContainerHealth,
-    ContainerMountKind, ContainerStatus, Docker, DockerLimits, DockerStream, VolumeCreation,
-    VolumeRemoval,
+    ContainerMountKind, ContainerStatus, Docker, DockerLimits, DockerStream, FlattenScratch,
+    VolumeCreation, VolumeRemoval,
 };
 use stasis_testkit::docker::{Dockerd, IMAGE};
 use stasis_testkit::fake_docker::{FakeDocker, FakePause};
@@ -28,6 +28,13 @@ fn commit(tag: &str) -> ContainerCommit {
         tag: tag.to_owned(),
         labels: labels(),
         comment: "a test".to_owned(),
+    }
+}
+
+fn scratch() -> FlattenScratch {
+    FlattenScratch {
+        tag: "files".to_owned(),
+        helper_labels: labels(),
     }
 }
 
@@ -414,7 +421,10 @@ async fn an_image_is_flattened_with_its_configuration() {
     let volumes = daemon.must(&["volume", "ls", "-q"]);
 
     daemon.must(&["pause", "web"]);
-    let flat = docker.flatten("web", None, &commit("flat")).await.unwrap();
+    let flat = docker
+        .flatten("web", None, &commit("flat"), &scratch())
+        .await
+        .unwrap();
     daemon.must(&["unpause", "web"]);
 
     let layered = docker.image("stasis-snapshot:one").await.unwrap().unwrap();
@@ -654,7 +664,7 @@ fn calls_may_be_made_from_any_thread() {
     sent(docker.commit("web", &commit("x")));
     sent(docker.read_archive("web", "/"));
     sent(docker.write_archive("web", "/", pieces(b"")));
-    sent(docker.flatten("web", None, &commit("x")));
+    sent(docker.flatten("web", None, &commit("x"), &scratch()));
     sent(docker.create_container(&ContainerCreation::from_image("", "x")));
     sent(docker.wait_healthy("web", &ContainerHealth::default()));
 }

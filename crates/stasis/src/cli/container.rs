@@ -169,8 +169,8 @@ impl ValidateArgs {
 }
 
 /// The engine that the everyday verbs work with.
-pub(super) fn default_host(context: &CliContext) -> anyhow::Result<ContainerHost> {
-    Ok(container_host(context, &"default".parse()?))
+pub(super) fn default_host(context: &CliContext) -> ContainerHost {
+    container_host(context, &TenantId::default())
 }
 
 /// Whether the usual store was never made.

@@ -124,7 +124,7 @@ impl MountArgs {
     }
 
     async fn chosen(&self, context: &CliContext, words: &[OsString]) -> anyhow::Result<Chosen> {
-        let default: TenantId = "default".parse().expect("it is a name");
+        let default = TenantId::default();
         let tenant = self.tenant.clone().unwrap_or(default);
         if self.all {
             if !words.is_empty() {

@@ -187,7 +187,7 @@ impl ProjectSelector {
     pub(super) fn of(dir: &Path) -> Self {
         Self {
             project: dir.to_owned(),
-            tenant: "default".parse().expect("it is a name"),
+            tenant: TenantId::default(),
         }
     }
 

@@ -124,7 +124,7 @@ fn shown_path(path: &str) -> String {
 
 fn subjects_text(list: &SubjectList) -> String {
     let now = system_clock().now();
-    let usual = |row: &SubjectRow| row.tenant.as_str() == "default";
+    let usual = |row: &SubjectRow| row.tenant.is_default();
     let has_tenants = !list.items.iter().all(usual);
     let row = |row: &SubjectRow| {
         let place = row.dir.as_deref().map(shown_path).unwrap_or_default();
@@ -179,7 +179,7 @@ impl LinkArgs {
         let command = LinkDir {
             dir: self.dir,
             // The tenant of every everyday command.
-            tenant: "default".parse()?,
+            tenant: TenantId::default(),
             name: self.subject,
             confirm: self.confirm,
         };

@@ -6,11 +6,9 @@
 //! *Always true:* an error or a crash before 5 leaves nothing that is listed. An image that it leaves has our labels, and cleanup removes
 //! it; what is left of a first pass goes with the next snapshot.
 
-use super::create::{ContainerSaved, CreateSnapshot, UnsoundDatabase, VolumeSaved};
+use super::create::{ContainerSaved, CreateSnapshot};
 use super::find::subject_name;
-use super::image::{
-    MadeFor, ORIGINAL_ID_LABEL, ORIGINAL_LABEL, commit, described, discard_image, image_name,
-};
+use super::image::{MadeFor, ORIGINAL_ID_LABEL, ORIGINAL_LABEL, commit, discard_image, image_name};
 use super::still::{Released, Still};
 use super::take_back::{Forward, TakenBack};
 use super::volumes::{PlannedVolumes, planned};
@@ -19,7 +17,7 @@ use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Containers;
 use crate::open::Engine;
-use crate::save::{GatheredTree, RepoSave, RepoSaved};
+use crate::save::{GatheredTree, RepoSave};
 use crate::warning::Warning;
 use stasis_disk::fs::atomic_write::{atomic_write, make_directory, make_private_directory};
 use stasis_disk::tree::staging_view::StagingView;
@@ -28,7 +26,6 @@ use stasis_model::container::status::ContainerStatus;
 use stasis_model::failure::Failure;
 use stasis_model::format::manifest::{
     ContainerManifest, ENVIRONMENT_FILE, Environment, NewContainerManifest, SaveReason,
-    SnapshotImage,
 };
 use stasis_model::id::{ContainerSubject, OpId, SnapshotId, TenantId};
 use stasis_model::protocol::operation::IndexOperation;
@@ -55,25 +52,25 @@ pub(super) struct CaptureRequest<'c> {
 }
 
 /// A container that is about to be saved.
-struct Capture<'c> {
-    engine: Engine,
-    seen: &'c SeenEngine,
-    facts: &'c ContainerFacts,
-    how: &'c CreateSnapshot,
-    tenant: TenantId,
-    subject: ContainerSubject,
-    pool: OpId,
-    by: String,
-    reason: SaveReason,
-    was: &'c ContainerStatus,
-    planned: PlannedVolumes,
+pub(super) struct Capture<'c> {
+    pub(super) engine: Engine,
+    pub(super) seen: &'c SeenEngine,
+    pub(super) facts: &'c ContainerFacts,
+    pub(super) how: &'c CreateSnapshot,
+    pub(super) tenant: TenantId,
+    pub(super) subject: ContainerSubject,
+    pub(super) pool: OpId,
+    pub(super) by: String,
+    pub(super) reason: SaveReason,
+    pub(super) was: &'c ContainerStatus,
+    pub(super) planned: PlannedVolumes,
 }
 
 /// Everything of a container, read while it stood still.
-struct Gathered {
-    tree: GatheredTree,
-    image: String,
-    released: Released,
+pub(super) struct StillTree {
+    pub(super) tree: GatheredTree,
+    pub(super) image: String,
+    pub(super) released: Released,
 }
 
 impl Containers<'_> {
@@ -97,7 +94,9 @@ impl Containers<'_> {
         let back = Box::pin(self.take_back(host, &seen, &name, Forward::IfItWorks));
         let facts = match back.await? {
             TakenBack::Nothing => facts,
-            TakenBack::There | TakenBack::Gone(_) => seen.container(&name).await?,
+            TakenBack::Back | TakenBack::Forward(_) | TakenBack::Gone(..) => {
+                seen.container(&name).await?
+            }
         };
         let saved = self.capture(CaptureRequest {
             host,
@@ -197,7 +196,7 @@ impl Containers<'_> {
 }
 
 /// Why an attempt did not lead to a snapshot.
-enum Attempt {
+pub(super) enum Attempt {
     /// Another one may.
     Again(Error),
     /// No other one will.
@@ -302,7 +301,7 @@ impl Capture<'_> {
         })
     }
 
-    fn made_for(&self, id: &SnapshotId) -> MadeFor {
+    pub(super) fn made_for(&self, id: &SnapshotId) -> MadeFor {
         MadeFor {
             snapshot: id.clone(),
             pool: self.pool,
@@ -389,7 +388,7 @@ impl Capture<'_> {
         id: &SnapshotId,
         command: RepoSave,
         view: &StagingView,
-    ) -> Result<Gathered, Attempt> {
+    ) -> Result<StillTree, Attempt> {
         let docker = &self.seen.docker;
         let longest = self.how.max_freeze;
         let still = Still::hold(&self.engine, docker, self.facts, longest).await?;
@@ -409,7 +408,7 @@ impl Capture<'_> {
             );
             return Err(Attempt::Again(failure(ErrorKind::Failed, said).into()));
         }
-        Ok(Gathered {
+        Ok(StillTree {
             tree,
             image,
             released,
@@ -461,111 +460,6 @@ impl Capture<'_> {
             _ => "run it again when nobody else works on it",
         };
         failure(ErrorKind::Limit, said).with_hint(hint).into()
-    }
-
-    /// Makes the snapshot exist.
-    async fn publish(
-        &self,
-        of: Containers<'_>,
-        id: &SnapshotId,
-        manifest: &mut ContainerManifest,
-        gathered: Gathered,
-    ) -> Result<ContainerSaved, Attempt> {
-        let Gathered {
-            mut tree,
-            image,
-            released,
-        } = gathered;
-        tracing::debug!(image, "committed");
-        let original = &manifest.original_image_id;
-        let described = described(self.seen, self.facts, original, &self.made_for(id)).await;
-        let stored = match described {
-            Ok(image) if self.how.portable => self.store_layers(of, id, image).await,
-            described => described,
-        };
-        manifest.image = match stored {
-            Ok(image) => image,
-            Err(error) => {
-                tree.give_up().await;
-                return Err(error.into());
-            }
-        };
-        let how = self.how;
-        manifest.trigger = how.trigger;
-        manifest.description = how.description.clone();
-        manifest.run_id.clone_from(&how.run_id);
-        manifest.action_context.clone_from(&how.action_context);
-        tree.is_of(manifest.clone());
-        let dirs = self.engine.dirs();
-        let ready = dirs.save_describe(tree).await?;
-        let volumes = ready.volumes().clone();
-        let saved = dirs.save_publish(ready).await?;
-        let rows = manifest.volumes.iter().filter_map(|one| {
-            let measured = volumes.get(&one.path)?;
-            Some(VolumeSaved::new(one, measured))
-        });
-        let volumes = rows.collect();
-        Ok(self.saved(saved, &manifest.image, volumes, released))
-    }
-
-    /// Stores the layers of the image.
-    async fn store_layers(
-        &self,
-        of: Containers<'_>,
-        id: &SnapshotId,
-        image: SnapshotImage,
-    ) -> Result<SnapshotImage, Error> {
-        of.store_image(
-            &self.tenant,
-            &self.made_for(id),
-            &self.seen.docker,
-            &self.how.cancel,
-        )
-        .await?;
-        Ok(SnapshotImage {
-            is_portable: true,
-            ..image
-        })
-    }
-
-    fn saved(
-        &self,
-        saved: RepoSaved,
-        image: &SnapshotImage,
-        volumes: Vec<VolumeSaved>,
-        released: Released,
-    ) -> ContainerSaved {
-        let unsound = saved.not_consistent.into_iter();
-        let bytes = volumes.iter().map(|one| one.bytes).sum();
-        let frozen_ms = released.paused_for.as_millis();
-        ContainerSaved {
-            snapshot_id: saved.snapshot_id,
-            subject: super::find::typed(&self.subject),
-            tenant: self.tenant.clone(),
-            container_name: self.facts.name.clone(),
-            container_id: self.facts.id.clone(),
-            trigger: self.how.trigger,
-            image: image.name.clone(),
-            image_bytes: image.own_bytes,
-            portable: image.is_portable,
-            // One is the file of the environment.
-            files: saved.files.saturating_sub(1),
-            bytes,
-            bytes_stored: saved.bytes_stored,
-            frozen_ms: u64::try_from(frozen_ms).unwrap_or(u64::MAX),
-            volumes,
-            databases: saved.databases,
-            unsound_databases: unsound
-                .map(|one| UnsoundDatabase {
-                    path: one.path,
-                    reason: one.reason,
-                })
-                .collect(),
-            not_captured: [&self.planned.left[..], &never_captured()].concat(),
-            removed: Vec::new(),
-            warnings: [&self.planned.warnings[..], &saved.warnings].concat(),
-            elapsed_ms: 0,
-        }
     }
 
     /// Lets go of first passes: of this attempt, or of all that others left who died.

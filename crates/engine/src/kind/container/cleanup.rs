@@ -6,9 +6,8 @@
 use super::find::FoundContainer;
 use super::image::{
     AT_LABEL, BY_LABEL, HELPER_LABEL, POOL_LABEL, SNAPSHOT_LABEL, SUBJECT_LABEL, image_name,
-    layered_name,
+    passing_names,
 };
-use super::list::{ContainerSnapshotStatus, KnownImages};
 use super::lock::ContainerLock;
 use super::take_back::{Forward, TakenBack};
 use super::{ContainerHost, SeenEngine};
@@ -17,11 +16,8 @@ use crate::gc::RepoGc;
 use crate::handle::Containers;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_model::format::manifest::SaveReason;
-use stasis_model::id::{ContainerSubject, Label, OpId, SnapshotId};
-use stasis_model::policy::retention::{
-    AgeCountBytes, Clocks, OnDoubt, RetentionPolicy, Snapshot, SnapshotNeed, SnapshotOrigin, judge,
-};
+use stasis_model::id::{ContainerSubject, OpId, SnapshotId};
+use stasis_model::policy::retention::{AgeCountBytes, RetentionPolicy};
 use stasis_model::time::Timestamp;
 use stasis_quiesce::docker::VolumeRemoval;
 use stasis_store::documents::containers::images;
@@ -71,6 +67,9 @@ pub struct ContainersCleaned {
     pub volumes: Vec<String>,
     /// Containers that are what they were: a replacement of them had been interrupted.
     pub brought_back: Vec<String>,
+    /// Containers whose replacement had been interrupted after the new one worked: what was replaced is gone now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ended: Vec<String>,
     /// Bytes of the store that are free again.
     pub bytes_removed: u64,
     /// Images of snapshots that are gone, which containers use: they go once that is over.
@@ -82,18 +81,6 @@ pub struct ContainersCleaned {
     /// Why nothing went because of its age.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_doubt: Option<String>,
-}
-
-/// What the limits say of all snapshots of a tenant.
-pub(super) struct Judged {
-    pub(super) going: Vec<RemovedSnapshot>,
-    clock_doubt: Option<String>,
-}
-
-/// Those that are of one engine: what another one has is none of its business.
-fn of_engine<'f>(all: &'f [FoundContainer], engine: &str) -> Vec<&'f FoundContainer> {
-    let all = all.iter();
-    all.filter(|one| one.subject.engine() == engine).collect()
 }
 
 impl Containers<'_> {
@@ -144,127 +131,7 @@ impl Containers<'_> {
         Ok(cleaned)
     }
 
-    /// Removes what is beyond the limits, now that a snapshot was made; says what went.
-    pub(super) async fn keep_limits(
-        self,
-        host: &ContainerHost,
-        seen: &SeenEngine,
-        limits: &AgeCountBytes,
-    ) -> Result<ContainersCleaned, Error> {
-        let all = self.found(Some(&host.tenant)).await?;
-        let judged = self.judged(&all, &seen.digits, limits).await?;
-        let mut cleaned = ContainersCleaned {
-            clock_doubt: judged.clock_doubt,
-            snapshots: judged.going,
-            ..ContainersCleaned::default()
-        };
-        if cleaned.snapshots.is_empty() {
-            return Ok(cleaned);
-        }
-        let gone = cleaned.snapshots.iter().map(|one| one.snapshot_id.clone());
-        let gone: BTreeSet<SnapshotId> = gone.collect();
-        self.remove_going(&all, &gone, seen, &mut cleaned).await;
-        self.sweep_into(host, &mut cleaned).await;
-        Ok(cleaned)
-    }
-
-    /// What is beyond the limits of one engine: age first, then count, then bytes, the oldest first.
-    pub(super) async fn judged(
-        self,
-        all: &[FoundContainer],
-        engine: &str,
-        limits: &AgeCountBytes,
-    ) -> Result<Judged, Error> {
-        let all = of_engine(all, engine);
-        let sizes = self.sizes(&all, limits.max_bytes).await?;
-        let (mut snapshots, mut names) = (Vec::new(), BTreeMap::new());
-        let (mut replaced, now) = (Vec::new(), self.clock.now());
-        let needed = self.needed_to_go_back().await?;
-        for of in all {
-            let mut undo = of.index.finished();
-            let undo = undo.rfind(|one| one.reason == SaveReason::BeforeRestore);
-            let undo = undo.filter(|one| now.since(one.at_ms) <= limits.max_age);
-            for one in of.index.finished() {
-                let is_undo = one.reason == SaveReason::BeforeRestore;
-                // What was replaced takes no place among what somebody saved, and only the last of it is something to go back to.
-                if is_undo && undo != Some(one) && !one.pinned && !needed.contains(&one.id) {
-                    replaced.push(RemovedSnapshot {
-                        snapshot_id: one.id.clone(),
-                        container_name: of.subject.container().to_owned(),
-                        because: "undo needs it no more".to_owned(),
-                    });
-                    continue;
-                }
-                let size = sizes.get(&one.id).copied().unwrap_or_default();
-                names.insert(one.id.clone(), of.subject.container().to_owned());
-                let group = if is_undo { " undo" } else { "" };
-                let group = format!("{}{group}", of.subject).parse();
-                snapshots.push(Snapshot {
-                    id: one.id.clone(),
-                    group: group.unwrap_or_else(|_| Label::nobody()),
-                    created: one.at_ms,
-                    bytes: size.bytes(),
-                    origin: SnapshotOrigin::Auto,
-                    active: false,
-                    pinned: one.pinned || needed.contains(&one.id),
-                    verified: false,
-                    rolled_back_at: None,
-                    needed_for: (undo == Some(one)).then_some(SnapshotNeed::Undo),
-                });
-            }
-        }
-        let clocks = Clocks {
-            local: self.clock.now(),
-            store: self.bucket.clock_offset_ms().map(|_| self.lineages.now()),
-            on_doubt: OnDoubt::RefuseAges,
-        };
-        let policy = RetentionPolicy::AgeCountBytes(limits.clone());
-        let judgement = judge(&policy, &snapshots, &clocks);
-        let going = judgement.verdicts.iter().filter(|one| !one.is_kept());
-        // The oldest first, as they go.
-        let going = going.rev().map(|one| RemovedSnapshot {
-            snapshot_id: one.snapshot.id.clone(),
-            container_name: names[&one.snapshot.id].clone(),
-            because: one
-                .goes_because
-                .map_or_else(String::new, |why| why.to_string())
-                .replace("its group", "its container"),
-        });
-        replaced.extend(going);
-        Ok(Judged {
-            going: replaced,
-            clock_doubt: judgement.clock.as_ref().map(ToString::to_string),
-        })
-    }
-
-    /// Snapshots of which no container can be made any more.
-    async fn add_broken(
-        self,
-        host: &ContainerHost,
-        all: &[FoundContainer],
-        cleaned: &mut ContainersCleaned,
-    ) -> Result<(), Error> {
-        let known = KnownImages::ask(host).await;
-        let needed = self.needed_to_go_back().await?;
-        for of in all {
-            let all = of.index.finished();
-            for one in all.filter(|one| !one.pinned && !needed.contains(&one.id)) {
-                let row = of.row(one, &known).await?;
-                let is_going = cleaned.snapshots.iter();
-                let is_going = is_going.map(|one| &one.snapshot_id).any(|id| *id == one.id);
-                if row.status == ContainerSnapshotStatus::Broken && !is_going {
-                    cleaned.snapshots.push(RemovedSnapshot {
-                        snapshot_id: one.id.clone(),
-                        container_name: row.container_name,
-                        because: "its image is gone".to_owned(),
-                    });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn remove_going(
+    pub(super) async fn remove_going(
         self,
         all: &[FoundContainer],
         gone: &BTreeSet<SnapshotId>,
@@ -319,8 +186,14 @@ impl Containers<'_> {
                 Err(error) => Err(error),
             };
             match back {
-                Ok(TakenBack::There) => cleaned.brought_back.push(name),
-                Ok(TakenBack::Gone(safety)) => cleaned.left.push(TakenBack::gone(&name, &safety)),
+                Ok(TakenBack::Back) => cleaned.brought_back.push(name),
+                Ok(TakenBack::Forward(None)) => cleaned.ended.push(name),
+                Ok(TakenBack::Forward(Some(left))) => {
+                    cleaned.left.push(format!("{name}: {left}"));
+                }
+                Ok(TakenBack::Gone(safety, tenant)) => {
+                    cleaned.left.push(TakenBack::gone(&name, &safety, &tenant));
+                }
                 Ok(TakenBack::Nothing) => {}
                 Err(error) => {
                     let said = format!("{name}: {}", error_chain(&error));
@@ -348,11 +221,8 @@ impl Containers<'_> {
                 continue;
             };
             // What somebody else made of a container of ours has its labels, and other names, or none.
-            let names = [image_name(&of), layered_name(&of)];
-            let names: Vec<&String> = names
-                .iter()
-                .filter(|name| image.tags.contains(name))
-                .collect();
+            let names = [image_name(&of)].into_iter().chain(passing_names(&of));
+            let names: Vec<String> = names.filter(|name| image.tags.contains(name)).collect();
             if names.is_empty() {
                 continue;
             }
@@ -362,10 +232,10 @@ impl Containers<'_> {
             // Nobody makes it known from here on.
             let is_known = self.knows(host, &image.labels, &of).await? && !going.contains(&of);
             for name in names {
-                if is_known && *name == image_name(&of) {
+                if is_known && name == image_name(&of) {
                     continue;
                 }
-                remove_image(seen, name, how.dry_run, cleaned).await;
+                let _ = remove_image(seen, &name, how.dry_run, cleaned).await;
             }
         }
         if how.dry_run {
@@ -458,7 +328,7 @@ impl Containers<'_> {
     }
 
     /// Frees the bytes that nobody needs; that it failed is said with the rest.
-    async fn sweep_into(self, host: &ContainerHost, cleaned: &mut ContainersCleaned) {
+    pub(super) async fn sweep_into(self, host: &ContainerHost, cleaned: &mut ContainersCleaned) {
         match self.sweep(host).await {
             Ok(bytes) => cleaned.bytes_removed = bytes,
             Err(error) => {
@@ -481,18 +351,19 @@ struct Abandoned {
     _lock: Option<ContainerLock>,
 }
 
-/// Removes an image, or says why that cannot be.
-async fn remove_image(
+/// Removes an image, or says why that cannot be; whether it is gone.
+pub(super) async fn remove_image(
     seen: &SeenEngine,
     name: &str,
     dry_run: bool,
     cleaned: &mut ContainersCleaned,
-) {
+) -> bool {
     let removed = if dry_run {
         Ok(())
     } else {
         seen.docker.remove_image(name).await.map(|_| ())
     };
+    let is_gone = removed.is_ok();
     match removed {
         Ok(()) => cleaned.images.push(name.to_owned()),
         Err(error) if error.kind() == ErrorKind::Conflict => {
@@ -503,4 +374,5 @@ async fn remove_image(
             cleaned.left.push(said);
         }
     }
+    is_gone
 }

@@ -1,6 +1,6 @@
 //! Snapshots that a process of their own makes, so that nobody waits for them: what became of one is written down beside the locks.
 
-use super::failure;
+use super::{failure, tenant_option};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Containers;
@@ -11,7 +11,7 @@ use stasis_disk::fs::atomic_write::{
 };
 use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_model::failure::AtPath as _;
-use stasis_model::id::SnapshotId;
+use stasis_model::id::{SnapshotId, TenantId};
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_model::time::Timestamp;
 use stasis_store::layout::ChunkRoot;
@@ -31,6 +31,9 @@ const REMEMBERED: Duration = Duration::from_hours(7 * 24);
 pub struct ContainerSaveBegun {
     /// What it will be called.
     pub snapshot_id: SnapshotId,
+    /// Whose it will be.
+    #[serde(default)]
+    pub tenant: TenantId,
     /// The container, as it was named.
     pub container: String,
     /// When it was begun.
@@ -54,9 +57,14 @@ pub struct DetachedNote {
 
 impl Containers<'_> {
     /// Writes down that somebody else shall save a container; says what the snapshot will be called.
-    pub async fn begin_detached(self, container: &str) -> Result<ContainerSaveBegun, Error> {
+    pub async fn begin_detached(
+        self,
+        tenant: &TenantId,
+        container: &str,
+    ) -> Result<ContainerSaveBegun, Error> {
         let begun = ContainerSaveBegun {
             snapshot_id: ChunkRoot::new_id(self.lineages.now(), &*self.rng),
+            tenant: tenant.clone(),
             container: container.to_owned(),
             begun_at_ms: self.clock.now().millis(),
             error: None,
@@ -146,7 +154,10 @@ impl ContainerSaveBegun {
         let said = format!(
             "snapshot `{id}` of `{container}` was not made: whoever made it ended before it was done"
         );
-        let hint = format!("`stasis container create {container}` makes another one");
+        let hint = format!(
+            "`stasis container create {container}{}` makes another one",
+            tenant_option(&self.tenant)
+        );
         failure(ErrorKind::Failed, said).with_hint(hint).into()
     }
 }

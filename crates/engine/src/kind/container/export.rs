@@ -18,6 +18,7 @@ use futures_util::Stream;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::fs::atomic_write::{atomic_write, make_private_directory, read_bounded};
+use stasis_disk::fs::lock_file::DirectoryLock;
 use stasis_disk::progress::Progress;
 use stasis_model::failure::AtPath as _;
 use stasis_model::format::manifest::CapturedVolume;
@@ -179,16 +180,19 @@ impl Containers<'_> {
             (place.environment(), document(&environment)?),
             (place.metadata(), document(&metadata)?),
         ];
-        let index = place.index();
+        let (index, locked) = (place.index(), directory.to_owned());
         bridge::blocking(move || {
             for (path, text) in &written {
                 atomic_write(path, text)?;
             }
+            // Somebody else may export into the same directory.
+            let locked = DirectoryLock::wait(&locked)?;
             let mut all = read_index(&index)?;
             all.snapshots
                 .retain(|one| one.snapshot_id != row.snapshot_id);
             all.snapshots.push(row);
             atomic_write(&index, &document(&all)?)?;
+            drop(locked);
             Ok::<_, Error>(())
         })
         .await
@@ -343,8 +347,12 @@ fn ensure_target(how: &ExportContainer) -> Result<(), Error> {
     };
     if how.layout == ExportLayout::Seed {
         let is_file = target.symlink_metadata().is_ok_and(|found| !found.is_dir());
-        let mut inside = std::fs::read_dir(target).into_iter().flatten();
-        if is_file || (!target.join("index.json").exists() && inside.next().is_some()) {
+        let inside = std::fs::read_dir(target).into_iter().flatten().flatten();
+        // One that is being written, or whose writer was killed, has no index yet.
+        let is_other = |name: &str| !DIRECTORIES.contains(&name);
+        let mut others = inside.map(|entry| entry.file_name());
+        let has_others = others.any(|name| name.to_str().is_none_or(is_other));
+        if is_file || (!target.join("index.json").exists() && has_others) {
             let said = format!("`{shown}` is something else than a directory of exports");
             return refused(
                 ErrorKind::Invalid,

@@ -8,7 +8,8 @@ use stasis_model::format::manifest::SnapshotImage;
 use stasis_model::id::{ContainerSubject, Label, OpId, SnapshotId};
 use stasis_model::time::Timestamp;
 use stasis_quiesce::docker::{
-    ContainerCommit, ContainerCreation, ContainerFacts, Docker, DockerImage, VolumeRemoval,
+    ContainerCommit, ContainerCreation, ContainerFacts, Docker, DockerImage, FlattenScratch,
+    VolumeRemoval,
 };
 use std::collections::BTreeMap;
 
@@ -26,6 +27,10 @@ pub(super) const BY_LABEL: &str = "stasis.by";
 pub(super) const AT_LABEL: &str = "stasis.at";
 /// A container of ours that is never started, and goes when it was used.
 pub(super) const HELPER_LABEL: &str = "stasis.helper";
+/// Which snapshot a container or a volume was made of.
+pub(super) const RESTORED_LABEL: &str = "stasis.restored-from";
+/// Which restore made it.
+pub(super) const RESTORE_LABEL: &str = "stasis.restore";
 /// What the image was called of which the first container in a chain of snapshots was made.
 pub(super) const ORIGINAL_LABEL: &str = "stasis.original-image";
 /// The id of that.
@@ -33,13 +38,17 @@ pub(super) const ORIGINAL_ID_LABEL: &str = "stasis.original-image-id";
 /// An engine takes 127 layers; above this the image becomes one.
 const MOST_LAYERS: usize = 100;
 
-/// What it is called while it becomes one layer: that name is gone afterwards.
-pub(super) fn layered_name(snapshot: &SnapshotId) -> String {
-    format!("{REPOSITORY}:{}", layered_tag(snapshot))
+/// Names that are there only while an image becomes one layer: what it is called itself, and its files.
+pub(super) fn passing_names(snapshot: &SnapshotId) -> [String; 2] {
+    [layered_tag(snapshot), files_tag(snapshot)].map(|tag| format!("{REPOSITORY}:{tag}"))
 }
 
 fn layered_tag(snapshot: &SnapshotId) -> String {
     format!("{snapshot}-layers")
+}
+
+fn files_tag(snapshot: &SnapshotId) -> String {
+    format!("{snapshot}-files")
 }
 
 /// What the image of a snapshot is called.
@@ -65,11 +74,24 @@ impl MadeFor {
             (SUBJECT_LABEL, self.subject.to_string()),
             (BY_LABEL, self.by.clone()),
             (AT_LABEL, self.at.millis().to_string()),
-            // One layer is made of a container that has it.
+            // What the container has that is committed is not what containers of the image are: a label can only be emptied.
             (HELPER_LABEL, String::new()),
+            (RESTORE_LABEL, String::new()),
+            (RESTORED_LABEL, String::new()),
         ];
         let labels = labels.map(|(name, value)| (name.to_owned(), value));
         labels.into()
+    }
+
+    /// What a container says that is never started.
+    fn helper_labels(&self) -> BTreeMap<String, String> {
+        let labels = [
+            (HELPER_LABEL, self.pool.to_string()),
+            (SUBJECT_LABEL, self.subject.to_string()),
+            (BY_LABEL, self.by.clone()),
+            (AT_LABEL, self.at.millis().to_string()),
+        ];
+        labels.map(|(name, value)| (name.to_owned(), value)).into()
     }
 
     /// What the tree of its layers says.
@@ -150,9 +172,16 @@ async fn flatten(docker: &Docker, facts: &ContainerFacts, made_for: &MadeFor) ->
     docker.tag_image(&many, REPOSITORY, &tag).await?;
     let helper = helper(docker, &many, made_for, &[]).await?;
     let commit = made_for.commit(facts);
-    let flat = docker.flatten(&helper, Some(&image), &commit).await;
+    let scratch = FlattenScratch {
+        tag: files_tag(&made_for.snapshot),
+        helper_labels: made_for.helper_labels(),
+    };
+    let flat = docker.flatten(&helper, Some(&image), &commit, &scratch);
+    let flat = flat.await;
     remove_helper(docker, &helper).await;
-    discard_image(docker, &layered_name(&made_for.snapshot)).await;
+    for passing in passing_names(&made_for.snapshot) {
+        discard_image(docker, &passing).await;
+    }
     flat?;
     Ok(())
 }
@@ -173,14 +202,7 @@ pub(super) async fn helper(
     });
     let binds: Vec<String> = binds.collect();
     creation.host_config = serde_json::json!({ "NetworkMode": "none", "Binds": binds });
-    let own = [
-        (HELPER_LABEL, made_for.pool.to_string()),
-        (SUBJECT_LABEL, made_for.subject.to_string()),
-        (BY_LABEL, made_for.by.clone()),
-        (AT_LABEL, made_for.at.millis().to_string()),
-    ];
-    let own = own.map(|(name, value)| (name.to_owned(), value));
-    creation.overrides.labels = own.into();
+    creation.overrides.labels = made_for.helper_labels();
     Ok(docker.create_container(&creation).await?)
 }
 
@@ -197,10 +219,12 @@ pub(super) async fn remove_helper(docker: &Docker, helper: &str) {
     }
 }
 
-/// Removes the image of a snapshot that there is not. What stays goes with the next cleanup.
-pub(super) async fn discard_image(docker: &Docker, image: &str) {
-    if let Err(error) = docker.remove_image(image).await {
-        let error = error_chain(&error);
+/// Removes the image of a snapshot that there is not; says whether it is gone. What stays goes with the next cleanup.
+pub(super) async fn discard_image(docker: &Docker, image: &str) -> bool {
+    let removed = docker.remove_image(image).await;
+    if let Err(error) = &removed {
+        let error = error_chain(error);
         tracing::warn!(image, error, "an image of ours is left; cleanup removes it");
     }
+    removed.is_ok()
 }

@@ -15,10 +15,10 @@ use super::volumes::{PlannedVolume, PlannedVolumes, VolumePlace};
 use super::{ContainerHost, SeenEngine, failure};
 use crate::archive::{self, ArchivePlace, ExtractArchive, Placement, ReadArchive};
 use crate::bridge;
-use crate::error::{Error, ErrorKind, error_chain};
+use crate::error::{Error, ErrorKind};
 use crate::handle::Containers;
 use crate::open::Engine;
-use crate::piped::piped;
+use crate::piped::piped_file;
 use crate::save::{RepoSave, RepoSaved, StatedBy};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -138,8 +138,10 @@ impl Containers<'_> {
         let imported = match Box::pin(importing.run()).await {
             Ok(imported) => imported,
             Err(error) => {
-                if error.kind() != ErrorKind::Unknown {
-                    discard_image(&seen.docker, &image_name(&id)).await;
+                // What became of it is not known: whoever cleans up looks again. So does he if the image could not go.
+                if error.kind() != ErrorKind::Unknown
+                    && discard_image(&seen.docker, &image_name(&id)).await
+                {
                     record.end().await;
                 }
                 return Err(error);
@@ -481,22 +483,8 @@ fn ensure_image_file(path: &Path, name: &str) -> Result<(), Error> {
 }
 
 async fn load_file(docker: &Docker, path: PathBuf) -> Result<(), Error> {
-    let (mut writer, stream) = piped();
-    let reading = bridge::blocking(move || {
-        let copied = File::open(&path).and_then(|mut file| io::copy(&mut file, &mut writer));
-        let error = copied.as_ref().err();
-        let ended = writer.end(error.map(|error| error as &(dyn std::error::Error + 'static)));
-        // That nobody reads on is said by whoever did.
-        drop(ended);
-        copied.map_err(|error| error_chain(&error))
-    });
+    let (reading, stream) = piped_file(path);
     let (read, loaded) = tokio::join!(reading, docker.load_image(stream));
     loaded?;
-    read.map_err(|why| {
-        failure(
-            ErrorKind::Failed,
-            format!("the image could not be read: {why}"),
-        )
-    })?;
-    Ok(())
+    read
 }

@@ -1,6 +1,6 @@
 //! What a restore was about to make: written down before, so that whoever finds it after a crash knows what nobody needs.
 
-use super::cleanup::{CleanupContainers, ContainersCleaned};
+use super::cleanup::{CleanupContainers, ContainersCleaned, remove_image};
 use super::image::image_name;
 use super::made::MadeBy;
 use super::{SeenEngine, failure};
@@ -123,8 +123,8 @@ impl Containers<'_> {
             };
             let ended = self.clean_restore(seen, &begun, how.dry_run, cleaned).await;
             match ended {
-                Ok(()) if !how.dry_run => RestoreRecord(path).end().await,
-                Ok(()) => {}
+                Ok(true) if !how.dry_run => RestoreRecord(path).end().await,
+                Ok(_) => {}
                 Err(error) => {
                     let said = format!("{}: {}", begun.container_name, error_chain(&error));
                     cleaned.left.push(said);
@@ -134,13 +134,14 @@ impl Containers<'_> {
         Ok(())
     }
 
+    /// Says whether nothing of it is left to be removed.
     async fn clean_restore(
         self,
         seen: &SeenEngine,
         begun: &BegunRestore,
         dry_run: bool,
         cleaned: &mut ContainersCleaned,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let docker = &seen.docker;
         let made = MadeBy {
             op_id: begun.op_id,
@@ -149,7 +150,7 @@ impl Containers<'_> {
         if let Some(one) = made.container(seen).await? {
             // One that was ever started is somebody's by now, whether it runs or not.
             if one.status != ContainerStatus::Created {
-                return Ok(());
+                return Ok(true);
             }
             if !dry_run {
                 let removed = docker.remove_container(&one.id, VolumeRemoval::Anonymous);
@@ -157,7 +158,7 @@ impl Containers<'_> {
                     // An engine that was asked to start it may do so after whoever asked is gone.
                     let now = docker.container(&one.id).await?;
                     if now.is_some_and(|now| now.status != ContainerStatus::Created) {
-                        return Ok(());
+                        return Ok(true);
                     }
                     return Err(error.into());
                 }
@@ -169,35 +170,33 @@ impl Containers<'_> {
         if let Some(why) = left.first() {
             return Err(failure(ErrorKind::Failed, why.clone()).into());
         }
-        if let Some(import) = &begun.import {
-            self.clean_import(seen, import, dry_run, cleaned).await?;
+        match &begun.import {
+            Some(import) => self.clean_import(seen, import, dry_run, cleaned).await,
+            None => Ok(true),
         }
-        Ok(())
     }
 
-    /// Removes the image of a snapshot that was not imported in the end.
+    /// Removes the image of a snapshot that was not imported in the end, or is gone; says whether it is.
     async fn clean_import(
         self,
         seen: &SeenEngine,
         import: &BegunImport,
         dry_run: bool,
         cleaned: &mut ContainersCleaned,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let engine = self.of(&import.tenant, &import.subject);
         let index = engine.dirs().root().index().await?;
         let id = &import.snapshot_id;
         let is_known = index.is_some_and(|index| index.value.find(id).is_some());
         let own = Some(image_name(id)).filter(|_| !is_known);
+        let mut is_gone = true;
         for name in import.loaded.clone().into_iter().chain(own) {
             if seen.docker.image(&name).await?.is_none() {
                 continue;
             }
-            if !dry_run {
-                seen.docker.remove_image(&name).await?;
-            }
-            cleaned.images.push(name);
+            is_gone &= remove_image(seen, &name, dry_run, cleaned).await;
         }
-        Ok(())
+        Ok(is_gone)
     }
 
     /// The restores of an engine that were begun and have not ended.

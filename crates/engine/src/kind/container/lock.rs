@@ -7,14 +7,16 @@ use crate::handle::Containers;
 use stasis_disk::fs::atomic_write::{make_private_directory, remove_durably};
 use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_model::container::subject::engine_digits;
-use stasis_model::failure::Failure;
+use stasis_model::failure::{AtPath as _, Failure};
 use stasis_model::id::ContainerSubject;
-use std::path::PathBuf;
+use stasis_quiesce::docker::Docker;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 /// A container that is ours alone until this is dropped.
 #[derive(Debug)]
 #[must_use = "dropped, others may work on the container"]
-pub(super) struct ContainerLock {
+pub(in crate::kind) struct ContainerLock {
     lock: LockFile,
     path: PathBuf,
 }
@@ -42,10 +44,7 @@ impl Containers<'_> {
             let hint = "set HOME or XDG_STATE_HOME, the same for all who work with this engine";
             return Err(Failure::of(ErrorKind::Invalid, said).with_hint(hint).into());
         };
-        let place = state.join("containers");
-        let made = place.clone();
-        bridge::blocking(move || make_private_directory(&made)).await?;
-        Ok(place)
+        place_in(state).await
     }
 
     /// What tells this host and store from others that work with the same engine: where its locks are, and where the snapshots. A copy
@@ -76,16 +75,61 @@ impl Containers<'_> {
         name: &str,
         doing: &str,
     ) -> Result<ContainerLock, Error> {
-        let path = self.own_place().await?.join(format!("{subject}.lock"));
-        let now = self.clock.now();
-        let text = format!("{doing} by process {} since {now}", std::process::id());
-        let taken = path.clone();
-        let attempt = bridge::blocking(move || LockFile::take(&taken, &text)).await?;
-        match attempt {
-            LockAttempt::Taken(lock) => Ok(ContainerLock { lock, path }),
-            LockAttempt::Held(holder) => Err(in_use(name, &holder)),
-        }
+        let place = self.own_place().await?;
+        let text = format!(
+            "{doing} by process {} since {}",
+            std::process::id(),
+            self.clock.now()
+        );
+        take(&place, (subject, name), text).await
     }
+}
+
+/// The same for whoever works with a container that he knows as something else, such as what runs a session.
+pub(in crate::kind) async fn lock_in(
+    state: PathBuf,
+    docker: &Docker,
+    (name, doing): (&str, &str),
+) -> Result<ContainerLock, Error> {
+    let engine = docker.engine().await?;
+    let subject = ContainerSubject::new(name, &engine_digits(&engine.id));
+    let place = place_in(state).await?;
+    let text = format!("{doing} by process {}", std::process::id());
+    take(&place, (subject.as_str(), name), text).await
+}
+
+async fn take(
+    place: &Path,
+    (subject, name): (&str, &str),
+    text: String,
+) -> Result<ContainerLock, Error> {
+    let path = place.join(format!("{subject}.lock"));
+    let taken = path.clone();
+    let attempt = bridge::blocking(move || LockFile::take(&taken, &text)).await?;
+    match attempt {
+        LockAttempt::Taken(lock) => Ok(ContainerLock { lock, path }),
+        LockAttempt::Held(holder) => Err(in_use(name, &holder)),
+    }
+}
+
+/// The place of locks and records, which must be our own: in a directory of somebody else's he could not take our locks, nor we his.
+async fn place_in(state: PathBuf) -> Result<PathBuf, Error> {
+    let place = state.join("containers");
+    bridge::blocking(move || {
+        make_private_directory(&place)?;
+        let owner = place.metadata().at("look at", &place)?.uid();
+        let own = rustix::process::geteuid().as_raw();
+        if owner == own {
+            return Ok(place);
+        }
+        let said = format!(
+            "`{}` belongs to user {owner}, and this is user {own}: they would not see each other's work",
+            place.display()
+        );
+        let hint = "work as that user, or set XDG_STATE_HOME to a directory of your own";
+        Err(Failure::of(ErrorKind::Denied, said).with_hint(hint).into())
+    })
+    .await
 }
 
 /// The beginning of an id, by which people know it.

@@ -5,11 +5,15 @@
 //! the one that was to be given, too.
 
 use super::SeenEngine;
-use super::restore::RESTORE_LABEL;
-use crate::error::{Error, error_chain};
+use super::image::RESTORE_LABEL;
+use crate::error::{Error, ErrorKind, error_chain};
 use stasis_model::id::OpId;
 use stasis_quiesce::docker::{ListedContainer, VolumeRemoval};
 use std::time::Duration;
+
+/// How often the removal of a container is tried that is started again meanwhile, and how long is waited in between.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// A restore, and what its container is called.
 #[derive(Clone, Copy, Debug)]
@@ -38,18 +42,28 @@ impl MadeBy<'_> {
         seen: &SeenEngine,
         except: Option<&str>,
     ) -> Result<(), Error> {
-        let found = self.container(seen).await?;
-        let Some(one) = found.filter(|one| Some(one.id.as_str()) != except) else {
-            return Ok(());
-        };
         let docker = &seen.docker;
-        if one.status.is_alive() {
-            let soon = Duration::from_secs(1);
-            docker.stop_container(&one.id, soon).await?;
+        let mut attempts = 0;
+        loop {
+            let found = self.container(seen).await?;
+            let Some(one) = found.filter(|one| Some(one.id.as_str()) != except) else {
+                return Ok(());
+            };
+            if one.status.is_alive() {
+                let soon = Duration::from_secs(1);
+                docker.stop_container(&one.id, soon).await?;
+            }
+            let removed = docker.remove_container(&one.id, VolumeRemoval::Anonymous);
+            match removed.await {
+                Ok(_) => return Ok(()),
+                // An engine that was asked to start it does so, though whoever asked is gone.
+                Err(error) if error.kind() == ErrorKind::Conflict && attempts < ATTEMPTS => {
+                    attempts += 1;
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
-        let removed = docker.remove_container(&one.id, VolumeRemoval::Anonymous);
-        removed.await?;
-        Ok(())
     }
 
     /// Removes its volumes and networks; says what went, and what could not go, and why.

@@ -2,7 +2,7 @@
 
 use super::failure;
 use super::find::FoundContainer;
-use super::image::image_name;
+use super::image::{SNAPSHOT_LABEL, image_name};
 use super::{ContainerHost, SeenEngine};
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Containers;
@@ -14,6 +14,7 @@ use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_store::documents::containers::remove_restorations;
 use stasis_store::layout::ChunkRoot;
+use std::collections::BTreeMap;
 
 /// Snapshots of containers that are gone.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
@@ -106,13 +107,33 @@ impl Containers<'_> {
         for id in ids {
             self.remove_rest(&of.tenant, root.layout(), id).await;
             let is_here = |seen: &&SeenEngine| seen.digits == of.subject.engine();
-            let kept = match seen.filter(is_here) {
-                Some(seen) => remove_image(seen, id).await,
-                None => None,
+            let Some(seen) = seen.filter(is_here) else {
+                continue;
             };
-            deleted.images_kept.extend(kept);
+            if let Some(kept) = remove_image(seen, id).await {
+                self.remember_image(seen, of, id).await?;
+                deleted.images_kept.push(kept);
+            }
         }
         Ok(deleted)
+    }
+
+    /// Writes down that an image is left which does not say itself that it is of this store, because it was imported.
+    async fn remember_image(
+        self,
+        seen: &SeenEngine,
+        of: &FoundContainer,
+        id: &SnapshotId,
+    ) -> Result<(), Error> {
+        let image = seen.docker.image(&image_name(id)).await?;
+        let is_other = |labels: &BTreeMap<String, String>| {
+            labels.get(SNAPSHOT_LABEL).map(String::as_str) != Some(id.as_str())
+        };
+        if image.is_some_and(|image| is_other(&image.labels)) {
+            let (subject, of) = (&of.subject, (&of.tenant, id));
+            let _ = self.begin_import(seen, subject, of, None).await?;
+        }
+        Ok(())
     }
 
     /// Removes what lies beside a snapshot that is gone. What stays does no harm, and goes with the next cleanup.

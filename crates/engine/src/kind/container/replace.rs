@@ -19,6 +19,7 @@ use super::take_back::{Forward, TakenBack};
 use super::volumes::VolumePlace;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Containers;
+use crate::warning::Warning;
 use serde_json::{Value, json};
 use stasis_model::container::status::ContainerStatus;
 use stasis_model::format::manifest::{CapturedVolume, SaveReason};
@@ -37,7 +38,11 @@ impl RestoreLook<'_> {
             of.ensure_not_interrupted(self.seen, name).await?;
         } else {
             let back = of.take_back(self.host, self.seen, name, Forward::IfItWorks);
-            let _ = Box::pin(back).await?;
+            // What is written down of one replacement must not be written over by another one.
+            if let TakenBack::Forward(Some(left)) = Box::pin(back).await? {
+                let hint = "`stasis container cleanup` tries it again";
+                return Err(failure(ErrorKind::Conflict, left).with_hint(hint).into());
+            }
         }
         let now = self.seen.docker.container(name).await?;
         let Some(now) = now else {
@@ -86,11 +91,16 @@ impl RestoreLook<'_> {
         let why = error_chain(&error);
         let back = of.take_back(self.host, self.seen, name, Forward::Never);
         match Box::pin(back).await {
-            Ok(TakenBack::Gone(safety)) => {
-                let said = format!("{}; it failed: {why}", TakenBack::gone(name, &safety));
+            Ok(TakenBack::Gone(safety, tenant)) => {
+                let gone = TakenBack::gone(name, &safety, &tenant);
+                let said = format!("{gone}; it failed: {why}");
                 failure(error.kind(), said).into()
             }
-            Ok(_) => {
+            Ok(TakenBack::Forward(_)) => {
+                let said = format!("`{name}` was replaced, and works; after that it failed: {why}");
+                failure(error.kind(), said).into()
+            }
+            Ok(TakenBack::Nothing | TakenBack::Back) => {
                 let said = format!("`{name}` was not replaced, and is what it was: {why}");
                 failure(error.kind(), said).into()
             }
@@ -109,8 +119,7 @@ impl RestoreLook<'_> {
 
     /// How long a container may take to end: as somebody says, as it says itself, or as engines have it.
     fn stop_timeout(&self, now: &ContainerFacts) -> Duration {
-        let own = now.config["StopTimeout"].as_u64();
-        let own = own.map_or(STOP_TIMEOUT, Duration::from_secs);
+        let own = now.stop_timeout().unwrap_or(STOP_TIMEOUT);
         self.how.stop_timeout.unwrap_or(own)
     }
 }
@@ -172,8 +181,14 @@ impl Swap<'_> {
         look.note(of, &id, &name).await;
         let ports = look.ports_of(&id).await;
         let mut restored = look.restored((&id, &name), ports, volumes);
-        of.finish(look.seen, &self.path, &self.journal).await;
         restored.warnings = look.warnings().await;
+        let finished = of.finish(look.seen, &self.path, &self.journal);
+        if let Err(error) = finished.await {
+            restored.warnings.push(Warning::ReplacedIsLeft {
+                container: self.journal.aside.clone(),
+                reason: error_chain(&error),
+            });
+        }
         Ok(ContainerRestored {
             safety_snapshot_id: Some(safety),
             ..restored

@@ -8,7 +8,10 @@
 //! again; what a crash leaves has our labels, and cleanup removes it.
 
 use super::find::FoundSnapshot;
-use super::image::{MadeFor, ORIGINAL_ID_LABEL, ORIGINAL_LABEL, POOL_LABEL, image_name};
+use super::image::{
+    MadeFor, ORIGINAL_ID_LABEL, ORIGINAL_LABEL, POOL_LABEL, RESTORE_LABEL, RESTORED_LABEL,
+    image_name,
+};
 use super::made::MadeBy;
 use super::ports::chosen_ports;
 use super::restore_request::{
@@ -29,11 +32,6 @@ use stasis_quiesce::docker::{ContainerCreation, ContainerFacts, VolumeCreation};
 use stasis_store::documents::containers::note_restoration;
 use std::collections::BTreeMap;
 use std::path::Path;
-
-/// Which snapshot a container or a volume was made of.
-pub(super) const RESTORED_LABEL: &str = "stasis.restored-from";
-/// Which restore made it.
-pub(super) const RESTORE_LABEL: &str = "stasis.restore";
 
 /// A snapshot that can become a container, and how.
 pub(super) struct RestoreLook<'r> {
@@ -386,6 +384,7 @@ impl RestoreLook<'_> {
         let left = self.not_captured_mounts();
         ContainerRestored {
             snapshot_id: self.found.id.clone(),
+            tenant: self.host.tenant.clone(),
             mode: self.how.mode,
             dry_run: self.how.dry_run,
             container_name: name.to_owned(),

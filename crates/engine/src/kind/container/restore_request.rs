@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::progress::Progress;
 use stasis_model::digest::TreeDigest;
-use stasis_model::id::SnapshotId;
+use stasis_model::id::{SnapshotId, TenantId};
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_quiesce::docker::ContainerHealth;
 use std::collections::BTreeMap;
@@ -121,6 +121,8 @@ impl RestoreContainer {
 pub struct ContainerRestored {
     /// Of which snapshot.
     pub snapshot_id: SnapshotId,
+    /// Whose it is.
+    pub tenant: TenantId,
     /// Beside the container that was saved, or instead of it.
     pub mode: RestoreMode,
     /// Whether this only says what would be done.

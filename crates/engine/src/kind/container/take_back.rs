@@ -1,23 +1,22 @@
 //! Brings a container back whose replacement failed or was interrupted.
 
-use super::failure;
 use super::fill::Filling;
 use super::find::FoundSnapshot;
-use super::image::POOL_LABEL;
+use super::image::{POOL_LABEL, RESTORE_LABEL};
 use super::made::MadeBy;
 use super::names::is_copy;
 use super::replace_journal::ReplaceJournal;
 use super::replaceable::users_of_bind;
-use super::restore::RESTORE_LABEL;
 use super::restore_request::STOP_TIMEOUT;
 use super::volumes::VolumePlace;
 use super::{ContainerHost, SeenEngine};
+use super::{failure, tenant_option};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Containers;
 use stasis_model::container::mount::ContainerMountKind;
 use stasis_model::container::status::ContainerStatus;
-use stasis_model::id::SnapshotId;
+use stasis_model::id::{SnapshotId, TenantId};
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_quiesce::docker::{ContainerFacts, ListedContainer, VolumeRemoval};
 use std::collections::BTreeMap;
@@ -41,17 +40,20 @@ pub(super) enum Forward {
 pub(super) enum TakenBack {
     /// There was none.
     Nothing,
-    /// The container that there was, or the new one, is there under its name.
-    There,
+    /// The container that there was is there again.
+    Back,
+    /// The new one works, and is kept; why the old one is still there, if it is.
+    Forward(Option<String>),
     /// Somebody removed the container meanwhile; what it was is in this snapshot.
-    Gone(SnapshotId),
+    Gone(SnapshotId, TenantId),
 }
 
 impl TakenBack {
     /// Says that somebody removed the container.
-    pub(super) fn gone(name: &str, safety: &SnapshotId) -> String {
+    pub(super) fn gone(name: &str, safety: &SnapshotId, tenant: &TenantId) -> String {
+        let option = tenant_option(tenant);
         format!(
-            "the container `{name}` was removed by somebody else while it was replaced; what it was is in the snapshot {safety}: `stasis container restore {safety} --name {name}`"
+            "the container `{name}` was removed by somebody else while it was replaced; what it was is in the snapshot {safety}: `stasis container restore {safety} --name {name}{option}`"
         )
     }
 }
@@ -79,8 +81,8 @@ impl Containers<'_> {
             journal.write(&path).await?;
         }
         if journal.is_done {
-            self.finish(seen, &path, &journal).await;
-            return Ok(TakenBack::There);
+            let finished = self.finish(seen, &path, &journal).await;
+            return Ok(TakenBack::Forward(finished.err().as_ref().map(left_aside)));
         }
         if forward == Forward::IfItWorks {
             self.ensure_unused(seen, &path, &journal).await?;
@@ -98,7 +100,8 @@ impl Containers<'_> {
             && old.status.is_alive()
         {
             // An engine that was asked to stop it does so, though nobody waits for that any more.
-            seen.docker.stop_container(&old.id, STOP_TIMEOUT).await?;
+            let longest = old.stop_timeout().unwrap_or(STOP_TIMEOUT);
+            seen.docker.stop_container(&old.id, longest).await?;
         }
         if let Some(safety) = &safety {
             Box::pin(safety.fill_back(seen)).await?;
@@ -113,11 +116,12 @@ impl Containers<'_> {
                 found => Some(found?.id),
             };
             ReplaceJournal::remove(&path).await?;
-            return Ok(safety.map_or(TakenBack::Nothing, TakenBack::Gone));
+            let tenant = &journal.tenant;
+            return Ok(safety.map_or(TakenBack::Nothing, |id| TakenBack::Gone(id, tenant.clone())));
         }
         ReplaceJournal::remove(&path).await?;
         self.forget_safety(host, seen, &journal).await;
-        Ok(TakenBack::There)
+        Ok(TakenBack::Back)
     }
 
     /// The snapshot of what is replaced.
@@ -170,11 +174,11 @@ impl Containers<'_> {
         let _lock = self.lock(seen, name, "brought back").await?;
         let back = self.take_back(host, seen, name, Forward::IfItWorks);
         match Box::pin(back).await? {
-            TakenBack::Gone(safety) => {
-                let said = TakenBack::gone(name, &safety);
+            TakenBack::Gone(safety, tenant) => {
+                let said = TakenBack::gone(name, &safety, &tenant);
                 Err(failure(ErrorKind::NotFound, said).into())
             }
-            TakenBack::Nothing | TakenBack::There => Ok(()),
+            TakenBack::Nothing | TakenBack::Back | TakenBack::Forward(_) => Ok(()),
         }
     }
 
@@ -278,52 +282,47 @@ impl Containers<'_> {
     }
 
     /// Removes the container that was replaced, and volumes that only it had and that an earlier restore made for it: the snapshot of what
-    /// was replaced has them. What stays goes with the next cleanup.
-    pub(super) async fn finish(self, seen: &SeenEngine, path: &Path, journal: &ReplaceJournal) {
+    /// was replaced has them. As long as that fails, what was written down stays, and the next cleanup tries it again.
+    pub(super) async fn finish(
+        self,
+        seen: &SeenEngine,
+        path: &Path,
+        journal: &ReplaceJournal,
+    ) -> Result<(), Error> {
         let old = &journal.container_id;
-        let ended = async {
-            let facts = seen.docker.container(old).await?;
-            let removed = seen.docker.remove_container(old, VolumeRemoval::Keep);
-            removed.await?;
-            let pool = self.pool(&journal.tenant).await?;
-            let pool = pool.map(|pool| pool.to_string());
-            let made_by = facts
-                .as_ref()
-                .map(|facts| &facts.config["Labels"][RESTORE_LABEL]);
-            let made_by = made_by.and_then(|op_id| op_id.as_str()).map(str::to_owned);
-            let mounts = facts.iter().flat_map(|facts| &facts.mounts);
-            for name in mounts.filter_map(|one| one.volume.as_ref()) {
-                let volume = seen.docker.volume(name).await?;
-                // Made by the very restore that made this container, and not by its own name.
-                let is_ours = volume.is_some_and(|one| {
-                    let op_id = one.labels.get(RESTORE_LABEL);
-                    op_id.is_some()
-                        && op_id == made_by.as_ref()
-                        && one.labels.get(POOL_LABEL) == pool.as_ref()
-                        && is_copy(&one.name)
-                });
-                let removed = if is_ours {
-                    seen.docker.remove_volume(name).await.map(|_| ())
-                } else {
-                    Ok(())
-                };
-                // Somebody has it mounted.
-                if let Err(error) = removed
-                    && error.kind() != ErrorKind::Conflict
-                {
-                    return Err(error.into());
-                }
+        let facts = seen.docker.container(old).await?;
+        let removed = seen.docker.remove_container(old, VolumeRemoval::Keep);
+        removed.await?;
+        let pool = self.pool(&journal.tenant).await?;
+        let pool = pool.map(|pool| pool.to_string());
+        let made_by = facts
+            .as_ref()
+            .map(|facts| &facts.config["Labels"][RESTORE_LABEL]);
+        let made_by = made_by.and_then(|op_id| op_id.as_str()).map(str::to_owned);
+        let mounts = facts.iter().flat_map(|facts| &facts.mounts);
+        for name in mounts.filter_map(|one| one.volume.as_ref()) {
+            let volume = seen.docker.volume(name).await?;
+            // Made by the very restore that made this container, and not by its own name.
+            let is_ours = volume.is_some_and(|one| {
+                let op_id = one.labels.get(RESTORE_LABEL);
+                op_id.is_some()
+                    && op_id == made_by.as_ref()
+                    && one.labels.get(POOL_LABEL) == pool.as_ref()
+                    && is_copy(&one.name)
+            });
+            let removed = if is_ours {
+                seen.docker.remove_volume(name).await.map(|_| ())
+            } else {
+                Ok(())
+            };
+            // Somebody has it mounted.
+            if let Err(error) = removed
+                && error.kind() != ErrorKind::Conflict
+            {
+                return Err(error.into());
             }
-            ReplaceJournal::remove(path).await
-        };
-        if let Err(error) = ended.await {
-            let error = error_chain(&error);
-            tracing::warn!(
-                container = old,
-                error,
-                "what was replaced is left; cleanup removes it"
-            );
         }
+        ReplaceJournal::remove(path).await
     }
 }
 
@@ -340,6 +339,12 @@ impl FoundSnapshot {
         }
         Ok(())
     }
+}
+
+/// Says that the container that was replaced could not be removed.
+fn left_aside(error: &Error) -> String {
+    let error = error_chain(error);
+    format!("what was replaced before is still there, and could not be removed: {error}")
 }
 
 /// Removes what was made in vain.

@@ -68,6 +68,8 @@ pub enum SandboxHealth {
         /// What it said.
         because: String,
     },
+    /// It was started, and its health check has neither succeeded nor failed yet.
+    Starting,
     /// It is not there.
     Gone,
     /// There is none.
@@ -320,7 +322,10 @@ impl<'s> LiveSandbox<'s> {
             }
             if let Some(container) = self.container() {
                 self.ensure_known(&container).await?;
-                container.stop(GRACE.min(left / 2)).await?;
+                let _lock = container
+                    .lock(self.host, "stopped with its session")
+                    .await?;
+                container.stop(GRACE, left / 2).await?;
             }
         }
         let is_over = || self.left().is_none();
@@ -434,7 +439,12 @@ impl<'s> LiveSandbox<'s> {
                 let started = (mark, sandbox);
                 memory::remember_started(self.host, self.session, started).await?;
                 match self.container() {
-                    Some(container) => container.start().await?,
+                    Some(container) => {
+                        let _lock = container
+                            .lock(self.host, "started with its session")
+                            .await?;
+                        container.start().await?;
+                    }
                     None => self.run(command, ACT_TIMEOUT).await?,
                 }
                 sandbox.clone()
@@ -499,11 +509,15 @@ impl<'s> LiveSandbox<'s> {
                     let said = "the sandbox ended as soon as it was started";
                     return Err(failure(ErrorKind::Failed, said).into());
                 }
+                SandboxHealth::Starting if waited >= START_TIMEOUT => {
+                    let said = "the sandbox was started, and its health check has not succeeded";
+                    return Err(failure(ErrorKind::Failed, said).into());
+                }
                 SandboxHealth::Unreachable { because } if waited >= START_TIMEOUT => {
                     let said = format!("the sandbox was started and is not healthy: {because}");
                     return Err(failure(ErrorKind::Failed, said).into());
                 }
-                SandboxHealth::Unreachable { .. } => {}
+                SandboxHealth::Starting | SandboxHealth::Unreachable { .. } => {}
             }
             tokio::time::sleep(TICK).await;
             waited += TICK;

@@ -1,11 +1,12 @@
 //! A container as what runs a session: looked at, started, stopped and held still through its engine.
 
-use super::failure;
 use super::sandbox::SandboxHealth;
+use super::{SessionHost, failure};
 use crate::error::{Error, ErrorKind};
+use crate::kind::container::{ContainerLock, lock_in};
 use stasis_model::container::status::ContainerStatus;
 use stasis_model::session::document::{SandboxCommands, SandboxDriver};
-use stasis_quiesce::docker::Docker;
+use stasis_quiesce::docker::{Docker, OwnHealth};
 use stasis_quiesce::service::{Handling, Service};
 use stasis_quiesce::watchdog::HelperCommand;
 use std::path::PathBuf;
@@ -98,9 +99,23 @@ impl SandboxContainer {
             return Ok(SandboxHealth::NotKnown);
         }
         Ok(match self.docker.health_of(&self.id).await? {
-            None => SandboxHealth::Healthy,
-            Some(because) => SandboxHealth::Unreachable { because },
+            OwnHealth::Works => SandboxHealth::Healthy,
+            OwnHealth::Starting => SandboxHealth::Starting,
+            OwnHealth::Fails(because) => SandboxHealth::Unreachable { because },
         })
+    }
+
+    /// Makes it ours alone, as whoever saves or replaces it does. A host that keeps nothing has nobody who does.
+    pub(super) async fn lock(
+        &self,
+        host: &SessionHost,
+        doing: &str,
+    ) -> Result<Option<ContainerLock>, Error> {
+        let Some(state) = host.state.clone() else {
+            return Ok(None);
+        };
+        let lock = lock_in(state, &self.docker, (&self.name, doing)).await?;
+        Ok(Some(lock))
     }
 
     /// Starts it, as it was.
@@ -116,8 +131,9 @@ impl SandboxContainer {
         Ok(self.docker.start_container(&self.id).await?)
     }
 
-    /// Stops it; one that is gone has ended.
-    pub(super) async fn stop(&self, grace: Duration) -> Result<(), Error> {
+    /// Stops it; one that is gone has ended. It gets the time that it says it needs, or `grace`, but no more than `longest`: then
+    /// somebody else may start it.
+    pub(super) async fn stop(&self, grace: Duration, longest: Duration) -> Result<(), Error> {
         let Some(facts) = self.docker.container(&self.id).await? else {
             if self.docker.container(&self.name).await?.is_none() {
                 return Ok(());
@@ -129,8 +145,7 @@ impl SandboxContainer {
             let hint = format!("say what runs it: `stasis session register … --container {name}`");
             return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
         };
-        let own = facts.config["StopTimeout"].as_u64();
-        let grace = own.map_or(grace, |own| grace.max(Duration::from_secs(own)));
+        let grace = facts.stop_timeout().unwrap_or(grace).min(longest);
         if facts.status == ContainerStatus::Paused {
             self.docker.unpause_container(&self.id).await?;
         }

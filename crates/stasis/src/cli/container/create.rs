@@ -58,7 +58,7 @@ impl CreateArgs {
         host: &ContainerHost,
     ) -> anyhow::Result<Exit> {
         if self.detach {
-            return detach(context, &self.container).await;
+            return detach(context, host, &self.container).await;
         }
         let engine = context.writable_engine().await?;
         let limits = self.limits.limits(context, &engine, &host.tenant).await?;
@@ -112,9 +112,16 @@ pub(in crate::cli) async fn save(
 }
 
 /// Has a process of its own save a container.
-async fn detach(context: &CliContext, container: &str) -> anyhow::Result<Exit> {
+async fn detach(
+    context: &CliContext,
+    host: &ContainerHost,
+    container: &str,
+) -> anyhow::Result<Exit> {
     let engine = context.writable_engine().await?;
-    let begun = engine.containers().begin_detached(container).await?;
+    let begun = engine
+        .containers()
+        .begin_detached(&host.tenant, container)
+        .await?;
     let id = &begun.snapshot_id;
     let words = std::env::args_os().skip(1);
     let words = words.map(|word| match word.to_str() {

@@ -177,7 +177,7 @@ pub(in crate::cli) async fn undo(
     container: &str,
     (dry_run, yes): (bool, bool),
 ) -> anyhow::Result<Exit> {
-    let host = default_host(context)?;
+    let host = default_host(context);
     let engine = context.engine().await?;
     let safety = engine.containers().last_replaced(&host, container).await?;
     if dry_run {

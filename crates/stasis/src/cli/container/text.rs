@@ -8,8 +8,9 @@ use stasis_engine::kind::container::{
     ContainerSaved, ContainerSnapshotRow, ContainerSnapshotShown, ContainerSnapshotStatus,
     ContainerSnapshots, ContainerSnapshotsDeleted, ContainerValidated, ContainersCleaned,
     ContainersStats, ExportLayout, MountValidated, NotCaptured, RestoreMode, SettingDifference,
+    tenant_option,
 };
-use stasis_engine::model::id::TenantId;
+use stasis_engine::model::id::SnapshotId;
 use stasis_engine::model::time::{Clock as _, Timestamp};
 use std::time::Duration;
 
@@ -120,14 +121,6 @@ pub(super) fn saved(one: &ContainerSaved) -> String {
     lines.join("\n")
 }
 
-/// What a command needs to find the snapshots of a tenant that nobody takes for granted.
-fn tenant_option(tenant: &TenantId) -> String {
-    match tenant.as_str() {
-        "default" => String::new(),
-        tenant => format!(" --tenant {tenant}"),
-    }
-}
-
 pub(super) fn restored(one: &ContainerRestored) -> String {
     let what = match (one.mode, one.dry_run) {
         (RestoreMode::New, false) => "Made",
@@ -179,21 +172,29 @@ pub(super) fn restored(one: &ContainerRestored) -> String {
         ));
     }
     if let Some(safety) = &one.safety_snapshot_id {
-        lines.push(format!(
-            "What there was is saved as {}; take it back with: stasis undo container:{}",
-            short(safety),
-            one.container_name
-        ));
+        lines.push(way_back(one, safety));
     }
     lines.join("\n")
 }
 
+fn way_back(one: &ContainerRestored, safety: &SnapshotId) -> String {
+    let id = short(safety);
+    let command = if one.tenant.is_default() {
+        format!("stasis undo container:{}", one.container_name)
+    } else {
+        let option = tenant_option(&one.tenant);
+        format!("stasis container restore {id} --mode replace{option}")
+    };
+    format!("What there was is saved as {id}; take it back with: {command}")
+}
+
 pub(super) fn begun(one: &ContainerSaveBegun) -> String {
     format!(
-        "{} is being saved as {}; look with: stasis container show {}",
+        "{} is being saved as {}; look with: stasis container show {}{}",
         printable(&one.container),
         one.snapshot_id,
-        short(&one.snapshot_id)
+        short(&one.snapshot_id),
+        tenant_option(&one.tenant)
     )
 }
 
@@ -216,8 +217,9 @@ pub(super) fn exported(one: &ContainerExported) -> String {
 pub(super) fn imported(one: &ContainerImported) -> String {
     let (id, name) = (short(&one.snapshot_id), &one.container_name);
     format!(
-        "Imported {name} as {id} ({}); make a container of it with: stasis container restore {id}",
-        plural(one.volumes.len() as u64, "volume")
+        "Imported {name} as {id} ({}); make a container of it with: stasis container restore {id}{}",
+        plural(one.volumes.len() as u64, "volume"),
+        tenant_option(&one.tenant)
     )
 }
 
@@ -354,6 +356,11 @@ pub(super) fn cleaned(one: &ContainersCleaned) -> String {
     for name in &one.brought_back {
         lines.push(format!(
             "{back} {name}: its replacement had been interrupted"
+        ));
+    }
+    for name in &one.ended {
+        lines.push(format!(
+            "Kept {name}: its replacement had been interrupted, and the new one works"
         ));
     }
     for gone in &one.snapshots {

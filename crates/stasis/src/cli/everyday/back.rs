@@ -37,7 +37,7 @@ impl SaveArgs {
             return Err(profile::not_saved_so(profile));
         }
         if let Some(container) = typed.container() {
-            let host = container::default_host(context)?;
+            let host = container::default_host(context);
             let mut create = container::usual_save(context, &host, container).await?;
             create.labels = self.how.labels()?;
             let message = create.labels.remove(save::MESSAGE);
@@ -72,7 +72,7 @@ impl RestoreArgs {
         if let Some(container) = typed.container().filter(|_| self.how.is_here()) {
             let (dry_run, yes) = self.how.of_container()?;
             ensure!(!dry_run, "`stasis container show` says what a snapshot has");
-            let host = container::default_host(context)?;
+            let host = container::default_host(context);
             let restore = RestoreContainer {
                 container: Some(container.to_owned()),
                 ..RestoreContainer::new(typed.snapshot())

@@ -96,7 +96,7 @@ impl ShowArgs {
             return profile::show(context, profile, typed.snapshots.first()).await;
         }
         if let Some(of) = typed.container() {
-            let host = container::default_host(context)?;
+            let host = container::default_host(context);
             return container::show(context, &host, &typed.snapshot(), Some(of)).await;
         }
         let directory = typed.directory(context).await?;
@@ -143,7 +143,7 @@ impl DiffArgs {
                 !self.shown.is_any(),
                 "what differs in a container is no text: leave out --patch and --stat"
             );
-            let host = container::default_host(context)?;
+            let host = container::default_host(context);
             let both = (&typed.snapshot(), typed.snapshots.get(1));
             return container::diff(context, &host, both, Some(of)).await;
         }

@@ -208,7 +208,7 @@ impl ForgetArgs {
                 .await;
         }
         if let Some(of) = typed.container() {
-            let host = container::default_host(context)?;
+            let host = container::default_host(context);
             for snapshot in &typed.snapshots {
                 let which = (snapshot, Some(of));
                 let how = (self.dry_run, self.yes);

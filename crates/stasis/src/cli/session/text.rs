@@ -271,6 +271,7 @@ pub(super) fn shown(one: &SessionShown) -> String {
     let health = match &one.health {
         SandboxHealth::Healthy => "healthy".to_owned(),
         SandboxHealth::Unreachable { because } => format!("unreachable: {because}"),
+        SandboxHealth::Starting => "starting".to_owned(),
         SandboxHealth::Gone => "gone".to_owned(),
         SandboxHealth::None => "none".to_owned(),
         SandboxHealth::NotKnown => "not known here".to_owned(),

@@ -1,0 +1,119 @@
+//! Makes a snapshot exist of a container that was read: its image is described, and its tree published.
+
+use super::capture::{Attempt, Capture, StillTree};
+use super::create::{ContainerSaved, UnsoundDatabase, VolumeSaved};
+use super::image::described;
+use super::still::Released;
+use crate::error::Error;
+use crate::handle::Containers;
+use crate::save::RepoSaved;
+use stasis_model::container::capture::never_captured;
+use stasis_model::format::manifest::{ContainerManifest, SnapshotImage};
+use stasis_model::id::SnapshotId;
+
+impl Capture<'_> {
+    /// Makes the snapshot exist.
+    pub(super) async fn publish(
+        &self,
+        of: Containers<'_>,
+        id: &SnapshotId,
+        manifest: &mut ContainerManifest,
+        gathered: StillTree,
+    ) -> Result<ContainerSaved, Attempt> {
+        let StillTree {
+            mut tree,
+            image,
+            released,
+        } = gathered;
+        tracing::debug!(image, "committed");
+        let original = &manifest.original_image_id;
+        let described = described(self.seen, self.facts, original, &self.made_for(id)).await;
+        let stored = match described {
+            Ok(image) if self.how.portable => self.store_layers(of, id, image).await,
+            described => described,
+        };
+        manifest.image = match stored {
+            Ok(image) => image,
+            Err(error) => {
+                tree.give_up().await;
+                return Err(error.into());
+            }
+        };
+        let how = self.how;
+        manifest.trigger = how.trigger;
+        manifest.description = how.description.clone();
+        manifest.run_id.clone_from(&how.run_id);
+        manifest.action_context.clone_from(&how.action_context);
+        tree.is_of(manifest.clone());
+        let dirs = self.engine.dirs();
+        let ready = dirs.save_describe(tree).await?;
+        let volumes = ready.volumes().clone();
+        let saved = dirs.save_publish(ready).await?;
+        let rows = manifest.volumes.iter().filter_map(|one| {
+            let measured = volumes.get(&one.path)?;
+            Some(VolumeSaved::new(one, measured))
+        });
+        let volumes = rows.collect();
+        Ok(self.saved(saved, &manifest.image, volumes, released))
+    }
+
+    /// Stores the layers of the image.
+    async fn store_layers(
+        &self,
+        of: Containers<'_>,
+        id: &SnapshotId,
+        image: SnapshotImage,
+    ) -> Result<SnapshotImage, Error> {
+        of.store_image(
+            &self.tenant,
+            &self.made_for(id),
+            &self.seen.docker,
+            &self.how.cancel,
+        )
+        .await?;
+        Ok(SnapshotImage {
+            is_portable: true,
+            ..image
+        })
+    }
+
+    fn saved(
+        &self,
+        saved: RepoSaved,
+        image: &SnapshotImage,
+        volumes: Vec<VolumeSaved>,
+        released: Released,
+    ) -> ContainerSaved {
+        let unsound = saved.not_consistent.into_iter();
+        let bytes = volumes.iter().map(|one| one.bytes).sum();
+        let frozen_ms = released.paused_for.as_millis();
+        ContainerSaved {
+            snapshot_id: saved.snapshot_id,
+            subject: super::find::typed(&self.subject),
+            tenant: self.tenant.clone(),
+            container_name: self.facts.name.clone(),
+            container_id: self.facts.id.clone(),
+            trigger: self.how.trigger,
+            image: image.name.clone(),
+            image_bytes: image.own_bytes,
+            portable: image.is_portable,
+            // One is the file of the environment.
+            files: saved.files.saturating_sub(1),
+            bytes,
+            bytes_stored: saved.bytes_stored,
+            frozen_ms: u64::try_from(frozen_ms).unwrap_or(u64::MAX),
+            volumes,
+            databases: saved.databases,
+            unsound_databases: unsound
+                .map(|one| UnsoundDatabase {
+                    path: one.path,
+                    reason: one.reason,
+                })
+                .collect(),
+            not_captured: [&self.planned.left[..], &never_captured()].concat(),
+            removed: Vec::new(),
+            warnings: [&self.planned.warnings[..], &saved.warnings].concat(),
+            elapsed_ms: 0,
+        }
+    }
+}
