@@ -244,6 +244,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_has_ended_does_not_run_though_nobody_waited_for_it() {
+        let mut group = shell("exit 3");
+        let stat = || ProcessInfo::read(group.pid()).map(|row| row.state);
+        while stat() != Some(ProcessState::Ended) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+
+        assert!(!group.is_running());
+        assert_eq!(group.wait().await.unwrap().code(), 3);
+    }
+
+    #[tokio::test]
     async fn what_a_command_left_behind_is_stopped_too() {
         let mut group = shell("sleep 60 & exit 4");
         assert_eq!(group.wait().await.unwrap().code(), 4);

@@ -208,6 +208,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_directory_is_locked_by_one_at_a_time_and_has_nothing_in_it() {
+        let place = tempfile::tempdir().unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let first = DirectoryLock::wait(place.path()).unwrap();
+        assert!(first.is_held());
+
+        let path = place.path().to_owned();
+        let waiting = std::thread::spawn(move || {
+            let second = DirectoryLock::wait(&path).unwrap();
+            sender.send(()).unwrap();
+            drop(second);
+        });
+
+        let while_held = receiver.recv_timeout(Duration::from_millis(200));
+        assert!(while_held.is_err(), "the second waits for the first");
+        drop(first);
+        receiver.recv_timeout(Duration::from_secs(10)).unwrap();
+        waiting.join().unwrap();
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+
+    #[test]
     fn a_link_that_somebody_put_there_first_is_not_followed() {
         let place = tempfile::tempdir().unwrap();
         let (victim, path) = (place.path().join("victim"), place.path().join("lock"));

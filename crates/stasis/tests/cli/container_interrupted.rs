@@ -1,6 +1,7 @@
 //! Replacements of containers that were interrupted, on a real Docker engine: work of nobody is thrown away, and what is said is so.
 
 use crate::container_host::{Host, REPLACE, rows, text};
+use stasis_testkit::docker::IMAGE;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread::sleep;
@@ -204,21 +205,38 @@ fn a_container_that_is_started_again_and_again_is_replaced_by_one_that_runs() {
     let Some(host) = Host::new() else {
         return;
     };
-    host.start(
-        "web",
-        "-v data:/data --restart always",
-        "echo one > /data/n",
-    );
+    let script = "test -e /data/broken && exit 1; echo one > /data/n; sleep 1000";
+    let run = ["run", "-d", "--network", "none", "--name", "web"];
+    let how = ["-v", "data:/data", "--restart", "always", IMAGE];
+    let words = [&run[..], &how, &["/bin/sh", "-c", script]].concat();
+    host.daemon.must(&words);
+    let until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let mut looks = 0;
+        while !is_so() {
+            looks += 1;
+            assert!(looks < 1000, "{what}: {}", host.status("web"));
+            sleep(Duration::from_millis(20));
+        }
+    };
+    let look = ["exec", "web", "/bin/test", "-e", "/data/n"];
+    until("it is ready", &|| {
+        host.daemon.docker(&look).status.success()
+    });
     host.json(0, "container create web");
     // From now on it ends as soon as it is started.
-    host.sh("web", "rm /bin/sleep; echo broken > /data/n");
+    host.sh("web", "echo > /data/broken");
     host.daemon.must(&["restart", "-t", "1", "web"]);
-    for _ in 0..400 {
-        if host.status("web") == "restarting" {
-            break;
-        }
-        sleep(Duration::from_millis(20));
-    }
+    until("it ends again and again", &|| {
+        host.status("web") == "restarting"
+    });
+
+    // What does not work either leaves it as it was: the engine tries it again and again.
+    let words = format!("container restore latest web {REPLACE} --health-timeout 1s --health-cmd");
+    let words: Vec<&str> = words.split(' ').chain(["false"]).collect();
+    assert!(!host.output(&words).status.success());
+    let starts = || host.inspect("web", "{{.RestartCount}} {{.State.StartedAt}}");
+    let before = starts();
+    until("it is tried again", &|| starts() != before);
 
     host.json(0, &format!("container restore latest web {REPLACE}"));
 
