@@ -253,6 +253,8 @@ impl Dockerd {
         for id in run(&["ps", "-aq"]) {
             run(&["rm", "-f", "-v", &id]);
         }
+        // A bridge outlives its engine, and keeps its addresses from those that come later.
+        run(&["network", "prune", "-f"]);
     }
 
     fn end_daemon(&mut self) {

@@ -23,6 +23,7 @@ mod container;
 mod container_host;
 mod container_imports;
 mod container_interrupted;
+mod container_networks;
 mod container_proofs;
 mod container_sessions;
 mod container_snapshots;
