@@ -81,7 +81,7 @@ pub enum Warning {
     },
     /// The container that was replaced could not be removed.
     #[error(
-        "what was replaced is still there as `{container}`, stopped; `stasis container cleanup` removes it: {reason}"
+        "what was replaced is called `{container}` now, and could not be removed; `stasis container cleanup` tries it again: {reason}"
     )]
     ReplacedIsLeft {
         /// What it is called now.

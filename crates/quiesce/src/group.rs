@@ -3,7 +3,7 @@
 pub use rustix::process::Signal;
 use rustix::process::{Pid, getppid, kill_process_group, test_kill_process_group};
 use stasis_sys::process_handle::end_with_parent;
-use stasis_sys::processes::{self, ProcessInfo, ProcessState};
+use stasis_sys::processes::{self, ProcessInfo};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt};
@@ -209,13 +209,18 @@ impl ProcessGroup {
     }
 }
 
-/// Whether a process of a group has not ended; where the system lists none, one counts as living.
+/// Whether a process of a group has not ended; where none of it can be seen, one counts as living.
 fn has_living(group: u32) -> bool {
-    let Ok(all) = processes::all() else {
-        return true;
+    let look = || {
+        let Ok(all) = processes::all() else {
+            return true;
+        };
+        let rows = all.into_iter().filter_map(ProcessInfo::read);
+        let mut members = rows.filter(|row| row.group == group).peekable();
+        members.peek().is_none() || members.any(|row| !ProcessInfo::has_ended(row.pid()))
     };
-    let mut rows = all.into_iter().filter_map(ProcessInfo::read);
-    rows.any(|row| row.group == group && row.state != ProcessState::Ended)
+    // One that was begun after the list was read, by one that ended before it was looked at, is in the next list.
+    look() || look()
 }
 
 #[cfg(test)]
@@ -246,8 +251,7 @@ mod tests {
     #[tokio::test]
     async fn what_has_ended_does_not_run_though_nobody_waited_for_it() {
         let mut group = shell("exit 3");
-        let stat = || ProcessInfo::read(group.pid()).map(|row| row.state);
-        while stat() != Some(ProcessState::Ended) {
+        while !ProcessInfo::has_ended(group.pid()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
 

@@ -109,13 +109,22 @@ impl ProcessInfo {
     ///
     /// The process's own line tells only of its first thread, which may stand still while others are still on their way.
     pub fn is_stopped(pid: u32) -> bool {
+        Self::all_threads(pid, |state| state != ProcessState::Alive)
+    }
+
+    /// Whether every thread of the process has ended, though perhaps nobody waited for it yet.
+    pub fn has_ended(pid: u32) -> bool {
+        Self::all_threads(pid, |state| state == ProcessState::Ended)
+    }
+
+    fn all_threads(pid: u32, is_so: impl Fn(ProcessState) -> bool) -> bool {
         let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
             return true;
         };
         threads.flatten().all(|thread| {
             let line = fs::read(thread.path().join("stat"));
             let row = line.ok().and_then(|line| Self::parse(&line));
-            row.is_none_or(|row| row.state != ProcessState::Alive)
+            row.is_none_or(|row| is_so(row.state))
         })
     }
 }

@@ -158,8 +158,12 @@ impl DirectoryLock {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = fs::open(directory, flags, Mode::empty()).at("open", directory)?;
         let opened = File::from(opened);
-        let is_locked = opened.lock().is_ok();
-        Ok(Self(is_locked.then_some(opened)))
+        match fs::flock(&opened, FlockOperation::LockExclusive) {
+            Ok(()) => Ok(Self(Some(opened))),
+            // There are none, or none for a directory that cannot be written to like a file.
+            Err(Errno::NOTSUP | Errno::NOSYS | Errno::BADF | Errno::NOLCK) => Ok(Self(None)),
+            Err(error) => Err(error).at("lock", directory),
+        }
     }
 
     /// Whether others are kept out.

@@ -4,6 +4,7 @@ use crate::container_host::{Host, rows, text};
 use crate::session::{Session, real_store};
 use serde_json::{Value, json};
 use stasis_testkit::docker::{Dockerd, IMAGE};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -165,6 +166,67 @@ fn the_image_of_an_import_goes_once_nothing_uses_it() {
     assert_eq!(other.images(), 0);
     let cleaned = other.json(0, "container cleanup");
     assert!(rows(&cleaned, "images").is_empty(), "{cleaned}");
+}
+
+#[test]
+fn what_an_import_into_another_store_left_is_none_of_our_business() {
+    let (Some(host), Some(other)) = (Host::new(), Dockerd::start()) else {
+        return;
+    };
+    let other = Host::with(Session::new(), other);
+    let (from, _) = exported(&host);
+    let imported = other.json(0, &format!("container import {}", from.display()));
+    let id = text(&imported, "snapshot_id");
+    let place = other.session.home().join("state/stasis/containers");
+    let names = std::fs::read_dir(&place).unwrap();
+    let mut paths = names.map(|entry| entry.unwrap().path());
+    let lock = paths.find(|path| path.extension().is_some_and(|ending| ending == "lock"));
+    let subject = lock.unwrap();
+    let subject = subject.file_stem().unwrap().to_str().unwrap();
+    let (_, digits) = subject.rsplit_once('.').unwrap();
+    // An import whose end nobody saw.
+    let op_id = "11111111-1111-4111-8111-111111111111";
+    let record = |store: &str| {
+        let import =
+            json!({"store": store, "tenant": "default", "subject": subject, "snapshot_id": id});
+        let begun = json!({"op_id": op_id, "container_name": "web", "import": import});
+        let path = place.join(format!("{op_id}.{digits}.restore.json"));
+        std::fs::write(&path, begun.to_string()).unwrap();
+        path
+    };
+    let second = other.session.home().join("second");
+    let second = format!("--store {} container cleanup", second.display());
+    let store = other.session.home().join("data/stasis/store");
+    let path = record(&format!("file:{}", store.display()));
+    let first = std::fs::read_to_string(&path).unwrap();
+
+    other.json(0, &second);
+
+    assert_eq!(other.images(), 1, "{first}");
+    other.json(0, "container restore latest web --name web");
+}
+
+#[test]
+fn a_directory_of_somebody_else_is_not_exported_into() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    host.start("web", "-v data:/data", "echo x > /data/x");
+    host.json(0, "container create web");
+    let to = host.session.home().join("compose");
+    std::fs::create_dir_all(to.join("volumes")).unwrap();
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(to.join("volumes"), open).unwrap();
+    let words = format!(
+        "container export latest {} --of web --layout seed",
+        to.display()
+    );
+
+    host.json(2, &words);
+
+    let mode = std::fs::metadata(to.join("volumes")).unwrap().permissions();
+    assert_eq!(mode.mode() & 0o777, 0o755);
+    assert_eq!(std::fs::read_dir(&to).unwrap().count(), 1);
 }
 
 #[test]

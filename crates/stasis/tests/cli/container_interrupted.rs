@@ -70,16 +70,24 @@ fn a_new_container_that_works_is_kept_and_not_said_to_be_the_old_one() {
     host.daemon.must(&["start", &aside]);
     let cleaned = host.json(13, "container cleanup");
     let left = cleaned["left"].to_string();
-    assert!(left.contains("still there"), "{left}");
+    assert!(left.contains("somebody has started it since"), "{left}");
     assert!(rows(&cleaned, "brought_back").is_empty(), "{cleaned}");
     let replace = format!("container restore latest web {REPLACE}");
     let refused = host.json(4, &replace);
     let said = refused["error"].to_string();
-    assert!(said.contains("still there"), "{said}");
+    assert!(said.contains("somebody has started it since"), "{said}");
     assert!(journal(&host).is_some());
     assert_eq!(host.sh("web", "cat /data/n"), "one");
 
+    let planned = host.json(0, "container cleanup --dry-run");
+    assert_eq!(planned["ended"][0], "web", "{planned}");
+    assert!(rows(&planned, "brought_back").is_empty(), "{planned}");
+    // What somebody did in it is not removed because it has ended.
+    host.sh(&aside, "echo work > /work");
     host.daemon.must(&["stop", "-t", "1", &aside]);
+    host.json(13, "container cleanup");
+    assert_eq!(host.lines("ps -aq").len(), 2);
+    host.daemon.must(&["rm", "-f", &aside]);
     let cleaned = host.json(0, "container cleanup");
 
     assert_eq!(cleaned["ended"][0], "web", "{cleaned}");
@@ -89,6 +97,29 @@ fn a_new_container_that_works_is_kept_and_not_said_to_be_the_old_one() {
     // What there was is in the snapshot, and comes back.
     host.json(0, "undo container:web --yes");
     assert_eq!(host.sh("web", "cat /data/n /own"), "two\ntwo");
+}
+
+#[test]
+fn a_container_that_somebody_went_back_to_by_hand_is_his() {
+    let Some(host) = host_with_web() else {
+        return;
+    };
+    interrupt(&host, &format!("container restore latest web {SLOWLY}"));
+    let aside = aside(&host);
+    host.daemon.must(&["start", &aside]);
+    host.json(13, "container cleanup");
+    // The new one works, but he does not want it.
+    host.daemon.must(&["rm", "-f", "web"]);
+    host.daemon.must(&["rename", &aside, "web"]);
+    host.sh("web", "echo work > /work");
+    host.daemon.must(&["stop", "-t", "1", "web"]);
+
+    host.json(0, "container cleanup");
+
+    host.daemon.must(&["start", "web"]);
+    assert_eq!(host.sh("web", "cat /own /work"), "two\nwork");
+    assert!(journal(&host).is_none());
+    host.json(0, "container create web");
 }
 
 #[test]

@@ -55,6 +55,11 @@ fn a_container_that_somebody_works_on_is_neither_stopped_nor_started() {
     assert!(said.contains("is in use"), "{said}");
     assert_eq!(host.status("box"), "exited");
     drop(held);
+    // What a refused wake did not start is nobody's to end.
+    host.daemon.must(&["start", "box"]);
+    host.output(&["session", "reap", "--host", "here"]);
+    assert_eq!(host.status("box"), "running");
+    host.daemon.must(&["stop", "-t", "1", "box"]);
     host.json(0, "session wake acme/s1 --host here");
     assert_eq!(host.status("box"), "running");
 }
@@ -86,6 +91,21 @@ fn a_container_whose_health_is_not_known_yet_is_not_taken_for_dead() {
     // It is woken once its own health check says so.
     host.json(0, "session wake acme/s1 --host here");
     assert_eq!(health(), "healthy");
+}
+
+#[test]
+fn a_container_that_needs_long_to_end_is_not_killed_before() {
+    let Some(host) = host_with_session("--stop-timeout 300") else {
+        return;
+    };
+
+    let output = host.output(&["session", "sleep", "acme/s1", "--host", "here"]);
+
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("may take 300 s to end"), "{said}");
+    assert_eq!(host.status("box"), "running");
+    host.daemon.must(&["kill", "box"]);
+    host.json(0, "session sleep acme/s1 --host here");
 }
 
 #[test]

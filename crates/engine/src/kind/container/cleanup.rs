@@ -98,7 +98,14 @@ impl Containers<'_> {
             ..ContainersCleaned::default()
         };
         if how.dry_run {
-            cleaned.brought_back = self.interrupted(&seen).await?;
+            for journal in self.interruptions(&seen).await? {
+                let names = if journal.is_done {
+                    &mut cleaned.ended
+                } else {
+                    &mut cleaned.brought_back
+                };
+                names.push(journal.container_name);
+            }
         } else {
             self.bring_back(host, &seen, &mut cleaned).await?;
         }
@@ -192,7 +199,8 @@ impl Containers<'_> {
                     cleaned.left.push(format!("{name}: {left}"));
                 }
                 Ok(TakenBack::Gone(safety, tenant)) => {
-                    cleaned.left.push(TakenBack::gone(&name, &safety, &tenant));
+                    let said = TakenBack::gone(&name, safety.as_ref(), &tenant);
+                    cleaned.left.push(said);
                 }
                 Ok(TakenBack::Nothing) => {}
                 Err(error) => {

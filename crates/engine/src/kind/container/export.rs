@@ -144,10 +144,8 @@ impl Containers<'_> {
             directory,
             id: &found.id,
         };
-        let made = DIRECTORIES.iter().filter(|name| **name != IMAGES);
-        let made: Vec<PathBuf> = made.map(|name| directory.join(name)).collect();
-        bridge::blocking(move || made.iter().try_for_each(|one| make_private_directory(one)))
-            .await?;
+        let (begun, index) = (directory.to_owned(), place.index());
+        bridge::blocking(move || begin_directory(&begun, &index)).await?;
         let mut archives = std::collections::BTreeMap::new();
         for volume in &found.container.volumes {
             let file = place.volume_file(volume);
@@ -338,6 +336,21 @@ pub(super) fn read_index(path: &Path) -> Result<ExportIndex, Error> {
     Ok(index)
 }
 
+/// Makes a directory one of exports before anything else is in it: who comes meanwhile, or after a crash, knows it by its index.
+fn begin_directory(directory: &Path, index: &Path) -> Result<(), Error> {
+    make_private_directory(directory)?;
+    let locked = DirectoryLock::wait(directory)?;
+    let none = read_index(index)?;
+    if none.snapshots.is_empty() {
+        atomic_write(index, &document(&none)?)?;
+    }
+    drop(locked);
+    for name in DIRECTORIES.iter().filter(|name| **name != IMAGES) {
+        make_private_directory(&directory.join(name))?;
+    }
+    Ok(())
+}
+
 /// Refuses a place where something else is.
 fn ensure_target(how: &ExportContainer) -> Result<(), Error> {
     let target = &how.target;
@@ -347,12 +360,8 @@ fn ensure_target(how: &ExportContainer) -> Result<(), Error> {
     };
     if how.layout == ExportLayout::Seed {
         let is_file = target.symlink_metadata().is_ok_and(|found| !found.is_dir());
-        let inside = std::fs::read_dir(target).into_iter().flatten().flatten();
-        // One that is being written, or whose writer was killed, has no index yet.
-        let is_other = |name: &str| !DIRECTORIES.contains(&name);
-        let mut others = inside.map(|entry| entry.file_name());
-        let has_others = others.any(|name| name.to_str().is_none_or(is_other));
-        if is_file || (!target.join("index.json").exists() && has_others) {
+        let mut inside = std::fs::read_dir(target).into_iter().flatten();
+        if is_file || (!target.join("index.json").exists() && inside.next().is_some()) {
             let said = format!("`{shown}` is something else than a directory of exports");
             return refused(
                 ErrorKind::Invalid,

@@ -32,6 +32,9 @@ pub(super) struct BegunRestore {
 /// An import that was begun.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct BegunImport {
+    /// The store that gets it: no other one knows whether it is there.
+    #[serde(default)]
+    store: String,
     tenant: TenantId,
     subject: ContainerSubject,
     snapshot_id: SnapshotId,
@@ -83,6 +86,7 @@ impl Containers<'_> {
             op_id: self.rng.op_id(),
             container_name: subject.container().to_owned(),
             import: Some(BegunImport {
+                store: self.location.to_string(),
                 tenant: tenant.clone(),
                 subject: subject.clone(),
                 snapshot_id: id.clone(),
@@ -113,7 +117,11 @@ impl Containers<'_> {
         how: &CleanupContainers,
         cleaned: &mut ContainersCleaned,
     ) -> Result<(), Error> {
+        let here = self.location.to_string();
         for (path, begun) in self.begun(seen).await? {
+            if begun.import.as_ref().is_some_and(|one| one.store != here) {
+                continue;
+            }
             let locked = self.lock(seen, &begun.container_name, "cleaned up").await;
             let _lock = match locked {
                 Ok(lock) => lock,

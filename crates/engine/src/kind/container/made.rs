@@ -7,6 +7,7 @@
 use super::SeenEngine;
 use super::image::RESTORE_LABEL;
 use crate::error::{Error, ErrorKind, error_chain};
+use stasis_model::container::status::ContainerStatus;
 use stasis_model::id::OpId;
 use stasis_quiesce::docker::{ListedContainer, VolumeRemoval};
 use std::time::Duration;
@@ -49,9 +50,17 @@ impl MadeBy<'_> {
             let Some(one) = found.filter(|one| Some(one.id.as_str()) != except) else {
                 return Ok(());
             };
-            if one.status.is_alive() {
+            let is_still = matches!(
+                one.status,
+                ContainerStatus::Created | ContainerStatus::Exited
+            );
+            if !is_still || attempts > 0 {
+                // One that is started again and again does not run, and must be stopped all the same.
                 let soon = Duration::from_secs(1);
-                docker.stop_container(&one.id, soon).await?;
+                let stopped = docker.stop_container(&one.id, soon).await;
+                if one.status.is_alive() {
+                    stopped?;
+                }
             }
             let removed = docker.remove_container(&one.id, VolumeRemoval::Anonymous);
             match removed.await {

@@ -111,8 +111,13 @@ impl Containers<'_> {
                 continue;
             };
             if let Some(kept) = remove_image(seen, id).await {
-                self.remember_image(seen, of, id).await?;
+                let remembered = self.remember_image(seen, of, id).await;
                 deleted.images_kept.push(kept);
+                // The snapshot is gone, whatever becomes of its image.
+                if let Err(error) = remembered {
+                    let said = format!("{}: {}", image_name(id), error_chain(&error));
+                    deleted.images_kept.push(said);
+                }
             }
         }
         Ok(deleted)
@@ -125,11 +130,15 @@ impl Containers<'_> {
         of: &FoundContainer,
         id: &SnapshotId,
     ) -> Result<(), Error> {
-        let image = seen.docker.image(&image_name(id)).await?;
+        let image = seen.docker.image(&image_name(id)).await;
         let is_other = |labels: &BTreeMap<String, String>| {
             labels.get(SNAPSHOT_LABEL).map(String::as_str) != Some(id.as_str())
         };
-        if image.is_some_and(|image| is_other(&image.labels)) {
+        // One that cannot be looked at may be one of those.
+        let is_left = image.map_or(true, |image| {
+            image.is_some_and(|image| is_other(&image.labels))
+        });
+        if is_left {
             let (subject, of) = (&of.subject, (&of.tenant, id));
             let _ = self.begin_import(seen, subject, of, None).await?;
         }

@@ -70,6 +70,7 @@ impl RestoreLook<'_> {
                 container_id: now.id.clone(),
                 container_name: name.clone(),
                 aside: format!("{name}_replaced_{}", short(&now.id)),
+                started: now.started.clone(),
                 was: was(&now),
                 restart_policy: now.host_config["RestartPolicy"].clone(),
                 health: (&self.how.health).into(),
@@ -92,7 +93,7 @@ impl RestoreLook<'_> {
         let back = of.take_back(self.host, self.seen, name, Forward::Never);
         match Box::pin(back).await {
             Ok(TakenBack::Gone(safety, tenant)) => {
-                let gone = TakenBack::gone(name, &safety, &tenant);
+                let gone = TakenBack::gone(name, safety.as_ref(), &tenant);
                 let said = format!("{gone}; it failed: {why}");
                 failure(error.kind(), said).into()
             }
@@ -247,6 +248,7 @@ impl Swap<'_> {
             docker.stop_container(&now.id, longest).await?;
         }
         let mut stopped = look.seen.container(&now.id).await?;
+        self.journal.started.clone_from(&stopped.started);
         stopped.host_config["RestartPolicy"] = now.host_config["RestartPolicy"].clone();
         let saved = of.capture(CaptureRequest {
             facts: &stopped,

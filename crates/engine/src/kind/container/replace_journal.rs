@@ -32,6 +32,9 @@ pub(super) struct ReplaceJournal {
     pub(super) container_name: String,
     /// What it is called meanwhile.
     pub(super) aside: String,
+    /// When it was started last: somebody who starts it later may work with it.
+    #[serde(default)]
+    pub(super) started: String,
     /// What it did.
     pub(super) was: ContainerStatus,
     /// When the engine starts it by itself.
@@ -154,8 +157,16 @@ impl Containers<'_> {
 
     /// The containers of an engine whose replacement was begun and did not end.
     pub(super) async fn interrupted(self, seen: &SeenEngine) -> Result<Vec<String>, Error> {
-        let all = self.journals(&format!(".{}{ENDING}", seen.digits)).await?;
+        let all = self.interruptions(seen).await?;
         Ok(all.into_iter().map(|one| one.container_name).collect())
+    }
+
+    /// What is written down of them.
+    pub(super) async fn interruptions(
+        self,
+        seen: &SeenEngine,
+    ) -> Result<Vec<ReplaceJournal>, Error> {
+        self.journals(&format!(".{}{ENDING}", seen.digits)).await
     }
 
     /// Snapshots that somebody needs to bring a container back.

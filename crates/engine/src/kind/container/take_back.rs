@@ -44,14 +44,19 @@ pub(super) enum TakenBack {
     Back,
     /// The new one works, and is kept; why the old one is still there, if it is.
     Forward(Option<String>),
-    /// Somebody removed the container meanwhile; what it was is in this snapshot.
-    Gone(SnapshotId, TenantId),
+    /// Somebody removed the container meanwhile; what it was is in this snapshot, if there was one already.
+    Gone(Option<SnapshotId>, TenantId),
 }
 
 impl TakenBack {
     /// Says that somebody removed the container.
-    pub(super) fn gone(name: &str, safety: &SnapshotId, tenant: &TenantId) -> String {
+    pub(super) fn gone(name: &str, safety: Option<&SnapshotId>, tenant: &TenantId) -> String {
         let option = tenant_option(tenant);
+        let Some(safety) = safety else {
+            return format!(
+                "the container `{name}` was removed by somebody else before it was replaced, and nothing of it was saved for that; its volumes are what they were"
+            );
+        };
         format!(
             "the container `{name}` was removed by somebody else while it was replaced; what it was is in the snapshot {safety}: `stasis container restore {safety} --name {name}{option}`"
         )
@@ -76,13 +81,15 @@ impl Containers<'_> {
             tenant: journal.tenant.clone(),
             ..host.clone()
         };
-        if forward == Forward::IfItWorks && self.works(seen, &journal).await? {
+        let is_asked = forward == Forward::IfItWorks && !journal.is_done;
+        if is_asked && self.works(seen, &journal).await? {
             journal.is_done = true;
             journal.write(&path).await?;
         }
         if journal.is_done {
             let finished = self.finish(seen, &path, &journal).await;
-            return Ok(TakenBack::Forward(finished.err().as_ref().map(left_aside)));
+            let left = finished.err().map(|error| left_aside(&journal, &error));
+            return Ok(TakenBack::Forward(left));
         }
         if forward == Forward::IfItWorks {
             self.ensure_unused(seen, &path, &journal).await?;
@@ -117,7 +124,7 @@ impl Containers<'_> {
             };
             ReplaceJournal::remove(&path).await?;
             let tenant = &journal.tenant;
-            return Ok(safety.map_or(TakenBack::Nothing, |id| TakenBack::Gone(id, tenant.clone())));
+            return Ok(TakenBack::Gone(safety, tenant.clone()));
         }
         ReplaceJournal::remove(&path).await?;
         self.forget_safety(host, seen, &journal).await;
@@ -175,7 +182,7 @@ impl Containers<'_> {
         let back = self.take_back(host, seen, name, Forward::IfItWorks);
         match Box::pin(back).await? {
             TakenBack::Gone(safety, tenant) => {
-                let said = TakenBack::gone(name, &safety, &tenant);
+                let said = TakenBack::gone(name, safety.as_ref(), &tenant);
                 Err(failure(ErrorKind::NotFound, said).into())
             }
             TakenBack::Nothing | TakenBack::Back | TakenBack::Forward(_) => Ok(()),
@@ -291,38 +298,58 @@ impl Containers<'_> {
     ) -> Result<(), Error> {
         let old = &journal.container_id;
         let facts = seen.docker.container(old).await?;
+        // Somebody went back to it by hand: it is his, and not ours to remove.
+        let Some(facts) = facts.filter(|facts| facts.name == journal.aside) else {
+            return ReplaceJournal::remove(path).await;
+        };
+        if !journal.started.is_empty() && facts.started != journal.started {
+            let aside = &journal.aside;
+            let said = "somebody has started it since, and may have worked with it";
+            let hint = format!(
+                "if nobody needs it: `docker rm -f {aside}`, then `stasis container cleanup`"
+            );
+            let failure = failure(ErrorKind::Conflict, format!("{said}; {hint}"));
+            return Err(failure.into());
+        }
+        let copies = self.copies_of(seen, journal, &facts).await?;
         let removed = seen.docker.remove_container(old, VolumeRemoval::Keep);
         removed.await?;
-        let pool = self.pool(&journal.tenant).await?;
-        let pool = pool.map(|pool| pool.to_string());
-        let made_by = facts
-            .as_ref()
-            .map(|facts| &facts.config["Labels"][RESTORE_LABEL]);
-        let made_by = made_by.and_then(|op_id| op_id.as_str()).map(str::to_owned);
-        let mounts = facts.iter().flat_map(|facts| &facts.mounts);
-        for name in mounts.filter_map(|one| one.volume.as_ref()) {
-            let volume = seen.docker.volume(name).await?;
-            // Made by the very restore that made this container, and not by its own name.
-            let is_ours = volume.is_some_and(|one| {
-                let op_id = one.labels.get(RESTORE_LABEL);
-                op_id.is_some()
-                    && op_id == made_by.as_ref()
-                    && one.labels.get(POOL_LABEL) == pool.as_ref()
-                    && is_copy(&one.name)
-            });
-            let removed = if is_ours {
-                seen.docker.remove_volume(name).await.map(|_| ())
-            } else {
-                Ok(())
-            };
+        for name in copies {
             // Somebody has it mounted.
-            if let Err(error) = removed
+            if let Err(error) = seen.docker.remove_volume(&name).await
                 && error.kind() != ErrorKind::Conflict
             {
                 return Err(error.into());
             }
         }
         ReplaceJournal::remove(path).await
+    }
+
+    /// The volumes of a container that the very restore made that made it, and that were not there before.
+    async fn copies_of(
+        self,
+        seen: &SeenEngine,
+        journal: &ReplaceJournal,
+        facts: &ContainerFacts,
+    ) -> Result<Vec<String>, Error> {
+        let pool = self.pool(&journal.tenant).await?;
+        let pool = pool.map(|pool| pool.to_string());
+        let made_by = facts.config["Labels"][RESTORE_LABEL].as_str();
+        let mut copies = Vec::new();
+        for name in facts.mounts.iter().filter_map(|one| one.volume.as_ref()) {
+            let volume = seen.docker.volume(name).await?;
+            let is_ours = volume.is_some_and(|one| {
+                let op_id = one.labels.get(RESTORE_LABEL).map(String::as_str);
+                op_id.is_some()
+                    && op_id == made_by
+                    && one.labels.get(POOL_LABEL) == pool.as_ref()
+                    && is_copy(&one.name)
+            });
+            if is_ours {
+                copies.push(name.clone());
+            }
+        }
+        Ok(copies)
     }
 }
 
@@ -342,9 +369,9 @@ impl FoundSnapshot {
 }
 
 /// Says that the container that was replaced could not be removed.
-fn left_aside(error: &Error) -> String {
-    let error = error_chain(error);
-    format!("what was replaced before is still there, and could not be removed: {error}")
+fn left_aside(journal: &ReplaceJournal, error: &Error) -> String {
+    let (aside, error) = (&journal.aside, error_chain(error));
+    format!("what was replaced before, `{aside}`, could not be removed: {error}")
 }
 
 /// Removes what was made in vain.

@@ -314,17 +314,23 @@ impl<'s> LiveSandbox<'s> {
                 );
                 return Err(failure(ErrorKind::Conflict, said).into());
             }
+            let container = self.container();
+            let _lock = match &container {
+                Some(container) => {
+                    self.ensure_known(container).await?;
+                    container
+                        .lock(self.host, "stopped with its session")
+                        .await?
+                }
+                None => None,
+            };
             if let Some(command) = &sandbox.commands.terminate {
                 if !self.may_run(&sandbox.commands).await {
                     return Err(self.not_typed_here());
                 }
                 self.run(command, ACT_TIMEOUT.min(left / 2)).await?;
             }
-            if let Some(container) = self.container() {
-                self.ensure_known(&container).await?;
-                let _lock = container
-                    .lock(self.host, "stopped with its session")
-                    .await?;
+            if let Some(container) = container {
                 container.stop(GRACE, left / 2).await?;
             }
         }
@@ -436,15 +442,19 @@ impl<'s> LiveSandbox<'s> {
         self.ensure_may_start().await?;
         let started = match sandbox.driver {
             SandboxDriver::Command | SandboxDriver::Docker { .. } => {
-                let started = (mark, sandbox);
-                memory::remember_started(self.host, self.session, started).await?;
-                match self.container() {
+                let (started, container) = ((mark, sandbox), self.container());
+                // Before anything says that it was started: what was not is not ended, either.
+                let _lock = match &container {
                     Some(container) => {
-                        let _lock = container
+                        container
                             .lock(self.host, "started with its session")
-                            .await?;
-                        container.start().await?;
+                            .await?
                     }
+                    None => None,
+                };
+                memory::remember_started(self.host, self.session, started).await?;
+                match container {
+                    Some(container) => container.start().await?,
                     None => self.run(command, ACT_TIMEOUT).await?,
                 }
                 sandbox.clone()

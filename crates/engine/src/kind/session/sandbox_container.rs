@@ -114,7 +114,10 @@ impl SandboxContainer {
         let Some(state) = host.state.clone() else {
             return Ok(None);
         };
-        let lock = lock_in(state, &self.docker, (&self.name, doing)).await?;
+        // It is the name that it has now which others lock.
+        let facts = self.docker.container(&self.id).await?;
+        let name = facts.map_or_else(|| self.name.clone(), |facts| facts.name);
+        let lock = lock_in(state, &self.docker, (&name, doing)).await?;
         Ok(Some(lock))
     }
 
@@ -131,8 +134,8 @@ impl SandboxContainer {
         Ok(self.docker.start_container(&self.id).await?)
     }
 
-    /// Stops it; one that is gone has ended. It gets the time that it says it needs, or `grace`, but no more than `longest`: then
-    /// somebody else may start it.
+    /// Stops it; one that is gone has ended. It gets the time that it says it needs, or `grace`. One that may need more than
+    /// `longest` is not stopped at all: after that somebody else may start it.
     pub(super) async fn stop(&self, grace: Duration, longest: Duration) -> Result<(), Error> {
         let Some(facts) = self.docker.container(&self.id).await? else {
             if self.docker.container(&self.name).await?.is_none() {
@@ -145,7 +148,15 @@ impl SandboxContainer {
             let hint = format!("say what runs it: `stasis session register … --container {name}`");
             return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
         };
-        let grace = facts.stop_timeout().unwrap_or(grace).min(longest);
+        let grace = facts.stop_timeout().unwrap_or(grace.min(longest));
+        if grace > longest && facts.status.is_alive() {
+            let (name, own, ours) = (&self.name, grace.as_secs(), longest.as_secs());
+            let said = format!(
+                "the container `{name}` may take {own} s to end, as it says itself, and there are {ours} s for that: then somebody else may start it"
+            );
+            let hint = format!("`docker stop {name}`, then put the session to sleep once more");
+            return Err(failure(ErrorKind::Limit, said).with_hint(hint).into());
+        }
         if facts.status == ContainerStatus::Paused {
             self.docker.unpause_container(&self.id).await?;
         }

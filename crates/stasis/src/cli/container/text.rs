@@ -354,13 +354,19 @@ pub(super) fn cleaned(one: &ContainersCleaned) -> String {
     };
     let mut lines = Vec::new();
     for name in &one.brought_back {
+        let or_kept = if one.dry_run {
+            ", unless the new one works"
+        } else {
+            ""
+        };
         lines.push(format!(
-            "{back} {name}: its replacement had been interrupted"
+            "{back} {name}: its replacement had been interrupted{or_kept}"
         ));
     }
+    let kept = if one.dry_run { "Would keep" } else { "Kept" };
     for name in &one.ended {
         lines.push(format!(
-            "Kept {name}: its replacement had been interrupted, and the new one works"
+            "{kept} {name}: its replacement had been interrupted, and the new one works"
         ));
     }
     for gone in &one.snapshots {
