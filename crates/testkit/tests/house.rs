@@ -230,6 +230,34 @@ fn every_line_in_the_lists_of_tests_names_one() {
     }
 }
 
+/// Nobody but root can start a Docker engine: a test that needs one, and runs as an ordinary user only, never runs at all.
+#[test]
+fn tests_with_a_docker_engine_run_as_root() {
+    let list = std::fs::read_to_string(root().join(".config/root-tests")).unwrap();
+    let mut needy = 0;
+    for file in rust_files(&root().join("crates")) {
+        let source = std::fs::read_to_string(&file).unwrap();
+        let uses = [
+            "use stasis_testkit::docker::",
+            "use crate::container_host::",
+        ];
+        let is_needy = |line: &str| uses.iter().any(|start| line.starts_with(start));
+        let has_tests = |line: &str| line == "#[test]" || line.starts_with("#[tokio::test");
+        if !source.lines().any(is_needy) || !source.lines().any(has_tests) {
+            continue;
+        }
+        needy += 1;
+        let module = format!("{}::", file.file_stem().unwrap().to_str().unwrap());
+        let is_named = |line: &str| line == module || source.contains(&format!("fn {line}("));
+        assert!(
+            list.lines().any(is_named),
+            "{}: no line of .config/root-tests names its tests",
+            file.display()
+        );
+    }
+    assert!(needy >= 8, "only {needy} files were found");
+}
+
 #[test]
 fn what_comes_in_is_allowed() {
     let rules: toml::Value =
