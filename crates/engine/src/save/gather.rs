@@ -102,9 +102,15 @@ impl GatheredTree {
     /// What somebody could expect in it and would not find there.
     pub(crate) fn missing(&self) -> Option<String> {
         let left = LeftOut::of(&self.saved.report.walk);
-        let is_missing = |one: &&LeftOut| one.is_missing() || one.reason == SkipReason::Changed;
+        let is_missing = |one: &&LeftOut| {
+            let is_gap = matches!(
+                one.reason,
+                SkipReason::Changed | SkipReason::OtherFilesystem
+            );
+            one.is_missing() || is_gap
+        };
         let one = left.iter().find(is_missing)?;
-        Some(format!("`{}` {}", one.path, one.words))
+        Some(format!("`{}`: {}", one.path, one.words))
     }
 
     /// Nothing will ever lead to it.

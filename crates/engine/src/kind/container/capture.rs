@@ -391,7 +391,11 @@ impl Capture<'_> {
     ) -> Result<StillTree, Attempt> {
         let docker = &self.seen.docker;
         let longest = self.how.max_freeze;
-        let still = Still::hold(&self.engine, docker, self.facts, longest).await?;
+        let still = Still::hold(&self.engine, docker, self.facts, longest).await;
+        let still = still.map_err(|error| match error.kind() {
+            ErrorKind::Limit => Attempt::Again(error),
+            _ => Attempt::Over(error),
+        })?;
         let (tree, image) = self.read(id, command, view).await;
         let released = still.release(docker, self.facts).await;
         // Why there is no image is said first: without one nothing was read.

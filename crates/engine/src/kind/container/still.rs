@@ -9,6 +9,7 @@ use crate::open::Engine;
 use stasis_model::container::status::ContainerStatus;
 use stasis_model::failure::Failure;
 use stasis_quiesce::docker::{ContainerFacts, Docker};
+use stasis_quiesce::freeze::FreezeError;
 use stasis_quiesce::pause::{PauseSettings, Paused};
 use stasis_quiesce::service::{Handling, Service, ServiceError};
 use stasis_quiesce::watchdog::HelperCommand;
@@ -110,6 +111,14 @@ fn not_released(container: &str, error: &ServiceError) -> Error {
 }
 
 fn not_held(container: &str, error: &ServiceError) -> Error {
+    if let ServiceError::Freeze(FreezeError::Expired { max }) = error {
+        let longest = max.as_millis();
+        let said = format!(
+            "the container `{container}` may stand still for {longest} ms, in which it could not even be paused"
+        );
+        let failure = Failure::of(ErrorKind::Limit, said);
+        return failure.with_hint("allow more with --max-freeze").into();
+    }
     let said = format!(
         "the container `{container}` could not be held still: {}",
         error_chain(error)

@@ -57,7 +57,8 @@ impl PlannedVolumes {
             let mut trees = Vec::new();
             for (one, mount) in far.iter().zip(&mounts) {
                 let target = view.join(&one.manifest.path);
-                let tree = receive(docker, &helper, &mount.destination, target, cancel).await?;
+                let tree = receive(docker, &helper, &mount.destination, target, cancel).await;
+                let tree = tree.map_err(|error| not_read(&one.manifest.name, error))?;
                 trees.push((one.at()?, tree));
             }
             Ok::<_, Error>(trees)
@@ -70,6 +71,18 @@ impl PlannedVolumes {
             trees.find_map(|(place, tree)| tree.stated(place, path))
         }))
     }
+}
+
+/// Says which volume could not be read: nobody knows the container through which it was.
+fn not_read(volume: &str, error: Error) -> Error {
+    let kind = match error.kind() {
+        ErrorKind::Cancelled => return error,
+        // The container and its volume are there.
+        ErrorKind::NotFound => ErrorKind::Failed,
+        kind => kind,
+    };
+    let failure = Failure::new(kind, "read the volume", volume);
+    failure.because(error).into()
 }
 
 /// Reads a directory of a container into an empty one of ours.
