@@ -16,7 +16,7 @@ use super::replaceable::ensure_replaceable;
 use super::restore::{RestoreLook, made_ports};
 use super::restore_request::{ContainerRestored, STOP_TIMEOUT};
 use super::take_back::{Forward, TakenBack};
-use super::volumes::VolumePlace;
+use super::volumes::{VolumePlace, is_plain};
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Containers;
 use crate::warning::Warning;
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use stasis_model::container::status::ContainerStatus;
 use stasis_model::format::manifest::{CapturedVolume, SaveReason};
 use stasis_model::id::SnapshotId;
-use stasis_quiesce::docker::{ContainerFacts, VolumeCreation};
+use stasis_quiesce::docker::ContainerFacts;
 use stasis_store::layout::ChunkRoot;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -200,20 +200,18 @@ impl Swap<'_> {
     /// is. Says what it is called.
     async fn fill(&self, volume: &CapturedVolume, made_for: &MadeFor) -> Result<String, Error> {
         let look = self.look;
-        let place = look
-            .seen
-            .place_of_captured(volume, &look.labels(&volume.labels))
-            .await?;
-        if matches!(place, VolumePlace::Directory(_)) {
-            look.fill(volume, &volume.name, &place, made_for).await?;
+        let there = look.seen.place_if_there(volume).await?;
+        if let Some(place @ VolumePlace::Directory(_)) = &there {
+            look.fill(volume, &volume.name, place, made_for).await?;
             return Ok(volume.name.clone());
         }
-        let name = look.new_volume(volume).await?;
-        let creation = VolumeCreation {
-            labels: look.labels(&volume.labels),
-            ..VolumeCreation::new(&name)
+        // One that is gone is made again. What the options of one name is not ours to write.
+        let name = if there.is_none() && is_plain(&volume.driver, &volume.options) {
+            volume.name.clone()
+        } else {
+            look.new_volume(volume).await?
         };
-        look.seen.docker.create_volume(&creation).await?;
+        let place = look.make_volume(&name, &volume.labels).await?;
         look.fill(volume, &name, &place, made_for).await?;
         Ok(name)
     }

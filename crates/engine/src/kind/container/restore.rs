@@ -17,7 +17,7 @@ use super::ports::chosen_ports;
 use super::restore_request::{
     ContainerRestored, MountChoice, NetworkChoice, RestoreContainer, RestoreMode, VolumeRestored,
 };
-use super::volumes::VolumePlace;
+use super::volumes::{VolumePlace, is_plain};
 use super::{ContainerHost, SeenEngine, failure};
 use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
@@ -159,18 +159,7 @@ impl RestoreLook<'_> {
         (ports, made_for): (Option<Value>, &MadeFor),
     ) -> Result<String, Error> {
         for (volume, copy) in planned {
-            let creation = VolumeCreation {
-                labels: self.labels(&beside(&volume.labels)),
-                ..VolumeCreation::new(copy)
-            };
-            let created = self.seen.docker.create_volume(&creation).await?;
-            // An engine gives back one that is there already.
-            if created.labels.get(RESTORE_LABEL) != Some(&self.op_id.to_string()) {
-                let said = format!("somebody else has just made a volume `{copy}`");
-                let hint = "run it again";
-                return Err(failure(ErrorKind::Retry, said).with_hint(hint).into());
-            }
-            let place = self.seen.place_of(&created).await;
+            let place = self.make_volume(copy, &beside(&volume.labels)).await?;
             self.fill(volume, copy, &place, made_for).await?;
         }
         let mut creation = self.creation(name);
@@ -185,6 +174,26 @@ impl RestoreLook<'_> {
             self.seen.docker.start_container(&id).await?;
         }
         Ok(id)
+    }
+
+    /// Makes an empty volume of the engine's own driver; says where its files are.
+    pub(super) async fn make_volume(
+        &self,
+        name: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<VolumePlace, Error> {
+        let creation = VolumeCreation {
+            labels: self.labels(labels),
+            ..VolumeCreation::new(name)
+        };
+        let created = self.seen.docker.create_volume(&creation).await?;
+        // An engine gives back one that is there already.
+        if created.labels.get(RESTORE_LABEL) != Some(&self.op_id.to_string()) {
+            let said = format!("somebody else has just made a volume `{name}`");
+            let hint = "run it again";
+            return Err(failure(ErrorKind::Retry, said).with_hint(hint).into());
+        }
+        Ok(self.seen.place_of(&created).await)
     }
 
     /// Makes a volume what it was: where it lies, or through the engine, if it is a new one.
@@ -403,7 +412,7 @@ impl RestoreLook<'_> {
     /// What is not as it was: options of volumes, and directories of the host that are mounted again and are not there any more.
     pub(super) async fn warnings(&self) -> Vec<Warning> {
         let volumes = self.found.container.volumes.iter();
-        let plain = volumes.filter(|one| !one.options.is_empty() || one.driver != "local");
+        let plain = volumes.filter(|one| !is_plain(&one.driver, &one.options));
         let plain = plain.filter(|one| one.kind != ContainerMountKind::Bind);
         let mut warnings: Vec<Warning> = plain
             .map(|one| Warning::VolumeIsPlain {

@@ -157,6 +157,11 @@ impl PlannedVolumes {
     }
 }
 
+/// Whether the engine keeps the files of such a volume itself.
+pub(super) fn is_plain(driver: &str, options: &BTreeMap<String, String>) -> bool {
+    driver == "local" && options.is_empty()
+}
+
 /// Other containers that run and write the same volume: what they write meanwhile is not of one moment with the rest.
 async fn shared(
     seen: &SeenEngine,
@@ -236,7 +241,7 @@ impl SeenEngine {
         if !self.engine.local {
             return VolumePlace::Engine("the engine is not on this host".to_owned());
         }
-        if volume.driver != "local" || !volume.options.is_empty() {
+        if !is_plain(&volume.driver, &volume.options) {
             return VolumePlace::Engine("its driver mounts it when it is used".to_owned());
         }
         directory(&volume.mountpoint).await
