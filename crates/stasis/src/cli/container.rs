@@ -135,7 +135,11 @@ impl ContainerArgs {
                 which,
                 dry_run,
                 yes,
-            } => delete(context, &host, &which, (dry_run, yes)).await,
+            } => {
+                let of = which.container.as_deref();
+                let snapshots = (&[which.snapshot][..], of);
+                delete_snapshots(context, &host, snapshots, (dry_run, yes)).await
+            }
             ContainerCommand::Cleanup(cleanup) => Box::pin(cleanup.run(context, &host)).await,
             ContainerCommand::Stats { limits } => {
                 let engine = context.engine().await?;
@@ -225,45 +229,30 @@ pub(super) async fn show(
     Ok(Exit::Done)
 }
 
-async fn delete(
+/// Deletes snapshots of a container, however somebody asked for it: all of them, or none.
+pub(super) async fn delete_snapshots(
     context: &CliContext,
     host: &ContainerHost,
-    which: &WhichArgs,
-    (dry_run, yes): (bool, bool),
-) -> anyhow::Result<Exit> {
-    delete_snapshot(
-        context,
-        host,
-        (&which.snapshot, which.container.as_deref()),
-        (dry_run, yes),
-    )
-    .await
-}
-
-/// Deletes a snapshot of a container, however somebody asked for it.
-pub(super) async fn delete_snapshot(
-    context: &CliContext,
-    host: &ContainerHost,
-    (snapshot, container): (&SnapshotRef, Option<&str>),
+    (snapshots, container): (&[SnapshotRef], Option<&str>),
     (dry_run, yes): (bool, bool),
 ) -> anyhow::Result<Exit> {
     let engine = context.writable_engine().await?;
     let containers = engine.containers();
     if !dry_run && !yes && ask::is_interactive(context) {
-        let shown = containers.show(host, snapshot, container).await?;
-        context.output.insist(&format!(
-            "{} of {}, made at {}, goes with its image",
-            shown.row.snapshot_id, shown.row.container_name, shown.row.created_at
-        ));
+        for snapshot in snapshots {
+            let shown = containers.show(host, snapshot, container).await?;
+            context.output.insist(&format!(
+                "{} of {}, made at {}, goes with its image",
+                shown.row.snapshot_id, shown.row.container_name, shown.row.created_at
+            ));
+        }
         if !ask::is_yes("Continue?")? {
             context.output.say(ask::NOTHING_CHANGED);
             return Ok(Exit::Cancelled);
         }
     }
-    let deleted = containers
-        .delete(host, snapshot, container, dry_run)
-        .await?;
-    context.output.result(&deleted, text::deleted)?;
+    let deleted = containers.delete(host, snapshots, container, dry_run);
+    context.output.result(&deleted.await?, text::deleted)?;
     Ok(Exit::Done)
 }
 

@@ -1,7 +1,7 @@
 //! Lets go of snapshots of containers, with their images.
 
 use super::failure;
-use super::find::FoundContainer;
+use super::find::{FoundContainer, FoundSnapshot};
 use super::image::{SNAPSHOT_LABEL, image_name};
 use super::{ContainerHost, SeenEngine};
 use crate::error::{Error, ErrorKind, error_chain};
@@ -14,7 +14,7 @@ use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_store::documents::containers::remove_restorations;
 use stasis_store::layout::ChunkRoot;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Snapshots of containers that are gone.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
@@ -30,11 +30,11 @@ pub struct ContainerSnapshotsDeleted {
 }
 
 impl Containers<'_> {
-    /// Deletes a snapshot with its image.
+    /// Deletes snapshots with their images; none of them, if one may not go.
     pub async fn delete(
         self,
         host: &ContainerHost,
-        wanted: &SnapshotRef,
+        wanted: &[SnapshotRef],
         container: Option<&str>,
         dry_run: bool,
     ) -> Result<ContainerSnapshotsDeleted, Error> {
@@ -44,34 +44,32 @@ impl Containers<'_> {
         let tenant = &host.tenant;
         let container = host.name_of(container).await;
         let of = container.as_deref();
-        let found = self.snapshot(tenant, wanted, of, here).await?;
-        let ids = [found.id.clone()];
-        if let Some(pinned) = found.of.index.find(&found.id).filter(|one| one.pinned) {
-            let said = format!("snapshot `{}` is pinned", pinned.id);
-            let hint = format!(
-                "`stasis pin container:{} {} --off` takes the pin away",
-                found.of.subject.container(),
-                pinned.id
-            );
-            return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
+        let needed = self.needed_to_go_back().await?;
+        let mut going: Vec<(FoundContainer, Vec<SnapshotId>)> = Vec::new();
+        for one in wanted {
+            let found = self.snapshot(tenant, one, of, here).await?;
+            ensure_may_go(&found, &needed)?;
+            let mut known = going.iter_mut();
+            match known.find(|(of, _)| of.subject == found.of.subject) {
+                Some((_, ids)) if ids.contains(&found.id) => {}
+                Some((_, ids)) => ids.push(found.id),
+                None => going.push((found.of, vec![found.id])),
+            }
         }
-        if self.needed_to_go_back().await?.contains(&found.id) {
-            let name = found.of.subject.container();
-            let said = format!(
-                "snapshot `{}` is needed: a replacement of `{name}` was interrupted, and this is what it was",
-                found.id
-            );
-            let hint = "`stasis container cleanup` brings it back; then nothing needs it";
-            return Err(failure(ErrorKind::Conflict, said).with_hint(hint).into());
+        let mut deleted = ContainerSnapshotsDeleted {
+            dry_run,
+            ..ContainerSnapshotsDeleted::default()
+        };
+        for (of, ids) in going {
+            if dry_run {
+                deleted.deleted.extend(ids);
+                continue;
+            }
+            let gone = self.remove(&of, &ids, seen.as_ref().ok()).await?;
+            deleted.deleted.extend(gone.deleted);
+            deleted.images_kept.extend(gone.images_kept);
         }
-        if dry_run {
-            return Ok(ContainerSnapshotsDeleted {
-                deleted: ids.to_vec(),
-                dry_run,
-                ..ContainerSnapshotsDeleted::default()
-            });
-        }
-        self.remove(&found.of, &ids, seen.as_ref().ok()).await
+        Ok(deleted)
     }
 
     /// Lets go of snapshots of a container, all or none, even of what `latest` means; and of their images.
@@ -156,6 +154,28 @@ impl Containers<'_> {
             tracing::warn!(%id, error, "the layers of its image were not removed yet");
         }
     }
+}
+
+/// Refuses to let go of a snapshot that somebody wants to keep, or that is the way back.
+fn ensure_may_go(found: &FoundSnapshot, needed: &BTreeSet<SnapshotId>) -> Result<(), Error> {
+    let name = found.of.subject.container();
+    let (said, hint) = if needed.contains(&found.id) {
+        let said = format!(
+            "snapshot `{}` is needed: a replacement of `{name}` was interrupted, and this is what it was",
+            found.id
+        );
+        let hint = "`stasis container cleanup` brings it back; then nothing needs it";
+        (said, hint.to_owned())
+    } else if found.of.index.find(&found.id).is_some_and(|one| one.pinned) {
+        let hint = format!(
+            "`stasis pin container:{name} {} --off` takes the pin away",
+            found.id
+        );
+        (format!("snapshot `{}` is pinned", found.id), hint)
+    } else {
+        return Ok(());
+    };
+    Err(failure(ErrorKind::Conflict, said).with_hint(hint).into())
 }
 
 /// Removes the image of a snapshot; says which it is and why, if that cannot be now.

@@ -209,12 +209,9 @@ impl ForgetArgs {
         }
         if let Some(of) = typed.container() {
             let host = container::default_host(context);
-            for snapshot in &typed.snapshots {
-                let which = (snapshot, Some(of));
-                let how = (self.dry_run, self.yes);
-                container::delete_snapshot(context, &host, which, how).await?;
-            }
-            return Ok(Exit::Done);
+            let which = (&typed.snapshots[..], Some(of));
+            let how = (self.dry_run, self.yes);
+            return container::delete_snapshots(context, &host, which, how).await;
         }
         typed.ensure_no_session("the one snapshot goes with `stasis session delete-snapshot")?;
         let directory = typed.directory(context).await?;
