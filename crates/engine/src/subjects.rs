@@ -268,25 +268,28 @@ impl Engine {
         row: ContainerSubjectRow,
         pools: &mut Pools,
     ) -> Result<Option<SubjectRow>, Error> {
-        let Some(newest) = row.newest else {
+        if row.newest.is_none() && row.error.is_none() {
             return Ok(None);
-        };
+        }
         let root = row.engine.dirs().root();
         let pool = match pools.entry(root.layout().pool_id()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(self.pool_of(&root).await?),
         };
+        let own = row.error.as_ref();
+        let own = own.map(|error| self.unusable(&root, error, Remedy::for_document(error)));
+        let newest_ms = row.newest.as_ref().map(|newest| newest.at_ms);
         Ok(Some(SubjectRow {
             subject: row.subject,
             kind: SubjectKind::Container,
             tenant: row.tenant,
             snapshots: row.snapshots,
-            newest: Some(newest.at_ms.to_string()),
-            newest_ms: Some(newest.at_ms.millis()),
-            bytes: newest.bytes,
+            newest: newest_ms.map(|at| at.to_string()),
+            newest_ms: newest_ms.map(Timestamp::millis),
+            bytes: row.newest.map_or(0, |newest| newest.bytes),
             encrypted: pool.as_ref().ok().map(RepoDocument::is_encrypted),
             dir: None,
-            error: pool.as_ref().err().cloned(),
+            error: pool.as_ref().err().cloned().or(own),
         }))
     }
 

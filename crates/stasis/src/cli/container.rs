@@ -145,8 +145,15 @@ impl ContainerArgs {
                 let engine = context.engine().await?;
                 let limits = limits.limits(context, &engine, &host.tenant).await?;
                 let stats = engine.containers().stats(&host, &limits).await?;
+                for one in &stats.unreadable {
+                    context.output.say(&format!("warning: {one}"));
+                }
                 context.output.result(&stats, text::stats)?;
-                Ok(Exit::Done)
+                Ok(if stats.unreadable.is_empty() {
+                    Exit::Done
+                } else {
+                    Exit::Corrupt
+                })
             }
             ContainerCommand::Diff { before, after, of } => {
                 diff(context, &host, (&before, after.as_ref()), of.as_deref()).await

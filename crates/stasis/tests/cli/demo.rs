@@ -2,6 +2,7 @@
 
 use crate::session::{Said, Session, said};
 use rustix::process::{Pid, Signal, kill_process};
+use stasis_testkit::docker::Dockerd;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -108,6 +109,41 @@ fn the_demo_destroys_a_shop_and_brings_it_back_within_eighty_columns() {
         assert!(rest.contains(line), "{rest}");
     }
     assert!(machine.left().is_empty(), "{:?}", machine.left());
+}
+
+#[test]
+fn the_demo_shows_a_container_of_a_real_engine_and_leaves_nothing_on_it() {
+    let Some(daemon) = Dockerd::start() else {
+        return;
+    };
+    let machine = Machine::with(&["sh", "rm", "busybox", "tar"]);
+    let on_engine = || {
+        let all: [&[&str]; 3] = [
+            &["ps", "-aq"],
+            &["volume", "ls", "-q"],
+            &["images", "-aq", "--no-trunc"],
+        ];
+        all.map(|words| daemon.must(words))
+    };
+    let before = on_engine();
+
+    let played = machine
+        .command(&["--json", "demo"])
+        .env("DOCKER_HOST", daemon.host())
+        .output();
+    let played = said(played.unwrap());
+
+    assert_eq!(played.code, 0, "{}\n{}", played.out, played.err);
+    let played: serde_json::Value = serde_json::from_str(&played.out).unwrap();
+    let mut scenes = played["scenes"].as_array().unwrap().iter();
+    let scene = scenes.find(|scene| scene["scene"] == "container");
+    let scene = scene.unwrap_or_else(|| panic!("no container is shown: {played}"));
+    assert!(scene["bytes"].as_u64().unwrap() > 64 * 65_536, "{scene}");
+    assert!(scene["frozen_ms"].as_u64().unwrap() > 0, "{scene}");
+    let checks = scene["checks"].as_array().unwrap();
+    assert_eq!(checks.len(), 4, "{scene}");
+    assert!(checks.iter().all(|one| one["holds"] == true), "{scene}");
+    assert_eq!(on_engine(), before, "nothing of it is left");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Keeps the limits of containers' snapshots, and removes what was left of interrupted work.
 //!
 //! *Always true:* what is removed is a snapshot beyond the limits, or something that we made ourselves and that nothing needs: what has
-//! our labels, is of this store, and is not being worked on. An index that cannot be read ends it before anything is removed.
+//! our labels, is of this store, and is not being worked on. Of a container whose documents cannot be read nothing is removed.
 
 use super::find::FoundContainer;
 use super::image::{
@@ -11,6 +11,7 @@ use super::image::{
 use super::lock::ContainerLock;
 use super::take_back::{Forward, TakenBack};
 use super::{ContainerHost, SeenEngine};
+use crate::catalog::references::is_damage;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::gc::RepoGc;
 use crate::handle::Containers;
@@ -118,7 +119,10 @@ impl Containers<'_> {
         let Some(pool) = pool else {
             return Ok(cleaned);
         };
-        let all = self.found(Some(&host.tenant)).await?;
+        let found = self.found(Some(&host.tenant)).await?;
+        // Of those nothing goes: neither snapshots nor images nor layers.
+        cleaned.left.extend(found.unreadable_lines());
+        let all = found.readable;
         let judged = self.judged(&all, &seen.digits, &how.limits).await?;
         cleaned.clock_doubt = judged.clock_doubt;
         cleaned.snapshots = judged.going;
@@ -250,7 +254,15 @@ impl Containers<'_> {
             return Ok(());
         }
         for id in images(&*self.bucket, &host.tenant).await? {
-            let labels = self.labels_of_layers(&host.tenant, &id).await?;
+            let labels = match self.labels_of_layers(&host.tenant, &id).await {
+                Ok(labels) => labels,
+                Err(error) if is_damage(&error) => {
+                    let said = format!("layers of {id}: {}", error_chain(&error));
+                    cleaned.left.push(said);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let Some(_lock) = self.abandoned(&labels, how.orphans).await? else {
                 continue;
             };
@@ -261,7 +273,7 @@ impl Containers<'_> {
         Ok(())
     }
 
-    /// Whether there is such a snapshot, as the store says now.
+    /// Whether there is such a snapshot, as the store says now. Where that cannot be read there may be one.
     async fn knows(
         self,
         host: &ContainerHost,
@@ -272,11 +284,15 @@ impl Containers<'_> {
         let Some(subject): Option<ContainerSubject> = subject else {
             // Whoever made it did not say of which container it is.
             let all = self.found(Some(&host.tenant)).await?;
-            return Ok(all.iter().any(|one| one.index.find(id).is_some()));
+            let is_listed = all.readable.iter().any(|one| one.index.find(id).is_some());
+            return Ok(is_listed || !all.unreadable.is_empty());
         };
         let engine = self.of(&host.tenant, &subject);
-        let index = engine.dirs().root().index().await?;
-        Ok(index.is_some_and(|index| index.value.find(id).is_some()))
+        match engine.dirs().index_to_look().await {
+            Ok(index) => Ok(index.find(id).is_some()),
+            Err(error) if is_damage(&error) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// Containers of ours that were never started, and that nobody uses any more.

@@ -156,7 +156,7 @@ impl Containers<'_> {
         }
         let environment = found.environment().await?;
         let images = KnownImages::ask(host).await;
-        let shown = found.shown(&images, Vec::new());
+        let shown = found.shown(&images, self.restorations_of(found).await?);
         let metadata = ExportedMetadata {
             shown: &shown,
             import: ImportedMetadata {

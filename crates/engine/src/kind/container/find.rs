@@ -2,7 +2,8 @@
 
 use super::failure;
 use crate::catalog::OpenedSnapshot;
-use crate::error::{Error, ErrorKind};
+use crate::catalog::references::is_damage;
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Containers;
 use crate::kind::project::{self, Home, Project};
 use crate::near::did_you_mean;
@@ -25,6 +26,42 @@ pub(super) struct FoundContainer {
     pub(super) engine: Engine,
     pub(super) index: SnapshotIndex,
 }
+
+/// A container whose documents cannot be read: it is named wherever others are listed, and nothing of it is ever removed.
+#[derive(Debug)]
+pub(super) struct UnreadableContainer {
+    pub(super) tenant: TenantId,
+    pub(super) subject: ContainerSubject,
+    /// The engine of its snapshots.
+    pub(super) engine: Engine,
+    /// What is wrong with it.
+    pub(super) error: Error,
+}
+
+impl UnreadableContainer {
+    /// The same as one line.
+    pub(super) fn line(&self) -> String {
+        format!("{}: {}", typed(&self.subject), error_chain(&self.error))
+    }
+}
+
+/// All containers of a tenant, or of all.
+#[derive(Debug, Default)]
+pub(super) struct FoundContainers {
+    pub(super) readable: Vec<FoundContainer>,
+    pub(super) unreadable: Vec<UnreadableContainer>,
+}
+
+impl FoundContainers {
+    /// A line for each that cannot be read.
+    pub(super) fn unreadable_lines(&self) -> Vec<String> {
+        let all = self.unreadable.iter();
+        all.map(UnreadableContainer::line).collect()
+    }
+}
+
+/// A container that may not be readable.
+type LookedAt = Result<FoundContainer, Box<UnreadableContainer>>;
 
 /// One snapshot of a container, read.
 #[derive(Debug)]
@@ -59,25 +96,42 @@ pub(super) fn typed(subject: &ContainerSubject) -> String {
 }
 
 impl Containers<'_> {
-    /// All containers of a tenant, or of all, of which there are snapshots.
-    pub(super) async fn found(
-        self,
-        tenant: Option<&TenantId>,
-    ) -> Result<Vec<FoundContainer>, Error> {
-        let mut all = Vec::new();
+    /// All containers of a tenant, or of all, of which there are snapshots. One that cannot be read hides no other.
+    pub(super) async fn found(self, tenant: Option<&TenantId>) -> Result<FoundContainers, Error> {
+        let mut all = FoundContainers::default();
         for (tenant, subject) in containers(&*self.bucket, tenant).await? {
-            let engine = self.of(&tenant, &subject);
-            let index = engine.dirs().index_to_look().await?;
-            if index.deleted_at_ms.is_none() {
-                all.push(FoundContainer {
-                    tenant,
-                    subject,
-                    engine,
-                    index,
-                });
+            match self.look_at(tenant, subject).await? {
+                Some(Ok(one)) => all.readable.push(one),
+                Some(Err(one)) => all.unreadable.push(*one),
+                None => {}
             }
         }
         Ok(all)
+    }
+
+    /// Reads the index of a container; nothing if the container was deleted.
+    async fn look_at(
+        self,
+        tenant: TenantId,
+        subject: ContainerSubject,
+    ) -> Result<Option<LookedAt>, Error> {
+        let engine = self.of(&tenant, &subject);
+        match engine.dirs().index_to_look().await {
+            Ok(index) if index.deleted_at_ms.is_some() => Ok(None),
+            Ok(index) => Ok(Some(Ok(FoundContainer {
+                tenant,
+                subject,
+                engine,
+                index,
+            }))),
+            Err(error) if is_damage(&error) => Ok(Some(Err(Box::new(UnreadableContainer {
+                tenant,
+                subject,
+                engine,
+                error,
+            })))),
+            Err(error) => Err(error),
+        }
     }
 
     /// The container that is called so; where several engines have one, that of the engine that one works with.
@@ -87,35 +141,51 @@ impl Containers<'_> {
         name: &str,
         here: Option<&str>,
     ) -> Result<FoundContainer, Error> {
+        let found = self.called_or_unreadable(tenant, name, here).await?;
+        found.map_err(|one| one.error)
+    }
+
+    /// The same, be it readable or not. The indexes of others are not looked at.
+    async fn called_or_unreadable(
+        self,
+        tenant: &TenantId,
+        name: &str,
+        here: Option<&str>,
+    ) -> Result<LookedAt, Error> {
         let name = name.strip_prefix(CONTAINER_PREFIX).unwrap_or(name);
-        let mut all = self.found(Some(tenant)).await?;
-        let names: Vec<(String, String)> = all
-            .iter()
-            .map(|one| (one.subject.container().to_owned(), typed(&one.subject)))
-            .collect();
-        all.retain(|one| one.subject.is_called(name));
-        if all.len() > 1 && all.iter().any(|one| Some(one.subject.engine()) == here) {
-            all.retain(|one| Some(one.subject.engine()) == here);
+        let subjects = containers(&*self.bucket, Some(tenant)).await?;
+        let is_here = |subject: &ContainerSubject| Some(subject.engine()) == here;
+        let mut fits = Vec::new();
+        for (tenant, subject) in &subjects {
+            if subject.is_called(name) {
+                let one = self.look_at(tenant.clone(), subject.clone()).await?;
+                fits.extend(one.map(|one| (subject, one)));
+            }
         }
-        if all.len() > 1 {
-            let said = format!("{} engines have a container `{name}`", all.len());
-            let which: Vec<String> = all
+        if fits.len() > 1 && fits.iter().any(|(subject, _)| is_here(subject)) {
+            fits.retain(|(subject, _)| is_here(subject));
+        }
+        if fits.len() > 1 {
+            let said = format!("{} engines have a container `{name}`", fits.len());
+            let which = fits
                 .iter()
-                .map(|one| format!("{CONTAINER_PREFIX}{}", one.subject))
-                .collect();
-            let hint = format!("say which: {}", which.join(", "));
+                .map(|(one, _)| format!("{CONTAINER_PREFIX}{one}"));
+            let hint = format!("say which: {}", which.collect::<Vec<_>>().join(", "));
             return Err(failure(ErrorKind::Invalid, said).with_hint(hint).into());
         }
-        all.pop().ok_or_else(|| {
+        let Some((_, one)) = fits.pop() else {
             let said = format!(
                 "nothing is saved of a container `{name}` in `{}`",
                 self.location
             );
+            let names = subjects.iter();
+            let names = names.map(|(_, one)| (one.container().to_owned(), typed(one)));
             let near = did_you_mean(&nearest(name, names));
             let near = near.map(|near| near + " ").unwrap_or_default();
             let hint = format!("{near}`stasis container create {name}` saves it");
-            failure(ErrorKind::NotFound, said).with_hint(hint).into()
-        })
+            return Err(failure(ErrorKind::NotFound, said).with_hint(hint).into());
+        };
+        Ok(one)
     }
 
     /// The snapshot that is meant: of a container, or of any if it is named by its id or a label.
@@ -126,10 +196,13 @@ impl Containers<'_> {
         of: Option<&str>,
         here: Option<&str>,
     ) -> Result<FoundSnapshot, Error> {
-        let among = match of {
+        let found = match of {
             Some(of) => match self.called(tenant, of, here).await {
                 Err(error) => return Err(self.not_yet(wanted).await.unwrap_or(error)),
-                found => vec![found?],
+                found => FoundContainers {
+                    readable: vec![found?],
+                    unreadable: Vec::new(),
+                },
             },
             None if matches!(wanted, SnapshotRef::Text(_)) => self.found(Some(tenant)).await?,
             None => {
@@ -138,6 +211,10 @@ impl Containers<'_> {
                 return Err(failure(ErrorKind::Invalid, said).with_hint(hint).into());
             }
         };
+        let FoundContainers {
+            readable: among,
+            unreadable,
+        } = found;
         let typed = typed_at(&*self.clock);
         let mut fits = Vec::new();
         for (at, one) in among.iter().enumerate() {
@@ -151,7 +228,12 @@ impl Containers<'_> {
         }
         let (at, id) = match &fits[..] {
             [(at, id)] => (*at, id.clone()),
-            [] => return Err(self.no_snapshot(wanted, of).await),
+            [] => {
+                return Err(match unreadable.first() {
+                    Some(one) => not_among_readable(wanted, one),
+                    None => self.no_snapshot(wanted, of).await,
+                });
+            }
             several => {
                 return Err(Error::Ambiguous {
                     wanted: wanted.to_string(),
@@ -177,6 +259,17 @@ impl Containers<'_> {
     }
 }
 
+/// It may be one of a container whose index cannot be read.
+fn not_among_readable(wanted: &SnapshotRef, unreadable: &UnreadableContainer) -> Error {
+    let subject = typed(&unreadable.subject);
+    let said = format!(
+        "no container that can be read has a snapshot `{wanted}`, and the documents of `{subject}` cannot be: {}",
+        error_chain(&unreadable.error)
+    );
+    let hint = format!("`stasis repair {subject}` shows what can be made anew");
+    failure(ErrorKind::Corrupt, said).with_hint(hint).into()
+}
+
 impl FoundContainer {
     /// Reads a snapshot that is one of a container.
     pub(super) async fn read(self, id: SnapshotId) -> Result<FoundSnapshot, Error> {
@@ -195,7 +288,8 @@ impl FoundContainer {
 }
 
 impl Engine {
-    /// A container whose snapshots are looked at like those of a directory.
+    /// A container whose snapshots are looked at like those of a directory. Its index may be damaged: that is what a check and a repair
+    /// are for.
     pub async fn container_directory(
         &self,
         host: &super::ContainerHost,
@@ -205,10 +299,14 @@ impl Engine {
         // Where the engine does not answer, a name that only one engine has is clear all the same.
         let here = host.look().await.ok().map(|seen| seen.digits);
         let found = self.containers();
-        let found = found.called(&host.tenant, name, here.as_deref()).await?;
+        let found = found.called_or_unreadable(&host.tenant, name, here.as_deref());
+        let (engine, subject) = match found.await? {
+            Ok(one) => (one.engine, one.subject),
+            Err(one) => (one.engine, one.subject),
+        };
         Ok(Project {
-            engine: found.engine,
-            home: Home::of_container(found.subject),
+            engine,
+            home: Home::of_container(subject),
             host: project,
         })
     }

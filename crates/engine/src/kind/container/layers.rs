@@ -19,9 +19,10 @@ use stasis_disk::fs::atomic_write::make_directory;
 use stasis_model::id::{SnapshotId, TenantId};
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::tree::EntryPath;
+use stasis_model::tree::list::StoredChunk;
 use stasis_quiesce::docker::Docker;
 use stasis_store::layout::ChunkRoot;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -112,6 +113,20 @@ impl Containers<'_> {
             .collect())
     }
 
+    /// The chunks of the layers of a snapshot's image.
+    pub(super) async fn chunks_of_layers(
+        self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<BTreeSet<StoredChunk>, Error> {
+        let engine = self.of_image(tenant, id);
+        let (dirs, root) = (engine.dirs(), engine.dirs().root());
+        let index = dirs.index_to_look().await?;
+        let row = index.latest().ok_or_else(|| no_layers(id))?;
+        let opened = dirs.open_snapshot(&root, &index, &row.id).await?;
+        dirs.read_as_restore(&root, opened).await
+    }
+
     /// Loads the image of a snapshot into an engine.
     pub(super) async fn load_image(
         self,
@@ -121,8 +136,9 @@ impl Containers<'_> {
         let (reading, stream) = self.image_stream(&found.of.tenant, &found.id).await?;
         let loading = seen.docker.load_image(stream);
         let (read, loaded) = tokio::join!(reading, loading);
-        let loaded = loaded?;
+        // What could not be read is why the engine got no image.
         read?;
+        let loaded = loaded?;
         let wanted = &found.container.image;
         let image = seen.docker.image(&wanted.name).await?;
         if image.is_some_and(|image| image.layers == wanted.layers) {
@@ -177,6 +193,7 @@ impl Containers<'_> {
             drop(ended);
             match written {
                 Ok(_) | Err(TarError::Output(_)) => Ok(()),
+                Err(TarError::Chunk(error)) => Err(error.into()),
                 Err(error) => Err(failure(ErrorKind::Failed, error_chain(&error)).into()),
             }
         });

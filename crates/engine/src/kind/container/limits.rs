@@ -33,7 +33,8 @@ impl Containers<'_> {
         seen: &SeenEngine,
         limits: &AgeCountBytes,
     ) -> Result<ContainersCleaned, Error> {
-        let all = self.found(Some(&host.tenant)).await?;
+        // Of a container that cannot be read nothing goes, and nothing of it counts.
+        let all = self.found(Some(&host.tenant)).await?.readable;
         let judged = self.judged(&all, &seen.digits, limits).await?;
         let mut cleaned = ContainersCleaned {
             clock_doubt: judged.clock_doubt,

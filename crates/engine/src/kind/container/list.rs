@@ -3,7 +3,7 @@
 use super::ContainerHost;
 use super::create::VolumeSaved;
 use super::diff::MASKED;
-use super::find::{FoundContainer, FoundSnapshot, typed};
+use super::find::{FoundContainer, FoundContainers, FoundSnapshot, typed};
 use super::image::SNAPSHOT_LABEL;
 use crate::catalog::references::is_damage;
 use crate::error::{Error, error_chain};
@@ -255,16 +255,19 @@ impl Containers<'_> {
         let all = match container.as_deref() {
             Some(name) => {
                 let here = images.digits();
-                vec![self.called(&host.tenant, name, here).await?]
+                FoundContainers {
+                    readable: vec![self.called(&host.tenant, name, here).await?],
+                    unreadable: Vec::new(),
+                }
             }
             None => self.found(Some(&host.tenant)).await?,
         };
         let mut listed = ContainerSnapshots {
             items: Vec::new(),
-            unreadable: Vec::new(),
+            unreadable: all.unreadable_lines(),
             engine_error: images.error(),
         };
-        for one in &all {
+        for one in &all.readable {
             for indexed in one.index.finished() {
                 match one.row(indexed, &images).await {
                     Ok(row) => listed.items.push(row),
@@ -295,6 +298,14 @@ impl Containers<'_> {
         let container = host.name_of(container).await;
         let of = container.as_deref();
         let found = self.snapshot(tenant, wanted, of, here).await?;
+        Ok(found.shown(&images, self.restorations_of(&found).await?))
+    }
+
+    /// The containers that were made of a snapshot.
+    pub(super) async fn restorations_of(
+        self,
+        found: &FoundSnapshot,
+    ) -> Result<Vec<RestorationRow>, Error> {
         let root = found.of.root();
         let made = restorations(&*self.bucket, root.layout(), &found.id).await?;
         let rows = made.into_iter().map(|one| RestorationRow {
@@ -302,7 +313,7 @@ impl Containers<'_> {
             container_name: one.container_name,
             at: one.at_ms.to_string(),
         });
-        Ok(found.shown(&images, rows.collect()))
+        Ok(rows.collect())
     }
 
     /// The containers of which a tenant, or anybody, has snapshots, with their indexes.
@@ -310,18 +321,24 @@ impl Containers<'_> {
         self,
         tenant: Option<&TenantId>,
     ) -> Result<Vec<ContainerSubjectRow>, Error> {
-        let all = self.found(tenant).await?.into_iter();
-        let rows = all.map(|one| {
-            let newest = one.index.finished().max_by_key(|one| one.at_ms).cloned();
-            ContainerSubjectRow {
-                subject: typed(&one.subject),
-                tenant: one.tenant,
-                snapshots: one.index.finished().count() as u64,
-                newest,
-                engine: one.engine,
-            }
+        let all = self.found(tenant).await?;
+        let readable = all.readable.into_iter().map(|one| ContainerSubjectRow {
+            subject: typed(&one.subject),
+            tenant: one.tenant,
+            snapshots: one.index.finished().count() as u64,
+            newest: one.index.finished().max_by_key(|one| one.at_ms).cloned(),
+            engine: one.engine,
+            error: None,
         });
-        Ok(rows.collect())
+        let unreadable = all.unreadable.into_iter().map(|one| ContainerSubjectRow {
+            subject: typed(&one.subject),
+            tenant: one.tenant,
+            snapshots: 0,
+            newest: None,
+            engine: one.engine,
+            error: Some(one.error),
+        });
+        Ok(readable.chain(unreadable).collect())
     }
 }
 
@@ -332,6 +349,8 @@ pub(crate) struct ContainerSubjectRow {
     pub(crate) snapshots: u64,
     pub(crate) newest: Option<Indexed>,
     pub(crate) engine: crate::open::Engine,
+    /// Why nothing else of it is known.
+    pub(crate) error: Option<Error>,
 }
 
 impl KnownImages {

@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 pub(super) struct SnapshotSize {
     /// Bytes of its image that the container's own image does not have.
     pub(super) image: u64,
-    /// Stored bytes of chunks that no newer snapshot has: what goes with it if the oldest go first.
+    /// Stored bytes of chunks, of its volumes and of layers in the store, that no newer snapshot has: what goes with it if the oldest go
+    /// first.
     pub(super) chunks: u64,
 }
 
@@ -29,6 +30,16 @@ struct Measured<'f> {
     of: &'f FoundContainer,
     indexed: &'f Indexed,
     image: u64,
+    /// The bytes of all layers of its image, if the store has those.
+    layers: Option<u64>,
+}
+
+impl Measured<'_> {
+    /// What it cannot exceed, shared with nothing.
+    fn most(&self) -> u64 {
+        let layers = self.layers.unwrap_or_default();
+        self.indexed.bytes.saturating_add(layers)
+    }
 }
 
 impl Containers<'_> {
@@ -44,20 +55,23 @@ impl Containers<'_> {
                 // One that cannot be read is no reason to measure none.
                 let image = of.open(&indexed.id).await.ok();
                 let image = image.and_then(|one| one.manifest.container);
+                let image = image.map(|one| one.image);
+                let layers = image.as_ref().filter(|image| image.is_portable);
                 measured.push(Measured {
                     of,
                     indexed,
-                    image: image.map_or(0, |one| one.image.own_bytes),
+                    layers: layers.map(|image| image.size_bytes),
+                    image: image.map_or(0, |image| image.own_bytes),
                 });
             }
         }
         let most: u64 = measured
             .iter()
-            .map(|one| one.image.saturating_add(one.indexed.bytes))
+            .map(|one| one.image.saturating_add(one.most()))
             .fold(0, u64::saturating_add);
         if most <= enough {
             let sizes = measured.iter().map(|one| {
-                let (image, chunks) = (one.image, one.indexed.bytes);
+                let (image, chunks) = (one.image, one.most());
                 (one.indexed.id.clone(), SnapshotSize { image, chunks })
             });
             return Ok(sizes.collect());
@@ -81,12 +95,17 @@ impl Containers<'_> {
                 let chunks = root.chunks().await?.into_iter().collect();
                 stored.insert(pool.clone(), chunks);
             }
-            let chunks = match one.of.open(&one.indexed.id).await {
+            let own = match one.of.open(&one.indexed.id).await {
                 Ok(opened) => dirs.read_as_restore(&root, opened).await.ok(),
                 Err(_) => None,
             };
+            let mut chunks = own.unwrap_or_default();
+            if one.layers.is_some() {
+                let layers = self.chunks_of_layers(&one.of.tenant, &one.indexed.id);
+                chunks.extend(layers.await.unwrap_or_default());
+            }
             let mut bytes = 0;
-            for chunk in chunks.unwrap_or_default() {
+            for chunk in chunks {
                 if counted.insert(chunk.name) {
                     let size = stored.get(&pool).and_then(|all| all.get(&chunk.name));
                     bytes += size.copied().unwrap_or_default();

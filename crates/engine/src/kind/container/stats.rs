@@ -57,6 +57,9 @@ pub struct ContainersStats {
     pub max_bytes: u64,
     /// How old one may be, in seconds.
     pub max_age_s: u64,
+    /// Containers whose snapshots could not be counted, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
 }
 
 impl Containers<'_> {
@@ -66,7 +69,8 @@ impl Containers<'_> {
         host: &ContainerHost,
         limits: &AgeCountBytes,
     ) -> Result<ContainersStats, Error> {
-        let all = self.found(Some(&host.tenant)).await?;
+        let found = self.found(Some(&host.tenant)).await?;
+        let all = &found.readable;
         // Never enough: what is shown is exact.
         let sizes = self.sizes(&all.iter().collect::<Vec<_>>(), 0).await?;
         let images = KnownImages::ask(host).await;
@@ -82,8 +86,9 @@ impl Containers<'_> {
             max_snapshots: limits.in_all,
             max_bytes: limits.max_bytes,
             max_age_s: limits.max_age.as_secs(),
+            unreadable: found.unreadable_lines(),
         };
-        for of in &all {
+        for of in all {
             let Some(newest) = of.index.finished().max_by_key(|one| one.at_ms) else {
                 continue;
             };

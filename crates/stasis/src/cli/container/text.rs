@@ -419,7 +419,7 @@ pub(super) fn stats(one: &ContainersStats) -> String {
             Timestamp::from_millis(row.newest_ms).age(now),
         ]
     });
-    let head = ["CONTAINER", "SNAPSHOTS", "IMAGES", "VOLUMES", "NEWEST"];
+    let head = ["CONTAINER", "SNAPSHOTS", "IMAGES", "STORED", "NEWEST"];
     let mut lines = vec![table(&head, rows.collect())];
     let bytes = one.image_bytes + one.chunk_bytes;
     lines.push(format!(
