@@ -8,7 +8,7 @@
 
 use super::create::{ContainerSaved, CreateSnapshot};
 use super::find::subject_name;
-use super::image::{MadeFor, ORIGINAL_ID_LABEL, ORIGINAL_LABEL, commit, discard_image, image_name};
+use super::image::{MadeFor, commit, discard_image, image_name, original_image, original_image_id};
 use super::still::{Released, Still};
 use super::take_back::{Forward, TakenBack};
 use super::volumes::{PlannedVolumes, planned};
@@ -314,19 +314,13 @@ impl Capture<'_> {
     fn new_manifest(&self) -> NewContainerManifest {
         let facts = self.facts;
         let volumes = self.planned.volumes.iter();
-        // One that was made of a snapshot says what its first image was.
-        let original = |label: &str| {
-            let text = facts.config["Labels"][label].as_str()?;
-            (!text.is_empty()).then(|| text.to_owned())
-        };
         NewContainerManifest {
             engine: self.seen.digits.clone(),
             container_id: facts.id.clone(),
             container_name: facts.name.clone(),
             container_status: self.was.clone(),
-            original_image: original(ORIGINAL_LABEL).unwrap_or_else(|| facts.image.clone()),
-            original_image_id: original(ORIGINAL_ID_LABEL)
-                .unwrap_or_else(|| facts.image_id.clone()),
+            original_image: original_image(facts),
+            original_image_id: original_image_id(facts),
             config: facts.config.clone(),
             host_config: facts.host_config.clone(),
             networks: facts.networks.clone(),

@@ -2,6 +2,7 @@
 
 use super::fill::part_of;
 use super::find::FoundSnapshot;
+use super::image::original_image;
 use super::own_files::OwnFiles;
 use super::volumes::VolumePlace;
 use super::{ContainerHost, SeenEngine};
@@ -10,7 +11,8 @@ use crate::error::Error;
 use crate::handle::Containers;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+use stasis_model::container::mount::{ContainerMount, ContainerMountKind};
 use stasis_model::format::manifest::Environment;
 use stasis_model::id::SnapshotId;
 use stasis_model::snapshot_ref::SnapshotRef;
@@ -78,8 +80,12 @@ pub struct ImageDifference {
 struct Settings {
     config: Value,
     host_config: Value,
+    /// What is mounted in it, by place.
+    mounts: Value,
     networks: Value,
     environment: Environment,
+    /// What its own image is called, or the first one in its chain of snapshots.
+    image: String,
 }
 
 impl Containers<'_> {
@@ -126,8 +132,10 @@ impl Containers<'_> {
         diff.config = old_settings.compare(&Settings {
             config: live.config.clone(),
             host_config: live.host_config.clone(),
-            networks: live.networks.clone(),
+            mounts: mounted(&live.mounts, &live.host_config),
+            networks: asked_networks(&live.networks, &live.id),
             environment: environment.unwrap_or_default(),
+            image: original_image(&live),
         });
         old.live_changes(&seen, &mut diff).await?;
         let files = match old.own_files(self, &seen).await? {
@@ -156,8 +164,10 @@ impl FoundSnapshot {
         Ok(Settings {
             config: self.container.config.clone(),
             host_config: self.container.host_config.clone(),
-            networks: self.container.networks.clone(),
+            mounts: mounted(&self.container.mounts, &self.container.host_config),
+            networks: asked_networks(&self.container.networks, &self.container.container_id),
             environment: self.environment().await?,
+            image: self.container.original_image.clone(),
         })
     }
 
@@ -221,23 +231,110 @@ impl Settings {
         let parts = [
             ("Config", &self.config, &new.config),
             ("HostConfig", &self.host_config, &new.host_config),
+            ("Mounts", &self.mounts, &new.mounts),
             ("Networks", &self.networks, &new.networks),
         ];
         for (name, before, after) in parts {
             compare(name, before, after, &mut found);
+        }
+        found.extend(labels(&self.config, &new.config));
+        if self.image != new.image {
+            found.push(SettingDifference {
+                setting: "Config.Image".to_owned(),
+                before: Some(self.image.as_str().into()),
+                after: Some(new.image.as_str().into()),
+            });
         }
         found.extend(environment(&self.environment, &new.environment));
         found
     }
 }
 
-/// What the engine makes of each container anew.
-const OWN: [&str; 4] = [
+/// What an engine or a restore makes of each container anew, and what is compared in a way of its own.
+const OWN: [&str; 6] = [
     "Config.Env",
     "Config.Image",
     "Config.Hostname",
     "Config.Labels",
+    "HostConfig.Binds",
+    "HostConfig.Mounts",
 ];
+
+/// How all labels begin that are ours.
+const OWN_LABELS: &str = "stasis.";
+
+/// What somebody asked for in a network; the rest an engine makes of each container anew.
+const ASKED: [&str; 5] = ["Aliases", "DriverOpts", "GwPriority", "IPAMConfig", "Links"];
+
+/// The networks of a container, with what somebody asked for in each. Engines before 25 add the beginning of its id to its names.
+fn asked_networks(networks: &Value, id: &str) -> Value {
+    let mut networks = networks.clone();
+    let all = networks.as_object_mut();
+    for network in all.into_iter().flat_map(|all| all.values_mut()) {
+        if let Some(settings) = network.as_object_mut() {
+            settings.retain(|name, _| ASKED.contains(&name.as_str()));
+        }
+        if let Some(aliases) = network.get_mut("Aliases").and_then(Value::as_array_mut) {
+            aliases.retain(|alias| !alias.as_str().is_some_and(|alias| is_short(alias, id)));
+        }
+    }
+    networks
+}
+
+/// What is mounted in a container, by place. A restore writes mounts in another way, which means the same.
+fn mounted(mounts: &[ContainerMount], host_config: &Value) -> Value {
+    let rows = mounts.iter().map(|mount| {
+        let place = &mount.destination;
+        let what = match (mount.kind, &mount.volume) {
+            // The engine names it, anew for each container.
+            (ContainerMountKind::AnonymousVolume, _) => None,
+            (_, Some(volume)) => Some(volume),
+            (_, None) => Some(&mount.source),
+        };
+        let row = json!({
+            "kind": mount.kind,
+            "from": what,
+            "writable": mount.writable,
+            "driver": mount.driver,
+            "options": mount_options(host_config, place),
+        });
+        (place.clone(), row)
+    });
+    Value::Object(rows.collect())
+}
+
+/// How something is mounted, but for what the engine says of it, and for what a restore adds: its volumes are not empty.
+fn mount_options(host_config: &Value, place: &str) -> Value {
+    let all = |name: &str| host_config[name].as_array().into_iter().flatten();
+    let is_here = |one: &str| one.trim_end_matches('/') == place;
+    for bind in all("Binds").filter_map(Value::as_str) {
+        let parts: Vec<&str> = bind.split(':').collect();
+        if let [_, there, options] = parts[..]
+            && is_here(there)
+        {
+            let own = ["nocopy", "ro", "rw"];
+            let options = options.split(',').filter(|one| !own.contains(one));
+            return options.collect::<BTreeSet<_>>().into_iter().collect();
+        }
+    }
+    let is_it = |mount: &&Value| mount["Target"].as_str().is_some_and(is_here);
+    let Some(mount) = all("Mounts").find(is_it) else {
+        return Value::Null;
+    };
+    let said = [
+        ("bind", &mount["BindOptions"]),
+        ("subpath", &mount["VolumeOptions"]["Subpath"]),
+        ("memory", &mount["TmpfsOptions"]),
+    ];
+    let said = said.into_iter().filter(|(_, value)| !is_nothing(value));
+    let said = said.map(|(name, value)| (name.to_owned(), value.clone()));
+    Value::Object(said.collect())
+}
+
+/// Whether a name is the beginning of an id, as engines write it.
+fn is_short(name: &str, id: &str) -> bool {
+    name.len() == 12 && id.starts_with(name)
+}
 
 /// Settings that differ, down to those that have no parts.
 fn compare(name: &str, before: &Value, after: &Value, found: &mut Vec<SettingDifference>) {
@@ -276,6 +373,24 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
+/// Labels that differ. Those of a restore, and those of the image of a snapshot, are none of the user's.
+fn labels(before: &Value, after: &Value) -> Vec<SettingDifference> {
+    let none = Map::new();
+    let before = before["Labels"].as_object().unwrap_or(&none);
+    let after = after["Labels"].as_object().unwrap_or(&none);
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let differing = names
+        .into_iter()
+        .filter(|name| !name.starts_with(OWN_LABELS) && before.get(*name) != after.get(*name));
+    differing
+        .map(|name| SettingDifference {
+            setting: format!("Config.Labels.{name}"),
+            before: before.get(name).cloned(),
+            after: after.get(name).cloned(),
+        })
+        .collect()
+}
+
 /// Variables that differ; their values may be secrets.
 fn environment(before: &Environment, after: &Environment) -> Vec<SettingDifference> {
     let values = |all: &Environment| -> BTreeMap<String, String> {
@@ -303,14 +418,15 @@ fn environment(before: &Environment, after: &Environment) -> Vec<SettingDifferen
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn settings(config: Value, environment: &[&str]) -> Settings {
         Settings {
             config,
             host_config: json!({"Memory": 0}),
+            mounts: json!({}),
             networks: json!({}),
             environment: environment.iter().map(ToString::to_string).collect(),
+            image: "base".to_owned(),
         }
     }
 
@@ -337,5 +453,92 @@ mod tests {
             (None, None)
         );
         assert!(before.compare(&before).is_empty());
+    }
+
+    #[test]
+    fn labels_and_the_image_are_compared_and_what_a_restore_writes_is_not() {
+        let before = settings(
+            json!({"Image": "base", "Labels": {"app": "shop", "gone": "", "stasis.snapshot": "1"}}),
+            &[],
+        );
+        let mut after = settings(
+            json!({"Image": "stasis-snapshot:2", "Labels": {"app": "store", "stasis.restore": "2"}}),
+            &[],
+        );
+        let names = |found: Vec<SettingDifference>| -> Vec<String> {
+            found.into_iter().map(|one| one.setting).collect()
+        };
+
+        let found = before.compare(&after);
+        assert_eq!(found[0].before, Some(json!("shop")));
+        assert_eq!(found[0].after, Some(json!("store")));
+        assert_eq!(names(found), ["Config.Labels.app", "Config.Labels.gone"]);
+        after.image = "other".to_owned();
+        let found = before.compare(&after);
+        assert_eq!(found[2].after, Some(json!("other")));
+        let none = settings(json!({"Labels": null}), &[]);
+        assert_eq!(
+            names(none.compare(&before)),
+            ["Config.Labels.app", "Config.Labels.gone"]
+        );
+    }
+
+    #[test]
+    fn of_networks_only_that_is_compared_which_somebody_asked_for() {
+        let network = |endpoint: &str, names: &[&str]| json!({"shop": {"EndpointID": endpoint, "IPAddress": endpoint, "Aliases": names}});
+        let of = |networks: &Value, id: &str| Settings {
+            networks: asked_networks(networks, id),
+            ..settings(json!({}), &[])
+        };
+        let (id, other) = ("0123456789abcdef", "fedcba9876543210");
+        let before = of(&network("1", &["web", &id[..12]]), id);
+        let after = of(&network("2", &["web", &other[..12]]), other);
+        let renamed = of(&network("2", &["db", &other[..12]]), other);
+
+        assert!(before.compare(&after).is_empty());
+        let found = before.compare(&renamed);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].setting, "Networks.shop.Aliases");
+        assert_eq!(found[0].after, Some(json!(["db"])));
+        let left = of(&json!({}), other);
+        assert_eq!(before.compare(&left)[0].setting, "Networks.shop");
+    }
+
+    #[test]
+    fn mounts_are_compared_as_they_are_and_not_as_they_are_written() {
+        let mount = |kind, volume: &str| ContainerMount {
+            kind,
+            volume: Some(volume.to_owned()),
+            source: format!("/volumes/{volume}"),
+            destination: "/data".to_owned(),
+            writable: true,
+            driver: None,
+        };
+        let of = |mount: ContainerMount, host_config: Value| Settings {
+            mounts: mounted(&[mount], &host_config),
+            ..settings(json!({}), &[])
+        };
+        let named = |volume| mount(ContainerMountKind::NamedVolume, volume);
+        let before = of(named("a"), json!({"Binds": ["a:/data/"]}));
+        let again = of(named("a"), json!({"Binds": ["a:/data:nocopy"]}));
+        let long = of(
+            named("a"),
+            json!({"Mounts": [{"Target": "/data", "VolumeOptions": {"NoCopy": true}}]}),
+        );
+        let other = of(named("b"), json!({"Binds": ["b:/data:z,nocopy"]}));
+        let anonymous = |volume| {
+            of(
+                mount(ContainerMountKind::AnonymousVolume, volume),
+                json!({}),
+            )
+        };
+
+        assert!(before.compare(&again).is_empty());
+        assert!(before.compare(&long).is_empty());
+        assert!(anonymous("1").compare(&anonymous("2")).is_empty());
+        let found = before.compare(&other);
+        let settings: Vec<&str> = found.iter().map(|one| one.setting.as_str()).collect();
+        assert_eq!(settings, ["Mounts./data.from", "Mounts./data.options"]);
+        assert_eq!(found[0].after, Some(json!("b")));
     }
 }

@@ -116,6 +116,22 @@ impl MadeFor {
     }
 }
 
+/// What the image was called of which a container was made, or the first one in its chain of snapshots.
+pub(super) fn original_image(facts: &ContainerFacts) -> String {
+    original(facts, ORIGINAL_LABEL).unwrap_or_else(|| facts.image.clone())
+}
+
+/// The id of that.
+pub(super) fn original_image_id(facts: &ContainerFacts) -> String {
+    original(facts, ORIGINAL_ID_LABEL).unwrap_or_else(|| facts.image_id.clone())
+}
+
+/// What one says that was made of a snapshot.
+fn original(facts: &ContainerFacts, label: &str) -> Option<String> {
+    let text = facts.config["Labels"][label].as_str()?;
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
 /// Makes the image of a container that stands still.
 pub(super) async fn commit(
     docker: &Docker,
