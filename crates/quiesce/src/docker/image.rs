@@ -137,7 +137,10 @@ impl Docker {
     /// Lists the images with a label: `name`, or `name=value`.
     pub async fn images_labelled(&self, label: &str) -> Result<Vec<ListedImage>, Failure> {
         self.ask("list the images with label", label, async |client| {
-            let options = ListImagesOptionsBuilder::new().filters(&labelled(label));
+            // Also those that have no name, and of which others were made.
+            let options = ListImagesOptionsBuilder::new()
+                .all(true)
+                .filters(&labelled(label));
             let listed = client.list_images(Some(options.build())).await?;
             Ok(listed.into_iter().map(ListedImage::of).collect())
         })
