@@ -84,13 +84,14 @@ impl LimitArgs {
     }
 }
 
-/// What a variable of the environment says.
+/// What a variable of the environment says; an empty one says nothing.
 fn said<T>(
     context: &CliContext,
     name: &str,
     parse: impl Fn(&str) -> Result<T, String>,
 ) -> anyhow::Result<Option<T>> {
-    let Some(text) = context.environment.variables.get(name) else {
+    let text = context.environment.variables.get(name);
+    let Some(text) = text.filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
     let parsed = parse(text).map_err(anyhow::Error::msg);

@@ -57,17 +57,19 @@ impl CreateArgs {
         context: &CliContext,
         host: &ContainerHost,
     ) -> anyhow::Result<Exit> {
+        let engine = context.writable_engine().await?;
+        // What is said wrongly is refused here, and not by a process that nobody hears.
+        let limits = self.limits.limits(context, &engine, &host.tenant).await?;
+        let labels = project::labels(&self.labels)?;
         if self.detach {
             return detach(context, host, &self.container).await;
         }
-        let engine = context.writable_engine().await?;
-        let limits = self.limits.limits(context, &engine, &host.tenant).await?;
         let create = CreateSnapshot {
             trigger: self.trigger,
             description: self.description,
             run_id: self.run_id,
             action_context: self.context,
-            labels: project::labels(&self.labels)?,
+            labels,
             wishes: self.wishes.wishes(),
             strict: self.wishes.strict,
             portable: self.portable,
