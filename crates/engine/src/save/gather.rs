@@ -113,6 +113,13 @@ impl GatheredTree {
         Some(format!("`{}`: {}", one.path, one.words))
     }
 
+    /// Sockets and devices in it, of which nothing is stored.
+    pub(crate) fn specials(&self) -> Vec<LeftOut> {
+        let mut left = LeftOut::of(&self.saved.report.walk);
+        left.retain(|one| matches!(one.reason, SkipReason::Socket | SkipReason::Device));
+        left
+    }
+
     /// Nothing will ever lead to it.
     pub(crate) async fn give_up(self) {
         self.storing.remove_documents().await;

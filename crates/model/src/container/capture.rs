@@ -27,6 +27,10 @@ pub enum NotCapturedBecause {
     Memory,
     /// The kernel makes it anew.
     Kernel,
+    /// It is a socket, which whoever listens at it makes anew.
+    Socket,
+    /// It is a device.
+    Device,
     /// It is something that cannot be read from outside.
     Unknown,
 }
@@ -54,6 +58,11 @@ impl NotCaptured {
             because,
             option: None,
         }
+    }
+
+    /// An entry of a volume that has no content which could be stored.
+    pub fn entry(place: impl Into<String>, because: NotCapturedBecause) -> Self {
+        Self::new(place, because)
     }
 
     fn unless(self, option: impl Into<String>) -> Self {

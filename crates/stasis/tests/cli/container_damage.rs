@@ -212,3 +212,45 @@ fn an_export_as_files_says_which_containers_were_made_of_the_snapshot() {
     assert_eq!(made[0]["container_id"], restored["container_id"]);
     assert!(text(&made[0], "at").ends_with('Z'), "{metadata}");
 }
+
+#[test]
+fn sockets_and_devices_in_a_volume_are_named_and_a_strict_save_takes_no_device_for_granted() {
+    let Some(host) = Host::new() else {
+        return;
+    };
+    host.start("web", "-v data:/data", "echo one > /data/n; mkdir /data/in");
+    let place =
+        PathBuf::from(
+            host.daemon
+                .must(&["volume", "inspect", "-f", "{{.Mountpoint}}", "data"]),
+        );
+    let socket = std::os::unix::net::UnixListener::bind(place.join("socket")).unwrap();
+
+    let saved = host.json(0, "container create web --strict");
+
+    let left = |saved: &Value| -> Vec<(String, String)> {
+        let all = rows(saved, "not_captured").iter();
+        let all = all.map(|one| {
+            (
+                text(one, "what").to_owned(),
+                text(one, "because").to_owned(),
+            )
+        });
+        all.filter(|(what, _)| what.starts_with("/data")).collect()
+    };
+    let pair = |what: &str, because: &str| (what.to_owned(), because.to_owned());
+    assert_eq!(left(&saved), [pair("/data/socket", "socket")]);
+    drop(socket);
+    host.sh("web", "/bin/busybox mknod /data/in/null c 1 3");
+    let refused = host.json(2, "container create web --strict");
+    assert!(refused.to_string().contains("/data/in/null"), "{refused}");
+    assert_eq!(host.images(), 1, "nothing is left of what was refused");
+    let saved = host.json(0, "container create web");
+    let both = [
+        pair("/data/in/null", "device"),
+        pair("/data/socket", "socket"),
+    ];
+    assert_eq!(left(&saved), both);
+    let shown = host.json(0, "container show latest web");
+    assert_eq!(left(&shown), both);
+}

@@ -2,12 +2,14 @@
 
 use super::capture::{Attempt, Capture, StillTree};
 use super::create::{ContainerSaved, UnsoundDatabase, VolumeSaved};
+use super::failure;
 use super::image::described;
 use super::still::Released;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::handle::Containers;
-use crate::save::RepoSaved;
-use stasis_model::container::capture::never_captured;
+use crate::result::SkipReason;
+use crate::save::{GatheredTree, RepoSaved};
+use stasis_model::container::capture::{NotCaptured, NotCapturedBecause};
 use stasis_model::format::manifest::{ContainerManifest, SnapshotImage};
 use stasis_model::id::SnapshotId;
 
@@ -26,6 +28,14 @@ impl Capture<'_> {
             released,
         } = gathered;
         tracing::debug!(image, "committed");
+        let specials = self.specials(&tree);
+        if let Some(device) = self.refused_special(&specials) {
+            tree.give_up().await;
+            return Err(Attempt::Over(device));
+        }
+        // Before what no container takes along.
+        let at = self.planned.left.len();
+        manifest.not_captured.splice(at..at, specials);
         let original = &manifest.original_image_id;
         let described = described(self.seen, self.facts, original, &self.made_for(id)).await;
         let stored = match described {
@@ -54,7 +64,46 @@ impl Capture<'_> {
             Some(VolumeSaved::new(one, measured))
         });
         let volumes = rows.collect();
-        Ok(self.saved(saved, &manifest.image, volumes, released))
+        Ok(self.saved(saved, manifest, volumes, released))
+    }
+
+    /// Sockets and devices in volumes, by the container's own paths.
+    fn specials(&self, tree: &GatheredTree) -> Vec<NotCaptured> {
+        let place = |path: &str| {
+            let mut volumes = self.planned.volumes.iter().map(|one| &one.manifest);
+            volumes.find_map(|one| {
+                let rest = path.strip_prefix(&one.path)?.strip_prefix('/')?;
+                Some(format!("{}/{rest}", one.destinations.first()?))
+            })
+        };
+        let all = tree.specials().into_iter().map(|one| {
+            let because = match one.reason {
+                SkipReason::Device => NotCapturedBecause::Device,
+                _ => NotCapturedBecause::Socket,
+            };
+            NotCaptured::entry(place(&one.path).unwrap_or(one.path), because)
+        });
+        all.collect()
+    }
+
+    /// Why a strict save does not go on. What listens at a socket makes it anew; nobody makes a device.
+    fn refused_special(&self, specials: &[NotCaptured]) -> Option<Error> {
+        let is_device = |one: &&NotCaptured| one.because == NotCapturedBecause::Device;
+        let device = specials
+            .iter()
+            .filter(|_| self.how.strict)
+            .find(is_device)?;
+        let name = &self.facts.name;
+        let said = format!(
+            "the device `{}` of `{name}` would not be saved (--strict)",
+            device.what
+        );
+        let failure = failure(ErrorKind::Invalid, said);
+        Some(
+            failure
+                .with_hint("leave out --strict to save the rest")
+                .into(),
+        )
     }
 
     /// Stores the layers of the image.
@@ -80,10 +129,11 @@ impl Capture<'_> {
     fn saved(
         &self,
         saved: RepoSaved,
-        image: &SnapshotImage,
+        manifest: &ContainerManifest,
         volumes: Vec<VolumeSaved>,
         released: Released,
     ) -> ContainerSaved {
+        let image = &manifest.image;
         let unsound = saved.not_consistent.into_iter();
         let bytes = volumes.iter().map(|one| one.bytes).sum();
         let frozen_ms = released.paused_for.as_millis();
@@ -110,7 +160,7 @@ impl Capture<'_> {
                     reason: one.reason,
                 })
                 .collect(),
-            not_captured: [&self.planned.left[..], &never_captured()].concat(),
+            not_captured: manifest.not_captured.clone(),
             removed: Vec::new(),
             warnings: [&self.planned.warnings[..], &saved.warnings].concat(),
             elapsed_ms: 0,
