@@ -2,6 +2,7 @@
 
 use super::create::CreateSnapshot;
 use super::restore::RestoreLook;
+use super::volumes::VolumePlace;
 use super::{SeenEngine, failure};
 use crate::error::{Error, ErrorKind};
 use stasis_model::container::capture::CaptureWishes;
@@ -69,6 +70,12 @@ impl RestoreLook<'_> {
                 _ => !is_bind && one.volume.as_ref() == Some(&volume.name),
             };
             let is_mounted = now.mounts.iter().any(is_mounted);
+            // What only the engine can write is not written: another volume takes its place.
+            if !is_mounted
+                && let Some(VolumePlace::Engine(_)) = self.seen.place_if_there(volume).await?
+            {
+                continue;
+            }
             if is_bind {
                 if !is_mounted {
                     return Err(not_mounted(&now.name, &volume.name));
