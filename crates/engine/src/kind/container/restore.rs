@@ -80,8 +80,9 @@ impl Containers<'_> {
         let here = Some(seen.digits.as_str());
         let found = self.snapshot(&host.tenant, &how.snapshot, of, here).await?;
         let pool = self.pool(&host.tenant).await?.unwrap_or_default();
-        Box::pin(found.ensure_image(self, seen, how.dry_run)).await?;
+        // An image may be loaded: what else is missing is said before.
         found.ensure_chunks().await?;
+        Box::pin(found.ensure_image(self, seen, how.dry_run)).await?;
         let environment = found.environment().await?;
         Ok(RestoreLook {
             host,

@@ -15,6 +15,7 @@ use crate::piped::{StreamReader, piped};
 use crate::save::StatedBy;
 use stasis_disk::form::archive::{ReadSettings, ReceivedTree, receive_tar};
 use stasis_disk::form::chunked::list::ListReader;
+use stasis_disk::form::chunked::tar::TarError;
 use stasis_disk::tree::compare::digest_of;
 use stasis_model::failure::{AtPath as _, Failure};
 use stasis_model::format::manifest::CapturedVolume;
@@ -146,19 +147,22 @@ impl FoundSnapshot {
             let error = written.as_ref().err();
             let ended = writer.end(error.map(|error| error as &(dyn std::error::Error + 'static)));
             match written {
-                Ok(()) => ended.map_err(|error| error_chain(&error)),
-                Err(error) => Err(error_chain(&error)),
+                Ok(()) => Ok(ended.map_err(|error| error_chain(&error))),
+                // Why nobody takes it is said by whoever should.
+                Err(error @ TarError::Output(_)) => Ok(Err(error_chain(&error))),
+                Err(TarError::Chunk(error)) => Err(Error::from(error)),
+                Err(error) => Err(failure(ErrorKind::Failed, error_chain(&error)).into()),
             }
         });
         let sending = docker.write_archive(container, &above, stream);
         let (written, sent) = tokio::join!(writing, sending);
-        if let Err(why) = written
-            && sent.is_ok()
-        {
+        // What could not be read is why nothing more was sent.
+        let ended = written?;
+        sent?;
+        ended.map_err(|why| {
             let said = format!("the volume `{}` could not be sent: {why}", volume.name);
-            return Err(failure(ErrorKind::Failed, said).into());
-        }
-        Ok(sent?)
+            failure(ErrorKind::Failed, said).into()
+        })
     }
 
     /// Reads a volume back, and compares it with what the snapshot has: contents by their digests.
