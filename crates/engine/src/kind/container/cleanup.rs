@@ -108,6 +108,8 @@ impl Containers<'_> {
                 names.push(journal.container_name);
             }
         } else {
+            // What died has left files on this host, too: they go when a place for others is made.
+            drop(self.engine.scratch().await);
             self.bring_back(host, &seen, &mut cleaned).await?;
         }
         let pool = self.pool(&host.tenant).await?;

@@ -79,6 +79,7 @@ impl RestoreLook<'_> {
                 safety: ChunkRoot::new_id(of.lineages.now(), &*of.rng),
                 is_filling: false,
                 is_done: false,
+                copies: Vec::new(),
             },
         };
         match Box::pin(swap.run(of, ports, &networks)).await {

@@ -51,6 +51,9 @@ pub(super) struct ReplaceJournal {
     pub(super) is_filling: bool,
     /// Whether the new one works, and only the old one is left to be removed.
     pub(super) is_done: bool,
+    /// Volumes that go with the old one, once it is being removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) copies: Vec<String>,
 }
 
 /// How a container shows that it works, as it is written down.

@@ -2,7 +2,7 @@
 
 use super::fill::Filling;
 use super::find::FoundSnapshot;
-use super::image::{POOL_LABEL, RESTORE_LABEL};
+use super::image::{BY_LABEL, HELPER_LABEL, POOL_LABEL, RESTORE_LABEL, SUBJECT_LABEL};
 use super::made::MadeBy;
 use super::names::is_copy;
 use super::replace_journal::ReplaceJournal;
@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Containers;
 use stasis_model::container::mount::ContainerMountKind;
 use stasis_model::container::status::ContainerStatus;
-use stasis_model::id::{SnapshotId, TenantId};
+use stasis_model::id::{ContainerSubject, SnapshotId, TenantId};
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_quiesce::docker::{ContainerFacts, ListedContainer, VolumeRemoval};
 use std::collections::BTreeMap;
@@ -102,6 +102,8 @@ impl Containers<'_> {
             None
         };
         let old = seen.docker.container(&journal.container_id).await?;
+        // As long as one has a volume mounted, that cannot go.
+        self.remove_helpers(seen, &journal).await?;
         remove_new(seen, &journal).await?;
         if let Some(old) = &old
             && old.status.is_alive()
@@ -129,6 +131,33 @@ impl Containers<'_> {
         ReplaceJournal::remove(&path).await?;
         self.forget_safety(host, seen, &journal).await;
         Ok(TakenBack::Back)
+    }
+
+    /// Removes containers that were never started, and through which volumes were read or written for it.
+    async fn remove_helpers(
+        self,
+        seen: &SeenEngine,
+        journal: &ReplaceJournal,
+    ) -> Result<(), Error> {
+        let Some(pool) = self.pool(&journal.tenant).await? else {
+            return Ok(());
+        };
+        let subject = ContainerSubject::new(&journal.container_name, &seen.digits);
+        let wanted = [
+            (SUBJECT_LABEL, subject.to_string()),
+            (BY_LABEL, self.by().await?),
+        ];
+        let label = format!("{HELPER_LABEL}={pool}");
+        for helper in seen.docker.containers_labelled(&label).await? {
+            let mut labels = wanted.iter();
+            let is_ours = labels.all(|(name, value)| helper.labels.get(*name) == Some(value));
+            if is_ours && !helper.status.is_alive() {
+                let docker = &seen.docker;
+                let removed = docker.remove_container(&helper.id, VolumeRemoval::Anonymous);
+                removed.await?;
+            }
+        }
+        Ok(())
     }
 
     /// The snapshot of what is replaced.
@@ -298,11 +327,28 @@ impl Containers<'_> {
     ) -> Result<(), Error> {
         let old = &journal.container_id;
         let facts = seen.docker.container(old).await?;
+        if facts.is_none() {
+            remove_copies(seen, &journal.copies).await?;
+        }
         // Somebody went back to it by hand: it is his, and not ours to remove.
         let Some(facts) = facts.filter(|facts| facts.name == journal.aside) else {
             return ReplaceJournal::remove(path).await;
         };
-        if !journal.started.is_empty() && facts.started != journal.started {
+        let is_used = !journal.started.is_empty() && facts.started != journal.started;
+        let copies = if is_used {
+            Vec::new()
+        } else {
+            self.copies_of(seen, journal, &facts).await?
+        };
+        if copies != journal.copies {
+            // Without the container nobody could tell any more which they are.
+            let noted = ReplaceJournal {
+                copies: copies.clone(),
+                ..journal.clone()
+            };
+            noted.write(path).await?;
+        }
+        if is_used {
             let aside = &journal.aside;
             let said = "somebody has started it since, and may have worked with it";
             let hint = format!(
@@ -311,17 +357,9 @@ impl Containers<'_> {
             let failure = failure(ErrorKind::Conflict, format!("{said}; {hint}"));
             return Err(failure.into());
         }
-        let copies = self.copies_of(seen, journal, &facts).await?;
         let removed = seen.docker.remove_container(old, VolumeRemoval::Keep);
         removed.await?;
-        for name in copies {
-            // Somebody has it mounted.
-            if let Err(error) = seen.docker.remove_volume(&name).await
-                && error.kind() != ErrorKind::Conflict
-            {
-                return Err(error.into());
-            }
-        }
+        remove_copies(seen, &copies).await?;
         ReplaceJournal::remove(path).await
     }
 
@@ -366,6 +404,19 @@ impl FoundSnapshot {
         }
         Ok(())
     }
+}
+
+/// Removes volumes that only the container had that was replaced.
+async fn remove_copies(seen: &SeenEngine, copies: &[String]) -> Result<(), Error> {
+    for name in copies {
+        // Somebody has it mounted.
+        if let Err(error) = seen.docker.remove_volume(name).await
+            && error.kind() != ErrorKind::Conflict
+        {
+            return Err(error.into());
+        }
+    }
+    Ok(())
 }
 
 /// Says that the container that was replaced could not be removed.
