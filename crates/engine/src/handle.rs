@@ -76,6 +76,11 @@ handles! {
     /// What became of acts with an unknown outcome.
     operations;
 
+    /// Tokens of the service.
+    Tokens,
+    /// Who may ask the service, and for what.
+    tokens;
+
     /// Whether the store keeps what its interface promises.
     StoreHealth,
     /// The store itself: whether it is reachable and can be trusted.

@@ -89,6 +89,7 @@ mod seen;
 pub mod subjects;
 pub mod system;
 pub mod tenant;
+pub mod tokens;
 mod tree_patch;
 pub mod undo;
 mod upload;

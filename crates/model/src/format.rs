@@ -7,3 +7,4 @@ pub mod key;
 pub mod lease;
 pub mod manifest;
 pub mod pointer;
+pub mod token;

@@ -12,3 +12,4 @@ pub mod profiles;
 pub mod repair;
 pub mod roots;
 pub mod sessions;
+pub mod tokens;

@@ -13,6 +13,7 @@ pub use snapshot::{
 
 use stasis_model::digest::{ArchiveDigest, StoreDigest};
 use stasis_model::format::key::{KeyOwner, PoolId};
+use stasis_model::format::token::TokenId;
 use stasis_model::id::{Lineage, OpId, SessionRef, TenantId};
 use stasis_model::time::Timestamp;
 use std::borrow::Borrow;
@@ -103,6 +104,11 @@ impl Prefix {
     /// All events of all tenants.
     pub fn events() -> Self {
         Self("events/".to_owned())
+    }
+
+    /// The tokens of the service.
+    pub fn tokens() -> Self {
+        Self("auth/tokens/".to_owned())
     }
 
     /// One probe's scratch space.
@@ -268,7 +274,7 @@ pub fn role(key: &Key) -> Role {
         || path.ends_with("/metadata.json");
     match key.file_name() {
         "lock.json" => Role::Private,
-        _ if path.starts_with("meta/") => Role::Private,
+        _ if path.starts_with("meta/") || path.starts_with("auth/") => Role::Private,
         _ if path.starts_with("damaged/") => Role::Content,
         "latest.json" | "key.json" | "index.json" | "gc.json" | "policy.json" | "repo.json"
         | "session.json" => Role::Pointer,
@@ -295,6 +301,17 @@ pub fn event_tenant(key: &Key) -> Option<TenantId> {
 /// A tenant's policy.
 pub fn policy(tenant: &TenantId) -> Key {
     Key(format!("tenants/{tenant}/policy.json"))
+}
+
+/// A token of the service.
+pub fn token(id: TokenId) -> Key {
+    Key(format!("auth/tokens/{id}.json"))
+}
+
+/// Which token this is, if it is one.
+pub fn token_id(key: &Key) -> Option<TokenId> {
+    let name = key.as_str().strip_prefix("auth/tokens/")?;
+    name.strip_suffix(".json")?.parse().ok()
 }
 
 /// The record of an operation whose outcome was unknown.
@@ -401,6 +418,9 @@ mod tests {
         assert_eq!(role("pools/acme/key.json"), Role::Pointer);
         assert_eq!(role("snapshots/acme/alice/131/lock.json"), Role::Private);
         assert_eq!(role("meta/probe.json"), Role::Private);
+        // Who may ask one store may not ask its copies.
+        let token = role("auth/tokens/0123456789abcdef.json");
+        assert_eq!(token, Role::Private);
     }
 
     #[test]

@@ -49,6 +49,10 @@ pub enum EventKind {
     SessionDeleted,
     /// The sandbox of a session was ended although not everything in it was saved, or was found gone.
     SessionLost,
+    /// A token of the service was made.
+    TokenCreated,
+    /// A token of the service was taken back.
+    TokenRevoked,
     /// An operator forgot all snapshots of a name in a repository.
     #[serde(rename = "retire")]
     ForgetAll,
