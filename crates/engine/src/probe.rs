@@ -45,6 +45,12 @@ impl StoreHealth<'_> {
         Ok(report)
     }
 
+    /// Makes sure that the store answers now; asks for no more than that.
+    pub async fn reach(self) -> Result<(), Error> {
+        self.bucket.exists(&layout::probe_result()).await?;
+        Ok(())
+    }
+
     /// Refuses a store that more than one writer must not share.
     pub(crate) async fn ensure_trusted(self) -> Result<(), Error> {
         if !matches!(self.location, StoreLocation::S3(_)) {

@@ -20,7 +20,7 @@ use crate::open::Engine;
 use crate::own_places;
 use crate::seen::Memory;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use stasis_model::failure::{AtPath, Failure};
 use stasis_model::format::key::PoolId;
 use stasis_model::format::manifest::{RepoDocument, SnapshotIndex};
@@ -36,7 +36,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// What a subject is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say what they mean")]
 pub enum SubjectKind {

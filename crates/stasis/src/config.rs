@@ -23,9 +23,20 @@ pub(crate) struct Config {
     pub(crate) key_command: Option<String>,
     /// Which log events are shown.
     pub(crate) log: Option<String>,
+    /// What `stasis serve` takes where neither a flag nor a variable says it.
+    #[serde(default)]
+    pub(crate) serve: ServeDefaults,
     /// What commands about browser profiles take where neither a flag nor a variable says it.
     #[serde(default)]
     pub(crate) profile: ProfileDefaults,
+}
+
+/// Settings of `stasis serve`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ServeDefaults {
+    /// The address and port it listens at.
+    pub(crate) listen: Option<String>,
 }
 
 impl Config {

@@ -8,6 +8,7 @@
 //! | `STASIS_REGION`, `STASIS_EGRESS_GEO` | the region this host is in, and where the world sees it |
 //! | `STASIS_CACHES`, `STASIS_ON_FAILURE`, `STASIS_WAIT` | as `caches`, `on_failure` and `wait` in `[profile]` of the configuration |
 //! | `STASIS_CONTAINER_MAX_PER_CONTAINER`, `STASIS_CONTAINER_MAX_SNAPSHOTS`, `STASIS_CONTAINER_MAX_BYTES`, `STASIS_CONTAINER_MAX_AGE` | how many snapshots of containers there may be, how large and how old |
+//! | `STASIS_LISTEN` | where `stasis serve` listens |
 //! | `STASIS_LOG` | which events are shown, as in `info` or `stasis_store=debug` |
 //! | `NO_COLOR`, `TERM` | whether colour is wanted, and whether the terminal has any |
 //! | `XDG_DATA_HOME`, `XDG_CONFIG_HOME`, `XDG_CACHE_HOME`, `XDG_STATE_HOME`, `HOME` | where our files lie |

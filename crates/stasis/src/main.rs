@@ -6,6 +6,7 @@
 mod cli;
 mod config;
 mod env;
+mod http;
 mod mcp;
 mod mount;
 mod profile_settings;

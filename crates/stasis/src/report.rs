@@ -166,13 +166,13 @@ impl ReportedError {
             message: causes.first().cloned().unwrap_or_default(),
             causes: causes.iter().skip(1).cloned().collect(),
             hint,
-            more: more(error),
+            more: fields(error),
         }
     }
 }
 
 /// What only some errors have.
-fn more(error: &anyhow::Error) -> BTreeMap<String, Value> {
+pub(crate) fn fields(error: &anyhow::Error) -> BTreeMap<String, Value> {
     let mut fields = BTreeMap::new();
     if let Some(lock) = holder(error) {
         let mut holder = json!(lock);

@@ -22,7 +22,7 @@ fn root() -> PathBuf {
 const DRAWING: [(&str, &str); 8] = [
     (
         "model",
-        "serde serde_json schemars sha2 blake3 fastcdc uuid thiserror base64",
+        "serde serde_json schemars sha2 subtle blake3 fastcdc uuid thiserror base64",
     ),
     // Below the arms: each of them asks this system for something.
     ("sys", "stasis-model libc rustix"),
@@ -46,8 +46,8 @@ const DRAWING: [(&str, &str); 8] = [
     ),
     (
         "stasis",
-        "stasis-engine stasis-sys anyhow clap clap_complete clap_mangen comfy-table fuser indicatif rmcp rustix schemars serde serde_json similar tokio toml tracing \
-         tracing-subscriber",
+        "stasis-engine stasis-sys anyhow bytes clap clap_complete clap_mangen comfy-table form_urlencoded fuser http http-body-util hyper hyper-util indicatif matchit \
+         percent-encoding rmcp rustix schemars serde serde_json similar tokio toml tracing tracing-subscriber",
     ),
     // Measures the binary from outside, beside its peers: it leans on nothing of ours.
     ("peers", "anyhow clap rusqlite rustix serde serde_json"),

@@ -8,7 +8,7 @@ use super::output::Measured;
 use super::project::show::SnapshotDetails;
 use super::store::Probed;
 use super::workspace::{ForgottenUndos, Initiated, Rewound, StatusShown};
-use super::{demo, events, everyday, hook, man, mount, profile, protect};
+use super::{demo, events, everyday, hook, man, mount, profile, protect, serve};
 use crate::report::ErrorDocument;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::{JsonSchema, Schema};
@@ -61,6 +61,7 @@ use stasis_engine::restore::RepoRestored;
 use stasis_engine::save::RepoSaved;
 use stasis_engine::subjects::{LinkedDir, SubjectList};
 use stasis_engine::tenant::PolicySet;
+use stasis_engine::tokens::{TokenCreated, TokenList, TokenRevoked};
 use stasis_engine::undo::UndoneRestore;
 use std::any::TypeId;
 
@@ -318,6 +319,10 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
     // Admin.
     one("key.init", &[of::<NewKey>()]),
     one("key.rotate", &[of::<RotatedKeys>()]),
+    one("serve", &[of::<serve::Listening>()]),
+    one("token.create", &[of::<TokenCreated>()]),
+    one("token.list", &[of::<TokenList>()]),
+    one("token.revoke", &[of::<TokenRevoked>()]),
     one("events", &[of::<events::EventList>()]),
     one("doctor", &[of::<Vec<DoctorFinding>>()]),
     one("demo", &[of::<demo::PlayedDemo>(), of::<DemoScene>()]),

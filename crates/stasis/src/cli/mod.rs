@@ -52,11 +52,13 @@ mod protect;
 mod reference;
 mod repo;
 mod schema;
+mod serve;
 mod session;
 mod store;
 mod subjects;
 pub(crate) mod suggestion;
 mod tenant;
+mod token;
 mod usage;
 mod wait;
 mod whole_machine;
@@ -229,6 +231,9 @@ enum CliCommand {
     /// Make and rotate the keys of tenants
     #[command(subcommand)]
     Key(key::KeyCommand),
+    /// Make, list and revoke the tokens with which the service is asked
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     /// Save directories into a repository of chunks, and get them back
     Repo(repo::RepoArgs),
     /// Keep a directory in one file: a .tar.zst that any tar reads, in frames, with an index
@@ -241,6 +246,8 @@ enum CliCommand {
     Hook(hook::AgentHookCommand),
     /// Serve a workspace's checkpoints to agents, over the Model Context Protocol
     Mcp(mcp::McpArgs),
+    /// Serve the store over HTTP to whoever has a token: snapshots of profiles, subjects, events
+    Serve(serve::ServeArgs),
     /// Show the audit log
     Events(events::EventsArgs),
     /// Check this machine's setup
@@ -588,11 +595,13 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Operation(operation) => operation.run(&context).await?,
         CliCommand::Tenant(tenant) => tenant.run(&context).await?,
         CliCommand::Key(key) => key.run(&context).await?,
+        CliCommand::Token(token) => token.run(&context).await?,
         CliCommand::Repo(repo) => repo.run(&context).await?,
         CliCommand::Archive(archive) => archive.run(&context).await?,
         CliCommand::Clone(clone) => clone.run(&context).await?,
         CliCommand::Hook(hook) => hook.run(&context).await?,
         CliCommand::Mcp(mcp) => Box::pin(mcp.run(&context)).await?,
+        CliCommand::Serve(serve) => Box::pin(serve.run(&context)).await?,
         CliCommand::Events(events) => events.run(&context).await?,
         CliCommand::Doctor => doctor::run(&context).await?,
         CliCommand::Demo(demo) => demo.run(&context).await?,

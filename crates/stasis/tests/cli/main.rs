@@ -89,6 +89,7 @@ mod retention;
 mod rewind;
 mod s3;
 mod screens;
+mod serve;
 mod session;
 mod store_kinds;
 mod store_matrix;

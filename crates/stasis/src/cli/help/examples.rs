@@ -893,6 +893,41 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "serve",
+        &[
+            ("stasis serve", "the usual store, at 127.0.0.1:7070"),
+            (
+                "stasis serve --listen 10.0.0.5:7070 --allow-host stasis.example",
+                "behind a proxy with TLS",
+            ),
+        ],
+    ),
+    (
+        "token",
+        &[
+            (
+                "stasis token create --tenant acme --scope read --expires 30d",
+                "shown once, alone on the last line",
+            ),
+            ("stasis token list", "who may ask"),
+        ],
+    ),
+    (
+        "token create",
+        &[(
+            "stasis token create --tenant acme --scope admin --description 'on call'",
+            "shown once, alone on the last line",
+        )],
+    ),
+    (
+        "token list",
+        &[("stasis token list --tenant acme", "of one tenant")],
+    ),
+    (
+        "token revoke",
+        &[("stasis token revoke 0123456789abcdef", "from now on")],
+    ),
+    (
         "key",
         &[
             (

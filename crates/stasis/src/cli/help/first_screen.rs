@@ -115,7 +115,10 @@ pub(super) const GROUPS: &[Group] = &[
                 &["repair", "events"],
                 "Repair damaged documents; show the audit log",
             ),
-            row(&["key"], "Make and rotate encryption keys"),
+            row(
+                &["serve", "token", "key"],
+                "Serve the store over HTTP; its tokens; encryption keys",
+            ),
             row(&["completions", "man"], "Shell completions; man pages"),
         ],
     },

@@ -1,0 +1,31 @@
+//! The service: verbs of the engine over HTTP (ADR 89).
+//!
+//! A request goes this way, and is refused at the first step that it does not pass:
+//!
+//! 1. the name of the host and the origin are ones that we are called by   2. there is a route
+//! 3. the token counts   4. the tenant is the token's own   5. the token allows it   6. the tenant may ask again already
+//! 7. parameters and body are what the route takes   8. the engine does it
+//!
+//! *Always true:* routes, what they allow, and the document that describes them come from one table ([`table`]), so that there is no
+//! route without a rule. Whatever belongs to another tenant is answered as if it were not there. No answer has a path of this host, or
+//! says where the store is.
+
+mod auth;
+mod endpoint;
+mod hosts;
+mod limits;
+mod listener;
+mod openapi;
+mod parameters;
+mod problem;
+mod routes;
+mod service;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use hosts::AllowedHosts;
+pub(crate) use limits::RequestLimits;
+pub(crate) use listener::{Listener, serve};
+pub(crate) use openapi::document as openapi;
+pub(crate) use service::{NoTokens, Service};

@@ -1,0 +1,174 @@
+//! A route as a type: its fields are its parameters, and everything that is said of it follows from it.
+
+use super::auth::Caller;
+use super::problem::Problem;
+use http::Method;
+use schemars::generate::SchemaGenerator;
+use schemars::{JsonSchema, Schema};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stasis_engine::model::format::token::TokenScope;
+use stasis_engine::model::id::{Generation, Label, TenantId};
+use stasis_engine::open::Engine;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// Who may ask.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Access {
+    /// Everybody who reaches the service: nothing of a tenant is in the answer.
+    Anybody,
+    /// Whoever has a token that allows at least this.
+    Token(TokenScope),
+}
+
+/// What a request without a body has.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoBody {}
+
+/// What is done, and for whom.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) engine: Engine,
+    pub(super) caller: Caller,
+    /// The generation that the one who asks has seen.
+    pub(super) if_match: Option<Generation>,
+    /// All routes, for the document that describes them.
+    pub(super) document: Arc<Value>,
+}
+
+impl Call {
+    /// Who does it, in the log of events.
+    pub(super) fn actor(&self) -> Label {
+        self.caller.actor()
+    }
+
+    /// Whose subjects are meant where the path does not say it.
+    pub(super) fn tenant(&self) -> TenantId {
+        self.caller.tenant().cloned().unwrap_or_default()
+    }
+
+    /// Refuses what was decided by somebody who saw something else.
+    pub(super) fn ensure_seen(&self, now: Generation) -> Result<(), Problem> {
+        match self.if_match {
+            Some(seen) if seen != now => Err(Problem::moved(now)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An answer, and the generation of what it is about.
+#[derive(Debug)]
+pub(super) struct Reply<T> {
+    pub(super) answer: T,
+    pub(super) generation: Option<Generation>,
+}
+
+impl<T> From<T> for Reply<T> {
+    fn from(answer: T) -> Self {
+        Self {
+            answer,
+            generation: None,
+        }
+    }
+}
+
+impl<T> Reply<T> {
+    /// The same about something that has a generation.
+    pub(super) fn of(answer: T, generation: Option<Generation>) -> Self {
+        Self { answer, generation }
+    }
+}
+
+/// A route; the type itself is its parameters, of the path and of the query, and what is not a field of it is refused.
+pub(super) trait Endpoint: DeserializeOwned + JsonSchema + Send + 'static {
+    const METHOD: Method;
+    const PATH: &'static str;
+    /// What generated clients call it.
+    const NAME: &'static str;
+    const SUMMARY: &'static str;
+    const ACCESS: Access;
+    /// What is sent with it.
+    type Body: DeserializeOwned + JsonSchema + Send + 'static;
+    /// What it answers.
+    type Answer: Serialize + JsonSchema;
+
+    /// Whose data the path names, if it names any.
+    fn tenant(&self) -> Option<&TenantId> {
+        None
+    }
+
+    /// Does it.
+    fn serve(
+        self,
+        body: Self::Body,
+        call: &Call,
+    ) -> impl Future<Output = Result<Reply<Self::Answer>, Problem>> + Send;
+}
+
+/// What was asked for, read and not yet done.
+pub(super) trait Asked: Send {
+    /// Whose data it is about, if the path says it.
+    fn tenant(&self) -> Option<&TenantId>;
+
+    /// Reads the body and does it.
+    fn serve(self: Box<Self>, body: Vec<u8>, call: &Call) -> PendingReply<'_>;
+}
+
+pub(super) type PendingReply<'a> =
+    Pin<Box<dyn Future<Output = Result<Reply<Vec<u8>>, Problem>> + Send + 'a>>;
+
+/// One row of the table.
+pub(super) struct Route {
+    pub(super) method: Method,
+    pub(super) path: &'static str,
+    pub(super) name: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) access: Access,
+    /// Reads the parameters, which all are text.
+    pub(super) read: fn(Value) -> Result<Box<dyn Asked>, serde_json::Error>,
+    /// The parameters, the body if there is one, and the answer, for the document.
+    pub(super) parameters: fn(&mut SchemaGenerator) -> Schema,
+    pub(super) body: Option<fn(&mut SchemaGenerator) -> Schema>,
+    pub(super) answer: fn(&mut SchemaGenerator) -> Schema,
+}
+
+struct Read<E>(E);
+
+impl<E: Endpoint> Asked for Read<E> {
+    fn tenant(&self) -> Option<&TenantId> {
+        self.0.tenant()
+    }
+
+    fn serve(self: Box<Self>, body: Vec<u8>, call: &Call) -> PendingReply<'_> {
+        Box::pin(async move {
+            let body: &[u8] = if body.is_empty() { b"{}" } else { &body };
+            let body: E::Body = serde_json::from_slice(body).map_err(|why| Problem::body(&why))?;
+            let reply = self.0.serve(body, call).await?;
+            let text = serde_json::to_vec(&reply.answer).map_err(|why| Problem::bug(&why))?;
+            Ok(Reply::of(text, reply.generation))
+        })
+    }
+}
+
+/// The row of a route.
+pub(super) fn route<E: Endpoint>() -> Route {
+    let has_body = std::any::TypeId::of::<E::Body>() != std::any::TypeId::of::<NoBody>();
+    let body: fn(&mut SchemaGenerator) -> Schema = E::Body::json_schema;
+    Route {
+        method: E::METHOD,
+        path: E::PATH,
+        name: E::NAME,
+        summary: E::SUMMARY,
+        access: E::ACCESS,
+        read: |parameters| {
+            let asked: E = serde_json::from_value(parameters)?;
+            Ok(Box::new(Read(asked)))
+        },
+        parameters: E::json_schema,
+        body: has_body.then_some(body),
+        answer: |generator| generator.subschema_for::<E::Answer>(),
+    }
+}

@@ -1,0 +1,138 @@
+//! The description of the service in `OpenAPI` 3.1, from the table of routes: schemas are those of the types that are read and written.
+
+use super::endpoint::{Access, Route};
+use super::problem::Problem;
+use super::table;
+use schemars::generate::{SchemaGenerator, SchemaSettings};
+use serde_json::{Map, Value, json};
+
+/// Where all schemas stand to which others refer.
+const DEFINITIONS: &str = "/components/schemas";
+
+/// The document.
+pub(crate) fn document() -> Value {
+    let mut answers = generator(SchemaSettings::draft2020_12().for_serialize());
+    let problem = answers.subschema_for::<Problem>().to_value();
+    let mut paths = Map::new();
+    for route in table::routes() {
+        let methods = paths
+            .entry(route.path)
+            .or_insert_with(|| Value::Object(Map::new()));
+        methods[route.method.as_str().to_ascii_lowercase()] = operation(route, &mut answers);
+    }
+    let schemas = answers.take_definitions(true);
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Stasis",
+            "description": "Saves, restores, rewinds and forks what AI agents' computers hold.",
+            "version": env!("CARGO_PKG_VERSION"),
+            "license": { "name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT" },
+        },
+        "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "What `stasis token create` printed.",
+                },
+            },
+            "responses": {
+                "Problem": {
+                    "description": "What went wrong.",
+                    "content": { "application/problem+json": { "schema": problem } },
+                },
+            },
+        },
+    })
+}
+
+fn generator(settings: SchemaSettings) -> SchemaGenerator {
+    let settings = settings.with(|settings| {
+        settings.definitions_path = DEFINITIONS.into();
+        settings.meta_schema = None;
+    });
+    settings.into_generator()
+}
+
+/// What is read stands where it is used: it may be called as something that is written and looks otherwise.
+fn inlined() -> SchemaGenerator {
+    let settings = SchemaSettings::draft2020_12().for_deserialize();
+    generator(settings.with(|settings| settings.inline_subschemas = true))
+}
+
+fn operation(route: &Route, answers: &mut SchemaGenerator) -> Value {
+    let mut described = json!({
+        "operationId": route.name,
+        "summary": route.summary,
+        "parameters": parameters(route),
+        "responses": {
+            "200": {
+                "description": "Done.",
+                "content": { "application/json": { "schema": (route.answer)(answers) } },
+            },
+            "default": { "$ref": "#/components/responses/Problem" },
+        },
+    });
+    if let Some(body) = route.body {
+        let schema = body(&mut inlined());
+        described["requestBody"] = json!({
+            "required": true,
+            "content": { "application/json": { "schema": schema } },
+        });
+    }
+    if let Access::Token(scope) = route.access {
+        described["security"] = json!([{ "token": [] }]);
+        described["x-stasis-scope"] = json!(scope);
+    }
+    described
+}
+
+/// Those of the path are needed, those of the query as their type says.
+fn parameters(route: &Route) -> Vec<Value> {
+    let schema = (route.parameters)(&mut inlined()).to_value();
+    let required = schema["required"].as_array();
+    let is_required =
+        |name: &str| required.is_some_and(|all| all.iter().any(|one| one.as_str() == Some(name)));
+    let Some(fields) = schema["properties"].as_object() else {
+        return Vec::new();
+    };
+    let described = fields.iter().map(|(name, field)| {
+        let is_of_path = route.path.contains(&format!("{{{name}}}"));
+        let mut field = field.clone();
+        let description = field
+            .as_object_mut()
+            .and_then(|all| all.remove("description"));
+        without_null(&mut field);
+        let mut one = json!({
+            "name": name,
+            "in": if is_of_path { "path" } else { "query" },
+            "required": is_of_path || is_required(name),
+            "schema": field,
+        });
+        if let Some(description) = description {
+            one["description"] = description;
+        }
+        one
+    });
+    described.collect()
+}
+
+/// What may be left out is not sent as null.
+fn without_null(field: &mut Value) {
+    if let Some(Value::Array(types)) = field.get_mut("type") {
+        types.retain(|one| one != "null");
+        if let [one] = types.as_slice() {
+            field["type"] = one.clone();
+        }
+    }
+    let choices = field.get("anyOf").and_then(Value::as_array);
+    let rest = choices.map(|all| all.iter().filter(|one| one["type"] != "null"));
+    let rest: Vec<Value> = rest.into_iter().flatten().cloned().collect();
+    if let [one] = &rest[..] {
+        *field = one.clone();
+    }
+}

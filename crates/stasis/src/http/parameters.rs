@@ -1,0 +1,104 @@
+//! The parameters of a request: what stands in the path, and behind the question mark. All of them are text until a route reads them.
+
+use super::problem::Problem;
+use percent_encoding::percent_decode_str;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// One part of a path as it is meant; nothing if it is not text, or has what a name never has.
+pub(super) fn decoded(part: &str) -> Option<String> {
+    let text = percent_decode_str(part).decode_utf8().ok()?;
+    let is_name = !text.is_empty() && !text.contains(['/', '\0']);
+    is_name.then(|| text.into_owned())
+}
+
+/// Adds those of a query; one that stands there twice, or in the path, is refused.
+pub(super) fn add_query(all: &mut Map<String, Value>, query: &str) -> Result<(), Problem> {
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        let before = all.insert(name.clone().into_owned(), Value::String(value.into_owned()));
+        if before.is_some() {
+            let said = format!("the parameter `{}` stands twice", name.escape_debug());
+            return Err(Problem::parameters(&said));
+        }
+    }
+    Ok(())
+}
+
+/// How many rows a page has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct PageSize(u16);
+
+impl PageSize {
+    const LARGEST: u16 = 1000;
+
+    pub(super) fn rows(self) -> usize {
+        self.0.into()
+    }
+}
+
+impl Default for PageSize {
+    fn default() -> Self {
+        Self(100)
+    }
+}
+
+impl TryFrom<String> for PageSize {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let number = text.parse().ok();
+        let number = number.filter(|number| (1..=Self::LARGEST).contains(number));
+        let bad = || format!("a page has 1 to {} rows", Self::LARGEST);
+        Ok(Self(number.ok_or_else(bad)?))
+    }
+}
+
+impl schemars::JsonSchema for PageSize {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "PageSize".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "integer", "minimum": 1, "maximum": Self::LARGEST, "default": Self::default().0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_path_is_one_name() {
+        assert_eq!(decoded("a%20b").as_deref(), Some("a b"));
+        for none in ["", "a%2Fb", "%00", "%ff"] {
+            assert_eq!(decoded(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_stands_once() {
+        let mut all = Map::new();
+        all.insert("tenant_id".to_owned(), "acme".into());
+
+        assert!(add_query(&mut all, "limit=5&cursor=a%26b").is_ok());
+        assert_eq!(all["cursor"], "a&b");
+        assert!(add_query(&mut all.clone(), "limit=6").is_err());
+        assert!(add_query(&mut all, "tenant_id=other").is_err());
+    }
+
+    #[test]
+    fn a_page_has_a_bounded_number_of_rows() {
+        let read = |text: &str| PageSize::try_from(text.to_owned()).map(PageSize::rows);
+        assert_eq!((read("1"), read("1000")), (Ok(1), Ok(1000)));
+        for bad in ["0", "1001", "-1", "x", "", "1.0"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

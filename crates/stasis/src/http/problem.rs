@@ -1,0 +1,284 @@
+//! What went wrong, as RFC 9457 has it: `application/problem+json`.
+//!
+//! *Always true:* no path of this host and no address of the store is in it. Why something failed below is in the log, with the id of
+//! the request.
+
+use crate::report;
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+use stasis_engine::error::{Error, ErrorKind, ProfileError};
+use stasis_engine::model::id::Generation;
+use std::collections::BTreeMap;
+
+/// What went wrong, in a word that does not change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ProblemCode {
+    /// The request is not one that we understand.
+    InvalidRequest,
+    /// There is no token, or it does not count.
+    Unauthorized,
+    /// The token does not allow it.
+    Forbidden,
+    /// The name of the host, or the origin, is not one that we are called by.
+    MisdirectedRequest,
+    /// There is no such thing, or none that this token can see.
+    NotFound,
+    /// The route takes other methods.
+    MethodNotAllowed,
+    /// Another one holds the lease, or is at it.
+    Held,
+    /// The beginning of a name fits several things.
+    Ambiguous,
+    /// The lease is not the caller's any more.
+    LockLost,
+    /// Another snapshot counts meanwhile.
+    Diverged,
+    /// It was changed since the caller saw it.
+    PreconditionFailed,
+    /// More bytes than are taken.
+    TooLarge,
+    /// A limit, or a policy of the tenant.
+    Limit,
+    /// Too many requests at once, or in a second.
+    TooManyRequests,
+    /// Try again, a little later.
+    Retry,
+    /// The store does not answer.
+    Unreachable,
+    /// The store does not let us in.
+    Denied,
+    /// What is stored is damaged; nothing was changed.
+    Corrupt,
+    /// Whether it was done is not known; `op_id` names the operation.
+    Unknown,
+    /// It took too long.
+    TimedOut,
+    /// A mistake of ours.
+    Internal,
+}
+
+/// The document of a refusal.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Problem {
+    /// The same as `code`, as a URI.
+    #[serde(rename = "type")]
+    kind: String,
+    /// The same in words.
+    title: &'static str,
+    /// The status of the answer.
+    pub(super) status: u16,
+    pub(super) code: ProblemCode,
+    /// What it was this time.
+    pub(super) detail: String,
+    /// Under which the log has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) request_id: Option<String>,
+    /// What there is to know besides: `holder`, `op_id`, `candidates`, `generation`, ….
+    #[serde(flatten)]
+    more: BTreeMap<String, Value>,
+}
+
+impl ProblemCode {
+    fn status(self) -> StatusCode {
+        match self {
+            Self::InvalidRequest => StatusCode::BAD_REQUEST,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::MisdirectedRequest => StatusCode::MISDIRECTED_REQUEST,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Held | Self::Ambiguous | Self::LockLost | Self::Diverged => StatusCode::CONFLICT,
+            Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Limit => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+            Self::Retry | Self::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Denied => StatusCode::BAD_GATEWAY,
+            Self::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+            Self::Corrupt | Self::Unknown | Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::InvalidRequest => "The request is not valid",
+            Self::Unauthorized => "A token is needed",
+            Self::Forbidden => "The token does not allow this",
+            Self::MisdirectedRequest => "This service is not called so",
+            Self::NotFound => "There is no such thing",
+            Self::MethodNotAllowed => "The route takes other methods",
+            Self::Held => "Another holder is at it",
+            Self::Ambiguous => "The name fits several things",
+            Self::LockLost => "The lease was lost",
+            Self::Diverged => "Another snapshot counts meanwhile",
+            Self::PreconditionFailed => "It was changed meanwhile",
+            Self::TooLarge => "The request is too large",
+            Self::Limit => "A limit or a policy does not allow this",
+            Self::TooManyRequests => "Too many requests",
+            Self::Retry => "Try again",
+            Self::Unreachable => "The store does not answer",
+            Self::Denied => "The store does not let the service in",
+            Self::Corrupt => "What is stored is damaged",
+            Self::Unknown => "Whether it was done is not known",
+            Self::TimedOut => "It took too long",
+            Self::Internal => "A mistake of the service",
+        }
+    }
+}
+
+impl Problem {
+    pub(super) fn new(code: ProblemCode, detail: impl Into<String>) -> Self {
+        let word = serde_json::to_value(code).unwrap_or_default();
+        Self {
+            kind: format!("urn:stasis:problem:{}", word.as_str().unwrap_or_default()),
+            title: code.title(),
+            status: code.status().as_u16(),
+            code,
+            detail: detail.into(),
+            request_id: None,
+            more: BTreeMap::new(),
+        }
+    }
+
+    /// Nothing is told of what is another tenant's, not even that it is there.
+    pub(super) fn nowhere() -> Self {
+        Self::new(
+            ProblemCode::NotFound,
+            "there is no such path, or none that this token can see",
+        )
+    }
+
+    /// The parameters are not what the route takes.
+    pub(super) fn parameters(why: &impl ToString) -> Self {
+        Self::new(ProblemCode::InvalidRequest, why.to_string())
+    }
+
+    /// The body is not what the route takes.
+    pub(super) fn body(why: &serde_json::Error) -> Self {
+        Self::new(ProblemCode::InvalidRequest, format!("the body: {why}"))
+    }
+
+    /// It was changed since somebody looked.
+    pub(super) fn moved(now: Generation) -> Self {
+        let said = "the subject was changed since the generation that If-Match names";
+        Self::new(ProblemCode::PreconditionFailed, said).with("generation", now)
+    }
+
+    /// Nobody is to blame but us.
+    pub(super) fn bug(why: &impl ToString) -> Self {
+        tracing::error!(error = why.to_string(), "a mistake of the service");
+        Self::new(ProblemCode::Internal, "the log of the service says more")
+    }
+
+    /// The same with one more field.
+    pub(super) fn with(mut self, name: &str, value: impl Serialize) -> Self {
+        let value = serde_json::to_value(value).unwrap_or_default();
+        self.more.insert(name.to_owned(), value);
+        self
+    }
+
+    /// One of those.
+    pub(super) fn field(&self, name: &str) -> Option<&Value> {
+        self.more.get(name)
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        self.code.status()
+    }
+
+    /// Whether it is worth asking again a second later.
+    pub(super) fn is_passing(&self) -> bool {
+        matches!(
+            self.code,
+            ProblemCode::Retry | ProblemCode::Unreachable | ProblemCode::TooManyRequests
+        )
+    }
+}
+
+fn code(error: &Error) -> ProblemCode {
+    if let Error::Profile(error) = error
+        && let ProfileError::AmbiguousSha { .. } | ProfileError::SeveralMajors { .. } = &**error
+    {
+        return ProblemCode::Ambiguous;
+    }
+    if let Error::Ambiguous { .. } = error {
+        return ProblemCode::Ambiguous;
+    }
+    match error.kind() {
+        ErrorKind::Invalid => ProblemCode::InvalidRequest,
+        ErrorKind::NotFound => ProblemCode::NotFound,
+        ErrorKind::Conflict => ProblemCode::Held,
+        ErrorKind::Fenced => ProblemCode::LockLost,
+        ErrorKind::Diverged => ProblemCode::Diverged,
+        ErrorKind::Limit => ProblemCode::Limit,
+        ErrorKind::Retry | ErrorKind::Cancelled => ProblemCode::Retry,
+        ErrorKind::Unreachable => ProblemCode::Unreachable,
+        ErrorKind::Denied => ProblemCode::Denied,
+        ErrorKind::Corrupt => ProblemCode::Corrupt,
+        ErrorKind::Unknown => ProblemCode::Unknown,
+        _ => ProblemCode::Internal,
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let code = code(&error);
+        let mut said = vec![error.to_string()];
+        // Why the rules say no is what the caller must know; why a store or a disk failed is ours.
+        if !code.status().is_server_error() {
+            let causes =
+                std::iter::successors(std::error::Error::source(&error), |one| one.source());
+            said.extend(causes.map(ToString::to_string));
+        }
+        let mut problem = Self::new(code, scrubbed(&said.join(": ")));
+        if let Error::Profile(error) = &error {
+            match &**error {
+                ProfileError::AmbiguousSha { fits, .. } => {
+                    problem = problem.with("candidates", fits);
+                }
+                ProfileError::SeveralMajors { majors, .. } => {
+                    problem = problem.with("candidates", majors);
+                }
+                _ => {}
+            }
+        }
+        let error = anyhow::Error::from(error);
+        if problem.status().is_server_error() {
+            let chain = error.chain().map(ToString::to_string);
+            let chain: Vec<String> = chain.collect();
+            tracing::error!(error = chain.join(": "), "a request failed");
+        }
+        problem.more.extend(report::fields(&error));
+        problem
+    }
+}
+
+/// The text without what only somebody on this host should know: quoted paths and addresses.
+fn scrubbed(text: &str) -> String {
+    let mut is_quoted = true;
+    let parts = text.split('`').map(|part| {
+        is_quoted = !is_quoted;
+        let is_private = part.starts_with('/') || part.contains("://");
+        if is_quoted && is_private { "…" } else { part }
+    });
+    let parts: Vec<&str> = parts.collect();
+    parts.join("`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_addresses_of_this_host_are_left_out() {
+        let text = "there is no snapshot `ab` in `/srv/store`, nor in `s3://bucket/a?endpoint=x`";
+
+        let said = scrubbed(text);
+
+        assert_eq!(said, "there is no snapshot `ab` in `…`, nor in `…`");
+        assert_eq!(scrubbed("`a/b` is kept"), "`a/b` is kept");
+    }
+}

@@ -1,0 +1,281 @@
+//! One request, from its head to its answer.
+
+use super::auth::{Caller, Tokens};
+use super::endpoint::{Access, Call, Reply, Route};
+use super::hosts::AllowedHosts;
+use super::limits::{RequestLimits, TenantShares};
+use super::parameters::{add_query, decoded};
+use super::problem::{Problem, ProblemCode};
+use super::{openapi, table};
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_MATCH, RETRY_AFTER};
+use http::header::{WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::Body;
+use serde_json::{Map, Value};
+use stasis_engine::model::id::Generation;
+use stasis_engine::model::rng::Rng;
+use stasis_engine::model::time::Clock;
+use stasis_engine::open::Engine;
+use std::error::Error as StdError;
+use std::sync::Arc;
+
+/// Whether those who reach the service need a token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoTokens {
+    /// They do.
+    Refused,
+    /// They are on this host and do not: everything is allowed to them.
+    AllowedOnLoopback,
+}
+
+/// What answers requests.
+#[derive(Debug)]
+pub(crate) struct Service {
+    engine: Engine,
+    clock: Arc<dyn Clock>,
+    rng: Arc<dyn Rng>,
+    hosts: AllowedHosts,
+    limits: RequestLimits,
+    tokens: Tokens,
+    shares: TenantShares,
+    /// Of each path, the routes by their methods: places in the table.
+    paths: matchit::Router<Vec<usize>>,
+    document: Arc<Value>,
+}
+
+/// A route, and the parameters that its path has.
+struct Found {
+    route: &'static Route,
+    parameters: Map<String, Value>,
+}
+
+impl Service {
+    pub(crate) fn new(
+        engine: Engine,
+        (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>),
+        hosts: AllowedHosts,
+        limits: RequestLimits,
+        no_tokens: NoTokens,
+    ) -> Self {
+        let mut by_path: Vec<(&str, Vec<usize>)> = Vec::new();
+        for (at, route) in table::routes().iter().enumerate() {
+            match by_path.iter_mut().find(|(path, _)| *path == route.path) {
+                Some((_, places)) => places.push(at),
+                None => by_path.push((route.path, vec![at])),
+            }
+        }
+        let mut paths = matchit::Router::new();
+        for (path, places) in by_path {
+            let inserted = paths.insert(path, places);
+            inserted.expect("the paths of the table do not contradict each other");
+        }
+        let none_needed = no_tokens == NoTokens::AllowedOnLoopback;
+        Self {
+            tokens: Tokens::new(engine.clone(), clock.clone(), none_needed),
+            shares: TenantShares::new(limits.clone()),
+            document: Arc::new(openapi::document()),
+            engine,
+            clock,
+            rng,
+            hosts,
+            limits,
+            paths,
+        }
+    }
+
+    pub(super) fn limits(&self) -> &RequestLimits {
+        &self.limits
+    }
+
+    /// Answers a request.
+    pub(crate) async fn answer<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
+    where
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let id = self.rng.op_id().to_string();
+        let started = self.clock.uptime();
+        let (head, body) = request.into_parts();
+        let (method, path) = (head.method.clone(), head.uri.path().to_owned());
+        let answered = self.answered(head, body);
+        let limit = self.limits.answer_timeout;
+        let answered = match tokio::time::timeout(limit, Box::pin(answered)).await {
+            Ok(answered) => answered,
+            Err(_) => Err(Problem::new(
+                ProblemCode::TimedOut,
+                format!("there was no answer within {} s", limit.as_secs()),
+            )),
+        };
+        let response = match answered {
+            Ok(reply) => rendered(reply),
+            Err(problem) => refused(problem, &id),
+        };
+        let took_ms = self.clock.uptime().saturating_sub(started).as_millis();
+        let status = response.status().as_u16();
+        // What stands behind the question mark may be what somebody was looking for.
+        tracing::info!(%method, path, status, %took_ms, request = id, "answered");
+        response
+    }
+
+    async fn answered<B>(&self, head: Parts, body: B) -> Result<Reply<Vec<u8>>, Problem>
+    where
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        if !self.hosts.allow(&head.headers) {
+            let said = "the Host or the Origin of the request is none that this service is called by; `--allow-host` adds one";
+            return Err(Problem::new(ProblemCode::MisdirectedRequest, said));
+        }
+        let Found {
+            route,
+            mut parameters,
+        } = self.found(&head)?;
+        let caller = match route.access {
+            Access::Anybody => None,
+            Access::Token(_) => Some(self.tokens.caller(&head.headers).await?),
+        };
+        let _permit = match &caller {
+            Some(caller) => Some(self.shares.admit(caller.tenant(), self.clock.uptime())?),
+            None => None,
+        };
+        // Of a name that no subject can have, there is none.
+        let names: Map<String, Value> = parameters.clone();
+        add_query(&mut parameters, head.uri.query().unwrap_or_default())?;
+        let asked = (route.read)(Value::Object(parameters)).map_err(|why| {
+            let is_of_path = (route.read)(Value::Object(names.clone())).is_err();
+            if is_of_path && !names.is_empty() {
+                Problem::nowhere()
+            } else {
+                Problem::parameters(&why)
+            }
+        })?;
+        let caller = caller.unwrap_or(Caller::Loopback);
+        if let Some(tenant) = asked.tenant()
+            && !caller.may_see(tenant)
+        {
+            return Err(Problem::nowhere());
+        }
+        if let Access::Token(scope) = route.access
+            && !caller.may(scope)
+        {
+            let said = format!("this needs a token with the scope `{scope}`");
+            return Err(Problem::new(ProblemCode::Forbidden, said));
+        }
+        let call = Call {
+            engine: self.engine.clone(),
+            caller,
+            if_match: if_match(&head.headers)?,
+            document: self.document.clone(),
+        };
+        let body = self.body(body).await?;
+        asked.serve(body, &call).await
+    }
+
+    fn found(&self, head: &Parts) -> Result<Found, Problem> {
+        let path = head.uri.path();
+        let found = self.paths.at(path).map_err(|_| Problem::nowhere())?;
+        let mut parameters = Map::new();
+        for (name, value) in found.params.iter() {
+            let value = decoded(value).ok_or_else(Problem::nowhere)?;
+            parameters.insert(name.to_owned(), Value::String(value));
+        }
+        let all = table::routes();
+        let routes = || found.value.iter().map(|at| &all[*at]);
+        let asked = match &head.method {
+            &Method::HEAD => &Method::GET,
+            method => method,
+        };
+        let route = routes().find(|route| route.method == *asked);
+        let route = route.ok_or_else(|| {
+            let methods: Vec<String> = routes().map(|route| route.method.to_string()).collect();
+            let methods = methods.join(", ");
+            let said = format!("this path takes {methods}");
+            Problem::new(ProblemCode::MethodNotAllowed, said).with("allow", methods)
+        })?;
+        Ok(Found { route, parameters })
+    }
+
+    async fn body<B>(&self, body: B) -> Result<Vec<u8>, Problem>
+    where
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let most = self.limits.body_bytes;
+        let reading = Limited::new(body, most).collect();
+        let read = tokio::time::timeout(self.limits.read_timeout, reading).await;
+        let late = |_| Problem::new(ProblemCode::TimedOut, "the body did not come");
+        match read.map_err(late)? {
+            Ok(read) => Ok(read.to_bytes().to_vec()),
+            Err(error) if error.is::<LengthLimitError>() => {
+                let said = format!("a body has at most {most} bytes");
+                Err(Problem::new(ProblemCode::TooLarge, said))
+            }
+            Err(_) => Err(Problem::new(
+                ProblemCode::InvalidRequest,
+                "the body could not be read to its end",
+            )),
+        }
+    }
+}
+
+/// The generation that the one who asks has seen: `If-Match: "7"`.
+fn if_match(headers: &HeaderMap) -> Result<Option<Generation>, Problem> {
+    let mut all = headers.get_all(IF_MATCH).iter();
+    let Some(one) = all.next() else {
+        return Ok(None);
+    };
+    let text = one.to_str().unwrap_or_default();
+    let number = text
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
+    let number: Option<u64> = number.and_then(|number| number.parse().ok());
+    match (number, all.next()) {
+        (Some(number), None) => Ok(Some(Generation(number))),
+        _ => Err(Problem::parameters(
+            &"If-Match has one generation in quotes",
+        )),
+    }
+}
+
+fn rendered(reply: Reply<Vec<u8>>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(reply.answer)));
+    common(response.headers_mut(), "application/json");
+    let tag = reply.generation.map(|at| format!("\"{at}\""));
+    if let Some(tag) = tag.and_then(|tag| HeaderValue::try_from(tag).ok()) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response
+}
+
+fn refused(mut problem: Problem, id: &str) -> Response<Full<Bytes>> {
+    problem.request_id = Some(id.to_owned());
+    let text = serde_json::to_vec(&problem).unwrap_or_default();
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    let status = problem.status();
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    common(headers, "application/problem+json");
+    if problem.is_passing() {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    let allow = problem.field("allow").and_then(Value::as_str);
+    if let Some(allow) = allow.and_then(|allow| HeaderValue::try_from(allow).ok()) {
+        headers.insert(ALLOW, allow);
+    }
+    response
+}
+
+fn common(headers: &mut HeaderMap, content: &'static str) {
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+}

@@ -1,0 +1,25 @@
+//! Every route there is. The router, the document that describes the service, and the tests of who is refused come from this table.
+
+use super::endpoint::{Route, route};
+use super::routes::{events, health, profile_snapshots, subjects};
+use std::sync::LazyLock;
+
+static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
+    vec![
+        route::<health::Healthz>(),
+        route::<health::Readyz>(),
+        route::<health::OpenApiDocument>(),
+        route::<profile_snapshots::ListProfileSnapshots>(),
+        route::<profile_snapshots::ShowProfileSnapshot>(),
+        route::<profile_snapshots::RollbackProfileSnapshots>(),
+        route::<profile_snapshots::DeleteProfileSnapshot>(),
+        route::<profile_snapshots::ForceUnlockProfile>(),
+        route::<subjects::ListSubjects>(),
+        route::<events::ListEvents>(),
+    ]
+});
+
+/// All of them.
+pub(super) fn routes() -> &'static [Route] {
+    &ROUTES
+}

@@ -1,0 +1,396 @@
+//! Who is refused, generated from the table: a route without an entry cannot be written.
+
+use super::endpoint::{Access, Route};
+use super::hosts::AllowedHosts;
+use super::limits::RequestLimits;
+use super::service::{NoTokens, Service};
+use super::{openapi, table};
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, IF_MATCH};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::{Value, json};
+use stasis_engine::model::format::token::{TokenGrant, TokenScope};
+use stasis_engine::model::id::Label;
+use stasis_engine::model::time::{Clock, Timestamp};
+use stasis_engine::open::{AwsSettings, Engine, LocalDirs, Open, StoreLocation};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const OURS: &str = "127.0.0.1:7070";
+
+/// Goes on when it is told to.
+#[derive(Debug, Default)]
+struct TestClock(AtomicU64);
+
+impl TestClock {
+    fn advance(&self, by: Duration) {
+        let by = u64::try_from(by.as_millis()).unwrap();
+        self.0.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(1_800_000_000_000 + self.0.load(Ordering::Relaxed))
+    }
+
+    fn uptime(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// A service over a store in memory.
+struct World {
+    service: Service,
+    engine: Engine,
+    clock: Arc<TestClock>,
+}
+
+/// What was answered.
+struct Answered {
+    status: u16,
+    response: Response<()>,
+    body: Value,
+}
+
+impl World {
+    async fn with(limits: RequestLimits, no_tokens: NoTokens) -> Self {
+        let clock = Arc::new(TestClock::default());
+        let rng = Arc::new(crate::system::SystemRng);
+        let open = Open {
+            location: StoreLocation::Memory,
+            create: true,
+            aws: AwsSettings::default(),
+            local_dirs: LocalDirs {
+                cache: None,
+                state: None,
+            },
+        };
+        let engine = Engine::open(open, clock.clone(), rng.clone())
+            .await
+            .unwrap();
+        let hosts = AllowedHosts::new(OURS.parse().unwrap(), &[]);
+        let system = (clock.clone() as _, rng as _);
+        Self {
+            service: Service::new(engine.clone(), system, hosts, limits, no_tokens),
+            engine,
+            clock,
+        }
+    }
+
+    async fn new() -> Self {
+        // Many routes in no time.
+        let limits = RequestLimits {
+            per_second: 100_000,
+            ..RequestLimits::default()
+        };
+        Self::with(limits, NoTokens::Refused).await
+    }
+
+    async fn token(&self, tenant: &str, scope: TokenScope, expires: Option<Duration>) -> String {
+        let grant = TokenGrant {
+            tenant: tenant.parse().unwrap(),
+            scope,
+            host: false,
+            expires_at: expires.map(|left| self.clock.now().plus(left)),
+            description: Label::nobody(),
+        };
+        let made = self.engine.tokens().create(grant, &Label::nobody()).await;
+        made.unwrap().token.reveal().to_owned()
+    }
+
+    async fn ask(&self, request: Request<Full<Bytes>>) -> Answered {
+        let (head, body) = self.service.answer(request).await.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&bytes).unwrap();
+        if !head.status.is_success() {
+            assert_eq!(head.headers[CONTENT_TYPE], "application/problem+json");
+            assert_eq!(body["status"], head.status.as_u16());
+            assert!(
+                body["code"].is_string() && body["request_id"].is_string(),
+                "{body}"
+            );
+        }
+        Answered {
+            status: head.status.as_u16(),
+            response: Response::from_parts(head, ()),
+            body,
+        }
+    }
+
+    /// Asks for a route of the table with some value for each part of its path.
+    async fn ask_route(&self, route: &Route, shown: &[&str]) -> Answered {
+        let mut request = request(&route.method, &filled(route.path));
+        for token in shown {
+            let value = format!("Bearer {token}").parse().unwrap();
+            request.headers_mut().append(AUTHORIZATION, value);
+        }
+        self.ask(request).await
+    }
+}
+
+fn request(method: &Method, path: &str) -> Request<Full<Bytes>> {
+    let built = Request::builder().method(method).uri(path);
+    built.header(HOST, OURS).body(Full::default()).unwrap()
+}
+
+/// A path of the table with a value in each place.
+fn filled(path: &str) -> String {
+    let parts = path.split('/').map(|part| match part {
+        "{tenant_id}" => "acme",
+        "{profile_id}" => "alice",
+        "{sha_prefix}" => "abcdef",
+        part => {
+            assert!(!part.starts_with('{'), "`{part}` has no value in this test");
+            part
+        }
+    });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+fn without_id(mut body: Value) -> Value {
+    body["request_id"] = Value::Null;
+    body
+}
+
+#[tokio::test]
+async fn every_route_refuses_whoever_may_not_use_it() {
+    let world = World::new().await;
+    let end = Duration::from_mins(1);
+    let expired = world.token("acme", TokenScope::Admin, Some(end)).await;
+    world.clock.advance(end);
+    let revoked = world.token("acme", TokenScope::Admin, None).await;
+    let id = revoked.split('_').nth(1).unwrap().parse().unwrap();
+    world
+        .engine
+        .tokens()
+        .revoke(id, &Label::nobody())
+        .await
+        .unwrap();
+    let other = world.token("other", TokenScope::Admin, None).await;
+    let forged = format!("{}{}", &other[..other.len() - 4], "0000");
+    let scopes = [TokenScope::Read, TokenScope::Write, TokenScope::Admin];
+    let mut own = Vec::new();
+    for scope in scopes {
+        own.push((scope, world.token("acme", scope, None).await));
+    }
+
+    for route in table::routes() {
+        let what = format!("{} {}", route.method, route.path);
+        let Access::Token(needed) = route.access else {
+            assert_eq!(world.ask_route(route, &[]).await.status, 200, "{what}");
+            continue;
+        };
+        for shown in [
+            &[][..],
+            &["x"],
+            &[&expired],
+            &[&revoked],
+            &[&forged],
+            &[&other, &other],
+        ] {
+            let refused = world.ask_route(route, shown).await;
+            assert_eq!(refused.status, 401, "{what} {shown:?}");
+            assert_eq!(refused.response.headers()["www-authenticate"], "Bearer");
+        }
+        if route.path.contains("{tenant_id}") {
+            // What is another tenant's looks like what is not there at all.
+            let refused = world.ask_route(route, &[&other]).await;
+            let nowhere = request(&Method::GET, "/v1/nowhere");
+            let nowhere = world.ask(nowhere).await;
+            assert_eq!((refused.status, nowhere.status), (404, 404), "{what}");
+            assert_eq!(without_id(refused.body), without_id(nowhere.body), "{what}");
+        }
+        for (scope, token) in &own {
+            let status = world.ask_route(route, &[token]).await.status;
+            if *scope < needed {
+                assert_eq!(status, 403, "{what} {scope}");
+            } else {
+                assert!(
+                    ![401, 403].contains(&status) && status < 500,
+                    "{what}: {status}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_route_is_called_by_our_name_and_with_its_method() {
+    let world = World::new().await;
+    for route in table::routes() {
+        let path = filled(route.path);
+        let mut foreign = request(&route.method, &path);
+        foreign
+            .headers_mut()
+            .insert(HOST, "evil.example".parse().unwrap());
+        assert_eq!(world.ask(foreign).await.status, 421, "{path}");
+        let other = world.ask(request(&Method::PATCH, &path)).await;
+        assert_eq!(other.status, 405, "{path}");
+        let allow = other.response.headers()["allow"]
+            .to_str()
+            .unwrap()
+            .to_owned();
+        assert!(allow.contains(route.method.as_str()), "{path}: {allow}");
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_sees_its_own_and_nothing_of_others() {
+    let world = World::new().await;
+    let token = world.token("acme", TokenScope::Read, None).await;
+    let _other = world.token("other", TokenScope::Admin, None).await;
+    let ask = async |path: &str| {
+        let mut request = request(&Method::GET, path);
+        let value = format!("bearer {token}").parse().unwrap();
+        request.headers_mut().insert(AUTHORIZATION, value);
+        world.ask(request).await
+    };
+
+    let events = ask("/v1/events?limit=10").await;
+
+    let items = events.body["items"].as_array().unwrap();
+    assert_eq!(items.len(), 1, "{}", events.body);
+    assert_eq!(items[0]["kind"], "token_created");
+    let secret = token.rsplit('_').next().unwrap();
+    assert!(!events.body.to_string().contains(secret));
+    assert_eq!(ask("/v1/subjects").await.body["items"], json!([]));
+    for bad in ["?limit=0", "?limit=1&limit=2", "?bogus=1", "?limit=x"] {
+        assert_eq!(ask(&format!("/v1/events{bad}")).await.status, 400, "{bad}");
+    }
+    assert_eq!(ask("/v1/subjects?kind=planet").await.status, 400);
+    // A name that no profile can have, and one that leads elsewhere.
+    for none in [
+        "acme/..%2Fother",
+        "acme/%00",
+        "acme/-a",
+        "acme//x",
+        "Acme/alice",
+    ] {
+        let path = format!("/v1/profile-snapshots/{none}");
+        assert_eq!(ask(&path).await.status, 404, "{none}");
+    }
+}
+
+#[tokio::test]
+async fn a_revoked_token_ends_within_ten_seconds() {
+    let world = World::new().await;
+    let token = world.token("acme", TokenScope::Read, None).await;
+    let route = table::routes().iter().find(|one| one.name == "list_events");
+    let route = route.unwrap();
+    assert_eq!(world.ask_route(route, &[&token]).await.status, 200);
+
+    let id = token.split('_').nth(1).unwrap().parse().unwrap();
+    world
+        .engine
+        .tokens()
+        .revoke(id, &Label::nobody())
+        .await
+        .unwrap();
+
+    world.clock.advance(Duration::from_secs(10));
+    assert_eq!(world.ask_route(route, &[&token]).await.status, 401);
+}
+
+#[tokio::test]
+async fn what_is_too_much_is_refused() {
+    let limits = RequestLimits {
+        per_second: 2,
+        body_bytes: 64,
+        ..RequestLimits::default()
+    };
+    let world = World::with(limits, NoTokens::Refused).await;
+    let token = world.token("acme", TokenScope::Admin, None).await;
+    let ask = async |body: String| {
+        let path = "/v1/profile-snapshots/acme/alice/rollback";
+        let mut request = request(&Method::POST, path).map(|_| Full::from(body));
+        let value = format!("Bearer {token}").parse().unwrap();
+        request.headers_mut().insert(AUTHORIZATION, value);
+        world.ask(request).await
+    };
+
+    assert_eq!(ask(" ".repeat(65)).await.status, 413);
+    let deep = format!("{}{}", "[".repeat(30), "]".repeat(30));
+    assert_eq!(ask(deep).await.status, 400);
+    let third = ask("{}".to_owned()).await;
+    assert_eq!(third.status, 429);
+    assert_eq!(third.response.headers()["retry-after"], "1");
+    world.clock.advance(Duration::from_secs(1));
+    let twice = r#"{"confirm":true,"confirm":true,"sha_prefix":"ab"}"#;
+    let refused = ask(twice.to_owned()).await;
+    assert_eq!(refused.status, 400);
+    assert!(
+        refused.body["detail"]
+            .as_str()
+            .unwrap()
+            .contains("duplicate field")
+    );
+}
+
+#[tokio::test]
+async fn tokens_that_nobody_made_are_looked_up_only_so_often() {
+    let world = World::new().await;
+    let route = table::routes().iter().find(|one| one.name == "list_events");
+    let route = route.unwrap();
+    let mut statuses = BTreeSet::new();
+
+    for number in 0..60 {
+        let guess = format!("stasis_{number:016x}_{}", "0".repeat(64));
+        statuses.insert(world.ask_route(route, &[&guess]).await.status);
+    }
+
+    assert_eq!(statuses, BTreeSet::from([401, 429]));
+}
+
+#[tokio::test]
+async fn on_loopback_nobody_needs_a_token_where_that_was_said_and_a_wrong_one_is_refused() {
+    let world = World::with(RequestLimits::default(), NoTokens::AllowedOnLoopback).await;
+    let route = table::routes().iter().find(|one| one.name == "list_events");
+    let route = route.unwrap();
+
+    assert_eq!(world.ask_route(route, &[]).await.status, 200);
+    assert_eq!(world.ask_route(route, &["wrong"]).await.status, 401);
+    let mut seen = request(&Method::GET, "/v1/events");
+    seen.headers_mut().insert(IF_MATCH, "7".parse().unwrap());
+    assert_eq!(world.ask(seen).await.status, 400);
+}
+
+#[test]
+fn the_document_describes_every_route_and_refers_to_what_it_has() {
+    let document = openapi::document();
+    let mut names = BTreeSet::new();
+    for route in table::routes() {
+        let method = route.method.as_str().to_ascii_lowercase();
+        let operation = &document["paths"][route.path][&method];
+        assert_eq!(operation["operationId"], route.name, "{}", route.path);
+        assert!(names.insert(route.name), "{} stands twice", route.name);
+        let parameters = operation["parameters"].as_array().unwrap();
+        let of_path = |one: &&Value| one["in"] == "path" && one["required"] == true;
+        let in_path = route.path.matches('{').count();
+        assert_eq!(
+            parameters.iter().filter(of_path).count(),
+            in_path,
+            "{}",
+            route.path
+        );
+        let needs_token = matches!(route.access, Access::Token(_));
+        assert_eq!(
+            operation["security"].is_array(),
+            needs_token,
+            "{}",
+            route.path
+        );
+    }
+    let text = document.to_string();
+    let refers = text.split("\"$ref\":\"#").skip(1);
+    let mut count = 0;
+    for reference in refers {
+        let pointer = reference.split('"').next().unwrap();
+        assert!(document.pointer(pointer).is_some(), "{pointer}");
+        count += 1;
+    }
+    assert!(count > table::routes().len());
+}
