@@ -135,4 +135,7 @@ fn without_null(field: &mut Value) {
     if let [one] = &rest[..] {
         *field = one.clone();
     }
+    if let Some(all) = field.as_object_mut() {
+        all.retain(|name, value| name != "default" || !value.is_null());
+    }
 }

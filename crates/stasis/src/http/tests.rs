@@ -368,6 +368,8 @@ fn the_document_describes_every_route_and_refers_to_what_it_has() {
         assert_eq!(operation["operationId"], route.name, "{}", route.path);
         assert!(names.insert(route.name), "{} stands twice", route.name);
         let parameters = operation["parameters"].as_array().unwrap();
+        let is_null = |one: &Value| one["schema"].get("default").is_some_and(Value::is_null);
+        assert!(!parameters.iter().any(is_null), "{}", route.path);
         let of_path = |one: &&Value| one["in"] == "path" && one["required"] == true;
         let in_path = route.path.matches('{').count();
         assert_eq!(
