@@ -110,6 +110,37 @@ fn names_outside_the_tree_are_no_reason_to_touch_a_file() {
 }
 
 #[test]
+fn names_of_a_file_that_come_with_a_missing_directory_are_names_of_one_file_again() {
+    let home = Home::new();
+    let target = home.path().join("target");
+    let items = [
+        ("a", Item::Directory(0o755)),
+        ("a/b", Item::Directory(0o755)),
+        ("a/b/f", file("one file")),
+        ("a/b/g", Item::Hard("a/b/f")),
+        ("hard", Item::Hard("a/b/f")),
+        ("other-1", file("another one")),
+        ("other-2", Item::Hard("other-1")),
+    ];
+    let linked = tree(&items, (0o755, 3_000));
+    for gone in ["a", "a/b", "hard"] {
+        let _ = restore(&target, &linked, Placement::InPlace).unwrap();
+        let others = identity(&target.join("other-1"));
+        let path = target.join(gone);
+        let removed = std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir_all(&path));
+        removed.unwrap();
+
+        let _ = restore(&target, &linked, Placement::InPlace).unwrap();
+
+        assert_eq!(show(&target), ideal(&linked), "{gone}");
+        let names = ["a/b/f", "a/b/g", "hard"].map(|name| identity(&target.join(name)).0);
+        assert_eq!(names, [names[0]; 3], "{gone}");
+        // A file whose names all are there is not touched for that.
+        assert_eq!(identity(&target.join("other-1")), others, "{gone}");
+    }
+}
+
+#[test]
 fn attributes_are_part_of_what_is_compared() {
     let home = Home::new();
     let target = home.path().join("target");

@@ -42,6 +42,8 @@ struct PlannedName {
     /// What has it on the live side, whatever it is.
     there: Option<Seen>,
     staged: u64,
+    /// How many names the staged file has.
+    links: u64,
 }
 
 /// What a plan is made for.
@@ -542,6 +544,7 @@ impl<'a> Planner<'a> {
             live,
             there,
             staged: staged.inode,
+            links: staged.links,
         });
     }
 
@@ -552,8 +555,11 @@ impl<'a> Planner<'a> {
             let live = |name: &PlannedName| name.live.map(|seen| seen.identity());
             let first = live(&names[0]);
             let is_one_file = names.iter().all(|name| live(name) == first);
+            // A further name comes with a directory that is missing.
+            let are_all = names[0].links <= names.len() as u64;
             if let Some(file) = first
                 && is_one_file
+                && are_all
                 && claimed.insert(file)
             {
                 self.changes.untouched += names.len() as u64;
