@@ -109,8 +109,12 @@ impl GatheredTree {
             );
             one.is_missing() || is_gap
         };
-        let one = left.iter().find(is_missing)?;
-        Some(format!("`{}`: {}", one.path, one.words))
+        if let Some(one) = left.iter().find(is_missing) {
+            return Some(format!("`{}`: {}", one.path, one.words));
+        }
+        // Of those that are not listed any more the worst is believed.
+        let unlisted = self.saved.report.walk.unlisted();
+        (unlisted > 0).then(|| format!("{unlisted} entries besides those that can be listed"))
     }
 
     /// Sockets and devices in it, of which nothing is stored.

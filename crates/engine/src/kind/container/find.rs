@@ -227,6 +227,10 @@ impl Containers<'_> {
             }
         }
         let (at, id) = match &fits[..] {
+            // What a label or a beginning names may also be one of a container whose index cannot be read.
+            [(_, id)] if !unreadable.is_empty() && id.as_str() != wanted.to_string() => {
+                return Err(not_among_readable(wanted, &unreadable[0]));
+            }
             [(at, id)] => (*at, id.clone()),
             [] => {
                 return Err(match unreadable.first() {
@@ -263,10 +267,12 @@ impl Containers<'_> {
 fn not_among_readable(wanted: &SnapshotRef, unreadable: &UnreadableContainer) -> Error {
     let subject = typed(&unreadable.subject);
     let said = format!(
-        "no container that can be read has a snapshot `{wanted}`, and the documents of `{subject}` cannot be: {}",
+        "which snapshot `{wanted}` is cannot be told, because the documents of `{subject}` cannot be read: {}",
         error_chain(&unreadable.error)
     );
-    let hint = format!("`stasis repair {subject}` shows what can be made anew");
+    let hint = format!(
+        "name the container or the whole id; `stasis repair {subject}` shows what can be made anew"
+    );
     failure(ErrorKind::Corrupt, said).with_hint(hint).into()
 }
 

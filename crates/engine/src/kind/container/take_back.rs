@@ -102,8 +102,11 @@ impl Containers<'_> {
             None
         };
         let old = seen.docker.container(&journal.container_id).await?;
-        // As long as one has a volume mounted, that cannot go.
-        self.remove_helpers(seen, &journal).await?;
+        // As long as one has a volume mounted, that cannot go. The container comes back all the same, also while the store is away.
+        if let Err(error) = self.remove_helpers(seen, &journal).await {
+            let error = error_chain(&error);
+            tracing::warn!(error, "a container that was never started is left to a cleanup");
+        }
         remove_new(seen, &journal).await?;
         if let Some(old) = &old
             && old.status.is_alive()
@@ -383,7 +386,9 @@ impl Containers<'_> {
                     && one.labels.get(POOL_LABEL) == pool.as_ref()
                     && is_copy(&one.name)
             });
-            if is_ours {
+            // The new container has it, too, where it was filled in place.
+            let users = seen.docker.containers_with_volume(name);
+            if is_ours && users.await?.iter().all(|one| one.id == facts.id) {
                 copies.push(name.clone());
             }
         }
