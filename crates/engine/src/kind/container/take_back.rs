@@ -102,11 +102,8 @@ impl Containers<'_> {
             None
         };
         let old = seen.docker.container(&journal.container_id).await?;
-        // As long as one has a volume mounted, that cannot go. The container comes back all the same, also while the store is away.
-        if let Err(error) = self.remove_helpers(seen, &journal).await {
-            let error = error_chain(&error);
-            tracing::warn!(error, "a container that was never started is left to a cleanup");
-        }
+        // As long as one has a volume mounted, that cannot go.
+        self.discard_helpers(seen, &journal).await;
         remove_new(seen, &journal).await?;
         if let Some(old) = &old
             && old.status.is_alive()
@@ -134,6 +131,17 @@ impl Containers<'_> {
         ReplaceJournal::remove(&path).await?;
         self.forget_safety(host, seen, &journal).await;
         Ok(TakenBack::Back)
+    }
+
+    /// The same as far as it can be done: the container comes back all the same, also while the store is away.
+    async fn discard_helpers(self, seen: &SeenEngine, journal: &ReplaceJournal) {
+        if let Err(error) = self.remove_helpers(seen, journal).await {
+            let error = error_chain(&error);
+            tracing::warn!(
+                error,
+                "a container that was never started is left to a cleanup"
+            );
+        }
     }
 
     /// Removes containers that were never started, and through which volumes were read or written for it.
