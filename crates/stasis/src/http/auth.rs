@@ -1,7 +1,8 @@
 //! Who asks.
 //!
 //! A token that was read counts for ten seconds, so that a client that asks often costs the store little, and one that was taken back
-//! ends that fast. Of tokens that do not count nothing is kept: how many of those are looked up in a second is limited instead.
+//! ends that fast. Then it is read again. Of tokens that do not count nothing is kept: how many of those are looked up in a second is
+//! limited instead, and whoever shows one that counted takes nothing of that.
 
 use super::limits::TokenBucket;
 use super::problem::{Problem, ProblemCode};
@@ -30,6 +31,8 @@ pub(super) enum Caller {
     Holder(TokenHolder),
     /// Somebody on this host, who needs none.
     Loopback,
+    /// Anybody, at a route that is open to everybody: nothing else is allowed to them.
+    Stranger,
 }
 
 impl Caller {
@@ -37,13 +40,17 @@ impl Caller {
     pub(super) fn tenant(&self) -> Option<&TenantId> {
         match self {
             Self::Holder(holder) => Some(&holder.tenant),
-            Self::Loopback => None,
+            Self::Loopback | Self::Stranger => None,
         }
     }
 
     /// Whether they may know of this tenant.
     pub(super) fn may_see(&self, tenant: &TenantId) -> bool {
-        self.tenant().is_none_or(|own| own == tenant)
+        match self {
+            Self::Holder(holder) => holder.tenant == *tenant,
+            Self::Loopback => true,
+            Self::Stranger => false,
+        }
     }
 
     /// Whether they may do what needs this.
@@ -51,6 +58,7 @@ impl Caller {
         match self {
             Self::Holder(holder) => holder.scope >= scope,
             Self::Loopback => true,
+            Self::Stranger => false,
         }
     }
 
@@ -59,6 +67,7 @@ impl Caller {
         let name = match self {
             Self::Holder(holder) => format!("token:{}", holder.id),
             Self::Loopback => "loopback".to_owned(),
+            Self::Stranger => "stranger".to_owned(),
         };
         name.parse().expect("it is a label")
     }
@@ -70,6 +79,16 @@ struct Believed {
     secret: SecretDigest,
     holder: TokenHolder,
     read_at: Duration,
+}
+
+/// What is remembered of a token that is shown.
+enum Memory {
+    /// It was read just now.
+    Counts(TokenHolder),
+    /// It counted when it was read, and that is too long ago.
+    Stale,
+    /// It was not read, or its secret is another one.
+    Unknown,
 }
 
 /// Looks up who asks.
@@ -105,32 +124,47 @@ impl Tokens {
         };
         let token = shown.ok_or_else(refused)?;
         let now = self.clock.uptime();
-        if let Some(holder) = self.remembered(&token, now) {
+        let memory = self.memory(&token, now);
+        if let Memory::Counts(holder) = memory {
             return Ok(Caller::Holder(holder));
         }
-        if !self.lookups.take(now) {
+        let pays = matches!(memory, Memory::Unknown);
+        if pays && !self.lookups.take(now) {
             let said = "too many tokens were shown that are not known";
             return Err(Problem::new(ProblemCode::TooManyRequests, said));
         }
-        let found = self.engine.tokens().holder(&token).await?;
-        let holder = found.ok_or_else(refused)?;
-        self.lookups.give_back();
+        let Some(holder) = self.engine.tokens().holder(&token).await? else {
+            self.forget(&token);
+            return Err(refused());
+        };
+        if pays {
+            self.lookups.give_back();
+        }
         self.remember(&token, &holder, now);
         Ok(Caller::Holder(holder))
     }
 
-    fn remembered(&self, token: &BearerToken, now: Duration) -> Option<TokenHolder> {
-        let mut believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
-        let one = believed.get(&token.id())?;
-        let is_over = one
-            .holder
-            .expires_at
-            .is_some_and(|end| end <= self.clock.now());
+    fn memory(&self, token: &BearerToken, now: Duration) -> Memory {
+        let believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = believed.get(&token.id());
+        let Some(one) = known.filter(|one| one.secret == token.digest()) else {
+            return Memory::Unknown;
+        };
+        let end = one.holder.expires_at;
+        let is_over = end.is_some_and(|end| end <= self.clock.now());
         if is_over || now.saturating_sub(one.read_at) >= BELIEVED {
-            believed.remove(&token.id());
-            return None;
+            return Memory::Stale;
         }
-        (one.secret == token.digest()).then(|| one.holder.clone())
+        Memory::Counts(one.holder.clone())
+    }
+
+    /// It does not count any more; that somebody shows another secret takes nothing from whoever has the right one.
+    fn forget(&self, token: &BearerToken) {
+        let mut believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_this = |one: &Believed| one.secret == token.digest();
+        if believed.get(&token.id()).is_some_and(is_this) {
+            believed.remove(&token.id());
+        }
     }
 
     fn remember(&self, token: &BearerToken, holder: &TokenHolder, now: Duration) {
@@ -159,4 +193,19 @@ fn bearer(text: &str) -> Option<BearerToken> {
 fn refused() -> Problem {
     let said = "show a token that counts: `Authorization: Bearer stasis_…`";
     Problem::new(ProblemCode::Unauthorized, said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stranger_may_nothing_and_sees_nobody() {
+        let stranger = Caller::Stranger;
+
+        assert_eq!(stranger.tenant(), None);
+        assert!(!stranger.may_see(&TenantId::default()));
+        assert!(!stranger.may(TokenScope::Read));
+        assert!(Caller::Loopback.may_see(&TenantId::default()));
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::auth::Caller;
 use super::problem::Problem;
+use super::routes::health::Readiness;
 use http::Method;
 use schemars::generate::SchemaGenerator;
 use schemars::{JsonSchema, Schema};
@@ -37,6 +38,8 @@ pub(super) struct Call {
     pub(super) if_match: Option<Generation>,
     /// All routes, for the document that describes them.
     pub(super) document: Arc<Value>,
+    /// Whether the store answered last.
+    pub(super) readiness: Arc<Readiness>,
 }
 
 impl Call {
@@ -46,14 +49,18 @@ impl Call {
     }
 
     /// Whose subjects are meant where the path does not say it.
-    pub(super) fn tenant(&self) -> TenantId {
-        self.caller.tenant().cloned().unwrap_or_default()
+    pub(super) fn tenant(&self) -> Result<TenantId, Problem> {
+        match &self.caller {
+            Caller::Holder(holder) => Ok(holder.tenant.clone()),
+            Caller::Loopback => Ok(TenantId::default()),
+            Caller::Stranger => Err(Problem::bug(&"a route for everybody asks for a tenant")),
+        }
     }
 
-    /// Refuses what was decided by somebody who saw something else.
-    pub(super) fn ensure_seen(&self, now: Generation) -> Result<(), Problem> {
+    /// Refuses what was decided by somebody who saw something else; where there is no generation, nobody can have seen one.
+    pub(super) fn ensure_seen(&self, now: Option<Generation>) -> Result<(), Problem> {
         match self.if_match {
-            Some(seen) if seen != now => Err(Problem::moved(now)),
+            Some(seen) if Some(seen) != now => Err(Problem::moved(now)),
             _ => Ok(()),
         }
     }
@@ -113,12 +120,12 @@ pub(super) trait Asked: Send {
     /// Whose data it is about, if the path says it.
     fn tenant(&self) -> Option<&TenantId>;
 
-    /// Reads the body and does it.
-    fn serve(self: Box<Self>, body: Vec<u8>, call: &Call) -> PendingReply<'_>;
+    /// Reads the body and does it; whoever waits for it may leave.
+    fn serve(self: Box<Self>, body: Vec<u8>, call: Call) -> PendingReply;
 }
 
-pub(super) type PendingReply<'a> =
-    Pin<Box<dyn Future<Output = Result<Reply<Vec<u8>>, Problem>> + Send + 'a>>;
+pub(super) type PendingReply =
+    Pin<Box<dyn Future<Output = Result<Reply<Vec<u8>>, Problem>> + Send>>;
 
 /// One row of the table.
 pub(super) struct Route {
@@ -142,11 +149,11 @@ impl<E: Endpoint> Asked for Read<E> {
         self.0.tenant()
     }
 
-    fn serve(self: Box<Self>, body: Vec<u8>, call: &Call) -> PendingReply<'_> {
+    fn serve(self: Box<Self>, body: Vec<u8>, call: Call) -> PendingReply {
         Box::pin(async move {
             let body: &[u8] = if body.is_empty() { b"{}" } else { &body };
             let body: E::Body = serde_json::from_slice(body).map_err(|why| Problem::body(&why))?;
-            let reply = self.0.serve(body, call).await?;
+            let reply = self.0.serve(body, &call).await?;
             let text = serde_json::to_vec(&reply.answer).map_err(|why| Problem::bug(&why))?;
             Ok(Reply::of(text, reply.generation))
         })

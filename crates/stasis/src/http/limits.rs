@@ -20,8 +20,10 @@ pub(crate) struct RequestLimits {
     pub(crate) body_bytes: usize,
     /// How long the head of a request may take, and then its body.
     pub(crate) read_timeout: Duration,
-    /// How long an answer may take.
+    /// For how long somebody waits for an answer.
     pub(crate) answer_timeout: Duration,
+    /// For how long a connection takes requests; the last one is still answered.
+    pub(crate) connection_life: Duration,
 }
 
 impl Default for RequestLimits {
@@ -33,6 +35,7 @@ impl Default for RequestLimits {
             body_bytes: 1 << 20,
             read_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_mins(1),
+            connection_life: Duration::from_mins(1),
         }
     }
 }

@@ -1,21 +1,22 @@
 //! Connections: who may open one, for how long its requests may take, and how all of them end.
 
 use super::service::Service;
+use super::work::WorkCount;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
 
 /// How large the head of a request may be.
 const HEAD_BYTES: usize = 64 << 10;
@@ -46,11 +47,11 @@ impl Listener {
     }
 }
 
-/// Answers requests until `stop` is over; those that are being answered then come to their end.
+/// Answers requests until `stop` is over; those that are being answered then come to their end, and what they began, too.
 pub(crate) async fn serve(listener: Listener, service: Service, stop: impl Future<Output = ()>) {
     let service = Arc::new(service);
     let room = Arc::new(Semaphore::new(service.limits().connections));
-    let open = GracefulShutdown::new();
+    let (open, stopping) = (WorkCount::default(), watch::Sender::new(false));
     let mut stop = std::pin::pin!(stop);
     loop {
         // Whoever does not fit waits in the queue of the system.
@@ -71,17 +72,52 @@ pub(crate) async fn serve(listener: Listener, service: Service, stop: impl Futur
                 continue;
             }
         };
-        let connection = open.watch(connection(&service, stream));
+        let (service, stopping) = (service.clone(), stopping.subscribe());
+        let held = (permit, open.begin());
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection ended");
-            }
-            drop(permit);
+            answer_all(&service, stream, stopping).await;
+            drop(held);
         });
     }
     drop(listener);
-    if tokio::time::timeout(GRACE, open.shutdown()).await.is_err() {
-        tracing::warn!("some requests were not answered before the end");
+    stopping.send_replace(true);
+    let ended = async {
+        open.idle().await;
+        service.work().idle().await;
+    };
+    if tokio::time::timeout(GRACE, ended).await.is_err() {
+        tracing::warn!("some requests were not answered, or not done, before the end");
+    }
+}
+
+/// Answers what comes over one connection, until it ends. However slow the other side is, it does end: a connection takes requests for
+/// only so long, and the last of them has as long as a request may take.
+pub(super) async fn answer_all<S>(
+    service: &Arc<Service>,
+    stream: S,
+    mut stopping: watch::Receiver<bool>,
+) where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let limits = service.limits();
+    // Its head has to come, it has to be answered, and the answer has to be taken.
+    let rest = limits.read_timeout * 2 + limits.answer_timeout;
+    let mut connection = std::pin::pin!(connection(service, stream));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => Some(ended),
+        _ = stopping.wait_for(|stops| *stops) => None,
+        () = tokio::time::sleep(limits.connection_life) => None,
+    };
+    let ended = if let Some(ended) = ended {
+        Ok(ended)
+    } else {
+        connection.as_mut().graceful_shutdown();
+        tokio::time::timeout(rest, connection).await
+    };
+    match ended {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a connection ended"),
+        Err(_) => tracing::debug!("a connection was cut"),
     }
 }
 
@@ -100,10 +136,10 @@ impl hyper::service::Service<Request<Incoming>> for Answerer {
     }
 }
 
-fn connection(
-    service: &Arc<Service>,
-    stream: TcpStream,
-) -> http1::Connection<TokioIo<TcpStream>, Answerer> {
+fn connection<S>(service: &Arc<Service>, stream: S) -> http1::Connection<TokioIo<S>, Answerer>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(service.limits().read_timeout)

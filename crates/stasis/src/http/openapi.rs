@@ -129,6 +129,9 @@ fn without_null(field: &mut Value) {
             field["type"] = one.clone();
         }
     }
+    if let Some(Value::Array(words)) = field.get_mut("enum") {
+        words.retain(|one| !one.is_null());
+    }
     let choices = field.get("anyOf").and_then(Value::as_array);
     let rest = choices.map(|all| all.iter().filter(|one| one["type"] != "null"));
     let rest: Vec<Value> = rest.into_iter().flatten().cloned().collect();

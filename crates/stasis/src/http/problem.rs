@@ -8,9 +8,13 @@ use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
-use stasis_engine::error::{Error, ErrorKind, ProfileError};
+use stasis_engine::error::{
+    BucketError, BucketErrorKind, ChangeError, Error, ErrorKind, ProfileError, ReadError,
+};
 use stasis_engine::model::id::Generation;
 use std::collections::BTreeMap;
+use std::error::Error as StdError;
+use std::io;
 
 /// What went wrong, in a word that does not change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -48,12 +52,14 @@ pub(super) enum ProblemCode {
     Retry,
     /// The store does not answer.
     Unreachable,
-    /// The store does not let us in.
+    /// The store does not let us in, has no room left, or does not do what we need.
     Denied,
     /// What is stored is damaged; nothing was changed.
     Corrupt,
     /// Whether it was done is not known; `op_id` names the operation.
     Unknown,
+    /// The request did not come to its end in time.
+    RequestTimeout,
     /// It took too long.
     TimedOut,
     /// A mistake of ours.
@@ -97,6 +103,7 @@ impl ProblemCode {
             Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
             Self::Retry | Self::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
             Self::Denied => StatusCode::BAD_GATEWAY,
+            Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::TimedOut => StatusCode::GATEWAY_TIMEOUT,
             Self::Corrupt | Self::Unknown | Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -120,9 +127,10 @@ impl ProblemCode {
             Self::TooManyRequests => "Too many requests",
             Self::Retry => "Try again",
             Self::Unreachable => "The store does not answer",
-            Self::Denied => "The store does not let the service in",
+            Self::Denied => "The store does not let the service do this",
             Self::Corrupt => "What is stored is damaged",
             Self::Unknown => "Whether it was done is not known",
+            Self::RequestTimeout => "The request did not come in time",
             Self::TimedOut => "It took too long",
             Self::Internal => "A mistake of the service",
         }
@@ -162,9 +170,13 @@ impl Problem {
     }
 
     /// It was changed since somebody looked.
-    pub(super) fn moved(now: Generation) -> Self {
-        let said = "the subject was changed since the generation that If-Match names";
-        Self::new(ProblemCode::PreconditionFailed, said).with("generation", now)
+    pub(super) fn moved(now: Option<Generation>) -> Self {
+        let said = "the subject is not at the generation that If-Match names";
+        let problem = Self::new(ProblemCode::PreconditionFailed, said);
+        match now {
+            Some(now) => problem.with("generation", now),
+            None => problem,
+        }
     }
 
     /// Nobody is to blame but us.
@@ -225,12 +237,20 @@ fn code(error: &Error) -> ProblemCode {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let code = code(&error);
-        let mut said = vec![error.to_string()];
+        let of_store = of_store(&error);
+        // Whether a change was made is more than why that is not known.
+        let code = match code(&error) {
+            ProblemCode::Unknown => ProblemCode::Unknown,
+            code => of_store.unwrap_or(code),
+        };
+        let mut said = match of_store {
+            // A bucket or a directory may be what it names.
+            Some(_) => vec!["the store failed; the log of the service says more".to_owned()],
+            None => vec![error.to_string()],
+        };
         // Why the rules say no is what the caller must know; why a store or a disk failed is ours.
         if !code.status().is_server_error() {
-            let causes =
-                std::iter::successors(std::error::Error::source(&error), |one| one.source());
+            let causes = std::iter::successors(StdError::source(&error), |one| (*one).source());
             said.extend(causes.map(ToString::to_string));
         }
         let mut problem = Self::new(code, scrubbed(&said.join(": ")));
@@ -256,21 +276,96 @@ impl From<Error> for Problem {
     }
 }
 
-/// The text without what only somebody on this host should know: quoted paths and addresses.
+/// What the caller is told where the store itself failed: nothing that he asked for was wrong.
+fn of_store(error: &Error) -> Option<ProblemCode> {
+    Some(match bucket_error(error)?.kind {
+        BucketErrorKind::Absent | BucketErrorKind::Unreachable => ProblemCode::Unreachable,
+        BucketErrorKind::Corrupt | BucketErrorKind::TooLarge => ProblemCode::Corrupt,
+        // No access, no room, or something that it cannot do.
+        _ => ProblemCode::Denied,
+    })
+}
+
+/// The store's own failure, if that is what is behind an error.
+fn bucket_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a BucketError> {
+    let mut all = std::iter::successors(Some(error), |one| (*one).source());
+    all.find_map(|one| {
+        let inner = one.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        match inner {
+            // It is not its own source: those of an error of the system are those of what is in it.
+            Some(inner) => bucket_error(inner),
+            None => direct(one),
+        }
+    })
+}
+
+/// The store's failure where an error is one, or only passes its words on: such an error is not its own source.
+fn direct<'a>(one: &'a (dyn StdError + 'static)) -> Option<&'a BucketError> {
+    let inner: &'a (dyn StdError + 'static) = if let Some(found) = one.downcast_ref::<BucketError>()
+    {
+        return Some(found);
+    } else if let Some(ReadError::Bucket(found)) = one.downcast_ref::<ReadError>() {
+        return Some(found);
+    } else if let Some(ChangeError::Write(found)) = one.downcast_ref::<ChangeError>() {
+        return Some(found);
+    } else if let Some(ChangeError::Read(error)) = one.downcast_ref::<ChangeError>() {
+        error
+    } else if let Some(error) = one.downcast_ref::<Box<Error>>() {
+        &**error
+    } else {
+        match one.downcast_ref::<Error>()? {
+            Error::Bucket(found) => return Some(found),
+            Error::Read(error) => error,
+            Error::Index(error) => error,
+            Error::Lineage(error) => &**error,
+            Error::Failed(error) => error.io_source()?,
+            Error::Profile(error) => match &**error {
+                ProfileError::Manifest(error) | ProfileError::UnusableManifest(error) => error,
+                _ => return None,
+            },
+            _ => return None,
+        }
+    };
+    bucket_error(inner)
+}
+
+/// The text without what only somebody on this host should know: paths and addresses.
 fn scrubbed(text: &str) -> String {
     let mut is_quoted = true;
     let parts = text.split('`').map(|part| {
         is_quoted = !is_quoted;
-        let is_private = part.starts_with('/') || part.contains("://");
-        if is_quoted && is_private { "…" } else { part }
+        // With quotes around it, a path may have spaces.
+        if is_quoted && (part.starts_with('/') || part.contains("://")) {
+            return "…".to_owned();
+        }
+        let words = part.split_inclusive(char::is_whitespace).map(|word| {
+            let name = word.trim_end();
+            let end = &word[name.len()..];
+            if is_private(name) {
+                format!("…{end}")
+            } else {
+                word.to_owned()
+            }
+        });
+        words.collect()
     });
-    let parts: Vec<&str> = parts.collect();
-    parts.join("`")
+    parts.collect::<Vec<String>>().join("`")
+}
+
+/// Whether a word is, or has in it, an address or a path from the root.
+fn is_private(word: &str) -> bool {
+    let is_path = |at: usize| {
+        let before = word[..at].chars().next_back();
+        let begins = before.is_none_or(|before| "([{<\"'=:,;".contains(before));
+        begins && word.len() > at + 1
+    };
+    word.contains("://") || word.match_indices('/').any(|(at, _)| is_path(at))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stasis_engine::model::failure::Failure;
 
     #[test]
     fn paths_and_addresses_of_this_host_are_left_out() {
@@ -280,5 +375,55 @@ mod tests {
 
         assert_eq!(said, "there is no snapshot `ab` in `…`, nor in `…`");
         assert_eq!(scrubbed("`a/b` is kept"), "`a/b` is kept");
+    }
+
+    #[test]
+    fn what_is_not_quoted_is_left_out_as_well() {
+        for (text, wanted) in [
+            ("open /srv/a: denied", "open … denied"),
+            ("GET http://10.0.0.1:9000/b?x failed", "GET … failed"),
+            ("at (/srv/a) or file=/etc/b", "at … or …"),
+            ("the file \"/srv/a\", too", "the file … too"),
+            ("acme/alice@131 and/or 1 / 2", "acme/alice@131 and/or 1 / 2"),
+            ("<tenant>/<profile>", "<tenant>/<profile>"),
+            ("`cannot open /srv/a`", "`cannot open …`"),
+        ] {
+            assert_eq!(scrubbed(text), wanted);
+        }
+    }
+
+    #[test]
+    fn what_the_store_does_wrong_is_not_the_callers_mistake_and_tells_nothing() {
+        use BucketErrorKind as Kind;
+        let failed = |kind| BucketError::new(kind, "read", "secret-bucket").because("secret-cause");
+        for (kind, code) in [
+            (Kind::Absent, ProblemCode::Unreachable),
+            (Kind::Unreachable, ProblemCode::Unreachable),
+            (Kind::Denied, ProblemCode::Denied),
+            (Kind::Full, ProblemCode::Denied),
+            (Kind::Unsupported, ProblemCode::Denied),
+            (Kind::Corrupt, ProblemCode::Corrupt),
+            (Kind::TooLarge, ProblemCode::Corrupt),
+        ] {
+            let read = || ReadError::Bucket(failed(kind));
+            let io = io::Error::other(failed(kind));
+            for error in [
+                Error::Bucket(failed(kind)),
+                Error::Read(read()),
+                Error::Index(ChangeError::Read(read())),
+                Error::Index(ChangeError::Write(failed(kind))),
+                ProfileError::Manifest(read()).into(),
+                ProfileError::UnusableManifest(read()).into(),
+                Failure::new(ErrorKind::NotFound, "open", "x")
+                    .because(io)
+                    .into(),
+            ] {
+                let problem = Problem::from(error);
+                assert_eq!(problem.code, code, "{kind:?}");
+                assert!(problem.status().is_server_error(), "{kind:?}");
+                let text = serde_json::to_string(&problem).unwrap();
+                assert!(!text.contains("secret"), "{text}");
+            }
+        }
     }
 }

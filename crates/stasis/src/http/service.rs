@@ -1,11 +1,13 @@
 //! One request, from its head to its answer.
 
 use super::auth::{Caller, Tokens};
-use super::endpoint::{Access, Call, Reply, Route};
+use super::endpoint::{Access, Asked, Call, Reply, Route};
 use super::hosts::AllowedHosts;
 use super::limits::{RequestLimits, TenantShares};
 use super::parameters::{add_query, decoded};
 use super::problem::{Problem, ProblemCode};
+use super::routes::health::Readiness;
+use super::work::WorkCount;
 use super::{openapi, table};
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_MATCH, RETRY_AFTER};
@@ -21,6 +23,11 @@ use stasis_engine::model::time::Clock;
 use stasis_engine::open::Engine;
 use std::error::Error as StdError;
 use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
+use tracing::{Instrument as _, Span};
+
+/// How large a body may be where none is taken.
+const NO_BODY_BYTES: usize = 1 << 10;
 
 /// Whether those who reach the service need a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,12 +51,25 @@ pub(crate) struct Service {
     /// Of each path, the routes by their methods: places in the table.
     paths: matchit::Router<Vec<usize>>,
     document: Arc<Value>,
+    readiness: Arc<Readiness>,
+    /// What is being done, also where nobody waits for it any more.
+    work: WorkCount,
 }
 
 /// A route, and the parameters that its path has.
 struct Found {
     route: &'static Route,
     parameters: Map<String, Value>,
+}
+
+/// What may be done, as soon as its body is there.
+struct Admitted {
+    asked: Box<dyn Asked>,
+    call: Call,
+    /// The tenant's room for it.
+    permit: Option<OwnedSemaphorePermit>,
+    /// How large its body may be.
+    most_bytes: usize,
 }
 
 impl Service {
@@ -77,6 +97,8 @@ impl Service {
             tokens: Tokens::new(engine.clone(), clock.clone(), none_needed),
             shares: TenantShares::new(limits.clone()),
             document: Arc::new(openapi::document()),
+            readiness: Arc::new(Readiness::new(clock.clone())),
+            work: WorkCount::default(),
             engine,
             clock,
             rng,
@@ -90,6 +112,11 @@ impl Service {
         &self.limits
     }
 
+    /// What is being done.
+    pub(super) fn work(&self) -> &WorkCount {
+        &self.work
+    }
+
     /// Answers a request.
     pub(crate) async fn answer<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
     where
@@ -98,27 +125,38 @@ impl Service {
         B::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
         let id = self.rng.op_id().to_string();
-        let started = self.clock.uptime();
-        let (head, body) = request.into_parts();
-        let (method, path) = (head.method.clone(), head.uri.path().to_owned());
-        let answered = self.answered(head, body);
+        let span = tracing::error_span!("request", id);
+        let answering = async {
+            let started = self.clock.uptime();
+            let (head, body) = request.into_parts();
+            let (method, path) = (head.method.clone(), head.uri.path().to_owned());
+            let response = match self.within_limit(self.answered(head, body)).await {
+                Ok(reply) => rendered(reply),
+                Err(problem) => refused(problem, &id),
+            };
+            let took_ms = self.clock.uptime().saturating_sub(started).as_millis();
+            let status = response.status().as_u16();
+            // What stands behind the question mark may be what somebody was looking for.
+            tracing::info!(%method, path, status, %took_ms, "answered");
+            response
+        };
+        Box::pin(answering).instrument(span).await
+    }
+
+    /// Waits for an answer only so long.
+    async fn within_limit<T>(
+        &self,
+        answered: impl Future<Output = Result<T, Problem>>,
+    ) -> Result<T, Problem> {
         let limit = self.limits.answer_timeout;
-        let answered = match tokio::time::timeout(limit, Box::pin(answered)).await {
-            Ok(answered) => answered,
-            Err(_) => Err(Problem::new(
-                ProblemCode::TimedOut,
-                format!("there was no answer within {} s", limit.as_secs()),
-            )),
+        let late = |_| {
+            let seconds = limit.as_secs();
+            let said =
+                format!("there was no answer within {seconds} s; a change that was begun goes on");
+            Err(Problem::new(ProblemCode::TimedOut, said))
         };
-        let response = match answered {
-            Ok(reply) => rendered(reply),
-            Err(problem) => refused(problem, &id),
-        };
-        let took_ms = self.clock.uptime().saturating_sub(started).as_millis();
-        let status = response.status().as_u16();
-        // What stands behind the question mark may be what somebody was looking for.
-        tracing::info!(%method, path, status, %took_ms, request = id, "answered");
-        response
+        let answered = tokio::time::timeout(limit, answered).await;
+        answered.unwrap_or_else(late)
     }
 
     async fn answered<B>(&self, head: Parts, body: B) -> Result<Reply<Vec<u8>>, Problem>
@@ -127,34 +165,27 @@ impl Service {
         B::Data: Send,
         B::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
+        let admitted = self.admitted(&head).await?;
+        let body = self.body(body, admitted.most_bytes).await?;
+        self.done(admitted, body).await
+    }
+
+    /// Everything that can be refused before the body is read.
+    async fn admitted(&self, head: &Parts) -> Result<Admitted, Problem> {
         if !self.hosts.allow(&head.headers) {
             let said = "the Host or the Origin of the request is none that this service is called by; `--allow-host` adds one";
             return Err(Problem::new(ProblemCode::MisdirectedRequest, said));
         }
-        let Found {
-            route,
-            mut parameters,
-        } = self.found(&head)?;
-        let caller = match route.access {
-            Access::Anybody => None,
-            Access::Token(_) => Some(self.tokens.caller(&head.headers).await?),
-        };
-        let _permit = match &caller {
-            Some(caller) => Some(self.shares.admit(caller.tenant(), self.clock.uptime())?),
-            None => None,
-        };
-        // Of a name that no subject can have, there is none.
-        let names: Map<String, Value> = parameters.clone();
-        add_query(&mut parameters, head.uri.query().unwrap_or_default())?;
-        let asked = (route.read)(Value::Object(parameters)).map_err(|why| {
-            let is_of_path = (route.read)(Value::Object(names.clone())).is_err();
-            if is_of_path && !names.is_empty() {
-                Problem::nowhere()
-            } else {
-                Problem::parameters(&why)
+        let Found { route, parameters } = self.found(head)?;
+        let (caller, permit) = match route.access {
+            Access::Anybody => (Caller::Stranger, None),
+            Access::Token(_) => {
+                let caller = self.tokens.caller(&head.headers).await?;
+                let permit = self.shares.admit(caller.tenant(), self.clock.uptime())?;
+                (caller, Some(permit))
             }
-        })?;
-        let caller = caller.unwrap_or(Caller::Loopback);
+        };
+        let asked = read(route, parameters, head.uri.query().unwrap_or_default())?;
         if let Some(tenant) = asked.tenant()
             && !caller.may_see(tenant)
         {
@@ -171,9 +202,37 @@ impl Service {
             caller,
             if_match: if_match(&head.headers)?,
             document: self.document.clone(),
+            readiness: self.readiness.clone(),
         };
-        let body = self.body(body).await?;
-        asked.serve(body, &call).await
+        let most = self.limits.body_bytes;
+        Ok(Admitted {
+            asked,
+            call,
+            permit,
+            most_bytes: if route.body.is_some() {
+                most
+            } else {
+                most.min(NO_BODY_BYTES)
+            },
+        })
+    }
+
+    /// Does it in a task of its own: whoever asked may hang up or wait no longer, and a change still comes to its end.
+    async fn done(&self, admitted: Admitted, body: Vec<u8>) -> Result<Reply<Vec<u8>>, Problem> {
+        let Admitted {
+            asked,
+            call,
+            permit,
+            ..
+        } = admitted;
+        let work = self.work.begin();
+        let task = async move {
+            let reply = asked.serve(body, call).await;
+            drop((permit, work));
+            reply
+        };
+        let task = tokio::spawn(task.instrument(Span::current()));
+        task.await.unwrap_or_else(|why| Err(Problem::bug(&why)))
     }
 
     fn found(&self, head: &Parts) -> Result<Found, Problem> {
@@ -192,24 +251,26 @@ impl Service {
         };
         let route = routes().find(|route| route.method == *asked);
         let route = route.ok_or_else(|| {
-            let methods: Vec<String> = routes().map(|route| route.method.to_string()).collect();
-            let methods = methods.join(", ");
+            let methods = routes().flat_map(|route| match &route.method {
+                &Method::GET => vec!["GET", "HEAD"],
+                method => vec![method.as_str()],
+            });
+            let methods = methods.collect::<Vec<_>>().join(", ");
             let said = format!("this path takes {methods}");
             Problem::new(ProblemCode::MethodNotAllowed, said).with("allow", methods)
         })?;
         Ok(Found { route, parameters })
     }
 
-    async fn body<B>(&self, body: B) -> Result<Vec<u8>, Problem>
+    async fn body<B>(&self, body: B, most: usize) -> Result<Vec<u8>, Problem>
     where
         B: Body + Send + 'static,
         B::Data: Send,
         B::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
-        let most = self.limits.body_bytes;
         let reading = Limited::new(body, most).collect();
         let read = tokio::time::timeout(self.limits.read_timeout, reading).await;
-        let late = |_| Problem::new(ProblemCode::TimedOut, "the body did not come");
+        let late = |_| Problem::new(ProblemCode::RequestTimeout, "the body did not come in time");
         match read.map_err(late)? {
             Ok(read) => Ok(read.to_bytes().to_vec()),
             Err(error) if error.is::<LengthLimitError>() => {
@@ -222,6 +283,25 @@ impl Service {
             )),
         }
     }
+}
+
+/// Reads the parameters of a route.
+fn read(
+    route: &Route,
+    of_path: Map<String, Value>,
+    query: &str,
+) -> Result<Box<dyn Asked>, Problem> {
+    let mut all = of_path.clone();
+    add_query(&mut all, query)?;
+    (route.read)(Value::Object(all)).map_err(|why| {
+        // Of a name that no subject can have, there is none.
+        let has_names = !of_path.is_empty();
+        if has_names && (route.read)(Value::Object(of_path)).is_err() {
+            Problem::nowhere()
+        } else {
+            Problem::parameters(&why)
+        }
+    })
 }
 
 /// The generation that the one who asks has seen: `If-Match: "7"`.

@@ -3,6 +3,7 @@
 use super::endpoint::{Access, Route};
 use super::hosts::AllowedHosts;
 use super::limits::RequestLimits;
+use super::listener::answer_all;
 use super::service::{NoTokens, Service};
 use super::{openapi, table};
 use bytes::Bytes;
@@ -10,14 +11,18 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, IF_MATCH};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
+use stasis_engine::lease::Acquire;
+use stasis_engine::model::format::lease::Holder;
 use stasis_engine::model::format::token::{TokenGrant, TokenScope};
-use stasis_engine::model::id::Label;
+use stasis_engine::model::id::{Label, Lineage};
 use stasis_engine::model::time::{Clock, Timestamp};
 use stasis_engine::open::{AwsSettings, Engine, LocalDirs, Open, StoreLocation};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::watch;
 
 const OURS: &str = "127.0.0.1:7070";
 
@@ -132,6 +137,12 @@ impl World {
     }
 }
 
+fn with_token(mut request: Request<Full<Bytes>>, token: &str) -> Request<Full<Bytes>> {
+    let value = format!("Bearer {token}").parse().unwrap();
+    request.headers_mut().insert(AUTHORIZATION, value);
+    request
+}
+
 fn request(method: &Method, path: &str) -> Request<Full<Bytes>> {
     let built = Request::builder().method(method).uri(path);
     built.header(HOST, OURS).body(Full::default()).unwrap()
@@ -235,6 +246,11 @@ async fn every_route_is_called_by_our_name_and_with_its_method() {
             .unwrap()
             .to_owned();
         assert!(allow.contains(route.method.as_str()), "{path}: {allow}");
+        assert_eq!(
+            allow.contains("GET"),
+            allow.contains("HEAD"),
+            "{path}: {allow}"
+        );
     }
 }
 
@@ -313,8 +329,7 @@ async fn what_is_too_much_is_refused() {
     };
 
     assert_eq!(ask(" ".repeat(65)).await.status, 413);
-    let deep = format!("{}{}", "[".repeat(30), "]".repeat(30));
-    assert_eq!(ask(deep).await.status, 400);
+    assert_eq!(ask("[]".to_owned()).await.status, 400);
     let third = ask("{}".to_owned()).await;
     assert_eq!(third.status, 429);
     assert_eq!(third.response.headers()["retry-after"], "1");
@@ -328,6 +343,119 @@ async fn what_is_too_much_is_refused() {
             .unwrap()
             .contains("duplicate field")
     );
+}
+
+#[tokio::test]
+async fn a_body_that_is_deeper_than_any_of_ours_is_refused() {
+    let world = World::new().await;
+    let token = world.token("acme", TokenScope::Admin, None).await;
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let in_a_field = format!(r#"{{"confirm":true,"reason":{deep},"sha_prefix":"ab"}}"#);
+
+    for body in [deep, in_a_field] {
+        let path = "/v1/profile-snapshots/acme/alice/rollback";
+        let post = request(&Method::POST, path).map(|_| Full::from(body));
+        assert_eq!(world.ask(with_token(post, &token)).await.status, 400);
+    }
+}
+
+#[tokio::test]
+async fn where_no_body_is_taken_only_a_little_of_one_is_read() {
+    let world = World::new().await;
+    let ask = async |size: usize| {
+        let get = request(&Method::GET, "/healthz").map(|_| Full::from(" ".repeat(size)));
+        world.ask(get).await.status
+    };
+
+    assert_eq!(ask(1025).await, 413);
+    let get = request(&Method::GET, "/healthz").map(|_| Full::from("{}"));
+    assert_eq!(world.ask(get).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_change_comes_to_its_end_although_whoever_asked_hung_up() {
+    let world = World::new().await;
+    let token = world.token("acme", TokenScope::Admin, None).await;
+    let subject: Lineage = "acme/alice@131".parse().unwrap();
+    let acquire = Acquire {
+        lineage: subject.clone(),
+        holder: Holder {
+            run_id: "nightly".parse().unwrap(),
+            host: Label::nobody(),
+            host_run_id: Label::nobody(),
+        },
+        ttl: None,
+    };
+    world
+        .engine
+        .leases()
+        .acquire(acquire.clone())
+        .await
+        .unwrap();
+    // The token is known, so that nothing is waited for before the change.
+    let known = with_token(request(&Method::GET, "/v1/events"), &token);
+    assert_eq!(world.ask(known).await.status, 200);
+    let path = "/v1/profile-snapshots/acme/alice/force-unlock?chrome_major=131";
+    let body = r#"{"confirm":true,"reason":"the host is gone"}"#;
+    let post = request(&Method::POST, path).map(|_| Full::from(body));
+
+    let asked_once = tokio::select! {
+        biased;
+        _ = world.service.answer(with_token(post, &token)) => false,
+        () = std::future::ready(()) => true,
+    };
+
+    assert!(asked_once, "it was answered before anybody could hang up");
+    world.service.work().idle().await;
+    let events = with_token(request(&Method::GET, "/v1/events"), &token);
+    let events = world.ask(events).await.body.to_string();
+    assert!(events.contains("the host is gone"), "{events}");
+    world.engine.leases().acquire(acquire).await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_never_takes_an_answer_is_cut_off() {
+    let short = Duration::from_millis(100);
+    let limits = RequestLimits {
+        read_timeout: short,
+        // Long enough for an answer on a host that is busy.
+        answer_timeout: Duration::from_secs(2),
+        connection_life: short,
+        ..RequestLimits::default()
+    };
+    let service = Arc::new(World::with(limits, NoTokens::Refused).await.service);
+    let (mut client, server) = tokio::io::duplex(1 << 10);
+    let get = format!("GET /v1/openapi.json HTTP/1.1\r\nHost: {OURS}\r\n\r\n");
+    client.write_all(get.as_bytes()).await.unwrap();
+    let (_stopping, told) = watch::channel(false);
+
+    let answering = answer_all(&service, server, told);
+    let ended = tokio::time::timeout(Duration::from_mins(1), answering).await;
+
+    assert!(ended.is_ok(), "it waits for ever");
+    let mut taken = String::new();
+    client.read_to_string(&mut taken).await.unwrap();
+    assert!(taken.starts_with("HTTP/1.1 200"), "{taken}");
+}
+
+#[tokio::test]
+async fn a_token_that_counted_is_read_again_however_many_strangers_guess() {
+    let world = World::new().await;
+    let token = world.token("acme", TokenScope::Read, None).await;
+    let route = table::routes().iter().find(|one| one.name == "list_events");
+    let route = route.unwrap();
+    assert_eq!(world.ask_route(route, &[&token]).await.status, 200);
+    world.clock.advance(Duration::from_secs(10));
+    let forged = format!("{}{}", &token[..token.len() - 4], "0000");
+    let mut statuses = BTreeSet::new();
+    for _ in 0..60 {
+        statuses.insert(world.ask_route(route, &[&forged]).await.status);
+    }
+    assert_eq!(statuses, BTreeSet::from([401, 429]));
+
+    assert_eq!(world.ask_route(route, &[&token]).await.status, 200);
+    world.clock.advance(Duration::from_mins(10));
+    assert_eq!(world.ask_route(route, &[&token]).await.status, 200);
 }
 
 #[tokio::test]
@@ -370,6 +498,14 @@ fn the_document_describes_every_route_and_refers_to_what_it_has() {
         let parameters = operation["parameters"].as_array().unwrap();
         let is_null = |one: &Value| one["schema"].get("default").is_some_and(Value::is_null);
         assert!(!parameters.iter().any(is_null), "{}", route.path);
+        let words = |one: &Value| {
+            one["schema"]["enum"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default()
+        };
+        let mut words = parameters.iter().flat_map(words);
+        assert!(!words.any(|word| word.is_null()), "{}", route.path);
         let of_path = |one: &&Value| one["in"] == "path" && one["required"] == true;
         let in_path = route.path.matches('{').count();
         assert_eq!(

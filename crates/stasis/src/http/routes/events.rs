@@ -46,7 +46,7 @@ impl Endpoint for ListEvents {
     type Answer = EventPage;
 
     async fn serve(self, _: NoBody, call: &Call) -> Result<Reply<EventPage>, Problem> {
-        let tenant = call.tenant();
+        let tenant = call.tenant()?;
         let log = call
             .engine
             .events()

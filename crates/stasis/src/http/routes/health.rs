@@ -1,11 +1,63 @@
 //! Whether the service works, and what it can do.
 
 use crate::http::endpoint::{Access, Call, Endpoint, NoBody, Reply};
-use crate::http::problem::Problem;
+use crate::http::problem::{Problem, ProblemCode};
 use http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use stasis_engine::model::time::Clock;
+use stasis_engine::open::Engine;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// For how long it counts whether the store answered: whoever asks needs no token, and must not make work.
+const REMEMBERED: Duration = Duration::from_secs(1);
+/// How long the store may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whether the store answers. However many ask, it is asked once a second at most.
+#[derive(Debug)]
+pub(in crate::http) struct Readiness {
+    clock: Arc<dyn Clock>,
+    /// When it was asked, and what was wrong.
+    last: Mutex<Option<(Duration, Option<ProblemCode>)>>,
+}
+
+impl Readiness {
+    pub(in crate::http) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            last: Mutex::default(),
+        }
+    }
+
+    async fn ensure(&self, engine: &Engine) -> Result<(), Problem> {
+        let mut last = self.last.lock().await;
+        let now = self.clock.uptime();
+        let wrong = match *last {
+            Some((at, wrong)) if now.saturating_sub(at) < REMEMBERED => wrong,
+            _ => {
+                let wrong = asked(engine).await;
+                *last = Some((self.clock.uptime(), wrong));
+                wrong
+            }
+        };
+        let said = "the store does not answer as it should; the log of the service says more";
+        wrong.map_or(Ok(()), |code| Err(Problem::new(code, said)))
+    }
+}
+
+/// What is wrong with the store.
+async fn asked(engine: &Engine) -> Option<ProblemCode> {
+    let reached = tokio::time::timeout(PATIENCE, engine.store().reach()).await;
+    let Ok(reached) = reached else {
+        tracing::error!(seconds = PATIENCE.as_secs(), "the store did not answer");
+        return Some(ProblemCode::Unreachable);
+    };
+    Some(Problem::from(reached.err()?).code)
+}
 
 /// `GET /healthz`
 #[derive(Deserialize, JsonSchema)]
@@ -63,7 +115,7 @@ impl Endpoint for Readyz {
     type Answer = Health;
 
     async fn serve(self, _: NoBody, call: &Call) -> Result<Reply<Health>, Problem> {
-        call.engine.store().reach().await?;
+        call.readiness.ensure(&call.engine).await?;
         Ok(health().into())
     }
 }

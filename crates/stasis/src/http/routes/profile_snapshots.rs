@@ -5,15 +5,14 @@ use crate::http::problem::Problem;
 use http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use stasis_engine::error::Error;
 use stasis_engine::kind::profile::{
     DeleteSnapshot, Deleted, LocatedProfile, RollbackProfile, RolledBack, ShaPrefix, ShownProfile,
     SnapshotList,
 };
 use stasis_engine::lease::{ForceUnlock, Unlocked};
 use stasis_engine::model::format::token::TokenScope;
-use stasis_engine::model::id::{
-    ChromeMajor, Generation, Label, Lineage, ProfileId, ProfileRef, TenantId,
-};
+use stasis_engine::model::id::{ChromeMajor, Label, Lineage, ProfileId, ProfileRef, TenantId};
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 
 /// Which major, if it is named.
@@ -72,26 +71,20 @@ fn subject(tenant: &TenantId, profile: &ProfileId, major: Option<Major>) -> Prof
     }
 }
 
-/// The snapshot that is meant, and the generation of its lineage's pointer.
-async fn located(
-    call: &Call,
-    subject: &ProfileRef,
-    sha: &Sha,
-) -> Result<(LocatedProfile, Option<Generation>), Problem> {
+/// The snapshot that is meant.
+async fn located(call: &Call, subject: &ProfileRef, sha: &Sha) -> Result<LocatedProfile, Problem> {
     let wanted = SnapshotRef::Text(sha.0.to_string());
-    let found = call.engine.profiles().locate(subject, &wanted).await?;
-    let generation = generation(call, &found.lineage).await?;
-    Ok((found, generation))
+    Ok(call.engine.profiles().locate(subject, &wanted).await?)
 }
 
-async fn generation(call: &Call, lineage: &Lineage) -> Result<Option<Generation>, Problem> {
-    let shown = call
-        .engine
-        .profiles()
-        .show(&lineage.clone().into(), None)
-        .await?;
-    let pointers = shown.lineages.iter().filter_map(|one| one.pointer.as_ref());
-    Ok(pointers.map(|pointer| pointer.generation).next())
+/// Refuses a change by somebody who saw another pointer; whatever else is damaged, the pointer alone is read.
+async fn ensure_pointer_seen(call: &Call, lineage: &Lineage) -> Result<(), Problem> {
+    if call.if_match.is_none() {
+        return Ok(());
+    }
+    let found = call.engine.lineages().pointer(lineage).await;
+    let found = found.map_err(Error::from)?;
+    call.ensure_seen(found.map(|pointer| pointer.value.generation))
 }
 
 /// `GET /v1/profile-snapshots/{tenant_id}/{profile_id}`
@@ -202,7 +195,7 @@ impl Endpoint for RollbackProfileSnapshots {
 
     async fn serve(self, body: RollbackBody, call: &Call) -> Result<Reply<RolledBack>, Problem> {
         let subject = subject(&self.tenant_id, &self.profile_id, self.chrome_major);
-        let (found, _) = located(call, &subject, &body.sha_prefix).await?;
+        let found = located(call, &subject, &body.sha_prefix).await?;
         let mut cmd = RollbackProfile {
             sha: found.sha(),
             lineage: found.lineage,
@@ -212,7 +205,7 @@ impl Endpoint for RollbackProfileSnapshots {
         };
         let profiles = call.engine.profiles();
         let plan = profiles.plan_rollback(&cmd).await?;
-        call.ensure_seen(plan.generation)?;
+        call.ensure_seen(Some(plan.generation))?;
         if !body.confirm {
             let generation = plan.generation;
             return Ok(Reply::of(plan, Some(generation)));
@@ -255,10 +248,8 @@ impl Endpoint for DeleteProfileSnapshot {
 
     async fn serve(self, _: NoBody, call: &Call) -> Result<Reply<Deleted>, Problem> {
         let subject = subject(&self.tenant_id, &self.profile_id, self.chrome_major);
-        let (found, seen) = located(call, &subject, &self.sha_prefix).await?;
-        if let Some(seen) = seen {
-            call.ensure_seen(seen)?;
-        }
+        let found = located(call, &subject, &self.sha_prefix).await?;
+        ensure_pointer_seen(call, &found.lineage).await?;
         let cmd = DeleteSnapshot {
             sha: found.sha(),
             lineage: found.lineage,
@@ -328,7 +319,7 @@ impl Endpoint for ForceUnlockProfile {
         let subject = subject(&self.tenant_id, &self.profile_id, self.chrome_major);
         let lineage = call.engine.profiles().one_lineage(&subject).await?;
         let lock = call.engine.leases().show(&lineage).await?.lock;
-        call.ensure_seen(lock.generation)?;
+        call.ensure_seen(Some(lock.generation))?;
         let cmd = ForceUnlock {
             lineage,
             // Whoever came after the one who was seen is not thrown out for him.

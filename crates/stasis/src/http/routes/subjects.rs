@@ -43,7 +43,7 @@ impl Endpoint for ListSubjects {
     type Answer = SubjectPage;
 
     async fn serve(self, _: NoBody, call: &Call) -> Result<Reply<SubjectPage>, Problem> {
-        let tenant = call.tenant();
+        let tenant = call.tenant()?;
         let mut items = call.engine.subjects(Some(&tenant)).await?.items;
         items.retain(|row| self.kind.is_none_or(|kind| row.kind == kind));
         // The cursor is the last name of a page: what comes or goes meanwhile moves no other one.
