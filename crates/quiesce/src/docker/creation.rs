@@ -351,7 +351,9 @@ mod tests {
         assert_eq!(body.image.as_deref(), Some("new"));
         assert_eq!(body.env.unwrap(), ["AB=2", "C=3", "A=9=9"]);
         assert_eq!(body.labels.unwrap().len(), 2);
-        assert_eq!(body.volumes.unwrap(), ["/data", "/fresh"]);
+        // They come out of a map, in any order.
+        let volumes = BTreeSet::from_iter(body.volumes.unwrap());
+        assert_eq!(Vec::from_iter(volumes), ["/data", "/fresh"]);
         assert_eq!(
             host.binds.unwrap(),
             ["copy:/data:ro,nocopy", "other:/other", "copy3:/new:nocopy"]
