@@ -359,7 +359,11 @@ fn ensure_target(how: &ExportContainer) -> Result<(), Error> {
         Err(failure(kind, said).with_hint(hint).into())
     };
     if how.layout == ExportLayout::Seed {
-        let is_file = target.symlink_metadata().is_ok_and(|found| !found.is_dir());
+        let found = target.symlink_metadata().ok();
+        let is_file = found.as_ref().is_some_and(|found| !found.is_dir());
+        // Whoever begins to export into it writes its index while he has it.
+        let locked = found.filter(std::fs::Metadata::is_dir);
+        let locked = locked.map(|_| DirectoryLock::wait(target)).transpose()?;
         let mut inside = std::fs::read_dir(target).into_iter().flatten();
         if is_file || (!target.join("index.json").exists() && inside.next().is_some()) {
             let said = format!("`{shown}` is something else than a directory of exports");
@@ -370,6 +374,7 @@ fn ensure_target(how: &ExportContainer) -> Result<(), Error> {
             );
         }
         read_index(&target.join("index.json"))?;
+        drop(locked);
         return Ok(());
     }
     if !shown.to_string().ends_with(ENDING) {
