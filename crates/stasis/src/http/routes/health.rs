@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 /// For how long it counts whether the store answered: whoever asks needs no token, and must not make work.
 const REMEMBERED: Duration = Duration::from_secs(1);
 /// How long the store may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const READY_WITHIN: Duration = Duration::from_secs(5);
 
 /// Whether the store answers. However many ask, it is asked once a second at most.
 #[derive(Debug)]
@@ -51,9 +51,9 @@ impl Readiness {
 
 /// What is wrong with the store.
 async fn asked(engine: &Engine) -> Option<ProblemCode> {
-    let reached = tokio::time::timeout(PATIENCE, engine.store().reach()).await;
+    let reached = tokio::time::timeout(READY_WITHIN, engine.store().reach()).await;
     let Ok(reached) = reached else {
-        tracing::error!(seconds = PATIENCE.as_secs(), "the store did not answer");
+        tracing::error!(seconds = READY_WITHIN.as_secs(), "the store did not answer");
         return Some(ProblemCode::Unreachable);
     };
     Some(Problem::from(reached.err()?).code)
