@@ -14,6 +14,7 @@
 //! route without a rule. Whatever belongs to another tenant is answered as if it were not there. No answer has a path of this host, or
 //! says where the store is.
 
+mod answer;
 mod auth;
 mod endpoint;
 mod hosts;

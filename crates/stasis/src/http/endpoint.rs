@@ -1,13 +1,14 @@
 //! A route as a type: its fields are its parameters, and everything that is said of it follows from it.
 
+use super::answer::{Answer, AnswerSchema, Content};
 use super::auth::Caller;
 use super::problem::Problem;
 use super::routes::health::Readiness;
 use http::Method;
 use schemars::generate::SchemaGenerator;
 use schemars::{JsonSchema, Schema};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stasis_engine::model::format::token::TokenScope;
 use stasis_engine::model::id::{Generation, Label, TenantId};
@@ -100,7 +101,7 @@ pub(super) trait Endpoint: DeserializeOwned + JsonSchema + Send + 'static {
     /// What is sent with it.
     type Body: DeserializeOwned + JsonSchema + Send + 'static;
     /// What it answers.
-    type Answer: Serialize + JsonSchema;
+    type Answer: Answer;
 
     /// Whose data the path names, if it names any.
     fn tenant(&self) -> Option<&TenantId> {
@@ -125,7 +126,7 @@ pub(super) trait Asked: Send {
 }
 
 pub(super) type PendingReply =
-    Pin<Box<dyn Future<Output = Result<Reply<Vec<u8>>, Problem>> + Send>>;
+    Pin<Box<dyn Future<Output = Result<Reply<Content>, Problem>> + Send>>;
 
 /// One row of the table.
 pub(super) struct Route {
@@ -139,7 +140,7 @@ pub(super) struct Route {
     /// The parameters, the body if there is one, and the answer, for the document.
     pub(super) parameters: fn(&mut SchemaGenerator) -> Schema,
     pub(super) body: Option<fn(&mut SchemaGenerator) -> Schema>,
-    pub(super) answer: fn(&mut SchemaGenerator) -> Schema,
+    pub(super) answer: fn(&mut SchemaGenerator) -> AnswerSchema,
 }
 
 struct Read<E>(E);
@@ -154,8 +155,7 @@ impl<E: Endpoint> Asked for Read<E> {
             let body: &[u8] = if body.is_empty() { b"{}" } else { &body };
             let body: E::Body = serde_json::from_slice(body).map_err(|why| Problem::body(&why))?;
             let reply = self.0.serve(body, &call).await?;
-            let text = serde_json::to_vec(&reply.answer).map_err(|why| Problem::bug(&why))?;
-            Ok(Reply::of(text, reply.generation))
+            Ok(Reply::of(reply.answer.content()?, reply.generation))
         })
     }
 }
@@ -176,6 +176,6 @@ pub(super) fn route<E: Endpoint>() -> Route {
         },
         parameters: E::json_schema,
         body: has_body.then_some(body),
-        answer: |generator| generator.subschema_for::<E::Answer>(),
+        answer: E::Answer::described,
     }
 }

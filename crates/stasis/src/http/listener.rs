@@ -1,10 +1,9 @@
 //! Connections: who may open one, for how long its requests may take, and how all of them end.
 
+use super::answer::Watched;
 use super::service::Service;
 use super::work::WorkCount;
-use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -13,6 +12,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -24,6 +24,8 @@ const HEAD_BYTES: usize = 64 << 10;
 const HEADERS: usize = 64;
 /// For how long requests may go on that were being answered when we are asked to end.
 const GRACE: Duration = Duration::from_secs(10);
+/// How long somebody may take who takes an answer bit by bit.
+const LONGEST_ANSWER: Duration = Duration::from_hours(1);
 /// How long nobody is let in after the system had no room for another connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -102,7 +104,8 @@ pub(super) async fn answer_all<S>(
     let limits = service.limits();
     // Its head has to come, it has to be answered, and the answer has to be taken.
     let rest = limits.read_timeout * 2 + limits.answer_timeout;
-    let mut connection = std::pin::pin!(connection(service, stream));
+    let taken = Arc::new(AtomicU64::new(0));
+    let mut connection = std::pin::pin!(connection(service, stream, &taken));
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
         _ = stopping.wait_for(|stops| *stops) => None,
@@ -112,7 +115,17 @@ pub(super) async fn answer_all<S>(
         Ok(ended)
     } else {
         connection.as_mut().graceful_shutdown();
-        tokio::time::timeout(rest, connection).await
+        let ending = async {
+            loop {
+                let before = taken.load(Ordering::Relaxed);
+                let ended = tokio::time::timeout(rest, connection.as_mut()).await;
+                if ended.is_ok() || taken.load(Ordering::Relaxed) == before {
+                    break ended;
+                }
+            }
+        };
+        let ended = tokio::time::timeout(LONGEST_ANSWER, ending).await;
+        ended.and_then(std::convert::identity)
     };
     match ended {
         Ok(Ok(())) => {}
@@ -123,27 +136,42 @@ pub(super) async fn answer_all<S>(
 
 /// What a connection asks.
 #[derive(Clone)]
-struct Answerer(Arc<Service>);
+struct Answerer {
+    service: Arc<Service>,
+    /// Pieces of answers that were taken.
+    taken: Arc<AtomicU64>,
+}
 
 impl hyper::service::Service<Request<Incoming>> for Answerer {
-    type Response = Response<Full<Bytes>>;
+    type Response = Response<Watched>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let service = self.0.clone();
-        Box::pin(async move { Ok(service.answer(request).await) })
+        let Self { service, taken } = self.clone();
+        Box::pin(async move {
+            let answer = service.answer(request).await;
+            Ok(answer.map(|body| Watched::new(body, taken)))
+        })
     }
 }
 
-fn connection<S>(service: &Arc<Service>, stream: S) -> http1::Connection<TokioIo<S>, Answerer>
+fn connection<S>(
+    service: &Arc<Service>,
+    stream: S,
+    taken: &Arc<AtomicU64>,
+) -> http1::Connection<TokioIo<S>, Answerer>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    let answerer = Answerer {
+        service: service.clone(),
+        taken: taken.clone(),
+    };
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(service.limits().read_timeout)
         .max_buf_size(HEAD_BYTES)
         .max_headers(HEADERS)
-        .serve_connection(TokioIo::new(stream), Answerer(service.clone()))
+        .serve_connection(TokioIo::new(stream), answerer)
 }

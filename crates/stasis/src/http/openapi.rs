@@ -65,15 +65,17 @@ fn inlined() -> SchemaGenerator {
 }
 
 fn operation(route: &Route, answers: &mut SchemaGenerator) -> Value {
+    let answer = (route.answer)(answers);
+    let described_answer = json!({
+        "description": "Done.",
+        "content": { answer.media_type: { "schema": answer.schema } },
+    });
     let mut described = json!({
         "operationId": route.name,
         "summary": route.summary,
         "parameters": parameters(route),
         "responses": {
-            "200": {
-                "description": "Done.",
-                "content": { "application/json": { "schema": (route.answer)(answers) } },
-            },
+            answer.status.as_str(): described_answer,
             "default": { "$ref": "#/components/responses/Problem" },
         },
     });

@@ -1,5 +1,6 @@
 //! One request, from its head to its answer.
 
+use super::answer::{AnswerBody, Content, whole};
 use super::auth::{Caller, Tokens};
 use super::endpoint::{Access, Asked, Call, Reply, Route};
 use super::hosts::AllowedHosts;
@@ -9,12 +10,11 @@ use super::problem::{Problem, ProblemCode};
 use super::routes::health::Readiness;
 use super::work::WorkCount;
 use super::{openapi, table};
-use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_MATCH, RETRY_AFTER};
 use http::header::{WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body;
 use serde_json::{Map, Value};
 use stasis_engine::model::id::Generation;
@@ -118,7 +118,7 @@ impl Service {
     }
 
     /// Answers a request.
-    pub(crate) async fn answer<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
+    pub(crate) async fn answer<B>(&self, request: Request<B>) -> Response<AnswerBody>
     where
         B: Body + Send + 'static,
         B::Data: Send,
@@ -159,7 +159,7 @@ impl Service {
         answered.unwrap_or_else(late)
     }
 
-    async fn answered<B>(&self, head: Parts, body: B) -> Result<Reply<Vec<u8>>, Problem>
+    async fn answered<B>(&self, head: Parts, body: B) -> Result<Reply<Content>, Problem>
     where
         B: Body + Send + 'static,
         B::Data: Send,
@@ -218,7 +218,7 @@ impl Service {
     }
 
     /// Does it in a task of its own: whoever asked may hang up or wait no longer, and a change still comes to its end.
-    async fn done(&self, admitted: Admitted, body: Vec<u8>) -> Result<Reply<Vec<u8>>, Problem> {
+    async fn done(&self, admitted: Admitted, body: Vec<u8>) -> Result<Reply<Content>, Problem> {
         let Admitted {
             asked,
             call,
@@ -323,9 +323,15 @@ fn if_match(headers: &HeaderMap) -> Result<Option<Generation>, Problem> {
     }
 }
 
-fn rendered(reply: Reply<Vec<u8>>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(reply.answer)));
-    common(response.headers_mut(), "application/json");
+fn rendered(reply: Reply<Content>) -> Response<AnswerBody> {
+    let Content {
+        status,
+        media_type,
+        body,
+    } = reply.answer;
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    common(response.headers_mut(), media_type);
     let tag = reply.generation.map(|at| format!("\"{at}\""));
     if let Some(tag) = tag.and_then(|tag| HeaderValue::try_from(tag).ok()) {
         response.headers_mut().insert(ETAG, tag);
@@ -333,10 +339,10 @@ fn rendered(reply: Reply<Vec<u8>>) -> Response<Full<Bytes>> {
     response
 }
 
-fn refused(mut problem: Problem, id: &str) -> Response<Full<Bytes>> {
+fn refused(mut problem: Problem, id: &str) -> Response<AnswerBody> {
     problem.request_id = Some(id.to_owned());
     let text = serde_json::to_vec(&problem).unwrap_or_default();
-    let mut response = Response::new(Full::new(Bytes::from(text)));
+    let mut response = Response::new(whole(text));
     let status = problem.status();
     *response.status_mut() = status;
     let headers = response.headers_mut();
