@@ -76,6 +76,16 @@ pub struct SubjectRow {
     pub error: Option<SubjectError>,
 }
 
+impl SubjectRow {
+    /// What it is called among those of its kind and its tenant.
+    pub fn id(&self) -> &str {
+        let (_, name) = self.subject.split_once(':').unwrap_or(("", &self.subject));
+        let of_tenant = name.strip_prefix(self.tenant.as_str());
+        let of_tenant = of_tenant.and_then(|rest| rest.strip_prefix('/'));
+        of_tenant.unwrap_or(name)
+    }
+}
+
 /// What is wrong with the documents of a subject, or of the pool that it shares with others.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[non_exhaustive]

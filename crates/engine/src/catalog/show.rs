@@ -70,6 +70,23 @@ pub struct ListedEntry {
     pub blake3: Option<FileDigest>,
 }
 
+impl ListedEntry {
+    /// Whether it is `above` itself, or lies in it without another directory between; the top is no entry of its own.
+    pub fn is_directly_in(&self, above: &EntryPath) -> bool {
+        let path = self.path.as_str();
+        if above.is_root() {
+            return !path.is_empty() && !path.contains('/');
+        }
+        let above = above.to_string();
+        if path == above {
+            return true;
+        }
+        let rest = path.strip_prefix(&above);
+        let rest = rest.and_then(|rest| rest.strip_prefix('/'));
+        rest.is_some_and(|rest| !rest.contains('/'))
+    }
+}
+
 impl From<&ListRow> for ListedEntry {
     fn from(row: &ListRow) -> Self {
         Self {
@@ -255,5 +272,32 @@ pub(crate) fn no_entry(what: &'static str, path: &EntryPath, snapshot: &Snapshot
         what,
         path: path.to_string(),
         snapshot: snapshot.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stasis_model::tree::Metadata;
+
+    #[test]
+    fn one_level_of_a_listing_is_what_lies_directly_in_a_directory() {
+        let is_in = |path: &str, above: &str| {
+            let entry = Entry {
+                path: path.parse().unwrap(),
+                kind: EntryKind::Directory,
+                metadata: Metadata::default(),
+                attributes: Default::default(),
+            };
+            ListedEntry::from(&entry).is_directly_in(&above.parse().unwrap())
+        };
+
+        assert!(is_in("src", ""));
+        assert!(!is_in("src/main.rs", ""));
+        assert!(is_in("src", "src"));
+        assert!(is_in("src/main.rs", "src"));
+        assert!(!is_in("src/cli/mod.rs", "src"));
+        assert!(!is_in("srcs", "src"));
+        assert!(!is_in("", ""));
     }
 }

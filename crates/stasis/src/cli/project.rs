@@ -261,7 +261,8 @@ pub(super) fn typed_subject(home: &Home) -> String {
     }
 }
 
-fn host(context: &CliContext) -> anyhow::Result<Host> {
+/// What opening a project takes of this host.
+pub(super) fn host(context: &CliContext) -> anyhow::Result<Host> {
     Ok(Host {
         variables: context.environment.variables.clone(),
         check: spawn()?,

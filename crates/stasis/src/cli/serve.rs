@@ -1,8 +1,11 @@
 //! `stasis serve`
 
+use super::container::container_host;
 use super::output::OutputLost;
-use super::{CliContext, system_clock, system_rng};
-use crate::http::{AllowedHosts, Listener, NoTokens, RequestLimits, Service, openapi, serve};
+use super::{CliContext, project, system_clock, system_rng};
+use crate::http::{
+    AllowedHosts, Listener, NoTokens, RequestLimits, Service, ServiceParts, openapi, serve,
+};
 use crate::mcp::Stop;
 use crate::report::Exit;
 use anyhow::{Context as _, bail};
@@ -10,6 +13,8 @@ use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
+use stasis_engine::model::id::TenantId;
+use stasis_engine::stored::LookingHost;
 use std::io::Write as _;
 use std::net::SocketAddr;
 
@@ -80,8 +85,15 @@ impl ServeArgs {
             ..RequestLimits::default()
         };
         let hosts = AllowedHosts::new(address, &self.hosts);
-        let system = (system_clock() as _, system_rng() as _);
-        let service = Service::new(engine, system, hosts, limits, no_tokens);
+        let service = Service::new(ServiceParts {
+            engine,
+            clock: system_clock(),
+            rng: system_rng(),
+            hosts,
+            limits,
+            no_tokens,
+            looking: looking_host(context)?,
+        });
         let listening = Listening {
             listen: address.to_string(),
             url: format!("http://{address}"),
@@ -107,4 +119,14 @@ impl ServeArgs {
             (None, None) => Ok(USUAL.parse().expect("it is an address")),
         }
     }
+}
+
+/// What looking into snapshots takes of this host.
+fn looking_host(context: &CliContext) -> anyhow::Result<LookingHost> {
+    Ok(LookingHost {
+        name: context.host(None)?,
+        docker: container_host(context, &TenantId::default()).docker,
+        project: project::host(context)?,
+        scratch: context.spool()?,
+    })
 }

@@ -77,17 +77,25 @@ impl<T: Serialize + JsonSchema> Answer for T {
 
 /// Bytes that are still being made: whoever makes them waits for whoever takes them.
 #[derive(Debug)]
-pub(super) struct ByteStream(mpsc::Receiver<io::Result<Bytes>>);
+pub(super) struct ByteStream {
+    /// What is taken before the rest.
+    first: Option<Bytes>,
+    rest: mpsc::Receiver<io::Result<Bytes>>,
+}
 
-#[expect(
-    dead_code,
-    reason = "the contents of files are answered so, and progress"
-)]
 impl ByteStream {
     /// The end that bytes are put into, and the one that is sent. So many pieces wait in between.
     pub(super) fn channel(pieces: usize) -> (mpsc::Sender<io::Result<Bytes>>, Self) {
-        let (sender, receiver) = mpsc::channel(pieces);
-        (sender, Self(receiver))
+        let (sender, rest) = mpsc::channel(pieces);
+        (sender, Self { first: None, rest })
+    }
+
+    /// Waits until there is something to take; says whether there is, or ever will be.
+    pub(super) async fn begins(&mut self) -> bool {
+        if let Some(Ok(first)) = self.rest.recv().await {
+            self.first = Some(first);
+        }
+        self.first.is_some()
     }
 
     pub(super) fn boxed(self) -> AnswerBody {
@@ -103,7 +111,10 @@ impl Body for ByteStream {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let received = self.0.poll_recv(context);
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        let received = self.rest.poll_recv(context);
         received.map(|piece| piece.map(|piece| piece.map(Frame::data)))
     }
 }

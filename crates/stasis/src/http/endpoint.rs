@@ -13,6 +13,7 @@ use serde_json::Value;
 use stasis_engine::model::format::token::TokenScope;
 use stasis_engine::model::id::{Generation, Label, TenantId};
 use stasis_engine::open::Engine;
+use stasis_engine::stored::LookingHost;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -41,6 +42,8 @@ pub(super) struct Call {
     pub(super) document: Arc<Value>,
     /// Whether the store answered last.
     pub(super) readiness: Arc<Readiness>,
+    /// What looking into snapshots takes of this host.
+    pub(super) looking: Arc<LookingHost>,
 }
 
 impl Call {

@@ -70,6 +70,51 @@ impl schemars::JsonSchema for PageSize {
     }
 }
 
+/// Yes or no: `true` or `false`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Flag(pub(super) bool);
+
+impl TryFrom<String> for Flag {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, &'static str> {
+        let read = text.parse().map(Self);
+        read.map_err(|_| "this is `true` or `false`")
+    }
+}
+
+impl schemars::JsonSchema for Flag {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Flag".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "boolean" })
+    }
+}
+
+/// One page of rows that are sorted by what tells them apart, and what that is of the last one, if there are more.
+pub(super) fn page<T>(
+    mut rows: Vec<T>,
+    after: Option<&str>,
+    limit: PageSize,
+    name: impl Fn(&T) -> &str,
+) -> (Vec<T>, Option<String>) {
+    if let Some(last) = after {
+        // What comes or goes meanwhile moves no other row.
+        rows.retain(|row| name(row) > last);
+    }
+    let has_more = rows.len() > limit.rows();
+    rows.truncate(limit.rows());
+    let last = rows.last().map(|row| name(row).to_owned());
+    (rows, last.filter(|_| has_more))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,4 +3,5 @@
 pub(super) mod events;
 pub(super) mod health;
 pub(super) mod profile_snapshots;
+pub(super) mod snapshots;
 pub(super) mod subjects;

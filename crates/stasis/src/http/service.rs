@@ -21,6 +21,7 @@ use stasis_engine::model::id::Generation;
 use stasis_engine::model::rng::Rng;
 use stasis_engine::model::time::Clock;
 use stasis_engine::open::Engine;
+use stasis_engine::stored::LookingHost;
 use std::error::Error as StdError;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
@@ -52,8 +53,23 @@ pub(crate) struct Service {
     paths: matchit::Router<Vec<usize>>,
     document: Arc<Value>,
     readiness: Arc<Readiness>,
+    looking: Arc<LookingHost>,
     /// What is being done, also where nobody waits for it any more.
     work: WorkCount,
+}
+
+/// What a service is made of.
+#[derive(Debug)]
+pub(crate) struct ServiceParts {
+    pub(crate) engine: Engine,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) rng: Arc<dyn Rng>,
+    /// The names that it is called by.
+    pub(crate) hosts: AllowedHosts,
+    pub(crate) limits: RequestLimits,
+    pub(crate) no_tokens: NoTokens,
+    /// What looking into snapshots takes of this host.
+    pub(crate) looking: LookingHost,
 }
 
 /// A route, and the parameters that its path has.
@@ -73,13 +89,16 @@ struct Admitted {
 }
 
 impl Service {
-    pub(crate) fn new(
-        engine: Engine,
-        (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>),
-        hosts: AllowedHosts,
-        limits: RequestLimits,
-        no_tokens: NoTokens,
-    ) -> Self {
+    pub(crate) fn new(parts: ServiceParts) -> Self {
+        let ServiceParts {
+            engine,
+            clock,
+            rng,
+            hosts,
+            limits,
+            no_tokens,
+            looking,
+        } = parts;
         let mut by_path: Vec<(&str, Vec<usize>)> = Vec::new();
         for (at, route) in table::routes().iter().enumerate() {
             match by_path.iter_mut().find(|(path, _)| *path == route.path) {
@@ -98,6 +117,7 @@ impl Service {
             shares: TenantShares::new(limits.clone()),
             document: Arc::new(openapi::document()),
             readiness: Arc::new(Readiness::new(clock.clone())),
+            looking: Arc::new(looking),
             work: WorkCount::default(),
             engine,
             clock,
@@ -203,6 +223,7 @@ impl Service {
             if_match: if_match(&head.headers)?,
             document: self.document.clone(),
             readiness: self.readiness.clone(),
+            looking: self.looking.clone(),
         };
         let most = self.limits.body_bytes;
         Ok(Admitted {
@@ -294,9 +315,10 @@ fn read(
     let mut all = of_path.clone();
     add_query(&mut all, query)?;
     (route.read)(Value::Object(all)).map_err(|why| {
-        // Of a name that no subject can have, there is none.
-        let has_names = !of_path.is_empty();
-        if has_names && (route.read)(Value::Object(of_path)).is_err() {
+        // Of a name that no subject can have, there is none. What is missing is missing behind the question mark: the path has all of its own.
+        let of_path = (route.read)(Value::Object(of_path));
+        let is_wrong = |why: &serde_json::Error| !why.to_string().starts_with("missing field");
+        if of_path.is_err_and(|why| is_wrong(&why)) {
             Problem::nowhere()
         } else {
             Problem::parameters(&why)

@@ -4,20 +4,25 @@ use super::endpoint::{Access, Route};
 use super::hosts::AllowedHosts;
 use super::limits::RequestLimits;
 use super::listener::answer_all;
-use super::service::{NoTokens, Service};
+use super::service::{NoTokens, Service, ServiceParts};
 use super::{openapi, table};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, IF_MATCH};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
+use stasis_engine::check::Spawn;
+use stasis_engine::kind::container::Docker;
+use stasis_engine::kind::project::Host;
 use stasis_engine::lease::Acquire;
 use stasis_engine::model::format::lease::Holder;
 use stasis_engine::model::format::token::{TokenGrant, TokenScope};
 use stasis_engine::model::id::{Label, Lineage};
 use stasis_engine::model::time::{Clock, Timestamp};
 use stasis_engine::open::{AwsSettings, Engine, LocalDirs, Open, StoreLocation};
-use std::collections::BTreeSet;
+use stasis_engine::stored::LookingHost;
+use stasis_engine::watchdog::HelperCommand;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -44,6 +49,23 @@ impl Clock for TestClock {
 
     fn uptime(&self) -> Duration {
         Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Nothing of it is used where no snapshot is looked into.
+fn looking_host() -> LookingHost {
+    LookingHost {
+        name: Label::nobody(),
+        docker: Docker::from_variable(Some(&"unix:///nowhere/docker.sock".to_owned())),
+        project: Host {
+            variables: BTreeMap::new(),
+            check: Spawn {
+                program: "/nowhere".into(),
+                arguments: Vec::new(),
+            },
+            watchdog: HelperCommand::this_program(&[]),
+        },
+        scratch: "/nowhere".into(),
     }
 }
 
@@ -78,9 +100,17 @@ impl World {
             .await
             .unwrap();
         let hosts = AllowedHosts::new(OURS.parse().unwrap(), &[]);
-        let system = (clock.clone() as _, rng as _);
+        let service = Service::new(ServiceParts {
+            engine: engine.clone(),
+            clock: clock.clone(),
+            rng,
+            hosts,
+            limits,
+            no_tokens,
+            looking: looking_host(),
+        });
         Self {
-            service: Service::new(engine.clone(), system, hosts, limits, no_tokens),
+            service,
             engine,
             clock,
         }
@@ -154,6 +184,9 @@ fn filled(path: &str) -> String {
         "{tenant_id}" => "acme",
         "{profile_id}" => "alice",
         "{sha_prefix}" => "abcdef",
+        "{kind}" => "dir",
+        "{id}" => "notes",
+        "{snapshot}" => "latest",
         part => {
             assert!(!part.starts_with('{'), "`{part}` has no value in this test");
             part

@@ -32,10 +32,15 @@ fn write_preferences(dir: &Path, exit_type: &str) {
 
 /// Changes the cookies as their owner would.
 pub(crate) fn sqlite(dir: &Path, statements: &str) {
+    sqlite_in(&dir.join("Default/Cookies"), statements);
+}
+
+/// Runs statements in a database.
+pub(crate) fn sqlite_in(file: &Path, statements: &str) {
     let script = "import sqlite3,sys; d=sqlite3.connect(sys.argv[1]); d.executescript(sys.argv[2]); d.close()";
     let done = Command::new("python3")
         .args(["-c", script])
-        .arg(dir.join("Default/Cookies"))
+        .arg(file)
         .arg(statements)
         .status();
     assert!(done.unwrap().success());

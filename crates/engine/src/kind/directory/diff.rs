@@ -72,7 +72,27 @@ impl Directory {
         after: Option<&DirSnapshot>,
         content: ComparedContent,
     ) -> Result<DirDiff, Error> {
+        let within = EntryPath::root();
+        self.diff_within(before, after, content, &within).await
+    }
+
+    /// The same of one entry and what is in it.
+    pub async fn diff_within(
+        &self,
+        before: &DirSnapshot,
+        after: Option<&DirSnapshot>,
+        content: ComparedContent,
+        within: &EntryPath,
+    ) -> Result<DirDiff, Error> {
         let mut diff = self.listed_diff(before, after).await?;
+        if !within.is_root() {
+            let is_within = |path: &str| {
+                let path: Option<EntryPath> = path.parse().ok();
+                path.is_some_and(|path| path.is_within(within))
+            };
+            diff.items.retain(|one| is_within(&one.path));
+            diff.tables.retain(|one| is_within(&one.path));
+        }
         if content == ComparedContent::None {
             return Ok(diff);
         }

@@ -65,6 +65,12 @@ impl Default for Wanted {
     }
 }
 
+impl From<ArchiveDigest> for Wanted {
+    fn from(archive: ArchiveDigest) -> Self {
+        Self(SnapshotRef::Text(archive.to_string()))
+    }
+}
+
 impl FromStr for Wanted {
     type Err = Invalid;
 

@@ -2,6 +2,7 @@
 
 use crate::http::endpoint::{Access, Call, Endpoint, NoBody, Reply};
 use crate::http::parameters::PageSize;
+use crate::http::private::scrub;
 use crate::http::problem::Problem;
 use http::Method;
 use schemars::JsonSchema;
@@ -29,11 +30,22 @@ pub(in crate::http) struct EventPage {
 
 /// What happened.
 #[derive(Serialize, JsonSchema)]
-struct LoggedEvent {
+pub(super) struct LoggedEvent {
     /// When, by the writer's clock.
     at: String,
     #[serde(flatten)]
     event: AuditEvent,
+}
+
+impl From<AuditEvent> for LoggedEvent {
+    fn from(mut event: AuditEvent) -> Self {
+        // Somebody else's host may be named in it, and where the store is.
+        event.details.values_mut().for_each(scrub);
+        Self {
+            at: event.at_ms.to_string(),
+            event,
+        }
+    }
 }
 
 impl Endpoint for ListEvents {
@@ -52,10 +64,7 @@ impl Endpoint for ListEvents {
             .events()
             .latest(Some(&tenant), self.limit.rows());
         let log = log.await?;
-        let items = log.events.into_iter().map(|(_, event)| LoggedEvent {
-            at: event.at_ms.to_string(),
-            event,
-        });
+        let items = log.events.into_iter().map(|(_, event)| event.into());
         Ok(EventPage {
             items: items.collect(),
             unreadable: log.unreadable.len() as u64,

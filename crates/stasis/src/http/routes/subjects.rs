@@ -1,13 +1,24 @@
 //! Everything that a tenant has saved.
 
+use super::events::LoggedEvent;
+use super::snapshots::subject;
 use crate::http::endpoint::{Access, Call, Endpoint, NoBody, Reply};
-use crate::http::parameters::PageSize;
+use crate::http::parameters::{PageSize, page};
+use crate::http::private::scrubbed;
 use crate::http::problem::Problem;
 use http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stasis_engine::address::{CONTAINER_PREFIX, DIR_PREFIX};
+use stasis_engine::kind::profile::ShownProfile;
+use stasis_engine::kind::session::SessionRow;
+use stasis_engine::model::format::event::AuditEvent;
 use stasis_engine::model::format::token::TokenScope;
+use stasis_engine::model::id::{ProfileRef, SessionRef, TenantId};
+use stasis_engine::stored::StoredSnapshot;
 use stasis_engine::subjects::{SubjectKind, SubjectRow};
+use std::str::FromStr;
 
 /// `GET /v1/subjects`
 #[derive(Deserialize, JsonSchema)]
@@ -24,10 +35,19 @@ pub(in crate::http) struct ListSubjects {
     limit: PageSize,
 }
 
+/// A subject, and what paths call it.
+#[derive(Serialize, JsonSchema)]
+struct ListedSubject {
+    #[serde(flatten)]
+    row: SubjectRow,
+    /// The `{id}` of its paths: what it is called after its kind, and after the tenant.
+    id: String,
+}
+
 /// A page of subjects, by name.
 #[derive(Serialize, JsonSchema)]
 pub(in crate::http) struct SubjectPage {
-    items: Vec<SubjectRow>,
+    items: Vec<ListedSubject>,
     /// Where the next page begins; there is none where this is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
@@ -46,20 +66,149 @@ impl Endpoint for ListSubjects {
         let tenant = call.tenant()?;
         let mut items = call.engine.subjects(Some(&tenant)).await?.items;
         items.retain(|row| self.kind.is_none_or(|kind| row.kind == kind));
-        // The cursor is the last name of a page: what comes or goes meanwhile moves no other one.
-        let after = |row: &SubjectRow| self.cursor.as_ref().is_none_or(|last| row.subject > *last);
-        items.retain(after);
-        let has_more = items.len() > self.limit.rows();
-        items.truncate(self.limit.rows());
-        for row in &mut items {
+        let (items, next_cursor) = page(items, self.cursor.as_deref(), self.limit, |row| {
+            row.subject.as_str()
+        });
+        let items = items.into_iter().map(|mut row| {
             // Where it lies on the server's host is nobody's business who is not there.
             row.dir = None;
-        }
-        let last = items.last().map(|row| row.subject.clone());
-        Ok(SubjectPage {
-            items,
-            next_cursor: last.filter(|_| has_more),
-        }
-        .into())
+            if let Some(error) = &mut row.error {
+                error.message = scrubbed(&error.message);
+                error.causes.iter_mut().for_each(|one| *one = scrubbed(one));
+            }
+            let id = row.id().to_owned();
+            ListedSubject { row, id }
+        });
+        let items = items.collect();
+        Ok(SubjectPage { items, next_cursor }.into())
     }
+}
+
+/// How many events of a subject are shown.
+const EVENTS: usize = 20;
+/// Among how many of its tenant they are looked for.
+const LOOKED_AT: usize = 500;
+
+/// `GET /v1/subjects/{kind}/{id}`
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(in crate::http) struct ShowSubject {
+    kind: SubjectKind,
+    /// What the subject is called after its kind and its tenant: `notes`, `alice@131`
+    id: String,
+}
+
+/// What a run of the subject would start from now, and why.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::http) struct ShownSubject {
+    kind: SubjectKind,
+    id: String,
+    /// How many snapshots it has.
+    snapshots: u64,
+    /// What `latest` means; of a profile, under each major version of the browser.
+    latest: Vec<StoredSnapshot>,
+    /// The newest one, if `latest` means another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    newer: Option<StoredSnapshot>,
+    /// Of a profile: the pointer and the lock of each major version of the browser.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<ShownProfile>,
+    /// Of a session: where it stands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<SessionRow>,
+    /// The last forced, destructive and degraded acts, the newest first.
+    events: Vec<LoggedEvent>,
+    /// Documents that cannot be read, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<String>,
+}
+
+impl Endpoint for ShowSubject {
+    const METHOD: Method = Method::GET;
+    const PATH: &'static str = "/v1/subjects/{kind}/{id}";
+    const NAME: &'static str = "show_subject";
+    const SUMMARY: &'static str =
+        "Show what a run would start from: snapshot, pointer, lock, and the last events";
+    const ACCESS: Access = Access::Token(TokenScope::Read);
+    type Body = NoBody;
+    type Answer = ShownSubject;
+
+    async fn serve(self, _: NoBody, call: &Call) -> Result<Reply<ShownSubject>, Problem> {
+        let tenant = call.tenant()?;
+        let found = subject(call, self.kind, &self.id).await?;
+        let all = found.snapshots().await?;
+        let profile = match self.named(&tenant, SubjectKind::Profile) {
+            Some(profile) => {
+                let profile: ProfileRef = profile?;
+                Some(call.engine.profiles().show(&profile, None).await?)
+            }
+            None => None,
+        };
+        let session = match self.named(&tenant, SubjectKind::Session) {
+            Some(session) => {
+                let session: SessionRef = session?;
+                call.engine.sessions().list_one(&session).await?.items.pop()
+            }
+            None => None,
+        };
+        let log = call.engine.events();
+        let log = log.latest(Some(&tenant), LOOKED_AT).await?;
+        let events = log.events.into_iter().map(|(_, event)| event).rev();
+        let events = events.filter(|event| self.is_about(event, &tenant));
+        let events: Vec<LoggedEvent> = events.take(EVENTS).map(Into::into).collect();
+        let pointers = profile.iter().flat_map(|one| &one.lineages);
+        let pointers: Vec<_> = pointers.filter_map(|one| one.pointer.as_ref()).collect();
+        let generation = match &pointers[..] {
+            [pointer] => Some(pointer.generation),
+            _ => None,
+        };
+        let newest = all.items.first().filter(|one| !one.active).cloned();
+        let answer = ShownSubject {
+            kind: self.kind,
+            snapshots: all.items.len() as u64,
+            newer: newest,
+            latest: all.items.into_iter().filter(|one| one.active).collect(),
+            session: session.map(without_place),
+            events,
+            unreadable: all.unreadable.iter().map(|one| scrubbed(one)).collect(),
+            id: self.id,
+            profile,
+        };
+        Ok(Reply::of(answer, generation))
+    }
+}
+
+impl ShowSubject {
+    /// The subject in whole, if it is of this kind.
+    fn named<T: FromStr>(
+        &self,
+        tenant: &TenantId,
+        kind: SubjectKind,
+    ) -> Option<Result<T, Problem>> {
+        let named = || format!("{tenant}/{}", self.id).parse();
+        (self.kind == kind).then(|| named().map_err(|_| Problem::nowhere()))
+    }
+
+    /// Whether it happened to this subject.
+    fn is_about(&self, event: &AuditEvent, tenant: &TenantId) -> bool {
+        let (name, wanted) = match self.kind {
+            SubjectKind::Profile => {
+                return event.subject.as_ref().is_some_and(|lineage| {
+                    let profile = lineage.profile.as_str();
+                    self.id == profile || self.id == format!("{profile}@{}", lineage.major)
+                });
+            }
+            SubjectKind::Session => ("session", format!("{tenant}/{}", self.id)),
+            SubjectKind::Dir => ("subject", format!("{DIR_PREFIX}{}", self.id)),
+            SubjectKind::Container => ("subject", format!("{CONTAINER_PREFIX}{}", self.id)),
+        };
+        let said = event.details.get(name).and_then(Value::as_str);
+        said == Some(&wanted)
+    }
+}
+
+/// Where it lies on some host is nobody's business who is not there.
+fn without_place(mut row: SessionRow) -> SessionRow {
+    row.dir.clear();
+    row
 }
