@@ -287,7 +287,7 @@ mod tests {
                 path: path.parse().unwrap(),
                 kind: EntryKind::Directory,
                 metadata: Metadata::default(),
-                attributes: Default::default(),
+                attributes: Vec::new(),
             };
             ListedEntry::from(&entry).is_directly_in(&above.parse().unwrap())
         };
