@@ -2,6 +2,7 @@
 
 use super::answer::{Answer, AnswerSchema, Content};
 use super::auth::Caller;
+use super::metrics::ServiceMetrics;
 use super::problem::Problem;
 use super::routes::health::Readiness;
 use http::Method;
@@ -41,6 +42,8 @@ pub(super) struct Call {
     pub(super) document: Arc<Value>,
     /// Whether the store answered last.
     pub(super) readiness: Arc<Readiness>,
+    /// What the service counts: whoever does something adds the samples of it.
+    pub(super) metrics: Arc<ServiceMetrics>,
 }
 
 impl Call {

@@ -13,7 +13,7 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A service that runs.
-struct Served {
+pub(crate) struct Served {
     child: Child,
     address: SocketAddr,
     /// Kept, so that what it says meets nobody who closed his ears.
@@ -21,14 +21,17 @@ struct Served {
 }
 
 /// What was answered.
-struct Answer {
-    status: u16,
-    head: String,
-    body: Value,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    /// As it came.
+    pub(crate) text: String,
+    /// The same, if it is a document.
+    pub(crate) body: Value,
 }
 
 impl Served {
-    fn start(session: &Session, more: &[&str]) -> Self {
+    pub(crate) fn start(session: &Session, more: &[&str]) -> Self {
         let words = [&["--json", "serve", "--listen", "127.0.0.1:0"], more].concat();
         let mut child = session
             .command(&words)
@@ -58,7 +61,7 @@ impl Served {
     }
 
     /// Asks, and reads to the end.
-    fn ask(&self, token: &str, line: &str, headers: &str, body: &str) -> Answer {
+    pub(crate) fn ask(&self, token: &str, line: &str, headers: &str, body: &str) -> Answer {
         let mut stream = self.connect();
         let length = body.len();
         let request = format!(
@@ -69,12 +72,12 @@ impl Served {
         answer(stream)
     }
 
-    fn get(&self, token: &str, path: &str) -> Answer {
+    pub(crate) fn get(&self, token: &str, path: &str) -> Answer {
         self.ask(token, &format!("GET {path}"), "", "")
     }
 
     /// Asks it to end, and waits for that.
-    fn stop(mut self) -> i32 {
+    pub(crate) fn stop(mut self) -> i32 {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
         self.child.wait().unwrap().code().unwrap_or(-1)
@@ -97,19 +100,20 @@ fn answer(mut stream: TcpStream) -> Answer {
     Answer {
         status: status.unwrap_or_else(|| panic!("{text}")),
         head: head.to_ascii_lowercase(),
+        text: body.to_owned(),
         body: serde_json::from_str(body).unwrap_or(Value::Null),
     }
 }
 
 /// The last line of what `token create` prints.
-fn token(session: &Session, tenant: &str, scope: &str) -> String {
+pub(crate) fn token(session: &Session, tenant: &str, scope: &str) -> String {
     let words = ["token", "create", "--tenant", tenant, "--scope", scope];
     let said = session.data(0, &words);
     said.lines().last().unwrap().to_owned()
 }
 
 /// Two snapshots of a profile; the second one is active.
-fn two_snapshots(session: &Session) -> (String, String) {
+pub(crate) fn two_snapshots(session: &Session) -> (String, String) {
     let dir = profile(session, "profile");
     let sha = |saved: &Value| saved["sha256"].as_str().unwrap().to_owned();
     let first = sha(&save(session, 0, &dir, &[]));

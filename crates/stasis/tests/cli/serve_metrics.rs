@@ -1,0 +1,219 @@
+//! What Prometheus scrapes of a service: the real program over a real store, and promtool to read it.
+
+use crate::profile::ALICE;
+use crate::profile_metrics::check_metrics;
+use crate::serve::{Served, token, two_snapshots};
+use crate::session::Session;
+use serde_json::json;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// How long something may take that happens by itself.
+const SOON: Duration = Duration::from_mins(1);
+
+/// What a scrape said.
+struct Scrape(String);
+
+impl Scrape {
+    /// The value of a sample that is written so.
+    fn value(&self, sample: &str) -> Option<f64> {
+        let mut lines = self.0.lines();
+        let rest = lines.find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+        rest.map(|value| value.parse().unwrap())
+    }
+}
+
+fn scrape(served: &Served, token: &str) -> Scrape {
+    let answer = served.get(token, "/metrics");
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let expected = "content-type: text/plain; version=0.0.4\r\n";
+    assert!(answer.head.contains(expected), "{}", answer.head);
+    Scrape(answer.text)
+}
+
+/// Scrapes until something is there.
+fn until(served: &Served, token: &str, is_there: impl Fn(&Scrape) -> bool) -> Scrape {
+    let began = Instant::now();
+    loop {
+        let scraped = scrape(served, token);
+        if is_there(&scraped) {
+            return scraped;
+        }
+        assert!(began.elapsed() < SOON, "{}", scraped.0);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Two snapshots of a profile, and one of a directory.
+fn fill(session: &Session) -> u64 {
+    two_snapshots(session);
+    let dir = session.home().join("notes");
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("a"), vec![b'a'; 100_000]).unwrap();
+    let dir = dir.to_str().unwrap();
+    session.data(0, &["save", dir, "--tenant", "acme"]);
+    let listed = session.json(0, &["profile", "list", ALICE]);
+    let sizes = listed["items"].as_array().unwrap().iter();
+    sizes
+        .map(|one| one["archive_size_bytes"].as_u64().unwrap())
+        .sum()
+}
+
+#[test]
+fn a_scrape_says_what_was_done_and_what_there_is_and_names_nobody() {
+    let session = Session::new();
+    let archives = fill(&session);
+    let (read, admin) = (
+        token(&session, "other", "read"),
+        token(&session, "acme", "admin"),
+    );
+    let more = ["--metrics-scan-interval", "1s"];
+    let served = Served::start(&session, &more);
+    let acquire = ["lease", "acquire", "acme/alice@131", "--run-id", "nightly"];
+    session.data(0, &acquire);
+    let path = "/v1/profile-snapshots/acme/alice";
+    let held = until(&served, &read, |one| {
+        one.value("stasis_leases_held") == Some(1.0)
+    });
+    assert_eq!(
+        held.value("stasis_profile_lock_evict_total{reason=\"operator_force\"}"),
+        None
+    );
+    let unlock = json!({ "confirm": true, "reason": "the host is gone" }).to_string();
+    let unlock = served.ask(&admin, &format!("POST {path}/force-unlock"), "", &unlock);
+    assert_eq!(unlock.status, 200, "{}", unlock.text);
+    assert_eq!(served.get("wrong", path).status, 401);
+    assert_eq!(served.get("wrong", "/metrics").status, 401);
+
+    let unlocked = "stasis_events_total{kind=\"force_unlock\",severity=\"warning\"}";
+    let scraped = until(&served, &read, |one| {
+        one.value(unlocked).is_some() && one.value("stasis_leases_held") == Some(0.0)
+    });
+
+    let template = "/v1/profile-snapshots/{tenant_id}/{profile_id}";
+    for (sample, value) in [
+        (
+            format!(
+                "stasis_http_requests_total{{route=\"{template}/force-unlock\",method=\"POST\",status=\"200\"}}"
+            ),
+            1,
+        ),
+        (
+            format!(
+                "stasis_http_requests_total{{route=\"{template}\",method=\"GET\",status=\"401\"}}"
+            ),
+            1,
+        ),
+        (
+            "stasis_http_refused_logins_total{reason=\"refused\"}".to_owned(),
+            2,
+        ),
+        (
+            "stasis_profile_lock_evict_total{reason=\"operator_force\"}".to_owned(),
+            1,
+        ),
+        (unlocked.to_owned(), 1),
+        ("stasis_store_subjects{kind=\"profile\"}".to_owned(), 1),
+        ("stasis_store_subjects{kind=\"dir\"}".to_owned(), 1),
+        ("stasis_store_subjects{kind=\"session\"}".to_owned(), 0),
+        (
+            "stasis_store_unreadable_subjects{kind=\"dir\"}".to_owned(),
+            0,
+        ),
+        ("stasis_store_snapshots{kind=\"profile\"}".to_owned(), 2),
+        ("stasis_store_snapshots{kind=\"dir\"}".to_owned(), 1),
+        (
+            "stasis_store_logical_bytes{kind=\"dir\"}".to_owned(),
+            100_000,
+        ),
+        (
+            "stasis_store_stored_bytes{form=\"archive\"}".to_owned(),
+            archives,
+        ),
+        ("stasis_leases_expired".to_owned(), 0),
+    ] {
+        let found = scraped.value(&sample);
+        #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+        let value = value as f64;
+        assert_eq!(found, Some(value), "{sample} in\n{}", scraped.0);
+    }
+    // A hundred thousand times the same byte.
+    let ratio = scraped.value("stasis_store_dedup_ratio").unwrap();
+    assert!(ratio > 10.0, "{ratio}");
+    let stored = scraped.value("stasis_store_stored_bytes{form=\"chunked\"}");
+    assert!((100_000.0 / ratio - stored.unwrap()).abs() < 1.0);
+    // What happened before it was started is in the log of events, and not in what it counts since.
+    assert!(!scraped.0.contains("token_created"), "{}", scraped.0);
+    for name in [
+        "acme",
+        "alice",
+        "other",
+        "notes",
+        "nightly",
+        session.home().to_str().unwrap(),
+    ] {
+        assert!(!scraped.0.contains(name), "{name} in\n{}", scraped.0);
+    }
+    check_metrics(&scraped.0);
+    assert_eq!(served.stop(), 0);
+}
+
+#[test]
+fn series_of_profiles_are_for_their_tenant_and_only_where_they_were_asked_for() {
+    let session = Session::new();
+    let archives = fill(&session);
+    let (own, other) = (
+        token(&session, "acme", "read"),
+        token(&session, "other", "read"),
+    );
+    let more = ["--metrics-prefix", "mantis", "--metrics-per-profile"];
+    let served = Served::start(&session, &more);
+
+    let scraped = until(&served, &own, |one| one.0.contains("mantis_store_scan_"));
+
+    let labels = "tenant_id=\"acme\",profile_id=\"alice\"";
+    let snapshots = format!("mantis_store_profile_snapshots{{{labels}}}");
+    assert_eq!(scraped.value(&snapshots), Some(2.0), "{}", scraped.0);
+    let bytes = scraped.value(&format!("mantis_store_profile_stored_bytes{{{labels}}}"));
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    let archives = archives as f64;
+    assert_eq!(bytes, Some(archives));
+    check_metrics(&scraped.0);
+    let of_other = scrape(&served, &other);
+    assert!(of_other.0.contains("mantis_store_snapshots"));
+    assert!(!of_other.0.contains("tenant_id"), "{}", of_other.0);
+    assert!(!scraped.0.contains("stasis_"), "{}", scraped.0);
+    assert_eq!(served.stop(), 0);
+}
+
+#[test]
+fn a_store_that_cannot_be_counted_is_said_and_the_scrape_goes_on() {
+    let session = Session::new();
+    fill(&session);
+    let read = token(&session, "acme", "read");
+    let served = Served::start(&session, &["--metrics-scan-interval", "1s"]);
+    let before = until(&served, &read, |one| {
+        one.value("stasis_store_scan_timestamp_seconds").is_some()
+    });
+    let counted = before.value("stasis_store_scan_timestamp_seconds");
+    assert_eq!(before.value("stasis_store_scan_failures_total"), None);
+
+    let (all, aside) = (session.object("snapshots"), session.home().join("aside"));
+    fs::rename(&all, &aside).unwrap();
+    fs::write(&all, "no directory").unwrap();
+    let failing = until(&served, &read, |one| {
+        one.value("stasis_store_scan_failures_total").is_some()
+    });
+
+    // What was counted last stays, with the moment at which it was.
+    let snapshots = failing.value("stasis_store_snapshots{kind=\"profile\"}");
+    assert_eq!(snapshots, Some(2.0), "{}", failing.0);
+    fs::remove_file(&all).unwrap();
+    fs::rename(&aside, &all).unwrap();
+    until(&served, &read, |one| {
+        one.value("stasis_store_scan_timestamp_seconds") > counted
+    });
+    let code = |prefix: &str| session.run(&["serve", "--metrics-prefix", prefix]).code;
+    assert_eq!(code("7 up"), 2);
+    assert_eq!(served.stop(), 0);
+}
