@@ -180,14 +180,15 @@ fn a_conflict_is_no_failure_and_what_diverged_is_no_success() {
 #[test]
 fn what_is_stored_already_is_a_success_and_what_starts_fresh_is_a_fallback() {
     let world = World::new();
-    world.run(0, &["load", ALICE, "--dir", "DIR", "--on-failure", "fresh"]);
-    assert_eq!(world.loads("fresh_fallback"), 1);
-
-    world.change("one");
     world.run(0, &["save", ALICE, "--dir", "DIR"]);
     world.run(0, &["save", ALICE, "--dir", "DIR"]);
     assert_eq!(world.snapshots("success"), 2);
     assert_eq!(world.snapshots("skipped"), 0);
+
+    let there = world.session.home().join("there");
+    let there = there.to_str().unwrap();
+    world.run(0, &["load", "acme/nobody@131", "--dir", there]);
+    assert_eq!(world.loads("fresh_fallback"), 1);
     world.only_the_contracts_outcomes();
 }
 

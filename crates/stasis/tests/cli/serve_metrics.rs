@@ -53,7 +53,7 @@ fn fill(session: &Session) -> u64 {
     fs::create_dir_all(&dir).unwrap();
     fs::write(dir.join("a"), vec![b'a'; 100_000]).unwrap();
     let dir = dir.to_str().unwrap();
-    session.data(0, &["save", dir, "--tenant", "acme"]);
+    session.data(0, &["save", dir]);
     let listed = session.json(0, &["profile", "list", ALICE]);
     let sizes = listed["items"].as_array().unwrap().iter();
     sizes
