@@ -57,7 +57,7 @@ fn fill(session: &Session) -> u64 {
     let listed = session.json(0, &["profile", "list", ALICE]);
     let sizes = listed["items"].as_array().unwrap().iter();
     sizes
-        .map(|one| one["archive_size_bytes"].as_u64().unwrap())
+        .map(|one| one["manifest"]["archive_size_bytes"].as_u64().unwrap())
         .sum()
 }
 
