@@ -173,32 +173,32 @@ fn series_of_profiles_are_for_their_tenant_and_only_where_they_were_asked_for() 
 }
 
 #[test]
-fn a_store_that_cannot_be_counted_is_said_and_the_scrape_goes_on() {
+fn what_is_damaged_is_counted_as_that_until_it_is_mended() {
     let session = Session::new();
     fill(&session);
     let read = token(&session, "acme", "read");
     let served = Served::start(&session, &["--metrics-scan-interval", "1s"]);
-    let before = until(&served, &read, |one| {
-        one.value("stasis_store_scan_timestamp_seconds").is_some()
-    });
-    let counted = before.value("stasis_store_scan_timestamp_seconds");
-    assert_eq!(before.value("stasis_store_scan_failures_total"), None);
+    let unreadable = |count: f64| {
+        let sample = "stasis_store_unreadable_subjects{kind=\"profile\"}";
+        until(&served, &read, |one| one.value(sample) == Some(count))
+    };
+    let whole = unreadable(0.0);
+    let snapshots = "stasis_store_snapshots{kind=\"profile\"}";
+    assert_eq!(whole.value(snapshots), Some(2.0), "{}", whole.0);
 
-    let (all, aside) = (session.object("snapshots"), session.home().join("aside"));
-    fs::rename(&all, &aside).unwrap();
-    fs::write(&all, "no directory").unwrap();
-    let failing = until(&served, &read, |one| {
-        one.value("stasis_store_scan_failures_total").is_some()
-    });
+    let pointer = session.object("snapshots/acme/alice/131/latest.json");
+    let text = fs::read(&pointer).unwrap();
+    fs::write(&pointer, "{").unwrap();
+    let hurt = unreadable(1.0);
+    fs::write(&pointer, text).unwrap();
+    let mended = unreadable(0.0);
 
-    // What was counted last stays, with the moment at which it was.
-    let snapshots = failing.value("stasis_store_snapshots{kind=\"profile\"}");
-    assert_eq!(snapshots, Some(2.0), "{}", failing.0);
-    fs::remove_file(&all).unwrap();
-    fs::rename(&aside, &all).unwrap();
-    until(&served, &read, |one| {
-        one.value("stasis_store_scan_timestamp_seconds") > counted
-    });
+    assert_eq!(
+        hurt.value("stasis_store_subjects{kind=\"profile\"}"),
+        Some(1.0)
+    );
+    assert_eq!(hurt.value("stasis_store_scan_failures_total"), None);
+    assert_eq!(mended.value(snapshots), Some(2.0), "{}", mended.0);
     let code = |prefix: &str| session.run(&["serve", "--metrics-prefix", prefix]).code;
     assert_eq!(code("7 up"), 2);
     assert_eq!(served.stop(), 0);
