@@ -86,6 +86,7 @@ mod rigged;
 pub mod save;
 mod scratch;
 mod seen;
+pub mod store_stats;
 pub mod stored;
 pub mod subjects;
 pub mod system;

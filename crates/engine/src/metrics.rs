@@ -1,4 +1,8 @@
-//! What saves and loads leave for Prometheus: a file of the textfile collector, merged under a lock.
+//! What saves, loads and the service leave for Prometheus: the samples of each act, and a file of the textfile collector that they
+//! are added to under a lock.
+//!
+//! *Always true:* the values of `outcome`, `mode` and `reason` are the contract's and no others, so that its alerts and dashboards see
+//! every act. What is more exact is in results and in the log of events.
 
 use crate::bridge;
 use crate::error::{Error, LineageError};
@@ -7,22 +11,63 @@ use crate::kind::profile::{
     SaveOutcome, outcome_of,
 };
 use crate::reap::Reaped;
+use crate::subjects::SubjectKind;
 use crate::warning::Warning;
 use stasis_disk::fs::atomic_write::replace_public;
 use stasis_disk::fs::lock_file::LockFile;
 use stasis_model::format::manifest::Mode;
 use stasis_model::id::Label;
+use stasis_model::invalid::Invalid;
 use stasis_model::metrics::{self, MetricsRegistry, Sample};
 use stasis_model::protocol::step::Refusal;
 use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
 
-/// Where metrics go, and what they say.
+/// What the names of all series begin with: `stasis`, and then an underscore.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MetricsPrefix(String);
+
+impl FromStr for MetricsPrefix {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let name = text.trim_end_matches('_');
+        let begins = name.starts_with(|first: char| first.is_ascii_alphabetic());
+        let is_word = |one: char| one.is_ascii_alphanumeric() || one == '_';
+        if !begins || !name.chars().all(is_word) {
+            let said = "a prefix of metrics has letters, digits and `_`, and begins with a letter";
+            return Err(Invalid::new(said));
+        }
+        Ok(Self(format!("{name}_")))
+    }
+}
+
+impl Default for MetricsPrefix {
+    fn default() -> Self {
+        Self("stasis_".to_owned())
+    }
+}
+
+impl MetricsPrefix {
+    /// With the underscore.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The file that short processes leave their samples in.
 #[derive(Clone, Debug)]
 pub struct MetricsFile {
     /// The file; a lock lies beside it.
     pub path: PathBuf,
     /// What every name begins with.
-    pub prefix: String,
+    pub prefix: MetricsPrefix,
+}
+
+/// What acts on profiles are as samples.
+#[derive(Clone, Debug)]
+pub struct ProfileSamples {
     /// Whether tenants and profiles are labels: many series, and names that not everybody should see.
     pub with_subjects: bool,
     /// What this host is called.
@@ -39,7 +84,7 @@ fn bytes(bytes: u64) -> f64 {
     bytes as f64
 }
 
-impl MetricsFile {
+impl ProfileSamples {
     /// What a save was.
     pub fn saved(&self, saved: &Result<ProfileSaved, Error>) -> Vec<Sample> {
         match saved {
@@ -69,10 +114,9 @@ impl MetricsFile {
         };
         let mut samples = vec![
             self.snapshot(match saved.outcome {
-                SaveOutcome::Captured => "success",
-                SaveOutcome::Deduplicated => "skipped",
-                // Stored, and somebody has to choose; nothing of ours failed.
-                SaveOutcome::Diverged => "diverged",
+                SaveOutcome::Captured | SaveOutcome::Deduplicated => "success",
+                // Stored, and somebody has to choose: nothing failed, and nothing became active. The log of events has it.
+                SaveOutcome::Diverged => "skipped",
                 SaveOutcome::Damaged | SaveOutcome::UpgradeIncomplete | SaveOutcome::Shrunk => {
                     "failed"
                 }
@@ -94,10 +138,16 @@ impl MetricsFile {
             let took = seconds(saved.pointer_flip_ms);
             samples.push(Sample::of(metrics::SNAPSHOT_PUBLISH, &[], took));
         }
+        if saved.freeze_ms > 0 {
+            samples.push(frozen(
+                SubjectKind::Profile,
+                Duration::from_millis(saved.freeze_ms),
+            ));
+        }
         if self.with_subjects {
             let (tenant, profile) = (&saved.subject.tenant, &saved.subject.profile);
             let labels = [
-                ("tenant_id", tenant.as_str()),
+                (metrics::TENANT_LABEL, tenant.as_str()),
                 ("profile_id", profile.as_str()),
             ];
             let size = bytes(saved.archive_bytes);
@@ -115,7 +165,7 @@ impl MetricsFile {
     pub fn loaded(&self, loaded: &Result<ProfileLoaded, Error>) -> Vec<Sample> {
         let loaded = match loaded {
             Ok(loaded) => loaded,
-            Err(error) => return vec![self.load(refused_as(error).unwrap_or("refused"))],
+            Err(error) => return vec![self.load(refused_as(error).unwrap_or("fresh_fallback"))],
         };
         match (loaded.outcome, loaded.reason) {
             (LoadOutcome::Success | LoadOutcome::Upgraded, _) => vec![
@@ -123,7 +173,7 @@ impl MetricsFile {
                 Sample::of(metrics::LOAD_DOWNLOAD, &[], seconds(loaded.download_ms)),
                 Sample::of(metrics::LOAD_EXTRACT, &[], seconds(loaded.extract_ms)),
             ],
-            (LoadOutcome::NoSnapshot, _) => vec![self.load("no_snapshot")],
+            (LoadOutcome::NoSnapshot, _) => vec![self.load("fresh_fallback")],
             // An older one that was loaded does not hide what is wrong with the active one.
             (LoadOutcome::FreshFallback | LoadOutcome::Predecessor, reason) => {
                 vec![self.load(match reason {
@@ -178,18 +228,35 @@ impl MetricsFile {
     pub fn forced(&self) -> Vec<Sample> {
         vec![evicted("operator_force")]
     }
+}
 
+/// For how long programs were held still for a snapshot.
+pub fn frozen(kind: SubjectKind, took: Duration) -> Sample {
+    let kind = kind.to_string();
+    Sample::of(metrics::FREEZE, &[("kind", &kind)], took.as_secs_f64())
+}
+
+/// An operation of the service that ended. Both words are of closed sets: what was done, and how it ended.
+pub fn operation(operation: &str, outcome: &str, took: Duration) -> Vec<Sample> {
+    let of = ("operation", operation);
+    vec![
+        Sample::once(metrics::OPERATIONS, &[of, ("outcome", outcome)]),
+        Sample::of(metrics::OPERATION_SECONDS, &[of], took.as_secs_f64()),
+    ]
+}
+
+impl MetricsFile {
     /// Adds what happened to the file.
     pub async fn add(&self, samples: Vec<Sample>) -> Result<(), Error> {
         let (path, prefix) = (self.path.clone(), self.prefix.clone());
         let written = bridge::blocking(move || {
             let _lock = LockFile::wait(&path.with_extension("lock"))?;
             let before = std::fs::read_to_string(&path).unwrap_or_default();
-            let mut all = MetricsRegistry::parse(&before, &prefix);
+            let mut all = MetricsRegistry::parse(&before, prefix.as_str());
             for sample in &samples {
                 all.add(sample);
             }
-            replace_public(&path, all.render(&prefix).as_bytes())
+            replace_public(&path, all.render(prefix.as_str()).as_bytes())
         });
         Ok(written.await?)
     }
@@ -237,4 +304,21 @@ fn refused_as(error: &Error) -> Option<&'static str> {
 /// A holder lost its lease.
 fn evicted(reason: &str) -> Sample {
     Sample::once(metrics::LOCK_EVICT, &[("reason", reason)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_written_with_or_without_its_underscore() {
+        let prefix = |text: &str| text.parse::<MetricsPrefix>().ok();
+
+        assert_eq!(prefix("mantis").unwrap().as_str(), "mantis_");
+        assert_eq!(prefix("mantis_").unwrap().as_str(), "mantis_");
+        assert_eq!(prefix("stasis"), Some(MetricsPrefix::default()));
+        for bad in ["", "_", "7up", "a-b", "a b", "a{"] {
+            assert_eq!(prefix(bad), None, "{bad}");
+        }
+    }
 }

@@ -21,6 +21,7 @@ use crate::own_places;
 use crate::seen::Memory;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use stasis_model::display_as_serialized;
 use stasis_model::failure::{AtPath, Failure};
 use stasis_model::format::key::PoolId;
 use stasis_model::format::manifest::{RepoDocument, SnapshotIndex};
@@ -47,6 +48,8 @@ pub enum SubjectKind {
     Session,
     Container,
 }
+
+display_as_serialized!(SubjectKind);
 
 /// One subject of a store.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]

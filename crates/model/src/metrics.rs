@@ -54,7 +54,39 @@ series! {
     LOCK_EVICT = "profile_lock_evict_total", Counter, "Holders that lost their lease, by reason.";
     ARCHIVE_SIZE = "profile_archive_size_bytes_histogram", Bytes, "Bytes of archives.";
     UNCOMPRESSED_SIZE = "profile_uncompressed_size_bytes_histogram", Bytes, "Bytes of profiles.";
+
+    // The rest are the service's own names, but for the freeze, which runs on other hosts count as well.
+    FREEZE = "freeze_seconds", Seconds, "Time for which programs were held still for a snapshot, by kind.";
+    OPERATIONS = "operations_total", Counter, "Operations of the service that ended, by what was done and how it ended.";
+    OPERATION_SECONDS = "operation_seconds", Seconds, "Time that operations of the service took, by what was done.";
+    PROOF_AGE = "proof_age_seconds", Gauge, "Time since a snapshot of this kind was last restored and found right.";
+    PROOF_FAILURES = "proof_failures_total", Counter, "Snapshots that were restored to prove them and were not right, by kind.";
+    BUILD_INFO = "build_info", Gauge, "1, with the version of the program.";
+    HTTP_REQUESTS = "http_requests_total", Counter, "Requests that were answered, by route, method and status.";
+    HTTP_REQUEST_SECONDS = "http_request_seconds", Seconds, "Time from the head of a request to the beginning of its answer, by route.";
+    HTTP_IN_FLIGHT = "http_requests_in_flight", Gauge, "Requests that are being answered.";
+    HTTP_REFUSED_LOGINS = "http_refused_logins_total", Counter, "Requests without a token that counts, by what was wrong.";
+    EVENTS = "events_total", Counter, "Events of all tenants that were written since the service started, by kind and severity.";
+    EVENTS_UNREADABLE = "events_unreadable_total", Counter, "Events of all tenants that could not be understood.";
+    EVENTS_READ = "events_read_timestamp_seconds", Gauge, "When the log of events was last read to its end.";
+    STORE_SUBJECTS = "store_subjects", Gauge, "Subjects in the store, by kind.";
+    STORE_UNREADABLE = "store_unreadable_subjects", Gauge, "Subjects whose documents cannot be read, by kind.";
+    STORE_SNAPSHOTS = "store_snapshots", Gauge, "Snapshots in the store, by kind.";
+    STORE_LOGICAL = "store_logical_bytes", Gauge, "Bytes of all files of all snapshots, by kind.";
+    STORE_STORED = "store_stored_bytes", Gauge, "Bytes that archives and chunks take in the store, by form.";
+    STORE_CHUNKS = "store_chunks", Gauge, "Chunks in the store.";
+    STORE_DEDUP = "store_dedup_ratio", Gauge, "Bytes of all files of all chunked snapshots, divided by the bytes of their chunks.";
+    STORE_PROFILE_SNAPSHOTS = "store_profile_snapshots", Gauge, "Snapshots of one profile.";
+    STORE_PROFILE_STORED = "store_profile_stored_bytes", Gauge, "Bytes of the archives of one profile.";
+    STORE_SCANNED = "store_scan_timestamp_seconds", Gauge, "When the store was last counted to the end.";
+    STORE_SCAN = "store_scan_seconds", Gauge, "Time that the last count of the store took.";
+    STORE_SCAN_FAILURES = "store_scan_failures_total", Counter, "Counts of the store that failed.";
+    LEASES_HELD = "leases_held", Gauge, "Leases of profiles that somebody holds.";
+    LEASES_EXPIRED = "leases_expired", Gauge, "Leases of profiles whose holder did not renew in time, and that nobody freed.";
 }
+
+/// The label that says whose a sample is: whoever has it is for that tenant only.
+pub const TENANT_LABEL: &str = "tenant_id";
 
 /// One thing that happened.
 #[derive(Clone, PartialEq, Debug)]
@@ -158,6 +190,11 @@ impl MetricsRegistry {
             .0
             .entry((name, format!("_count{}", with(None))))
             .or_default() += 1.0;
+    }
+
+    /// Takes the samples of another registry in; of what both have, the other one's stay.
+    pub fn absorb(&mut self, other: Self) {
+        self.0.extend(other.0);
     }
 
     /// Writes everything down, each series with its meaning.

@@ -288,6 +288,17 @@ pub fn event(tenant: &TenantId, at: Timestamp, id: OpId) -> Key {
     Key(format!("events/{tenant}/{}/{id}.json", at.day()))
 }
 
+/// What lies before all events of a tenant from that day on, and after those of the days before.
+pub fn events_from(tenant: &TenantId, at: Timestamp) -> Key {
+    Key(format!("events/{tenant}/{}", at.day()))
+}
+
+/// What lies after all events of a tenant, and before those of tenants that come later.
+pub fn events_end(tenant: &TenantId) -> Key {
+    // The character after the slash.
+    Key(format!("events/{tenant}0"))
+}
+
 /// The day of an event, from its key.
 pub fn event_day(key: &Key) -> Option<&str> {
     key.as_str().split('/').nth(2)

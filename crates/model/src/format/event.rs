@@ -1,5 +1,6 @@
 //! Events: every forced, destructive or degraded act, for the person who asks later what happened.
 
+use crate::display_as_serialized;
 use crate::format::document::Document;
 use crate::id::{Label, Lineage, OpId};
 use crate::time::Timestamp;
@@ -68,6 +69,8 @@ pub enum Severity {
     /// A user should look.
     Warning,
 }
+
+display_as_serialized!(EventKind, Severity);
 
 /// The document `events/<tenant>/<day>/<id>.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -2,9 +2,10 @@
 
 use super::container::container_host;
 use super::output::OutputLost;
-use super::{CliContext, project, system_clock, system_rng};
+use super::{CliContext, duration, project, system_clock, system_rng};
 use crate::http::{
-    AllowedHosts, Listener, NoTokens, RequestLimits, Service, ServiceParts, openapi, serve,
+    AllowedHosts, Listener, MetricsSettings, NoTokens, RequestLimits, Service, ServiceParts,
+    openapi, serve,
 };
 use crate::mcp::Stop;
 use crate::report::Exit;
@@ -13,10 +14,12 @@ use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
+use stasis_engine::metrics::MetricsPrefix;
 use stasis_engine::model::id::TenantId;
 use stasis_engine::stored::LookingHost;
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Where it listens when nobody says it.
 const USUAL: &str = "127.0.0.1:7070";
@@ -38,6 +41,15 @@ pub(super) struct ServeArgs {
     /// How many requests one tenant may make in a second
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
+    /// What the names of metrics begin with, such as `mantis` for dashboards that exist already
+    #[arg(long, value_name = "PREFIX", default_value = "stasis")]
+    metrics_prefix: MetricsPrefix,
+    /// Also show the sizes of each profile in the metrics, to tokens of its tenant
+    #[arg(long)]
+    metrics_per_profile: bool,
+    /// How often the whole store is counted for the metrics; a count that takes long is made less often
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = scan_interval)]
+    metrics_scan_interval: Duration,
     /// Print the OpenAPI document of the service, and serve nothing
     #[arg(long, exclusive = true)]
     print_openapi: bool,
@@ -80,6 +92,12 @@ impl ServeArgs {
                 "warning: requests are not encrypted here, tokens included: put a proxy with TLS before it",
             );
         }
+        let metrics = MetricsSettings {
+            prefix: self.metrics_prefix,
+            per_profile: self.metrics_per_profile,
+            host: context.host(None)?,
+            scan_interval: self.metrics_scan_interval,
+        };
         let limits = RequestLimits {
             per_second: self.rate,
             ..RequestLimits::default()
@@ -94,6 +112,7 @@ impl ServeArgs {
             no_tokens,
             looking: looking_host(context)?,
         });
+        let service = service.with_metrics(metrics);
         let listening = Listening {
             listen: address.to_string(),
             url: format!("http://{address}"),
@@ -129,4 +148,13 @@ fn looking_host(context: &CliContext) -> anyhow::Result<LookingHost> {
         project: project::host(context)?,
         scratch: context.spool()?,
     })
+}
+
+/// An interval that leaves the store some rest.
+fn scan_interval(text: &str) -> Result<Duration, String> {
+    let interval = duration::parse(text)?;
+    if interval < Duration::from_secs(1) {
+        return Err("the store is counted once a second at most".to_owned());
+    }
+    Ok(interval)
 }

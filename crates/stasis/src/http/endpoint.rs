@@ -2,6 +2,7 @@
 
 use super::answer::{Answer, AnswerSchema, Content};
 use super::auth::Caller;
+use super::metrics::ServiceMetrics;
 use super::problem::Problem;
 use super::routes::health::Readiness;
 use http::Method;
@@ -44,6 +45,8 @@ pub(super) struct Call {
     pub(super) readiness: Arc<Readiness>,
     /// What looking into snapshots takes of this host.
     pub(super) looking: Arc<LookingHost>,
+    /// What the service counts: whoever does something adds the samples of it.
+    pub(super) metrics: Arc<ServiceMetrics>,
 }
 
 impl Call {

@@ -54,6 +54,10 @@ pub(crate) async fn serve(listener: Listener, service: Service, stop: impl Futur
     let service = Arc::new(service);
     let room = Arc::new(Semaphore::new(service.limits().connections));
     let (open, stopping) = (WorkCount::default(), watch::Sender::new(false));
+    let counting = tokio::spawn({
+        let service = service.clone();
+        async move { service.count_store().await }
+    });
     let mut stop = std::pin::pin!(stop);
     loop {
         // Whoever does not fit waits in the queue of the system.
@@ -82,6 +86,7 @@ pub(crate) async fn serve(listener: Listener, service: Service, stop: impl Futur
         });
     }
     drop(listener);
+    counting.abort();
     stopping.send_replace(true);
     let ended = async {
         open.idle().await;

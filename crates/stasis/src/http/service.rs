@@ -5,6 +5,7 @@ use super::auth::{Caller, Tokens};
 use super::endpoint::{Access, Asked, Call, Reply, Route};
 use super::hosts::AllowedHosts;
 use super::limits::{RequestLimits, TenantShares};
+use super::metrics::{MetricsSettings, ServiceMetrics, shows_token};
 use super::parameters::{add_query, decoded};
 use super::problem::{Problem, ProblemCode};
 use super::routes::health::Readiness;
@@ -30,6 +31,9 @@ use tracing::{Instrument as _, Span};
 /// How large a body may be where none is taken.
 const NO_BODY_BYTES: usize = 1 << 10;
 
+/// What a request is counted as whose path is none of the table's.
+const NO_ROUTE: &str = "none";
+
 /// Whether those who reach the service need a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoTokens {
@@ -54,6 +58,7 @@ pub(crate) struct Service {
     document: Arc<Value>,
     readiness: Arc<Readiness>,
     looking: Arc<LookingHost>,
+    metrics: Arc<ServiceMetrics>,
     /// What is being done, also where nobody waits for it any more.
     work: WorkCount,
 }
@@ -118,6 +123,10 @@ impl Service {
             document: Arc::new(openapi::document()),
             readiness: Arc::new(Readiness::new(clock.clone())),
             looking: Arc::new(looking),
+            metrics: Arc::new(ServiceMetrics::new(
+                MetricsSettings::default(),
+                clock.clone(),
+            )),
             work: WorkCount::default(),
             engine,
             clock,
@@ -126,6 +135,21 @@ impl Service {
             limits,
             paths,
         }
+    }
+
+    /// Counts under these names.
+    #[must_use = "the service is not changed in place"]
+    pub(crate) fn with_metrics(self, settings: MetricsSettings) -> Self {
+        let metrics = ServiceMetrics::new(settings, self.clock.clone());
+        Self {
+            metrics: Arc::new(metrics),
+            ..self
+        }
+    }
+
+    /// Counts the store now and then, until whoever waits for it ends it.
+    pub(super) async fn count_store(&self) {
+        self.metrics.scan_for_ever(&self.engine).await;
     }
 
     pub(super) fn limits(&self) -> &RequestLimits {
@@ -150,12 +174,20 @@ impl Service {
             let started = self.clock.uptime();
             let (head, body) = request.into_parts();
             let (method, path) = (head.method.clone(), head.uri.path().to_owned());
+            let (route, shows_token) = (self.template(&path), shows_token(&head));
+            let in_flight = self.metrics.begin();
             let response = match self.within_limit(self.answered(head, body)).await {
                 Ok(reply) => rendered(reply),
-                Err(problem) => refused(problem, &id),
+                Err(problem) => {
+                    self.metrics.refused(&problem, shows_token);
+                    refused(problem, &id)
+                }
             };
-            let took_ms = self.clock.uptime().saturating_sub(started).as_millis();
-            let status = response.status().as_u16();
+            drop(in_flight);
+            let took = self.clock.uptime().saturating_sub(started);
+            let status = response.status();
+            self.metrics.answered((route, &method), status, took);
+            let (took_ms, status) = (took.as_millis(), status.as_u16());
             // What stands behind the question mark may be what somebody was looking for.
             tracing::info!(%method, path, status, %took_ms, "answered");
             response
@@ -224,6 +256,7 @@ impl Service {
             document: self.document.clone(),
             readiness: self.readiness.clone(),
             looking: self.looking.clone(),
+            metrics: self.metrics.clone(),
         };
         let most = self.limits.body_bytes;
         Ok(Admitted {
@@ -254,6 +287,13 @@ impl Service {
         };
         let task = tokio::spawn(task.instrument(Span::current()));
         task.await.unwrap_or_else(|why| Err(Problem::bug(&why)))
+    }
+
+    /// The path of the table that a path is: what clients write in its place is in no label.
+    fn template(&self, path: &str) -> &'static str {
+        let found = self.paths.at(path).ok();
+        let first = found.and_then(|found| found.value.first().copied());
+        first.map_or(NO_ROUTE, |at| table::routes()[at].path)
     }
 
     fn found(&self, head: &Parts) -> Result<Found, Problem> {

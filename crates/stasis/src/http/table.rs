@@ -1,7 +1,7 @@
 //! Every route there is. The router, the document that describes the service, and the tests of who is refused come from this table.
 
 use super::endpoint::{Route, route};
-use super::routes::{events, health, profile_snapshots, snapshots, subjects};
+use super::routes::{events, health, metrics, profile_snapshots, snapshots, subjects};
 use std::sync::LazyLock;
 
 static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
@@ -9,6 +9,7 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         route::<health::Healthz>(),
         route::<health::Readyz>(),
         route::<health::OpenApiDocument>(),
+        route::<metrics::ScrapeMetrics>(),
         route::<profile_snapshots::ListProfileSnapshots>(),
         route::<profile_snapshots::ShowProfileSnapshot>(),
         route::<profile_snapshots::RollbackProfileSnapshots>(),

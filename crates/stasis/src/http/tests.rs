@@ -140,7 +140,15 @@ impl World {
     async fn ask(&self, request: Request<Full<Bytes>>) -> Answered {
         let (head, body) = self.service.answer(request).await.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
-        let body: Value = serde_json::from_slice(&bytes).unwrap();
+        let is_text = head.headers[CONTENT_TYPE]
+            .to_str()
+            .unwrap()
+            .starts_with("text/plain");
+        let body = if is_text {
+            Value::String(String::from_utf8(bytes.to_vec()).unwrap())
+        } else {
+            serde_json::from_slice(&bytes).unwrap()
+        };
         if !head.status.is_success() {
             assert_eq!(head.headers[CONTENT_TYPE], "application/problem+json");
             assert_eq!(body["status"], head.status.as_u16());
@@ -342,6 +350,77 @@ async fn a_revoked_token_ends_within_ten_seconds() {
 
     world.clock.advance(Duration::from_secs(10));
     assert_eq!(world.ask_route(route, &[&token]).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_scrape_counts_what_was_asked_in_closed_words() {
+    let world = World::new().await;
+    let token = world.token("acme", TokenScope::Read, None).await;
+    let scrape = async || {
+        let request = with_token(request(&Method::GET, "/metrics"), &token);
+        let scraped = world.ask(request).await;
+        assert_eq!(scraped.status, 200);
+        let media_type = &scraped.response.headers()[CONTENT_TYPE];
+        assert_eq!(media_type, "text/plain; version=0.0.4");
+        scraped.body.as_str().unwrap().to_owned()
+    };
+    let path = "/v1/profile-snapshots/acme/secret-name";
+    world.ask(request(&Method::GET, path)).await;
+    world
+        .ask(with_token(request(&Method::GET, path), "x"))
+        .await;
+    world
+        .ask(with_token(request(&Method::GET, path), &token))
+        .await;
+    let invented = Method::from_bytes(b"SECRET").unwrap();
+    world.ask(request(&invented, "/secret/path")).await;
+
+    let text = scrape().await;
+
+    let of = "method=\"GET\",status";
+    let template = "/v1/profile-snapshots/{tenant_id}/{profile_id}";
+    for line in [
+        format!("stasis_http_requests_total{{route=\"{template}\",{of}=\"401\"}} 2"),
+        format!("stasis_http_requests_total{{route=\"{template}\",{of}=\"404\"}} 1"),
+        "stasis_http_requests_total{route=\"none\",method=\"other\",status=\"404\"} 1".to_owned(),
+        format!("stasis_http_request_seconds_count{{route=\"{template}\"}} 3"),
+        "stasis_http_refused_logins_total{reason=\"missing\"} 1".to_owned(),
+        "stasis_http_refused_logins_total{reason=\"refused\"} 1".to_owned(),
+        "stasis_http_requests_in_flight 1".to_owned(),
+        "stasis_events_total{kind=\"token_created\",severity=\"info\"} 1".to_owned(),
+    ] {
+        assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
+    }
+    assert!(
+        !text.to_lowercase().contains("secret"),
+        "a client names nothing here\n{text}"
+    );
+    assert!(!text.contains("acme"), "{text}");
+    // The store was not counted, and nothing was proven: there is nothing to say of them.
+    for absent in ["_store_", "_proof_", "_leases_", "_profile_"] {
+        assert!(!text.contains(absent), "{absent} in\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_log_of_events_is_read_only_now_and_then() {
+    let world = World::new().await;
+    let token = world.token("acme", TokenScope::Read, None).await;
+    let made = async || {
+        let request = with_token(request(&Method::GET, "/metrics"), &token);
+        let text = world.ask(request).await.body;
+        let text = text.as_str().unwrap().to_owned();
+        let is_it = |line: &&str| line.starts_with("stasis_events_total{kind=\"token_created\"");
+        let line = text.lines().find(is_it).unwrap().to_owned();
+        line.rsplit_once(' ').unwrap().1.to_owned()
+    };
+    assert_eq!(made().await, "1");
+
+    world.token("acme", TokenScope::Read, None).await;
+
+    assert_eq!(made().await, "1");
+    world.clock.advance(Duration::from_secs(10));
+    assert_eq!(made().await, "2");
 }
 
 #[tokio::test]

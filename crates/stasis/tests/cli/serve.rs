@@ -24,6 +24,9 @@ pub(crate) struct Served {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,
+    /// As it came.
+    pub(crate) text: String,
+    /// The same, if it is a document.
     pub(crate) body: Value,
 }
 
@@ -97,6 +100,7 @@ fn answer(mut stream: TcpStream) -> Answer {
     Answer {
         status: status.unwrap_or_else(|| panic!("{text}")),
         head: head.to_ascii_lowercase(),
+        text: body.to_owned(),
         body: serde_json::from_str(body).unwrap_or(Value::Null),
     }
 }

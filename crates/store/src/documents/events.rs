@@ -11,10 +11,13 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use stasis_model::format::document;
 use stasis_model::format::event::AuditEvent;
 use stasis_model::id::TenantId;
+use stasis_model::time::Timestamp;
 use std::collections::BTreeSet;
 
 /// How many events are read at once.
 const READS_IN_FLIGHT: usize = 16;
+/// How many objects may lie among the events that are none.
+const STRANGERS: usize = 1000;
 /// How much is said about an event that cannot be read.
 const REASON_LENGTH: usize = 300;
 
@@ -60,6 +63,49 @@ pub async fn latest(
     events.drain(..events.len().saturating_sub(most));
     unreadable.sort();
     Ok(found)
+}
+
+/// At most `most` events of a tenant whose keys come after `after`, or, where nothing is named, those from the day of `from` on.
+///
+/// Keys are in order of days; within a day they are in no order of time.
+pub async fn keys_since(
+    bucket: &dyn Bucket,
+    tenant: &TenantId,
+    from: Timestamp,
+    after: Option<&Key>,
+    most: usize,
+) -> Result<Vec<Key>, BucketError> {
+    let from = layout::events_from(tenant, from);
+    let after = after.unwrap_or(&from);
+    let prefix = Prefix::events_of(tenant);
+    let rows = bucket.list(&prefix, Some(after), most).await?;
+    Ok(rows.into_iter().map(|row| row.key).collect())
+}
+
+/// Reads these events, in no order.
+pub async fn read_all(bucket: &dyn Bucket, keys: &[Key]) -> Result<Latest, BucketError> {
+    let mut found = Latest::default();
+    read_day(bucket, keys, &mut found).await?;
+    Ok(found)
+}
+
+/// The first tenant that has events and whose events lie after those of `after`: a row is listed, however many events there are.
+pub async fn next_tenant(
+    bucket: &dyn Bucket,
+    after: Option<&TenantId>,
+) -> Result<Option<TenantId>, BucketError> {
+    let (prefix, end) = (Prefix::events(), after.map(layout::events_end));
+    let rows = bucket.list(&prefix, end.as_ref(), 1).await?;
+    let Some(first) = rows.first() else {
+        return Ok(None);
+    };
+    if let Some(tenant) = layout::event_tenant(&first.key) {
+        return Ok(Some(tenant));
+    }
+    // What is not ours hides nobody, unless there is very much of it.
+    let rows = bucket.list(&prefix, Some(&first.key), STRANGERS).await?;
+    let mut rows = rows.iter();
+    Ok(rows.find_map(|row| layout::event_tenant(&row.key)))
 }
 
 async fn read_day(bucket: &dyn Bucket, day: &[Key], found: &mut Latest) -> Result<(), BucketError> {

@@ -470,6 +470,18 @@ impl Root {
         Ok(chunks)
     }
 
+    /// How many chunks there are, and how many bytes they have: nothing of them is kept in memory.
+    pub async fn chunk_totals(&self) -> Result<(u64, u64), BucketError> {
+        let prefix = self.root.chunks();
+        let listed = objects(&*self.bucket, &prefix);
+        let listed = listed.try_filter(|row| {
+            let is_chunk = self.root.chunk_name(&row.key).is_some();
+            std::future::ready(is_chunk)
+        });
+        let add = async |(count, bytes), row: Listed| Ok((count + 1, bytes + row.size));
+        listed.try_fold((0, 0), add).await
+    }
+
     /// Removes chunks, which must be condemned.
     pub async fn remove_chunks(
         &self,

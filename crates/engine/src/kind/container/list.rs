@@ -326,6 +326,7 @@ impl Containers<'_> {
             subject: typed(&one.subject),
             tenant: one.tenant,
             snapshots: one.index.finished().count() as u64,
+            bytes: one.index.finished().map(|one| one.bytes).sum(),
             newest: one.index.finished().max_by_key(|one| one.at_ms).cloned(),
             engine: one.engine,
             error: None,
@@ -334,6 +335,7 @@ impl Containers<'_> {
             subject: typed(&one.subject),
             tenant: one.tenant,
             snapshots: 0,
+            bytes: 0,
             newest: None,
             engine: one.engine,
             error: Some(one.error),
@@ -347,6 +349,8 @@ pub(crate) struct ContainerSubjectRow {
     pub(crate) subject: String,
     pub(crate) tenant: TenantId,
     pub(crate) snapshots: u64,
+    /// The length of all files of all of them.
+    pub(crate) bytes: u64,
     pub(crate) newest: Option<Indexed>,
     pub(crate) engine: crate::open::Engine,
     /// Why nothing else of it is known.

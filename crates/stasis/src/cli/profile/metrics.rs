@@ -3,7 +3,7 @@
 use crate::cli::CliContext;
 use clap::Args;
 use stasis_engine::error::error_chain;
-use stasis_engine::metrics::MetricsFile;
+use stasis_engine::metrics::{MetricsFile, MetricsPrefix, ProfileSamples};
 use stasis_engine::model::metrics::Sample;
 use std::path::PathBuf;
 
@@ -17,12 +17,16 @@ pub(super) struct MetricsArgs {
         long = "metrics-prefix",
         global = true,
         value_name = "PREFIX",
-        default_value = "stasis_"
+        default_value = "stasis"
     )]
-    prefix: String,
+    prefix: MetricsPrefix,
     /// Also report sizes by tenant and profile: one series each
-    #[arg(long = "metrics-subjects", global = true)]
-    subjects: bool,
+    #[arg(
+        long = "metrics-per-profile",
+        alias = "metrics-subjects",
+        global = true
+    )]
+    per_profile: bool,
 }
 
 impl MetricsArgs {
@@ -30,8 +34,8 @@ impl MetricsArgs {
     pub(super) fn none() -> Self {
         Self {
             file: None,
-            prefix: String::new(),
-            subjects: false,
+            prefix: MetricsPrefix::default(),
+            per_profile: false,
         }
     }
 
@@ -39,7 +43,7 @@ impl MetricsArgs {
     pub(super) async fn add(
         &self,
         context: &CliContext,
-        what: impl FnOnce(&MetricsFile) -> Vec<Sample>,
+        what: impl FnOnce(&ProfileSamples) -> Vec<Sample>,
     ) -> anyhow::Result<()> {
         let Some(path) = &self.file else {
             return Ok(());
@@ -47,10 +51,12 @@ impl MetricsArgs {
         let file = MetricsFile {
             path: path.clone(),
             prefix: self.prefix.clone(),
-            with_subjects: self.subjects,
+        };
+        let samples = ProfileSamples {
+            with_subjects: self.per_profile,
             host: context.host(None)?,
         };
-        if let Err(error) = file.add(what(&file)).await {
+        if let Err(error) = file.add(what(&samples)).await {
             let reason = error_chain(&error);
             context
                 .output

@@ -7,7 +7,7 @@ use crate::cli::lease::operator;
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::kind::profile::{self, RolledBack, ShaPrefix};
-use stasis_engine::metrics::MetricsFile;
+use stasis_engine::metrics::ProfileSamples;
 use stasis_engine::model::id::{Label, ProfileRef};
 
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ impl ProfileRollbackArgs {
             engine.profiles().plan_rollback(&cmd).await?
         };
         if done.applied && done.evicts.is_some() {
-            metrics.add(context, MetricsFile::forced).await?;
+            metrics.add(context, ProfileSamples::forced).await?;
         }
         context.output.warn(&done.warnings);
         context.output.result(&done, rolled_back_text)?;

@@ -7,7 +7,7 @@ use crate::cli::{CliContext, duration};
 use crate::report::Exit;
 use clap::Args;
 use stasis_engine::lease as engine_lease;
-use stasis_engine::metrics::MetricsFile;
+use stasis_engine::metrics::ProfileSamples;
 use stasis_engine::model::format::lease::Fence;
 use stasis_engine::model::id::{Label, ProfileRef};
 use std::process::ExitCode;
@@ -42,7 +42,7 @@ impl ProfileForceUnlockArgs {
             actor: operator(),
         };
         lease::force_unlock(context, &engine, cmd, self.confirm).await?;
-        metrics.add(context, MetricsFile::forced).await?;
+        metrics.add(context, ProfileSamples::forced).await?;
         Ok(Exit::Done)
     }
 }

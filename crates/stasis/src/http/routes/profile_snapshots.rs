@@ -214,6 +214,9 @@ impl Endpoint for RollbackProfileSnapshots {
             cmd.agreed = Some((&plan).into());
         }
         let done = profiles.rollback(&cmd).await?;
+        if done.applied && done.evicts.is_some() {
+            call.metrics.add(call.metrics.of_profiles().forced());
+        }
         let generation = done.generation;
         Ok(Reply::of(done, Some(generation)))
     }
@@ -328,6 +331,7 @@ impl Endpoint for ForceUnlockProfile {
             actor: call.actor(),
         };
         let unlocked = call.engine.leases().force_unlock(cmd).await?;
+        call.metrics.add(call.metrics.of_profiles().forced());
         Ok(ForceUnlocked {
             applied: true,
             unlocked,
