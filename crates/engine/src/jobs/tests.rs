@@ -334,7 +334,8 @@ async fn a_holder_whom_the_store_does_not_answer_gives_up_before_others_take_ove
     let world = World::new();
     let one = world.server("one");
     let began = Instant::now();
-    let turn = one.runner().turn(|_| async {
+    let runner = one.runner();
+    let turn = runner.turn(|_| async {
         sleep(LIMIT / 2).await;
         Ok(JobReport::default())
     });

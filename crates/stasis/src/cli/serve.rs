@@ -1,7 +1,7 @@
 //! `stasis serve`
 
 use super::output::OutputLost;
-use super::{CliContext, system_clock, system_rng};
+use super::{CliContext, jobs, system_clock, system_rng};
 use crate::http::{AllowedHosts, Listener, NoTokens, RequestLimits, Service, openapi, serve};
 use crate::mcp::Stop;
 use crate::report::Exit;
@@ -10,11 +10,17 @@ use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
+use stasis_engine::jobs::RunningJobs;
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// Where it listens when nobody says it.
 const USUAL: &str = "127.0.0.1:7070";
+
+/// How long jobs that run may go on when the service is asked to end, before they are given back.
+const JOBS_GRACE: Duration = Duration::from_secs(10);
 
 /// `stasis serve`
 #[derive(Debug, Args)]
@@ -33,6 +39,9 @@ pub(super) struct ServeArgs {
     /// How many requests one tenant may make in a second
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
+    /// Only answer requests: do nothing without being asked (`stasis jobs` shows what that would be)
+    #[arg(long)]
+    no_jobs: bool,
     /// Print the OpenAPI document of the service, and serve nothing
     #[arg(long, exclusive = true)]
     print_openapi: bool,
@@ -62,6 +71,7 @@ impl ServeArgs {
                 "`{address}` is not on loopback: there every request needs a token, so leave out --insecure-loopback"
             ),
         };
+        let settings = jobs::settings(&context.config.serve.jobs)?;
         let stop = Stop::on_signals()?;
         let engine = context.writable_engine().await?;
         // A store that cannot be asked is found out now, and not by the first client.
@@ -81,6 +91,8 @@ impl ServeArgs {
         };
         let hosts = AllowedHosts::new(address, &self.hosts);
         let system = (system_clock() as _, system_rng() as _);
+        let host = jobs::host(context)?;
+        let running = (!self.no_jobs).then(|| engine.jobs().start(host, &settings));
         let service = Service::new(engine, system, hosts, limits, no_tokens);
         let listening = Listening {
             listen: address.to_string(),
@@ -89,8 +101,7 @@ impl ServeArgs {
         context.output.result(&listening, |one| {
             format!("Listening at {}; Ctrl-C ends it", one.url)
         })?;
-        let mut stop = stop;
-        serve(listener, service, stop.asked()).await;
+        until_stopped(listener, service, stop, running).await;
         Ok(Exit::Done)
     }
 
@@ -107,4 +118,25 @@ impl ServeArgs {
             (None, None) => Ok(USUAL.parse().expect("it is an address")),
         }
     }
+}
+
+/// Answers until somebody asks it to end; then requests and jobs have their time at once.
+async fn until_stopped(
+    listener: Listener,
+    service: Service,
+    mut stop: Stop,
+    running: Option<RunningJobs>,
+) {
+    let (asked, ending) = oneshot::channel();
+    let serving = serve(listener, service, async {
+        stop.asked().await;
+        let _ = asked.send(());
+    });
+    let jobs = async {
+        let _ = ending.await;
+        if let Some(running) = running {
+            running.end(JOBS_GRACE).await;
+        }
+    };
+    tokio::join!(serving, jobs);
 }

@@ -2,5 +2,6 @@
 
 pub(super) mod events;
 pub(super) mod health;
+pub(super) mod jobs;
 pub(super) mod profile_snapshots;
 pub(super) mod subjects;
