@@ -81,6 +81,11 @@ handles! {
     /// Who may ask the service, and for what.
     tokens;
 
+    /// Work that servers do without being asked.
+    Jobs,
+    /// What servers do without being asked, and what became of it.
+    jobs;
+
     /// Whether the store keeps what its interface promises.
     StoreHealth,
     /// The store itself: whether it is reachable and can be trusted.

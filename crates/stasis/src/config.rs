@@ -5,7 +5,9 @@ use crate::profile_settings::ProfileDefaults;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use stasis_engine::error::Error;
+use stasis_engine::model::format::job::JobName;
 use stasis_engine::open::StoreLocation;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
@@ -37,6 +39,20 @@ pub(crate) struct Config {
 pub(crate) struct ServeDefaults {
     /// The address and port it listens at.
     pub(crate) listen: Option<String>,
+    /// What it does without being asked.
+    #[serde(default)]
+    pub(crate) jobs: BTreeMap<JobName, JobDefaults>,
+}
+
+/// Settings of one job.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JobDefaults {
+    /// How often it begins, such as `5m`.
+    pub(crate) every: Option<String>,
+    /// Whether it does not run at all on this server.
+    #[serde(default)]
+    pub(crate) off: bool,
 }
 
 impl Config {

@@ -3,12 +3,14 @@
 pub mod changing;
 pub mod containers;
 pub mod events;
+pub mod jobs;
 pub mod leases;
 pub mod lineages;
 pub mod operations;
 pub mod pointers;
 pub mod policies;
 pub mod profiles;
+pub mod proofs;
 pub mod repair;
 pub mod roots;
 pub mod sessions;

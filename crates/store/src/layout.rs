@@ -12,12 +12,22 @@ pub use snapshot::{
 };
 
 use stasis_model::digest::{ArchiveDigest, StoreDigest};
+use stasis_model::format::job::{JobLane, JobName};
 use stasis_model::format::key::{KeyOwner, PoolId};
 use stasis_model::format::token::TokenId;
 use stasis_model::id::{Lineage, OpId, SessionRef, TenantId};
 use stasis_model::time::Timestamp;
 use std::borrow::Borrow;
 use std::fmt;
+
+/// A subject whose snapshots are restored to see whether they come back.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ProofSubject {
+    /// A lineage of a profile.
+    Profile(Lineage),
+    /// A subject in chunks.
+    Chunked(ChunkRoot),
+}
 
 /// The name of one object, relative to the store's root.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -109,6 +119,16 @@ impl Prefix {
     /// The tokens of the service.
     pub fn tokens() -> Self {
         Self("auth/tokens/".to_owned())
+    }
+
+    /// The locks and records of jobs.
+    pub(crate) fn jobs() -> Self {
+        Self("jobs/".to_owned())
+    }
+
+    /// What is known of snapshots that were really restored.
+    pub(crate) fn proofs() -> Self {
+        Self("proofs/".to_owned())
     }
 
     /// One probe's scratch space.
@@ -226,7 +246,7 @@ pub fn manifest(lineage: &Lineage, archive: ArchiveDigest) -> Key {
 
 /// Whether keys of a store may begin so: the name of a file or directory at its root.
 pub fn is_part(name: &str) -> bool {
-    const PARTS: [&str; 20] = [
+    const PARTS: [&str; 21] = [
         "auth",
         "chunks",
         "condemned",
@@ -240,6 +260,7 @@ pub fn is_part(name: &str) -> bool {
         "meta",
         "operations",
         "pools",
+        "proofs",
         "quarantine",
         "references",
         "repo.json",
@@ -264,6 +285,9 @@ pub enum Role {
     Private,
 }
 
+/// What is of this store only.
+const PRIVATE: [&str; 4] = ["auth/", "jobs/", "meta/", "proofs/"];
+
 /// What an object is to somebody who copies a store.
 pub fn role(key: &Key) -> Role {
     let path = key.as_str();
@@ -274,7 +298,7 @@ pub fn role(key: &Key) -> Role {
         || path.ends_with("/metadata.json");
     match key.file_name() {
         "lock.json" => Role::Private,
-        _ if path.starts_with("meta/") || path.starts_with("auth/") => Role::Private,
+        _ if PRIVATE.iter().any(|part| path.starts_with(part)) => Role::Private,
         _ if path.starts_with("damaged/") => Role::Content,
         "latest.json" | "key.json" | "index.json" | "gc.json" | "policy.json" | "repo.json"
         | "session.json" => Role::Pointer,
@@ -336,8 +360,45 @@ pub fn set_aside(operation: OpId, document: &Key) -> Key {
 }
 
 /// The lock of a job that runs on one host at a time.
-pub(crate) fn job_lock(job: &'static str) -> Key {
-    Key(format!("jobs/{job}/lock.json"))
+pub(crate) fn job_lock(lane: JobLane) -> Key {
+    Key(job_root(lane) + "lock.json")
+}
+
+/// What the last run of a job did.
+pub(crate) fn job_record(lane: JobLane) -> Key {
+    Key(job_root(lane) + "last.json")
+}
+
+fn job_root(JobLane { name, place }: JobLane) -> String {
+    let name = name.key_part();
+    match place {
+        None => format!("jobs/{name}/"),
+        Some(place) => format!("jobs/{name}/at/{place}/"),
+    }
+}
+
+/// The job whose lock or record this is.
+pub(crate) fn job_lane(key: &Key) -> Option<JobLane> {
+    let parts: Vec<&str> = key.as_str().strip_prefix("jobs/")?.split('/').collect();
+    let (name, place) = match parts[..] {
+        [name, "lock.json" | "last.json"] => (name, None),
+        [name, "at", place, "lock.json" | "last.json"] => (name, Some(place.parse().ok()?)),
+        _ => return None,
+    };
+    let name = JobName::from_key_part(name)?;
+    Some(JobLane { name, place })
+}
+
+/// Which snapshots of a subject were really restored: `subject` is where it lies.
+pub(crate) fn proofs(subject: &ProofSubject) -> Key {
+    let place = match subject {
+        ProofSubject::Profile(lineage) => lineage_root(lineage),
+        ProofSubject::Chunked(root) => root.name().to_owned(),
+    };
+    match place.trim_end_matches('/') {
+        "" => Key("proofs/state.json".to_owned()),
+        place => Key(format!("proofs/{place}.json")),
+    }
 }
 
 /// Which sessions run in a sandbox, or are about to.
@@ -392,6 +453,26 @@ mod tests {
         assert_eq!(lock_owner(&lock(&lineage)), Some(lineage.clone()));
         assert_eq!(lock_owner(&pointer(&lineage)), None);
         assert_eq!(pointer_owner(&pointer(&lineage)), Some(lineage));
+    }
+
+    #[test]
+    fn a_job_is_found_by_its_keys_and_of_this_store_only() {
+        let lanes = [
+            JobLane::of_store(JobName::Gc),
+            JobLane::at(JobName::SessionReap, "one"),
+        ];
+        for lane in lanes {
+            for key in [job_lock(lane), job_record(lane)] {
+                assert_eq!(job_lane(&key), Some(lane), "{key}");
+                assert_eq!(role(&key), Role::Private);
+            }
+        }
+        let lineage: Lineage = "acme/alice@131".parse().unwrap();
+        let key = proofs(&ProofSubject::Profile(lineage));
+        assert_eq!(key.as_str(), "proofs/snapshots/acme/alice/131.json");
+        assert_eq!(role(&key), Role::Private);
+        let own = proofs(&ProofSubject::Chunked(ChunkRoot::state()));
+        assert_eq!(own.as_str(), "proofs/state.json");
     }
 
     #[test]

@@ -54,6 +54,8 @@ pub enum EventKind {
     TokenCreated,
     /// A token of the service was taken back.
     TokenRevoked,
+    /// A snapshot could not be restored by the job that tries.
+    ProofFailed,
     /// An operator forgot all snapshots of a name in a repository.
     #[serde(rename = "retire")]
     ForgetAll,

@@ -25,6 +25,7 @@ use stasis_engine::doctor::DoctorFinding;
 use stasis_engine::find::FoundVersions;
 use stasis_engine::gc::{RepoCollected, RepoForgotten};
 use stasis_engine::hold::HoldResult;
+use stasis_engine::jobs::JobList;
 use stasis_engine::keys::{NewKey, Rekeyed, RotatedKeys};
 use stasis_engine::kind::container::{
     ContainerDiff, ContainerExported, ContainerImported, ContainerRestored, ContainerSaveBegun,
@@ -320,6 +321,7 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
     one("key.init", &[of::<NewKey>()]),
     one("key.rotate", &[of::<RotatedKeys>()]),
     one("serve", &[of::<serve::Listening>()]),
+    one("jobs", &[of::<JobList>()]),
     one("token.create", &[of::<TokenCreated>()]),
     one("token.list", &[of::<TokenList>()]),
     one("token.revoke", &[of::<TokenRevoked>()]),

@@ -36,6 +36,7 @@ mod help;
 mod hold;
 mod hook;
 mod internal;
+mod jobs;
 mod keep;
 mod key;
 mod lease;
@@ -248,6 +249,8 @@ enum CliCommand {
     Mcp(mcp::McpArgs),
     /// Serve the store over HTTP to whoever has a token: snapshots of profiles, subjects, events
     Serve(serve::ServeArgs),
+    /// Show what servers do without being asked: when each job ran last, what it said, when it is due
+    Jobs,
     /// Show the audit log
     Events(events::EventsArgs),
     /// Check this machine's setup
@@ -602,6 +605,7 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Hook(hook) => hook.run(&context).await?,
         CliCommand::Mcp(mcp) => Box::pin(mcp.run(&context)).await?,
         CliCommand::Serve(serve) => Box::pin(serve.run(&context)).await?,
+        CliCommand::Jobs => jobs::run(&context).await?,
         CliCommand::Events(events) => events.run(&context).await?,
         CliCommand::Doctor => doctor::run(&context).await?,
         CliCommand::Demo(demo) => demo.run(&context).await?,

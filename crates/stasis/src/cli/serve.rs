@@ -2,7 +2,7 @@
 
 use super::container::container_host;
 use super::output::OutputLost;
-use super::{CliContext, duration, project, system_clock, system_rng};
+use super::{CliContext, duration, jobs, project, system_clock, system_rng};
 use crate::http::{
     AllowedHosts, Listener, MetricsSettings, NoTokens, RequestLimits, Service, ServiceParts,
     openapi, serve,
@@ -14,15 +14,21 @@ use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
+use stasis_engine::jobs::RunningJobs;
 use stasis_engine::metrics::MetricsPrefix;
 use stasis_engine::model::id::TenantId;
+use stasis_engine::open::Engine;
 use stasis_engine::stored::LookingHost;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// Where it listens when nobody says it.
 const USUAL: &str = "127.0.0.1:7070";
+
+/// How long jobs that run may go on when the service is asked to end, before they are given back.
+const JOBS_GRACE: Duration = Duration::from_secs(10);
 
 /// `stasis serve`
 #[derive(Debug, Args)]
@@ -50,6 +56,9 @@ pub(super) struct ServeArgs {
     /// How often the whole store is counted for the metrics; a count that takes long is made less often
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = scan_interval)]
     metrics_scan_interval: Duration,
+    /// Only answer requests: do nothing without being asked (`stasis jobs` shows what that would be)
+    #[arg(long)]
+    no_jobs: bool,
     /// Print the OpenAPI document of the service, and serve nothing
     #[arg(long, exclusive = true)]
     print_openapi: bool,
@@ -79,6 +88,7 @@ impl ServeArgs {
                 "`{address}` is not on loopback: there every request needs a token, so leave out --insecure-loopback"
             ),
         };
+        let settings = jobs::settings(&context.config.serve.jobs)?;
         let stop = Stop::on_signals()?;
         let engine = context.writable_engine().await?;
         // A store that cannot be asked is found out now, and not by the first client.
@@ -92,6 +102,27 @@ impl ServeArgs {
                 "warning: requests are not encrypted here, tokens included: put a proxy with TLS before it",
             );
         }
+        let host = jobs::host(context)?;
+        let running = (!self.no_jobs).then(|| engine.jobs().start(host, &settings));
+        let service = self.service(context, engine, address, no_tokens)?;
+        let listening = Listening {
+            listen: address.to_string(),
+            url: format!("http://{address}"),
+        };
+        context.output.result(&listening, |one| {
+            format!("Listening at {}; Ctrl-C ends it", one.url)
+        })?;
+        until_stopped(listener, service, stop, running).await;
+        Ok(Exit::Done)
+    }
+
+    fn service(
+        self,
+        context: &CliContext,
+        engine: Engine,
+        address: SocketAddr,
+        no_tokens: NoTokens,
+    ) -> anyhow::Result<Service> {
         let metrics = MetricsSettings {
             prefix: self.metrics_prefix,
             per_profile: self.metrics_per_profile,
@@ -102,27 +133,16 @@ impl ServeArgs {
             per_second: self.rate,
             ..RequestLimits::default()
         };
-        let hosts = AllowedHosts::new(address, &self.hosts);
         let service = Service::new(ServiceParts {
             engine,
             clock: system_clock(),
             rng: system_rng(),
-            hosts,
+            hosts: AllowedHosts::new(address, &self.hosts),
             limits,
             no_tokens,
             looking: looking_host(context)?,
         });
-        let service = service.with_metrics(metrics);
-        let listening = Listening {
-            listen: address.to_string(),
-            url: format!("http://{address}"),
-        };
-        context.output.result(&listening, |one| {
-            format!("Listening at {}; Ctrl-C ends it", one.url)
-        })?;
-        let mut stop = stop;
-        serve(listener, service, stop.asked()).await;
-        Ok(Exit::Done)
+        Ok(service.with_metrics(metrics))
     }
 
     fn address(&self, context: &CliContext) -> anyhow::Result<SocketAddr> {
@@ -157,4 +177,25 @@ fn scan_interval(text: &str) -> Result<Duration, String> {
         return Err("the store is counted once a second at most".to_owned());
     }
     Ok(interval)
+}
+
+/// Answers until somebody asks it to end; then requests and jobs have their time at once.
+async fn until_stopped(
+    listener: Listener,
+    service: Service,
+    mut stop: Stop,
+    running: Option<RunningJobs>,
+) {
+    let (asked, ending) = oneshot::channel();
+    let serving = serve(listener, service, async {
+        stop.asked().await;
+        let _ = asked.send(());
+    });
+    let jobs = async {
+        let _ = ending.await;
+        if let Some(running) = running {
+            running.end(JOBS_GRACE).await;
+        }
+    };
+    tokio::join!(serving, jobs);
 }

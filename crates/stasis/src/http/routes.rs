@@ -2,6 +2,7 @@
 
 pub(super) mod events;
 pub(super) mod health;
+pub(super) mod jobs;
 pub(super) mod metrics;
 pub(super) mod profile_snapshots;
 pub(super) mod snapshots;

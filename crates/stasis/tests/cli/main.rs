@@ -92,6 +92,7 @@ mod screens;
 mod serve;
 mod serve_look;
 mod serve_metrics;
+mod serve_jobs;
 mod session;
 mod store_kinds;
 mod store_matrix;

@@ -1,4 +1,4 @@
-//! Sessions: the document of each, and the lock of the job that puts them to sleep.
+//! Sessions: the document of each.
 
 use crate::bucket::{Bucket, BucketError, objects};
 use crate::documents::changing::{self, ChangingError};
@@ -7,22 +7,13 @@ use crate::layout::{self, ChunkRoot};
 use futures_util::TryStreamExt;
 use stasis_model::digest::StoreDigest;
 use stasis_model::format::document::Versioned;
-use stasis_model::format::lease::{Fence, Holder, Lock};
 use stasis_model::id::{OpId, SessionRef, TenantId};
-use stasis_model::protocol::job::{self, JobRefusal};
 use stasis_model::session::document::SessionDocument;
 use stasis_model::session::step::SessionRefusal;
-use stasis_model::time::Timestamp;
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 /// Why a session was not changed.
 pub type SessionError = ChangingError<SessionRefusal>;
-/// Why the lock of a job was not.
-pub type JobError = ChangingError<JobRefusal>;
-
-/// The job that puts idle sessions to sleep, in keys.
-const REAP: &str = "session-reap";
 
 /// What is kept of a session; none if nobody registered it.
 pub async fn session(
@@ -92,39 +83,4 @@ pub async fn in_sandbox(
     let rows = objects(bucket, &prefix);
     let sessions = rows.try_filter_map(async |row| Ok(layout::member_session(&row.key)));
     sessions.try_collect().await
-}
-
-/// Takes the lock of the job that puts sessions to sleep.
-pub async fn take_reap(
-    bucket: &dyn Bucket,
-    holder: &Holder,
-    op_id: OpId,
-    now: Timestamp,
-    ttl: Duration,
-) -> Result<Lock, JobError> {
-    let rule = |found: Option<&Lock>| job::take(found, holder, op_id, now, ttl);
-    changing::change(bucket, &layout::job_lock(REAP), op_id, rule).await
-}
-
-/// Keeps it.
-pub async fn renew_reap(
-    bucket: &dyn Bucket,
-    fence: Fence,
-    op_id: OpId,
-    now: Timestamp,
-    ttl: Duration,
-) -> Result<Lock, JobError> {
-    let rule = |found: Option<&Lock>| job::renew(found, fence, op_id, now, ttl);
-    changing::change(bucket, &layout::job_lock(REAP), op_id, rule).await
-}
-
-/// Gives it back.
-pub async fn release_reap(
-    bucket: &dyn Bucket,
-    fence: Fence,
-    op_id: OpId,
-    now: Timestamp,
-) -> Result<Lock, JobError> {
-    let rule = |found: Option<&Lock>| job::release(found, fence, op_id, now);
-    changing::change(bucket, &layout::job_lock(REAP), op_id, rule).await
 }

@@ -13,7 +13,7 @@ use stasis_model::time::Timestamp;
 /// Where the snapshots of one subject lie: its own documents, and the pool that its chunks share with other subjects.
 ///
 /// A directory's own state has both in one place.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ChunkRoot {
     /// Where the index and the metadata of its snapshots lie; none for a pool, which is no subject.
     subject: Option<String>,

@@ -84,6 +84,15 @@ pub struct ProfileVerified {
 }
 
 impl Profiles<'_> {
+    /// The snapshots of a lineage that can be restored, by what lies there: the active one first, then the newest.
+    pub(crate) async fn restorable(self, lineage: &Lineage) -> Result<Vec<ArchiveDigest>, Error> {
+        let inventory = self.inventory(lineage).await?;
+        let (mut all, active) = (inventory.choices(), inventory.active());
+        all.reverse();
+        all.sort_by_key(|one| Some(*one) != active);
+        Ok(all)
+    }
+
     /// Restores a snapshot to a place of its own and proves that it works there.
     #[tracing::instrument(skip_all, err(level = "info"), fields(subject = %verify.subject))]
     pub async fn verify(self, verify: ProfileVerify) -> Result<ProfileVerified, Error> {

@@ -1,22 +1,17 @@
 //! The snapshots of a project: listed, shown, kept, let go, proven.
 
 use super::{KeptDatabase, Project, ServiceState};
-use crate::bridge;
 use crate::catalog::{ChunkFetcher, OpenedSnapshot};
 use crate::check::RepoChecked;
-use crate::error::{Error, OPEN_DIRECTORY};
+use crate::error::Error;
 use crate::gc::{RepoCollected, RepoForgotten, RepoGc};
 use crate::kind::workspace::RunMode;
 use crate::repair::{AcceptedRollback, Repair};
-use crate::restore::RepoRestore;
 use crate::result::ProjectSnapshot;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_disk::check::{self, CheckSettings};
-use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::progress::Progress;
 use stasis_model::digest::TreeDigest;
-use stasis_model::failure::AtPath;
 use stasis_model::format::manifest::{Indexed, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::{Label, ProjectId, SnapshotId};
 use stasis_model::policy::retention::{Repository, RetentionPolicy};
@@ -197,34 +192,15 @@ impl Project {
     ) -> Result<ProjectVerified, Error> {
         let index = self.index().await?;
         let id = self.resolve(&index, wanted)?;
-        let place = self.engine.looking_place().await?;
-        let scratch = self.engine.scratch().await?;
-        let target = scratch.root().join("tree");
-        let restore = RepoRestore {
-            progress,
-            ..RepoRestore::new(self.wanted(&id), &target)
-        };
-        let restored = self.engine.dirs().restore(restore).await?;
-        let spawn = self.host.check.clone();
-        let report = bridge::blocking(move || {
-            let tree = RootDir::open(&target, Mounts::Stay);
-            let tree = tree.at(OPEN_DIRECTORY, &target)?;
-            let report = check::tree(&tree, &CheckSettings::new(place), &spawn)?;
-            drop(scratch);
-            Ok::<_, Error>(report)
-        });
-        let report = report.await?;
-        let damaged = report
-            .databases
-            .iter()
-            .filter(|one| one.verdict.is_damaged());
+        let (wanted, spawn) = (self.wanted(&id), self.host.check.clone());
+        let proved = self.engine.dirs().prove(wanted, spawn, progress).await?;
         Ok(ProjectVerified {
             snapshot_id: id,
-            state_digest: restored.state_digest,
-            files: restored.files,
-            bytes: restored.bytes,
-            databases: report.databases.len() as u64,
-            damaged: damaged.map(|one| one.path.to_string()).collect(),
+            state_digest: proved.state_digest,
+            files: proved.files,
+            bytes: proved.bytes,
+            databases: proved.databases,
+            damaged: proved.damaged,
         })
     }
 

@@ -1,6 +1,6 @@
 //! Puts every sandbox to sleep that nobody uses.
 //!
-//! One run at a time, on whatever host: a lock says whose. It spares work and keeps order, and nothing is safe because of it: what is done
+//! One run at a time on each host: a lock says whose. It spares work and keeps order, and nothing is safe because of it: what is done
 //! to a session is decided by its own document. One session's failure never stops another's sleep.
 
 use super::capture::SnapshotSession;
@@ -9,14 +9,17 @@ use super::sleep::{SessionSlept, SleepSession, SleptState};
 use super::{SessionHost, failure};
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Sessions;
+use crate::job_lease::JobLease;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::failure::{Failure, Kinded as _};
-use stasis_model::format::lease::{Fence, Holder};
-use stasis_model::id::{SandboxName, SessionRef, TenantId};
+use stasis_model::format::job::{JobLane, JobName};
+use stasis_model::format::lease::Holder;
+use stasis_model::id::{Epoch, SandboxName, SessionRef, TenantId};
 use stasis_model::protocol::job::JobRefusal;
 use stasis_model::session::document::{SessionDocument, SessionState};
-use stasis_store::documents::sessions::{self, JobError};
+use stasis_store::documents::jobs::{self, JobError};
+use stasis_store::documents::sessions;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -131,54 +134,38 @@ impl Sessions<'_> {
         if command.dry_run {
             return self.reap_held(host, command).await;
         }
-        let ttl = command.how.lease_ttl;
-        let fence = self.take_reap(host, ttl).await?;
-        let work = self.reap_held(host, command);
-        tokio::pin!(work);
-        let reaped = loop {
-            tokio::select! {
-                done = &mut work => break done,
-                () = tokio::time::sleep(ttl / 4) => self.renew_reap(fence, ttl).await?,
-            }
-        };
-        let (op_id, now) = (self.rng.op_id(), self.now());
-        let released = sessions::release_reap(&*self.bucket, fence, op_id, now).await;
-        if let Err(error) = released {
-            let error = error_chain(&error);
-            tracing::info!(
-                error,
-                "the lock of the reaper was not given back; it expires"
-            );
-        }
-        reaped
+        let lease = self.take_reap(host, command).await?;
+        let reaped = lease.keep_while(self.reap_held(host, command)).await;
+        lease.release().await;
+        let lost = || not_ours(&JobError::Refused(JobRefusal::Lost));
+        reaped.ok_or_else(lost)?
     }
 
-    async fn take_reap(self, host: &SessionHost, ttl: Duration) -> Result<Fence, Error> {
+    /// One run at a time on each host; one that also reaches workspaces of other hosts is the only one of its kind.
+    async fn take_reap(
+        self,
+        host: &SessionHost,
+        command: &ReapSessions,
+    ) -> Result<JobLease, Error> {
         let holder = Holder {
             run_id: "session-reap".parse().expect("a constant that is a label"),
             host: host.name.clone(),
             host_run_id: host.by.clone(),
         };
-        let (op_id, now) = (self.rng.op_id(), self.now());
-        let taken = sessions::take_reap(&*self.bucket, &holder, op_id, now, ttl).await;
-        Ok(taken.map_err(|error| not_ours(&error))?.fence())
+        let (reap, ttl) = (JobName::SessionReap, command.how.lease_ttl);
+        let lane = if command.any_host {
+            JobLane::of_store(reap)
+        } else {
+            JobLane::at(reap, host.name.as_str())
+        };
+        let last = jobs::last(&*self.bucket, lane).await?;
+        let seen = last.map_or(Epoch(0), |last| last.fence.epoch);
+        let taken = self.take_job(lane, (&holder, seen), ttl).await;
+        Ok(taken.map_err(|error| not_ours(&error))?)
     }
 
-    async fn renew_reap(self, fence: Fence, ttl: Duration) -> Result<(), Error> {
-        let (op_id, now) = (self.rng.op_id(), self.now());
-        let renewed = sessions::renew_reap(&*self.bucket, fence, op_id, now, ttl).await;
-        match renewed {
-            Ok(_) => Ok(()),
-            Err(error @ JobError::Refused(JobRefusal::Lost)) => Err(not_ours(&error).into()),
-            // The next one may be heard; what is done meanwhile is right all the same.
-            Err(error) => {
-                tracing::info!(%error, "the lock of the reaper was not renewed");
-                Ok(())
-            }
-        }
-    }
-
-    async fn reap_held(
+    /// The same for whoever has the lease of the job.
+    pub(crate) async fn reap_held(
         self,
         host: &SessionHost,
         command: &ReapSessions,
@@ -416,14 +403,6 @@ fn grouped(documents: Vec<SessionDocument>, asleep: &mut u64) -> Vec<SandboxGrou
 }
 
 fn not_ours(error: &JobError) -> Failure {
-    let kind = match error {
-        JobError::Refused(JobRefusal::Held(_)) => ErrorKind::Conflict,
-        JobError::Refused(_) => ErrorKind::Fenced,
-        JobError::Read(error) => error.kind(),
-        JobError::Write(error) => stasis_model::failure::Kinded::kind(error),
-        JobError::Unknown { .. } => ErrorKind::Unknown,
-        _ => ErrorKind::Retry,
-    };
     let said = format!("sessions are not put to sleep now: {}", error_chain(error));
-    failure(kind, said).with_hint("nothing was done; the next run goes on")
+    failure(error.kind(), said).with_hint("nothing was done; the next run goes on")
 }

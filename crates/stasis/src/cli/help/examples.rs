@@ -907,6 +907,16 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "jobs",
+        &[
+            ("stasis jobs", "when each ran last, and who runs it"),
+            (
+                "stasis jobs --json | jq '.items[] | select(.stuck)'",
+                "what takes longer than it may",
+            ),
+        ],
+    ),
+    (
         "token",
         &[
             (

@@ -116,8 +116,8 @@ pub(super) const GROUPS: &[Group] = &[
                 "Repair damaged documents; show the audit log",
             ),
             row(
-                &["serve", "token", "key"],
-                "Serve the store over HTTP; its tokens; encryption keys",
+                &["serve", "jobs", "token", "key"],
+                "Serve the store over HTTP; its jobs, tokens; keys",
             ),
             row(&["completions", "man"], "Shell completions; man pages"),
         ],

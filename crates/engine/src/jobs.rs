@@ -1,0 +1,83 @@
+//! Jobs: work that servers do without being asked, each with a lease, a clock and a command of the engine (ADR 89).
+//!
+//! Each job has a task of its own on every server (`scheduler`). Whoever finds it due takes its lease, finds it still due, and runs it (`turn`);
+//! the order is that of [`stasis_model::protocol::job`]. So three servers on one store do the work once.
+//!
+//! *Always true:* one job never waits for another; a run that is not over after its limit is given up and shown as stuck; and every job may
+//! be run twice at the same time, or stop anywhere, without harm. Why that is so, of each:
+//!
+//! - `lock_reap`: each lock is freed by a conditional write that is allowed only of an expired one; a second reaper finds it free.
+//! - `session_reap`: what is done to a session is decided by its own document, which only one claims at a time (ADR 84).
+//! - `container_cleanup`: whoever removes something of a container has the lock of that container on its engine's host; what is gone already
+//!   is passed over.
+//! - `gc`: a profile's sweep removes only what its pointer says is deleted, a pool's goes round by round in `gc.json`, which two sweeps cannot
+//!   both move on. Both ask before each lineage or pool whether the lease is still ours, to spare the work.
+//! - `proof`: restores into a place of its own, and writes down when. It asks before each snapshot.
+
+mod list;
+mod proof;
+mod scheduler;
+#[cfg(test)]
+mod tests;
+mod turn;
+mod work;
+
+pub use list::{JobList, JobRow, RunningJob};
+pub use scheduler::RunningJobs;
+
+use crate::check::Spawn;
+use crate::job_lease::JOB_LEASE_TTL;
+use crate::kind::session::SessionHost;
+use stasis_model::format::job::JobName;
+use stasis_quiesce::docker::Docker;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How often a job begins, and how long it may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JobPlan {
+    /// How often it begins.
+    pub every: Duration,
+    /// How long it takes at most.
+    pub limit: Duration,
+    /// For how long others leave it alone when its server is not heard of any more.
+    pub lease_ttl: Duration,
+}
+
+impl JobPlan {
+    /// What is usual for a job.
+    pub fn usual(job: JobName) -> Self {
+        Self {
+            every: job.usual_interval(),
+            limit: job.usual_limit(),
+            lease_ttl: JOB_LEASE_TTL,
+        }
+    }
+}
+
+/// Which jobs run, and how often.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobSettings {
+    /// Those that are not off.
+    pub plans: BTreeMap<JobName, JobPlan>,
+}
+
+impl Default for JobSettings {
+    fn default() -> Self {
+        let plans = JobName::ALL.map(|job| (job, JobPlan::usual(job)));
+        Self {
+            plans: plans.into(),
+        }
+    }
+}
+
+/// What jobs need to know of the host that they run on.
+#[derive(Clone, Debug)]
+pub struct JobHost {
+    /// What it is called, and who acts there.
+    pub sessions: SessionHost,
+    /// The Docker engine whose containers are looked after; none where there is none.
+    pub docker: Option<Docker>,
+    /// How the process that opens databases is started.
+    pub check: Spawn,
+}

@@ -1,0 +1,162 @@
+//! The clock of each job on one server.
+
+use super::turn::{Ending, JobRunner, JobTurn};
+use super::work;
+use super::{JobHost, JobPlan, JobSettings};
+use crate::error::{Error, error_chain};
+use crate::handle::Jobs;
+use crate::open::Engine;
+use stasis_model::format::job::{JobLane, JobName};
+use stasis_model::id::Label;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// How long after a failure of the store, or of Docker, a job is looked at again.
+const AFTER_FAILURE: Duration = Duration::from_secs(30);
+/// How long after a run at the soonest.
+const BREATH: Duration = Duration::from_secs(1);
+/// How long a server that ends waits for its jobs to give back their leases.
+const HANDING_BACK: Duration = Duration::from_secs(8);
+
+/// The jobs of one server. Whoever drops it stops them where they stand, as a killed server does.
+#[derive(Debug)]
+#[must_use = "jobs run only for as long as this lives"]
+pub struct RunningJobs {
+    ending: watch::Sender<Ending>,
+    clocks: JoinSet<()>,
+}
+
+impl RunningJobs {
+    /// Begins nothing any more, and waits for what runs: for so long, and then its leases are given back.
+    pub async fn end(mut self, grace: Duration) {
+        self.ending.send_replace(Ending::Soon);
+        if tokio::time::timeout(grace, all_over(&mut self.clocks))
+            .await
+            .is_ok()
+        {
+            return;
+        }
+        self.ending.send_replace(Ending::Now);
+        let over = tokio::time::timeout(HANDING_BACK, all_over(&mut self.clocks));
+        if over.await.is_err() {
+            tracing::warn!("some jobs were not over before the end; their leases expire");
+        }
+    }
+}
+
+async fn all_over(clocks: &mut JoinSet<()>) {
+    while clocks.join_next().await.is_some() {}
+}
+
+impl Jobs<'_> {
+    /// Begins to run jobs whenever they are due and no other server does.
+    pub fn start(self, host: JobHost, settings: &JobSettings) -> RunningJobs {
+        let ending = watch::Sender::new(Ending::Not);
+        let host = Arc::new(host);
+        let mut clocks = JoinSet::new();
+        for (name, plan) in &settings.plans {
+            if *name == JobName::ContainerCleanup && host.docker.is_none() {
+                continue;
+            }
+            let clock = JobClock {
+                engine: self.engine.clone(),
+                name: *name,
+                plan: *plan,
+                host: host.clone(),
+                ending: ending.subscribe(),
+            };
+            clocks.spawn(clock.run());
+        }
+        RunningJobs { ending, clocks }
+    }
+}
+
+/// When one job is looked at.
+struct JobClock {
+    engine: Engine,
+    name: JobName,
+    plan: JobPlan,
+    host: Arc<JobHost>,
+    ending: watch::Receiver<Ending>,
+}
+
+impl JobClock {
+    async fn run(mut self) {
+        loop {
+            let ending = self.ending.clone();
+            if *ending.borrow() != Ending::Not {
+                return;
+            }
+            let pause = match self.turn().await {
+                Ok(pause) => pause,
+                Err(error) => {
+                    let job = self.name;
+                    tracing::warn!(%job, error = error_chain(&error), "whether a job is due is not known");
+                    AFTER_FAILURE.min(self.plan.every)
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(self.scattered(pause)) => {}
+                _ = self.ending.wait_for(|ending| *ending != Ending::Not) => return,
+            }
+        }
+    }
+
+    /// Servers that were started together do not all ask at the same moment.
+    fn scattered(&self, pause: Duration) -> Duration {
+        let most = u64::try_from(pause.as_millis() / 20).unwrap_or(u64::MAX);
+        let more = self.engine.rng.below(most.clamp(1, 10_000));
+        pause + Duration::from_millis(more)
+    }
+
+    /// One turn; says when to look again.
+    async fn turn(&self) -> Result<Duration, Error> {
+        let (lane, place) = self.lane().await?;
+        let runner = JobRunner {
+            engine: self.engine.clone(),
+            lane,
+            place,
+            plan: self.plan,
+            host: self.host.clone(),
+            ending: self.ending.clone(),
+        };
+        let (engine, host, name) = (self.engine.clone(), self.host.clone(), self.name);
+        let work = move |lease| work::work(name, engine, host, lease);
+        let (every, now) = (self.plan.every, || self.engine.lineages.now());
+        let within = |pause: Duration| pause.clamp(BREATH.min(every), every);
+        Ok(match runner.turn(work).await? {
+            JobTurn::NotDue(next) => within(next.since(now())),
+            JobTurn::Elsewhere(lock) => within(lock.expires_at.since(now())),
+            JobTurn::Ran(record, left) => {
+                // Another server may go on; here it does not begin anew beside what is left of it.
+                if let Some(left) = left {
+                    let job = self.name;
+                    tracing::warn!(%job, "a job that was given up does not end");
+                    let mut ending = self.ending.clone();
+                    tokio::select! {
+                        () = left.ended() => {}
+                        _ = ending.wait_for(|ending| *ending != Ending::Not) => {}
+                    }
+                }
+                if record.outcome.is_over() {
+                    within(BREATH)
+                } else {
+                    within(AFTER_FAILURE)
+                }
+            }
+        })
+    }
+
+    /// What runs on one server at a time, and what its place is called.
+    async fn lane(&self) -> Result<(JobLane, Option<Label>), Error> {
+        let place = match (self.name, &self.host.docker) {
+            (JobName::ContainerCleanup, Some(docker)) => docker.engine().await?.id,
+            (name, _) if name.is_of_a_place() => self.host.sessions.name.to_string(),
+            (name, _) => return Ok((JobLane::of_store(name), None)),
+        };
+        // The id of an engine that is no label is not shown, and tells it from others all the same.
+        Ok((JobLane::at(self.name, &place), place.parse().ok()))
+    }
+}

@@ -1,0 +1,135 @@
+//! The proof that goes round, and the sweep, on real snapshots.
+
+use super::{Server, World, settings};
+use crate::jobs::{JobPlan, JobSettings, RunningJobs};
+use crate::rigged::pool::{self, noise};
+use futures_util::TryStreamExt as _;
+use stasis_model::format::event::EventKind;
+use stasis_model::format::job::{JobName, JobOutcome, JobRecord};
+use stasis_model::format::proof::ProofDocument;
+use stasis_store::bucket::{Bucket, objects};
+use stasis_store::documents::{jobs, proofs};
+use stasis_store::layout::{ChunkRoot, Key, ProofSubject};
+use std::time::Duration;
+
+fn root(name: &str) -> ChunkRoot {
+    ChunkRoot::project(&"acme".parse().unwrap(), &name.parse().unwrap())
+}
+
+/// A host of the store that the savers have.
+fn server(savers: &pool::World) -> (World, Server) {
+    let world = World {
+        objects: savers.bucket.clone(),
+        ..World::new()
+    };
+    let server = world.server("one");
+    (world, server)
+}
+
+/// Runs one job once.
+async fn run(server: &Server, name: JobName) -> JobRecord {
+    let plan = JobPlan {
+        every: Duration::from_millis(1),
+        ..settings(super::LIMIT).plans[&name]
+    };
+    let lane = stasis_model::format::job::JobLane::of_store(name);
+    let before = jobs::last(server.engine.bucket(), lane).await.unwrap();
+    let before = before.map(|record| record.op_id);
+    let only = JobSettings {
+        plans: [(name, plan)].into(),
+    };
+    let running: RunningJobs = server.engine.jobs().start(server.host.clone(), &only);
+    for _ in 0..6_000 {
+        let last = jobs::last(server.engine.bucket(), lane).await.unwrap();
+        if let Some(last) = last.filter(|last| Some(last.op_id) != before) {
+            running.end(Duration::from_secs(30)).await;
+            return last;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{name} was not run");
+}
+
+async fn known(server: &Server, name: &str) -> Option<ProofDocument> {
+    let subject = ProofSubject::Chunked(root(name));
+    proofs::of(server.engine.bucket(), &subject).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_subject_has_its_turn_and_a_snapshot_that_does_not_come_back_is_an_event() {
+    let savers = pool::World::new();
+    for (seed, name) in ["one", "two", "three"].iter().enumerate() {
+        let saver = savers.subject("host", name).await;
+        saver
+            .write("file", &noise(seed as u64 + 1, 50_000))
+            .save()
+            .await;
+    }
+    let (_world, server) = server(&savers);
+
+    let first = run(&server, JobName::Proof).await;
+    assert_eq!(first.outcome, JobOutcome::Done, "{first:?}");
+    assert_eq!(first.counts["restored"], 2);
+    let second = run(&server, JobName::Proof).await;
+    assert_eq!(second.counts["restored"], 2);
+    for name in ["one", "two", "three"] {
+        let known = known(&server, name).await.unwrap();
+        let proof = known.snapshots.values().next().unwrap();
+        assert!(proof.restored_at_ms.is_some() && proof.problem.is_none());
+    }
+
+    // A chunk is lost that no index and no list says to be lost.
+    let prefix = ChunkRoot::pool(&"acme".parse().unwrap()).pool_prefix();
+    let all: Vec<Key> = objects(&*savers.bucket, &prefix)
+        .map_ok(|row| row.key)
+        .try_collect()
+        .await
+        .unwrap();
+    for key in all.iter().filter(|key| key.as_str().contains("/chunks/")) {
+        savers.bucket.delete(key).await.unwrap();
+    }
+    let third = run(&server, JobName::Proof).await;
+    assert_eq!(third.outcome, JobOutcome::Incomplete, "{third:?}");
+    assert_eq!(third.counts["failed"], 2);
+    let tenant = "acme".parse().unwrap();
+    let log = server
+        .engine
+        .events()
+        .latest(Some(&tenant), 10)
+        .await
+        .unwrap();
+    let failed = log
+        .events
+        .iter()
+        .filter(|(_, event)| event.kind == EventKind::ProofFailed);
+    assert_eq!(failed.count(), 2);
+    let mut problems = 0;
+    for name in ["one", "two", "three"] {
+        let known = known(&server, name).await.unwrap();
+        let proof = known.snapshots.values().next().unwrap();
+        // When it last came back is still known.
+        assert!(proof.restored_at_ms.is_some());
+        problems += usize::from(proof.problem.is_some());
+    }
+    assert_eq!(problems, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_snapshot_needs_is_swept_from_every_pool_and_the_rest_stays() {
+    let savers = pool::World::new();
+    let saver = savers.subject("host", "one").await;
+    saver.write("file", &noise(1, 300_000)).save().await;
+    let index = saver.engine.dirs().index_to_look().await.unwrap();
+    let old = index.snapshots[0].id.clone();
+    saver.write("file", &noise(2, 300_000)).save().await;
+    saver.engine.dirs().forget(&[old]).await.unwrap();
+    let (_world, server) = server(&savers);
+
+    let swept = run(&server, JobName::Gc).await;
+
+    assert_eq!(swept.outcome, JobOutcome::Done, "{swept:?}");
+    assert_eq!(swept.counts["pools"], 1);
+    assert!(swept.counts["bytes_removed"] > 100_000, "{swept:?}");
+    saver.restores().await;
+    saver.is_sound().await;
+}

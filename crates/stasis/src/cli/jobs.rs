@@ -1,0 +1,115 @@
+//! `stasis jobs`, and how `stasis serve` runs them.
+
+use super::output::{printable, table};
+use super::profile::spawn;
+use super::{CliContext, duration, session, system_clock};
+use crate::config::JobDefaults;
+use crate::report::Exit;
+use anyhow::Context as _;
+use stasis_engine::jobs::{JobHost, JobList, JobPlan, JobRow, JobSettings};
+use stasis_engine::model::format::job::{JobName, JobOutcome};
+use stasis_engine::model::time::{Clock as _, Timestamp};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// Where a Docker engine listens if nobody says otherwise.
+const USUAL_ENGINE: &str = "/var/run/docker.sock";
+
+/// `stasis jobs`
+pub(super) async fn run(context: &CliContext) -> anyhow::Result<Exit> {
+    let settings = settings(&context.config.serve.jobs)?;
+    let list = context.engine().await?.jobs().list(&settings).await?;
+    let now = system_clock().now();
+    context.output.result(&list, |list| text(list, now))?;
+    let is_bad = |row: &JobRow| {
+        let bad = [JobOutcome::Failed, JobOutcome::Incomplete];
+        row.stuck || row.outcome.is_some_and(|outcome| bad.contains(&outcome))
+    };
+    Ok(if list.items.iter().any(is_bad) {
+        Exit::Incomplete
+    } else {
+        Exit::Done
+    })
+}
+
+/// What the configuration says of jobs.
+pub(super) fn settings(said: &BTreeMap<JobName, JobDefaults>) -> anyhow::Result<JobSettings> {
+    let mut settings = JobSettings::default();
+    for (name, job) in said {
+        if job.off {
+            settings.plans.remove(name);
+            continue;
+        }
+        if let Some(every) = &job.every {
+            let every = duration::positive(every).map_err(anyhow::Error::msg);
+            let every = every.with_context(|| {
+                format!("`every` below [serve.jobs.{name}] in the configuration file")
+            })?;
+            let usual = JobPlan::usual(*name);
+            settings.plans.insert(*name, JobPlan { every, ..usual });
+        }
+    }
+    Ok(settings)
+}
+
+/// What jobs need to know of this host.
+pub(super) fn host(context: &CliContext) -> anyhow::Result<JobHost> {
+    let sessions = session::host(context, None)?;
+    let variable = context.environment.variables.get("DOCKER_HOST");
+    let is_there =
+        variable.is_some_and(|host| !host.is_empty()) || Path::new(USUAL_ENGINE).exists();
+    Ok(JobHost {
+        docker: is_there.then(|| sessions.docker.clone()),
+        sessions,
+        check: spawn()?,
+    })
+}
+
+fn text(list: &JobList, now: Timestamp) -> String {
+    let row = |row: &JobRow| {
+        let last = row.last_began_at_ms.map(|at| at.age(now));
+        let host = row.last_host.as_ref().map(|host| printable(host));
+        vec![
+            row.name.to_string(),
+            row.place
+                .as_ref()
+                .map(|place| printable(place))
+                .unwrap_or_default(),
+            duration::text(Duration::from_millis(row.every_ms)),
+            last.unwrap_or_else(|| "never".to_owned()),
+            host.unwrap_or_default(),
+            row.outcome
+                .map(|outcome| outcome.to_string())
+                .unwrap_or_default(),
+            next(row, now),
+            said(row),
+        ]
+    };
+    let head = [
+        "JOB", "PLACE", "EVERY", "LAST", "BY", "OUTCOME", "NEXT", "WHAT",
+    ];
+    table(&head, list.items.iter().map(row).collect())
+}
+
+fn next(row: &JobRow, now: Timestamp) -> String {
+    match (&row.running, row.next_due_at_ms) {
+        (Some(running), _) => {
+            let (host, age) = (printable(&running.host), running.since_ms.age(now));
+            format!("runs on {host}, begun {age}")
+        }
+        (None, Some(at)) => format!("in {}", duration::text(at.since(now))),
+        (None, None) => "due".to_owned(),
+    }
+}
+
+fn said(row: &JobRow) -> String {
+    let counts = row.counts.iter().filter(|(_, count)| **count > 0);
+    let counts = counts.map(|(name, count)| format!("{} {count}", name.replace('_', " ")));
+    let mut said: Vec<String> = counts.collect();
+    if row.stuck {
+        said.insert(0, "stuck".to_owned());
+    }
+    said.extend(row.message.as_deref().map(printable));
+    said.join(", ")
+}

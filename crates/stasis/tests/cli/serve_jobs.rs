@@ -1,0 +1,93 @@
+//! The jobs of `stasis serve`, as an operator meets them: a real server, and what it does without being asked.
+
+use crate::profile::ALICE;
+use crate::serve::{Served, token};
+use crate::session::Session;
+use serde_json::Value;
+use std::time::Duration;
+
+/// How often a test looks, a tenth of a second apart.
+const LOOKS: usize = 600;
+
+fn row<'a>(list: &'a Value, name: &str) -> &'a Value {
+    let items = list["items"].as_array().unwrap();
+    let found = items.iter().find(|row| row["name"] == name);
+    found.unwrap_or_else(|| panic!("no {name} in {list}"))
+}
+
+#[test]
+fn an_expired_lock_is_reaped_by_a_server_and_everybody_sees_that_it_was() {
+    let session = Session::new();
+    session.data(0, &["tenant", "policy", "set", "acme", "grace_s=0"]);
+    let words = [
+        "lease", "acquire", ALICE, "--run-id", "run-7", "--ttl", "1s",
+    ];
+    session.data(0, &words);
+    let config = session.home().join("jobs.toml");
+    let text = "[serve.jobs.lock_reap]\nevery = \"1s\"\n[serve.jobs.gc]\noff = true\n";
+    std::fs::write(&config, text).unwrap();
+    let (admin, read) = (
+        token(&session, "acme", "admin"),
+        token(&session, "acme", "read"),
+    );
+    let never = session.json(0, &["jobs"]);
+    assert!(row(&never, "lock_reap")["outcome"].is_null(), "{never}");
+
+    let served = Served::start(&session, &["--config", config.to_str().unwrap()]);
+    let mut looks = 0;
+    let reaped = loop {
+        let events = session.json(0, &["events", "--tenant", "acme"]);
+        let all = events["items"].as_array().unwrap();
+        if let Some(event) = all.iter().find(|event| event["kind"] == "lock_reaped") {
+            break event.clone();
+        }
+        looks += 1;
+        assert!(looks < LOOKS, "nobody reaped the lock: {events}");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+
+    assert_eq!(reaped["details"]["holder_run_id"], "run-7");
+    let shown = session.json(0, &["lease", "show", ALICE]);
+    assert_eq!(shown["state"], "free", "{shown}");
+    assert_eq!(served.get(&read, "/v1/jobs").status, 403);
+    let list = served.get(&admin, "/v1/jobs");
+    assert_eq!(list.status, 200, "{}", list.body);
+    let reap = row(&list.body, "lock_reap");
+    assert_eq!(
+        (&reap["every_ms"], &reap["stuck"]),
+        (&1_000.into(), &false.into())
+    );
+    assert!(row(&list.body, "gc")["outcome"].is_null(), "{}", list.body);
+    // It ends in time, and holds nothing any more.
+    assert_eq!(served.stop(), 0);
+    let after = session.json(0, &["jobs"]);
+    assert_eq!(row(&after, "lock_reap")["outcome"], "done");
+    let rows = after["items"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["running"].is_null()), "{after}");
+}
+
+#[test]
+fn a_server_without_jobs_does_nothing_unasked_and_a_wrong_interval_is_refused() {
+    let session = Session::new();
+    let admin = token(&session, "acme", "admin");
+    let served = Served::start(&session, &["--no-jobs"]);
+    std::thread::sleep(Duration::from_millis(500));
+    let list = served.get(&admin, "/v1/jobs");
+    let items = list.body["items"].as_array().unwrap();
+    assert!(
+        items
+            .iter()
+            .all(|row| row["outcome"].is_null() && row["running"].is_null())
+    );
+    assert_eq!(served.stop(), 0);
+
+    let config = session.home().join("jobs.toml");
+    std::fs::write(&config, "[serve.jobs.gc]\nevery = \"often\"\n").unwrap();
+    let words = ["--config", config.to_str().unwrap(), "serve"];
+    let refused = session.run(&words);
+    assert_ne!(refused.code, 0);
+    let all = format!("{refused:?}");
+    assert!(all.contains("[serve.jobs.gc]"), "{all}");
+    std::fs::write(&config, "[serve.jobs.reap]\noff = true\n").unwrap();
+    assert_ne!(session.run(&words).code, 0);
+}
