@@ -48,7 +48,7 @@ fn within_the_child() {
     let signal = process::test_kill_process(parent);
     said("signal", signal.map_err(io::Error::from));
     said("own", files::write("db-journal", "x"));
-    said("own-again", files::remove_file("db-journal"));
+    said("own-again", files::remove_file("db"));
     said("input", File::open(descriptor::STANDARD_INPUT));
     println!("{WORD}end Ok");
 }
