@@ -11,6 +11,7 @@ use stasis_disk::fs::facilities::{self, Facilities, Support};
 use stasis_quiesce::docker::{Docker, DockerLimits};
 use stasis_quiesce::programs;
 use stasis_store::location::StoreLocation;
+use stasis_sys::confine::{self, Enforced};
 use stasis_sys::watch;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt as _;
@@ -109,7 +110,7 @@ pub async fn examine(store: Result<&Engine, &Error>, examined: Examined<'_>) -> 
         // Where both are the same, once is enough.
         None => findings.push(reflinks("reflinks", place).await),
     }
-    findings.extend([openat2(), watches()]);
+    findings.extend([openat2(), watches(), confinement(confine::offered())]);
     findings.push(fuse(search_path).await);
     findings.push(docker(docker_host).await);
     let browsers = [
@@ -312,6 +313,29 @@ fn openat2() -> DoctorFinding {
     }
 }
 
+/// What binds the process that checks databases besides its limits.
+fn confinement(offered: Enforced) -> DoctorFinding {
+    let names = |wanted: bool| -> Vec<&'static str> {
+        let all = offered.by_name().into_iter();
+        all.filter(|(_, in_force)| *in_force == wanted)
+            .map(|(name, _)| name)
+            .collect()
+    };
+    let (in_force, missing) = (names(true).join(", "), names(false).join(", "));
+    let detail = match (&*in_force, &*missing) {
+        (in_force, "") => format!("checks of databases are bound by {in_force}"),
+        ("", missing) => format!("the kernel, or a sandbox around us, has none of {missing}"),
+        (in_force, missing) => format!("bound by {in_force}, but not by {missing}"),
+    };
+    let health = if missing.is_empty() {
+        Health::Ok
+    } else {
+        Health::Missing
+    };
+    let costs = "a database made to break SQLite could reach more than itself while it is checked; use Linux 5.13 or newer with these enabled, or allow their calls in the container";
+    DoctorFinding::new("confinement", health, detail, costs)
+}
+
 async fn docker(host: Option<OsString>) -> DoctorFinding {
     let costs = "containers cannot be saved or restored here";
     let docker = Docker::from_variable(host).with_limits(DockerLimits {
@@ -365,4 +389,44 @@ async fn program(
 fn existing(mut place: PathBuf) -> PathBuf {
     while !place.is_dir() && place.pop() {}
     place
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_bind_a_check_is_named_with_what_it_costs() {
+        let seen = |privileges, files, calls| {
+            let found = confinement(Enforced {
+                privileges,
+                files,
+                calls,
+            });
+            (found.health, found.detail, found.costs.is_empty())
+        };
+
+        assert_eq!(
+            seen(true, true, true),
+            (
+                Health::Ok,
+                "checks of databases are bound by no_new_privs, Landlock, seccomp".to_owned(),
+                true
+            )
+        );
+        assert_eq!(
+            seen(true, false, true),
+            (
+                Health::Missing,
+                "bound by no_new_privs, seccomp, but not by Landlock".to_owned(),
+                false
+            )
+        );
+        let (health, detail, _) = seen(false, false, false);
+        assert_eq!(health, Health::Missing);
+        assert!(
+            detail.ends_with("none of no_new_privs, Landlock, seccomp"),
+            "{detail}"
+        );
+    }
 }

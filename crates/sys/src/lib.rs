@@ -10,6 +10,7 @@
 
 pub mod access_list;
 pub mod clock;
+pub mod confine;
 pub mod descriptor;
 #[expect(
     unsafe_code,

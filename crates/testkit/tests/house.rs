@@ -25,7 +25,7 @@ const DRAWING: [(&str, &str); 8] = [
         "serde serde_json schemars sha2 subtle blake3 fastcdc uuid thiserror base64",
     ),
     // Below the arms: each of them asks this system for something.
-    ("sys", "stasis-model libc rustix"),
+    ("sys", "stasis-model landlock libc rustix seccompiler"),
     (
         "store",
         "stasis-model stasis-sys async-trait bytes chrono futures-util http md-5 object_store percent-encoding quick-xml reqwest rustix schemars serde serde_json sha2 thiserror \

@@ -2,7 +2,8 @@
 //!
 //! 1. copy the database, its journal and its log into a private directory
 //! 2. take out of the copied journal the name of a file elsewhere   3. start the process, in that directory
-//! 4. it binds itself to its limits, opens the copy, lets SQLite recover it, checks it and answers in lines
+//! 4. it binds itself to its limits and gives up everything but the copy ([`confine`](crate::fs::sys::confine)), opens it, lets SQLite
+//!    recover it, checks it and answers in lines
 //! 5. it ends, or is killed at the deadline   6. the copy goes
 //!
 //! In a tree that nobody else enters ([`SqliteAccess::InPlace`]) a database without anything to recover is not copied: in
@@ -11,8 +12,10 @@
 //!
 //! *Always true:* the original is never opened for writing, and by SQLite only in such a tree. Whatever is in the
 //! database, the process ends by its deadline, holds no more memory than allowed, and has nothing to write to but the
-//! copy: where it may, it also makes the private directory its root, before SQLite parses anything. What the process says is taken as claims of a stranger, bounded
-//! and made harmless; a process that dies without a whole answer says nothing about the database.
+//! copy. Where the system enforces it, the process opens no other file, has no network, starts no program and cannot reach another process,
+//! from before it opens the database; where it may, it also makes the private directory its root, before SQLite parses anything. What
+//! the process says is taken as claims of a stranger, bounded and made harmless; a process that dies without a whole answer says nothing
+//! about the database.
 //!
 //! Step 2 is needed because a journal may name a *super-journal*, anywhere, which SQLite removes after rolling back. A
 //! journal without it is rolled back just the same, to what the database was before: as good a state to check.

@@ -77,6 +77,11 @@ fn filesystems_watches_and_the_workspace_that_one_stands_in_are_looked_at() {
         !names.iter().any(|name| name.contains("(here)")),
         "{names:?}"
     );
+    let bound = named(&before, "confinement");
+    assert!(
+        bound["detail"].as_str().unwrap().contains("seccomp"),
+        "{bound}"
+    );
     // No program that mounts for users is on that PATH.
     let fuse = named(&before, "fuse");
     assert_eq!(fuse["health"], "missing", "{fuse}");

@@ -8,7 +8,7 @@ use std::path::Path;
 const PORTABLE: [&str; 6] = ["model", "store", "disk", "quiesce", "engine", "stasis"];
 
 /// Paths, calls, flags and clocks that other systems do not have. What rustix offers on macOS too is not among them.
-const LINUX: [&str; 40] = [
+const LINUX: [&str; 44] = [
     "\"/proc",
     "/proc/",
     "\"/sys/",
@@ -49,6 +49,10 @@ const LINUX: [&str; 40] = [
     "copy_file_range",
     "ioctl",
     "rustix::mount",
+    "landlock",
+    "seccomp",
+    "no_new_privs",
+    "set_capabilities",
 ];
 
 /// A file, a name in it, and why it would be wrong elsewhere.

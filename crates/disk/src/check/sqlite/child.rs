@@ -6,9 +6,12 @@ use super::limits::{ChildLimits, ChildTask, enclose};
 use super::{cookie_rows, cookie_store};
 use crate::check::find::{self, JOURNAL};
 use crate::check::{Depth, Messages, Recovered};
+use crate::fs::sys::confine::{Reach, confine};
+use crate::fs::sys::open::PLACE;
 use rusqlite::{Connection, ErrorCode};
 use rustix::fs::{self, Mode, OFlags};
 use std::ffi::OsString;
+use std::os::fd::AsFd;
 
 /// How many tables are asked one by one.
 const MOST_TABLES: usize = 100_000;
@@ -24,12 +27,7 @@ pub fn child(arguments: &[OsString]) -> String {
     let Some(limits) = ChildLimits::parse(arguments) else {
         return unable("the limits are not understood").to_string();
     };
-    let bound = limits.bind().and_then(|()| match limits.task {
-        // The directory in which it lies must be seen until it is open.
-        ChildTask::CheckInPlace(_) => Ok(()),
-        _ => enclose(),
-    });
-    if let Err(error) = bound {
+    if let Err(error) = bind(&limits) {
         return unable(&format!("the limits cannot be set: {error}")).to_string();
     }
     let depth = match limits.task {
@@ -44,6 +42,23 @@ pub fn child(arguments: &[OsString]) -> String {
     };
     answer.recovered = pending.recovered();
     answer.to_string()
+}
+
+/// Gives up, for good, what the task does not need.
+///
+/// What the system does not enforce is done without: then the limits have to do, and that what is opened is a copy or cannot be written to.
+fn bind(limits: &ChildLimits) -> rustix::io::Result<()> {
+    limits.bind()?;
+    if let ChildTask::CheckInPlace(_) = limits.task {
+        // The directory in which it lies must be seen until it is open: its root is changed then.
+        confine(Reach::File(std::io::stdin().as_fd()));
+        return Ok(());
+    }
+    enclose()?;
+    let flags = PLACE | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = fs::open(".", flags, Mode::empty())?;
+    confine(Reach::Directory(directory.as_fd()));
+    Ok(())
 }
 
 fn unable(why: &str) -> SqliteAnswer {
@@ -185,3 +200,6 @@ impl PendingAnswer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! What the other process is for, and what it may use: the words that it is started with.
 
 use crate::check::Depth;
+use crate::fs::sys::confine;
 use rustix::process::{self, Resource, Rlimit};
 use std::ffi::OsString;
 
@@ -102,12 +103,13 @@ impl ChildLimits {
     }
 }
 
-/// Makes the private directory the root of this process, for good.
+/// Makes the private directory the root of this process, and gives up the rights of root, with which it could get out again.
 ///
-/// Only root may; for everybody else the limits have to do, and that what is opened is a copy or cannot be written to.
+/// Only root may change its root, and only root has such rights.
 pub(super) fn enclose() -> rustix::io::Result<()> {
     if process::chroot(".").is_ok() {
         process::chdir("/")?;
     }
+    confine::drop_privileges();
     Ok(())
 }
