@@ -4,6 +4,7 @@ use super::problem::Problem;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use stasis_engine::model::id::{ChromeMajor, Lineage, ProfileId, TenantId};
 
 /// One part of a path as it is meant; nothing if it is not text, or has what a name never has.
 pub(super) fn decoded(part: &str) -> Option<String> {
@@ -67,6 +68,50 @@ impl schemars::JsonSchema for PageSize {
         schemars::json_schema!({
             "type": "integer", "minimum": 1, "maximum": Self::LARGEST, "default": Self::default().0,
         })
+    }
+}
+
+/// A profile with its major version of Chrome, without the tenant, which is the token's: `alice@131`.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct ProfileName {
+    profile: ProfileId,
+    major: ChromeMajor,
+}
+
+impl ProfileName {
+    /// The same of a tenant.
+    pub(super) fn of(self, tenant: &TenantId) -> Lineage {
+        Lineage {
+            tenant: tenant.clone(),
+            profile: self.profile,
+            major: self.major,
+        }
+    }
+}
+
+impl TryFrom<String> for ProfileName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let parts = text.rsplit_once('@');
+        let (profile, major) = parts.ok_or("it is of the form <profile>@<chrome-major>")?;
+        let profile = profile.parse::<ProfileId>();
+        let major = major.parse::<ChromeMajor>();
+        Ok(Self {
+            profile: profile.map_err(|why| why.to_string())?,
+            major: major.map_err(|why| why.to_string())?,
+        })
+    }
+}
+
+impl schemars::JsonSchema for ProfileName {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ProfileName".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "pattern": "^[^@/]+@[0-9]{1,4}$" })
     }
 }
 

@@ -2,5 +2,7 @@
 
 pub(super) mod events;
 pub(super) mod health;
+pub(super) mod leases;
 pub(super) mod profile_snapshots;
+pub(super) mod sessions;
 pub(super) mod subjects;

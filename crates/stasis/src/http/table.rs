@@ -1,7 +1,7 @@
 //! Every route there is. The router, the document that describes the service, and the tests of who is refused come from this table.
 
 use super::endpoint::{Route, route};
-use super::routes::{events, health, profile_snapshots, subjects};
+use super::routes::{events, health, leases, profile_snapshots, sessions, subjects};
 use std::sync::LazyLock;
 
 static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
@@ -16,6 +16,11 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         route::<profile_snapshots::ForceUnlockProfile>(),
         route::<subjects::ListSubjects>(),
         route::<events::ListEvents>(),
+        route::<leases::ListLeases>(),
+        route::<leases::AcquireLease>(),
+        route::<leases::RenewLease>(),
+        route::<leases::ReleaseLease>(),
+        route::<sessions::BeatSession>(),
     ]
 });
 

@@ -1,5 +1,7 @@
 //! Who is refused, generated from the table: a route without an entry cannot be written.
 
+mod leases;
+
 use super::endpoint::{Access, Route};
 use super::hosts::AllowedHosts;
 use super::limits::RequestLimits;
@@ -126,6 +128,12 @@ impl World {
         }
     }
 
+    /// Sends a document.
+    async fn post(&self, token: &str, path: &str, body: &Value) -> Answered {
+        let post = request(&Method::POST, path).map(|_| Full::from(body.to_string()));
+        self.ask(with_token(post, token)).await
+    }
+
     /// Asks for a route of the table with some value for each part of its path.
     async fn ask_route(&self, route: &Route, shown: &[&str]) -> Answered {
         let mut request = request(&route.method, &filled(route.path));
@@ -154,6 +162,7 @@ fn filled(path: &str) -> String {
         "{tenant_id}" => "acme",
         "{profile_id}" => "alice",
         "{sha_prefix}" => "abcdef",
+        "{id}" => "alice@131",
         part => {
             assert!(!part.starts_with('{'), "`{part}` has no value in this test");
             part
