@@ -79,6 +79,7 @@ mod piped;
 pub mod probe;
 pub mod reap;
 pub mod repair;
+pub mod requests;
 pub mod restore;
 pub mod result;
 #[cfg(test)]

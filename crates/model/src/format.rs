@@ -7,4 +7,5 @@ pub mod key;
 pub mod lease;
 pub mod manifest;
 pub mod pointer;
+pub mod request;
 pub mod token;

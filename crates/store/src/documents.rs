@@ -10,6 +10,7 @@ pub mod pointers;
 pub mod policies;
 pub mod profiles;
 pub mod repair;
+pub mod requests;
 pub mod roots;
 pub mod sessions;
 pub mod tokens;

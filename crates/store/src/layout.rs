@@ -13,6 +13,7 @@ pub use snapshot::{
 
 use stasis_model::digest::{ArchiveDigest, StoreDigest};
 use stasis_model::format::key::{KeyOwner, PoolId};
+use stasis_model::format::request::RequestId;
 use stasis_model::format::token::TokenId;
 use stasis_model::id::{Lineage, OpId, SessionRef, TenantId};
 use stasis_model::time::Timestamp;
@@ -104,6 +105,11 @@ impl Prefix {
     /// All events of all tenants.
     pub fn events() -> Self {
         Self("events/".to_owned())
+    }
+
+    /// The requests of one tenant to the service.
+    pub fn requests_of(tenant: &TenantId) -> Self {
+        Self(format!("requests/{tenant}/"))
     }
 
     /// The tokens of the service.
@@ -226,7 +232,7 @@ pub fn manifest(lineage: &Lineage, archive: ArchiveDigest) -> Key {
 
 /// Whether keys of a store may begin so: the name of a file or directory at its root.
 pub fn is_part(name: &str) -> bool {
-    const PARTS: [&str; 20] = [
+    const PARTS: [&str; 21] = [
         "auth",
         "chunks",
         "condemned",
@@ -243,6 +249,7 @@ pub fn is_part(name: &str) -> bool {
         "quarantine",
         "references",
         "repo.json",
+        "requests",
         "session.json",
         "snapshots",
         "subjects",
@@ -274,7 +281,12 @@ pub fn role(key: &Key) -> Role {
         || path.ends_with("/metadata.json");
     match key.file_name() {
         "lock.json" => Role::Private,
-        _ if path.starts_with("meta/") || path.starts_with("auth/") => Role::Private,
+        _ if path.starts_with("meta/")
+            || path.starts_with("auth/")
+            || path.starts_with("requests/") =>
+        {
+            Role::Private
+        }
         _ if path.starts_with("damaged/") => Role::Content,
         "latest.json" | "key.json" | "index.json" | "gc.json" | "policy.json" | "repo.json"
         | "session.json" => Role::Pointer,
@@ -312,6 +324,19 @@ pub fn token(id: TokenId) -> Key {
 pub fn token_id(key: &Key) -> Option<TokenId> {
     let name = key.as_str().strip_prefix("auth/tokens/")?;
     name.strip_suffix(".json")?.parse().ok()
+}
+
+/// A request to the service.
+pub fn request(tenant: &TenantId, id: RequestId) -> Key {
+    Key(format!("requests/{tenant}/{id}.json"))
+}
+
+/// Which request this is, if it is one.
+pub fn request_id(key: &Key) -> Option<RequestId> {
+    let mut parts = key.as_str().strip_prefix("requests/")?.split('/');
+    let name = parts.nth(1)?.strip_suffix(".json")?;
+    let is_last = parts.next().is_none();
+    name.parse().ok().filter(|_| is_last)
 }
 
 /// The record of an operation whose outcome was unknown.
@@ -421,6 +446,7 @@ mod tests {
         // Who may ask one store may not ask its copies.
         let token = role("auth/tokens/0123456789abcdef.json");
         assert_eq!(token, Role::Private);
+        assert_eq!(role("requests/acme/0b5c.json"), Role::Private);
     }
 
     #[test]
