@@ -87,6 +87,7 @@ mod rigged;
 pub mod save;
 mod scratch;
 mod seen;
+pub mod snapshot_change;
 pub mod subjects;
 pub mod system;
 pub mod tenant;
