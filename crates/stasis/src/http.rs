@@ -21,6 +21,7 @@ mod hosts;
 mod limits;
 mod listener;
 mod openapi;
+mod operations;
 mod parameters;
 mod problem;
 mod routes;

@@ -1,7 +1,7 @@
 //! `stasis serve`
 
 use super::output::OutputLost;
-use super::{CliContext, system_clock, system_rng};
+use super::{CliContext, session, system_clock, system_rng};
 use crate::http::{AllowedHosts, Listener, NoTokens, RequestLimits, Service, openapi, serve};
 use crate::mcp::Stop;
 use crate::report::Exit;
@@ -82,6 +82,7 @@ impl ServeArgs {
         let hosts = AllowedHosts::new(address, &self.hosts);
         let system = (system_clock() as _, system_rng() as _);
         let service = Service::new(engine, system, hosts, limits, no_tokens);
+        let service = service.on_host(session::host(context, None)?);
         let listening = Listening {
             listen: address.to_string(),
             url: format!("http://{address}"),

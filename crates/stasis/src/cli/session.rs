@@ -517,7 +517,7 @@ pub(super) async fn undo(
 }
 
 /// What sessions need to know of this host.
-fn host(context: &CliContext, named: Option<&Label>) -> anyhow::Result<SessionHost> {
+pub(super) fn host(context: &CliContext, named: Option<&Label>) -> anyhow::Result<SessionHost> {
     let name = context.host(named)?;
     Ok(SessionHost {
         by: format!("{name} (process {})", std::process::id()).parse()?,

@@ -39,6 +39,8 @@ pub(super) struct AnswerSchema {
 pub(super) struct Content {
     pub(super) status: StatusCode,
     pub(super) media_type: &'static str,
+    /// Where what was made is found.
+    pub(super) location: Option<String>,
     pub(super) body: AnswerBody,
 }
 
@@ -48,6 +50,7 @@ impl Content {
         Self {
             status: StatusCode::OK,
             media_type,
+            location: None,
             body: whole(bytes),
         }
     }
@@ -79,10 +82,6 @@ impl<T: Serialize + JsonSchema> Answer for T {
 #[derive(Debug)]
 pub(super) struct ByteStream(mpsc::Receiver<io::Result<Bytes>>);
 
-#[expect(
-    dead_code,
-    reason = "the contents of files are answered so, and progress"
-)]
 impl ByteStream {
     /// The end that bytes are put into, and the one that is sent. So many pieces wait in between.
     pub(super) fn channel(pieces: usize) -> (mpsc::Sender<io::Result<Bytes>>, Self) {

@@ -83,6 +83,7 @@ pub(crate) async fn serve(listener: Listener, service: Service, stop: impl Futur
     }
     drop(listener);
     stopping.send_replace(true);
+    service.operations().end_streams();
     let ended = async {
         open.idle().await;
         service.work().idle().await;

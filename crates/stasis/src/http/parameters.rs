@@ -5,6 +5,7 @@ use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use stasis_engine::model::id::{ChromeMajor, Lineage, ProfileId, TenantId};
+use stasis_engine::model::snapshot_ref::SnapshotRef;
 
 /// One part of a path as it is meant; nothing if it is not text, or has what a name never has.
 pub(super) fn decoded(part: &str) -> Option<String> {
@@ -112,6 +113,65 @@ impl schemars::JsonSchema for ProfileName {
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({ "type": "string", "pattern": "^[^@/]+@[0-9]{1,4}$" })
+    }
+}
+
+/// The name of a subject without its prefix and its tenant: `notes`, `alice@131`, `42`.
+#[derive(Clone, Deserialize, schemars::JsonSchema)]
+#[serde(transparent)]
+pub(super) struct SubjectName(String);
+
+impl SubjectName {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A snapshot as it is named: `latest`, an id or the beginning of one, a label.
+#[derive(Clone, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct SnapshotName(pub(super) SnapshotRef);
+
+impl TryFrom<String> for SnapshotName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let parsed = text.parse::<SnapshotRef>();
+        Ok(Self(parsed.map_err(|why| why.to_string())?))
+    }
+}
+
+impl schemars::JsonSchema for SnapshotName {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "SnapshotName".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "minLength": 1 })
+    }
+}
+
+/// Yes or no, as a query says it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Flag(pub(super) bool);
+
+impl TryFrom<String> for Flag {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let bad = |_| "it is `true` or `false`".to_owned();
+        Ok(Self(text.parse().map_err(bad)?))
+    }
+}
+
+impl schemars::JsonSchema for Flag {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Flag".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "boolean" })
     }
 }
 

@@ -1,7 +1,9 @@
 //! Every route there is. The router, the document that describes the service, and the tests of who is refused come from this table.
 
 use super::endpoint::{Route, route};
-use super::routes::{events, health, leases, profile_snapshots, sessions, subjects};
+use super::routes::{
+    changes, events, health, leases, operations, profile_snapshots, sessions, subjects,
+};
 use std::sync::LazyLock;
 
 static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
@@ -21,6 +23,17 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         route::<leases::RenewLease>(),
         route::<leases::ReleaseLease>(),
         route::<sessions::BeatSession>(),
+        route::<sessions::WakeSessionHere>(),
+        route::<sessions::SleepSessionHere>(),
+        route::<operations::ListOperations>(),
+        route::<operations::ShowOperation>(),
+        route::<operations::WatchOperation>(),
+        route::<changes::RollBackSubject>(),
+        route::<changes::DeleteSubjectSnapshot>(),
+        route::<changes::PinSnapshot>(),
+        route::<changes::UnpinSnapshot>(),
+        route::<changes::ForkSubject>(),
+        route::<changes::ForceUnlockSubject>(),
     ]
 });
 

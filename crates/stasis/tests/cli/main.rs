@@ -90,6 +90,7 @@ mod rewind;
 mod s3;
 mod screens;
 mod serve;
+mod serve_changes;
 mod session;
 mod store_kinds;
 mod store_matrix;

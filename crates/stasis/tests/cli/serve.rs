@@ -13,22 +13,22 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A service that runs.
-struct Served {
+pub(crate) struct Served {
     child: Child,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     /// Kept, so that what it says meets nobody who closed his ears.
     _said: BufReader<ChildStdout>,
 }
 
 /// What was answered.
-struct Answer {
-    status: u16,
-    head: String,
-    body: Value,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Value,
 }
 
 impl Served {
-    fn start(session: &Session, more: &[&str]) -> Self {
+    pub(crate) fn start(session: &Session, more: &[&str]) -> Self {
         let words = [&["--json", "serve", "--listen", "127.0.0.1:0"], more].concat();
         let mut child = session
             .command(&words)
@@ -51,14 +51,14 @@ impl Served {
         }
     }
 
-    fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 
     /// Asks, and reads to the end.
-    fn ask(&self, token: &str, line: &str, headers: &str, body: &str) -> Answer {
+    pub(crate) fn ask(&self, token: &str, line: &str, headers: &str, body: &str) -> Answer {
         let mut stream = self.connect();
         let length = body.len();
         let request = format!(
@@ -69,12 +69,12 @@ impl Served {
         answer(stream)
     }
 
-    fn get(&self, token: &str, path: &str) -> Answer {
+    pub(crate) fn get(&self, token: &str, path: &str) -> Answer {
         self.ask(token, &format!("GET {path}"), "", "")
     }
 
     /// Asks it to end, and waits for that.
-    fn stop(mut self) -> i32 {
+    pub(crate) fn stop(mut self) -> i32 {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
         self.child.wait().unwrap().code().unwrap_or(-1)
@@ -102,14 +102,14 @@ fn answer(mut stream: TcpStream) -> Answer {
 }
 
 /// The last line of what `token create` prints.
-fn token(session: &Session, tenant: &str, scope: &str) -> String {
+pub(crate) fn token(session: &Session, tenant: &str, scope: &str) -> String {
     let words = ["token", "create", "--tenant", tenant, "--scope", scope];
     let said = session.data(0, &words);
     said.lines().last().unwrap().to_owned()
 }
 
 /// Two snapshots of a profile; the second one is active.
-fn two_snapshots(session: &Session) -> (String, String) {
+pub(crate) fn two_snapshots(session: &Session) -> (String, String) {
     let dir = profile(session, "profile");
     let sha = |saved: &Value| saved["sha256"].as_str().unwrap().to_owned();
     let first = sha(&save(session, 0, &dir, &[]));
