@@ -418,7 +418,7 @@ impl DirRepo<'_> {
     }
 
     /// Finds the snapshot that is meant.
-    fn resolve(
+    pub(crate) fn resolve(
         self,
         subjects: &[(Root, SnapshotIndex)],
         wanted: &SnapshotSelector,

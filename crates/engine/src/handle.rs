@@ -76,6 +76,11 @@ handles! {
     /// What became of acts with an unknown outcome.
     operations;
 
+    /// Requests of the service that outlive their connection.
+    Requests,
+    /// What was asked of the service, and what became of it.
+    requests;
+
     /// Tokens of the service.
     Tokens,
     /// Who may ask the service, and for what.

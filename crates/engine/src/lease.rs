@@ -1,7 +1,9 @@
 //! Owning a lineage, for people and shell scripts: acquire, renew, release, show, force-unlock.
 
+mod list;
 mod wait;
 
+pub use list::{LeaseList, LeaseRow, UnreadableLease};
 pub use wait::LeaseWait;
 
 use crate::address::as_typed;

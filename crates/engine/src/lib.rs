@@ -82,6 +82,7 @@ pub mod probe;
 mod prove;
 pub mod reap;
 pub mod repair;
+pub mod requests;
 pub mod restore;
 pub mod result;
 #[cfg(test)]
@@ -89,6 +90,7 @@ mod rigged;
 pub mod save;
 mod scratch;
 mod seen;
+pub mod snapshot_change;
 pub mod store_stats;
 pub mod stored;
 pub mod subjects;

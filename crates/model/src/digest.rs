@@ -133,6 +133,10 @@ digest! {
     PoolCheck
 }
 digest! {
+    /// SHA-256 of everything that a request to the service asks for.
+    RequestDigest
+}
+digest! {
     /// SHA-256 of a store's address, to name what this host caches of it.
     StoreDigest
 }

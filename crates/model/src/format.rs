@@ -9,4 +9,5 @@ pub mod lease;
 pub mod manifest;
 pub mod pointer;
 pub mod proof;
+pub mod request;
 pub mod token;

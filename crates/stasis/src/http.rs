@@ -22,6 +22,7 @@ mod limits;
 mod listener;
 mod metrics;
 mod openapi;
+mod operations;
 mod parameters;
 mod private;
 mod problem;

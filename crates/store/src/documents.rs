@@ -12,6 +12,7 @@ pub mod policies;
 pub mod profiles;
 pub mod proofs;
 pub mod repair;
+pub mod requests;
 pub mod roots;
 pub mod sessions;
 pub mod tokens;

@@ -14,6 +14,7 @@ pub use snapshot::{
 use stasis_model::digest::{ArchiveDigest, StoreDigest};
 use stasis_model::format::job::{JobLane, JobName};
 use stasis_model::format::key::{KeyOwner, PoolId};
+use stasis_model::format::request::RequestId;
 use stasis_model::format::token::TokenId;
 use stasis_model::id::{Lineage, OpId, SessionRef, TenantId};
 use stasis_model::time::Timestamp;
@@ -114,6 +115,11 @@ impl Prefix {
     /// All events of all tenants.
     pub fn events() -> Self {
         Self("events/".to_owned())
+    }
+
+    /// The requests of one tenant to the service.
+    pub fn requests_of(tenant: &TenantId) -> Self {
+        Self(format!("requests/{tenant}/"))
     }
 
     /// The tokens of the service.
@@ -264,6 +270,7 @@ pub fn is_part(name: &str) -> bool {
         "quarantine",
         "references",
         "repo.json",
+        "requests",
         "session.json",
         "snapshots",
         "subjects",
@@ -286,7 +293,7 @@ pub enum Role {
 }
 
 /// What is of this store only.
-const PRIVATE: [&str; 4] = ["auth/", "jobs/", "meta/", "proofs/"];
+const PRIVATE: [&str; 5] = ["auth/", "jobs/", "meta/", "proofs/", "requests/"];
 
 /// What an object is to somebody who copies a store.
 pub fn role(key: &Key) -> Role {
@@ -347,6 +354,19 @@ pub fn token(id: TokenId) -> Key {
 pub fn token_id(key: &Key) -> Option<TokenId> {
     let name = key.as_str().strip_prefix("auth/tokens/")?;
     name.strip_suffix(".json")?.parse().ok()
+}
+
+/// A request to the service.
+pub fn request(tenant: &TenantId, id: RequestId) -> Key {
+    Key(format!("requests/{tenant}/{id}.json"))
+}
+
+/// Which request this is, if it is one.
+pub fn request_id(key: &Key) -> Option<RequestId> {
+    let mut parts = key.as_str().strip_prefix("requests/")?.split('/');
+    let name = parts.nth(1)?.strip_suffix(".json")?;
+    let is_last = parts.next().is_none();
+    name.parse().ok().filter(|_| is_last)
 }
 
 /// The record of an operation whose outcome was unknown.
@@ -513,6 +533,7 @@ mod tests {
         // Who may ask one store may not ask its copies.
         let token = role("auth/tokens/0123456789abcdef.json");
         assert_eq!(token, Role::Private);
+        assert_eq!(role("requests/acme/0b5c.json"), Role::Private);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::container::container_host;
 use super::output::OutputLost;
-use super::{CliContext, duration, jobs, project, system_clock, system_rng};
+use super::{CliContext, duration, jobs, project, session, system_clock, system_rng};
 use crate::http::{
     AllowedHosts, Listener, MetricsSettings, NoTokens, RequestLimits, Service, ServiceParts,
     openapi, serve,
@@ -142,7 +142,8 @@ impl ServeArgs {
             no_tokens,
             looking: looking_host(context)?,
         });
-        Ok(service.with_metrics(metrics))
+        let service = service.with_metrics(metrics);
+        Ok(service.on_host(session::host(context, None)?))
     }
 
     fn address(&self, context: &CliContext) -> anyhow::Result<SocketAddr> {

@@ -39,6 +39,8 @@ pub(super) struct AnswerSchema {
 pub(super) struct Content {
     pub(super) status: StatusCode,
     pub(super) media_type: &'static str,
+    /// Where what was made is found.
+    pub(super) location: Option<String>,
     pub(super) body: AnswerBody,
 }
 
@@ -48,6 +50,7 @@ impl Content {
         Self {
             status: StatusCode::OK,
             media_type,
+            location: None,
             body: whole(bytes),
         }
     }

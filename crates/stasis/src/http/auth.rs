@@ -62,6 +62,15 @@ impl Caller {
         }
     }
 
+    /// Whether they may do what is about this host itself.
+    pub(super) fn may_on_host(&self) -> bool {
+        match self {
+            Self::Holder(holder) => holder.host,
+            Self::Loopback => true,
+            Self::Stranger => false,
+        }
+    }
+
     /// What they are called in the log of events.
     pub(super) fn actor(&self) -> Label {
         let name = match self {

@@ -3,7 +3,8 @@
 use super::answer::{Answer, AnswerSchema, Content};
 use super::auth::Caller;
 use super::metrics::ServiceMetrics;
-use super::problem::Problem;
+use super::operations::{Accepted, Answered, Operations};
+use super::problem::{Problem, ProblemCode};
 use super::routes::health::Readiness;
 use http::Method;
 use schemars::generate::SchemaGenerator;
@@ -11,10 +12,12 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use stasis_engine::kind::session::SessionHost;
 use stasis_engine::model::format::token::TokenScope;
 use stasis_engine::model::id::{Generation, Label, TenantId};
 use stasis_engine::open::Engine;
 use stasis_engine::stored::LookingHost;
+use stasis_engine::progress::Progress;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -25,6 +28,34 @@ pub(super) enum Access {
     Anybody,
     /// Whoever has a token that allows at least this.
     Token(TokenScope),
+    /// The same, and the token has to be one for what lies on the server's host.
+    HostToken(TokenScope),
+}
+
+impl Access {
+    /// What a token must allow, if one is needed.
+    pub(super) fn scope(self) -> Option<TokenScope> {
+        match self {
+            Self::Anybody => None,
+            Self::Token(scope) | Self::HostToken(scope) => Some(scope),
+        }
+    }
+
+    /// Whether it is about what lies on the server's host.
+    pub(super) fn is_of_host(self) -> bool {
+        matches!(self, Self::HostToken(_))
+    }
+}
+
+/// Whether a request says which generation it has seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum SeenBefore {
+    /// There is none to see.
+    Unused,
+    /// It may.
+    Optional,
+    /// It must, where it changes something: else the answer is 428.
+    Needed,
 }
 
 /// What a request without a body has.
@@ -47,6 +78,12 @@ pub(super) struct Call {
     pub(super) looking: Arc<LookingHost>,
     /// What the service counts: whoever does something adds the samples of it.
     pub(super) metrics: Arc<ServiceMetrics>,
+    /// How far it has come, for whoever looks.
+    pub(super) progress: Arc<Progress>,
+    /// Work that outlives its request.
+    pub(super) operations: Arc<Operations>,
+    /// The host that the server runs on, if it works there.
+    pub(super) host: Option<SessionHost>,
 }
 
 impl Call {
@@ -62,6 +99,20 @@ impl Call {
             Caller::Loopback => Ok(TenantId::default()),
             Caller::Stranger => Err(Problem::bug(&"a route for everybody asks for a tenant")),
         }
+    }
+
+    /// The host, for a route that is about what lies there.
+    pub(super) fn host(&self) -> Result<&SessionHost, Problem> {
+        let none = "this server works on no host";
+        let host = self.host.as_ref();
+        host.ok_or_else(|| Problem::new(ProblemCode::NotFound, none))
+    }
+
+    /// The generation that was seen; whoever destroys has to say it.
+    pub(super) fn seen(&self) -> Result<Generation, Problem> {
+        let said = "say which generation you have seen, as If-Match: \"7\"; the plan, which the same request without `confirm` answers, has it as its ETag";
+        let missing = || Problem::new(ProblemCode::PreconditionRequired, said);
+        self.if_match.ok_or_else(missing)
     }
 
     /// Refuses what was decided by somebody who saw something else; where there is no generation, nobody can have seen one.
@@ -104,6 +155,10 @@ pub(super) trait Endpoint: DeserializeOwned + JsonSchema + Send + 'static {
     const NAME: &'static str;
     const SUMMARY: &'static str;
     const ACCESS: Access;
+    /// Whether whoever asks waits for the end.
+    const ANSWERED: Answered = Answered::AtOnce;
+    /// Whether the request says which generation it has seen.
+    const SEEN: SeenBefore = SeenBefore::Unused;
     /// What is sent with it.
     type Body: DeserializeOwned + JsonSchema + Send + 'static;
     /// What it answers.
@@ -141,6 +196,8 @@ pub(super) struct Route {
     pub(super) name: &'static str,
     pub(super) summary: &'static str,
     pub(super) access: Access,
+    pub(super) answered: Answered,
+    pub(super) seen: SeenBefore,
     /// Reads the parameters, which all are text.
     pub(super) read: fn(Value) -> Result<Box<dyn Asked>, serde_json::Error>,
     /// The parameters, the body if there is one, and the answer, for the document.
@@ -176,12 +233,17 @@ pub(super) fn route<E: Endpoint>() -> Route {
         name: E::NAME,
         summary: E::SUMMARY,
         access: E::ACCESS,
+        answered: E::ANSWERED,
+        seen: E::SEEN,
         read: |parameters| {
             let asked: E = serde_json::from_value(parameters)?;
             Ok(Box::new(Read(asked)))
         },
         parameters: E::json_schema,
         body: has_body.then_some(body),
-        answer: E::Answer::described,
+        answer: match E::ANSWERED {
+            Answered::AtOnce => E::Answer::described,
+            Answered::AsOperation => Accepted::described,
+        },
     }
 }

@@ -122,6 +122,31 @@ impl TenantShares {
     }
 }
 
+/// So much room for each tenant, for what lasts longer than a request.
+#[derive(Debug)]
+pub(super) struct ByTenant {
+    each: usize,
+    /// Only those with a token that counts are in it.
+    rooms: Mutex<HashMap<TenantId, Arc<Semaphore>>>,
+}
+
+impl ByTenant {
+    pub(super) fn new(each: usize) -> Self {
+        Self {
+            each,
+            rooms: Mutex::default(),
+        }
+    }
+
+    /// Room for one, if there is any.
+    pub(super) fn room(&self, tenant: &TenantId) -> Option<OwnedSemaphorePermit> {
+        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(Semaphore::new(self.each));
+        let room = rooms.entry(tenant.clone()).or_insert_with(new);
+        room.clone().try_acquire_owned().ok()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -88,6 +88,7 @@ pub(crate) async fn serve(listener: Listener, service: Service, stop: impl Futur
     drop(listener);
     counting.abort();
     stopping.send_replace(true);
+    service.operations().end_streams();
     let ended = async {
         open.idle().await;
         service.work().idle().await;

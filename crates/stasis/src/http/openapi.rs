@@ -1,8 +1,9 @@
 //! The description of the service in `OpenAPI` 3.1, from the table of routes: schemas are those of the types that are read and written.
 
-use super::endpoint::{Access, Route};
+use super::endpoint::{Route, SeenBefore};
 use super::problem::Problem;
 use super::table;
+use http::Method;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
@@ -86,11 +87,42 @@ fn operation(route: &Route, answers: &mut SchemaGenerator) -> Value {
             "content": { "application/json": { "schema": schema } },
         });
     }
-    if let Access::Token(scope) = route.access {
+    if let Some(scope) = route.access.scope() {
         described["security"] = json!([{ "token": [] }]);
         described["x-stasis-scope"] = json!(scope);
     }
+    if route.access.is_of_host() {
+        described["x-stasis-host-token"] = json!(true);
+    }
     described
+}
+
+/// What is said in the head of a request.
+fn headers(route: &Route) -> Vec<Value> {
+    let mut all = Vec::new();
+    if route.method == Method::POST {
+        all.push(json!({
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": false,
+            "description": "The same request with the same key is done once, within a day; whoever asks again gets the first answer.",
+            "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
+        }));
+    }
+    if route.seen != SeenBefore::Unused {
+        let needed = match route.seen {
+            SeenBefore::Needed => " Needed where something is changed.",
+            SeenBefore::Optional | SeenBefore::Unused => "",
+        };
+        all.push(json!({
+            "name": "If-Match",
+            "in": "header",
+            "required": false,
+            "description": format!("The generation that was seen, in quotes.{needed}"),
+            "schema": { "type": "string", "pattern": "^\"[0-9]+\"$" },
+        }));
+    }
+    all
 }
 
 /// Those of the path are needed, those of the query as their type says.
@@ -100,7 +132,7 @@ fn parameters(route: &Route) -> Vec<Value> {
     let is_required =
         |name: &str| required.is_some_and(|all| all.iter().any(|one| one.as_str() == Some(name)));
     let Some(fields) = schema["properties"].as_object() else {
-        return Vec::new();
+        return headers(route);
     };
     let described = fields.iter().map(|(name, field)| {
         let is_of_path = route.path.contains(&format!("{{{name}}}"));
@@ -120,7 +152,7 @@ fn parameters(route: &Route) -> Vec<Value> {
         }
         one
     });
-    described.collect()
+    described.chain(headers(route)).collect()
 }
 
 /// What may be left out is not sent as null.

@@ -4,6 +4,8 @@ use super::problem::Problem;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use stasis_engine::model::id::{ChromeMajor, Lineage, ProfileId, TenantId};
+use stasis_engine::model::snapshot_ref::SnapshotRef;
 
 /// One part of a path as it is meant; nothing if it is not text, or has what a name never has.
 pub(super) fn decoded(part: &str) -> Option<String> {
@@ -70,17 +72,100 @@ impl schemars::JsonSchema for PageSize {
     }
 }
 
-/// Yes or no: `true` or `false`.
+/// A profile with its major version of Chrome, without the tenant, which is the token's: `alice@131`.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct ProfileName {
+    profile: ProfileId,
+    major: ChromeMajor,
+}
+
+impl ProfileName {
+    /// The same of a tenant.
+    pub(super) fn of(self, tenant: &TenantId) -> Lineage {
+        Lineage {
+            tenant: tenant.clone(),
+            profile: self.profile,
+            major: self.major,
+        }
+    }
+}
+
+impl TryFrom<String> for ProfileName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let parts = text.rsplit_once('@');
+        let (profile, major) = parts.ok_or("it is of the form <profile>@<chrome-major>")?;
+        let profile = profile.parse::<ProfileId>();
+        let major = major.parse::<ChromeMajor>();
+        Ok(Self {
+            profile: profile.map_err(|why| why.to_string())?,
+            major: major.map_err(|why| why.to_string())?,
+        })
+    }
+}
+
+impl schemars::JsonSchema for ProfileName {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ProfileName".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "pattern": "^[^@/]+@[0-9]{1,4}$" })
+    }
+}
+
+/// The name of a subject without its prefix and its tenant: `notes`, `alice@131`, `42`.
+#[derive(Clone, Deserialize, schemars::JsonSchema)]
+#[serde(transparent)]
+pub(super) struct SubjectName(String);
+
+impl SubjectName {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A snapshot as it is named: `latest`, `latest~2`, a time, an id or the beginning of one, a label.
+#[derive(Clone, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct SnapshotName(pub(super) SnapshotRef);
+
+impl TryFrom<String> for SnapshotName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let parsed = text.parse::<SnapshotRef>();
+        let parsed = parsed.map_err(|why| why.to_string())?;
+        if matches!(parsed, SnapshotRef::Checkpoint(_)) {
+            return Err("checkpoints are on the host of their directory only".to_owned());
+        }
+        Ok(Self(parsed))
+    }
+}
+
+impl schemars::JsonSchema for SnapshotName {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "SnapshotName".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "minLength": 1, "examples": ["latest", "latest~2", "@-2h"] })
+    }
+}
+
+/// Yes or no, as a query says it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct Flag(pub(super) bool);
 
 impl TryFrom<String> for Flag {
-    type Error = &'static str;
+    type Error = String;
 
-    fn try_from(text: String) -> Result<Self, &'static str> {
-        let read = text.parse().map(Self);
-        read.map_err(|_| "this is `true` or `false`")
+    fn try_from(text: String) -> Result<Self, String> {
+        let bad = |_| "it is `true` or `false`".to_owned();
+        Ok(Self(text.parse().map_err(bad)?))
     }
 }
 

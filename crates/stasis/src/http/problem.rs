@@ -7,18 +7,19 @@ use super::private::scrubbed;
 use crate::report;
 use http::StatusCode;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stasis_engine::error::{
     BucketError, BucketErrorKind, ChangeError, Error, ErrorKind, ProfileError, ReadError,
 };
+use stasis_engine::model::format::manifest::IndexRefusal;
 use stasis_engine::model::id::Generation;
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::io;
 
 /// What went wrong, in a word that does not change.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ProblemCode {
     /// The request is not one that we understand.
@@ -43,6 +44,12 @@ pub(super) enum ProblemCode {
     Diverged,
     /// It was changed since the caller saw it.
     PreconditionFailed,
+    /// Whoever destroys says which generation he has seen.
+    PreconditionRequired,
+    /// The key of the request was used for another one.
+    KeyReused,
+    /// Whoever did it is not heard of any more; what was done is not known.
+    Interrupted,
     /// More bytes than are taken.
     TooLarge,
     /// A limit, or a policy of the tenant.
@@ -97,10 +104,13 @@ impl ProblemCode {
             Self::MisdirectedRequest => StatusCode::MISDIRECTED_REQUEST,
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Held | Self::Ambiguous | Self::LockLost | Self::Diverged => StatusCode::CONFLICT,
+            Self::Held | Self::Ambiguous | Self::LockLost | Self::Diverged | Self::Interrupted => {
+                StatusCode::CONFLICT
+            }
             Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
+            Self::PreconditionRequired => StatusCode::PRECONDITION_REQUIRED,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Limit => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Limit | Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
             Self::Retry | Self::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
             Self::Denied => StatusCode::BAD_GATEWAY,
@@ -123,6 +133,9 @@ impl ProblemCode {
             Self::LockLost => "The lease was lost",
             Self::Diverged => "Another snapshot counts meanwhile",
             Self::PreconditionFailed => "It was changed meanwhile",
+            Self::PreconditionRequired => "If-Match is needed",
+            Self::KeyReused => "The key was used for another request",
+            Self::Interrupted => "The request was interrupted",
             Self::TooLarge => "The request is too large",
             Self::Limit => "A limit or a policy does not allow this",
             Self::TooManyRequests => "Too many requests",
@@ -180,6 +193,24 @@ impl Problem {
         }
     }
 
+    /// The same as it was answered before, from its document.
+    pub(super) fn kept(document: &Value) -> Self {
+        let word = document.get("code").cloned().unwrap_or_default();
+        let Ok(code) = serde_json::from_value::<ProblemCode>(word) else {
+            return Self::bug(&"a problem was kept that this build does not know");
+        };
+        let own = ["type", "title", "status", "code", "detail", "request_id"];
+        let detail = document.get("detail").and_then(Value::as_str);
+        let all = document.as_object().into_iter().flatten();
+        let more = all.filter(|(name, _)| !own.contains(&name.as_str()));
+        Self {
+            more: more
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+            ..Self::new(code, detail.unwrap_or_default())
+        }
+    }
+
     /// Nobody is to blame but us.
     pub(super) fn bug(why: &impl ToString) -> Self {
         tracing::error!(error = why.to_string(), "a mistake of the service");
@@ -219,6 +250,9 @@ fn code(error: &Error) -> ProblemCode {
     }
     if let Error::Ambiguous { .. } = error {
         return ProblemCode::Ambiguous;
+    }
+    if let Error::Index(ChangeError::Refused(IndexRefusal::Moved { .. })) = error {
+        return ProblemCode::PreconditionFailed;
     }
     match error.kind() {
         ErrorKind::Invalid => ProblemCode::InvalidRequest,
@@ -265,6 +299,9 @@ impl From<Error> for Problem {
                 }
                 _ => {}
             }
+        }
+        if let Error::Index(ChangeError::Refused(IndexRefusal::Moved { found, .. })) = &error {
+            problem = problem.with("generation", found);
         }
         let error = anyhow::Error::from(error);
         if problem.status().is_server_error() {

@@ -1,9 +1,13 @@
 //! What each route takes and answers. One file for each noun.
 
+pub(super) mod changes;
 pub(super) mod events;
 pub(super) mod health;
 pub(super) mod jobs;
+pub(super) mod leases;
 pub(super) mod metrics;
+pub(super) mod operations;
 pub(super) mod profile_snapshots;
+pub(super) mod sessions;
 pub(super) mod snapshots;
 pub(super) mod subjects;

@@ -6,24 +6,29 @@ use super::endpoint::{Access, Asked, Call, Reply, Route};
 use super::hosts::AllowedHosts;
 use super::limits::{RequestLimits, TenantShares};
 use super::metrics::{MetricsSettings, ServiceMetrics, shows_token};
+use super::operations::{Answered, Operations, Recorded};
 use super::parameters::{add_query, decoded};
 use super::problem::{Problem, ProblemCode};
 use super::routes::health::Readiness;
 use super::work::WorkCount;
 use super::{openapi, table};
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_MATCH, RETRY_AFTER};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_MATCH, LOCATION, RETRY_AFTER};
 use http::header::{WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body;
 use serde_json::{Map, Value};
+use stasis_engine::kind::session::SessionHost;
+use stasis_engine::model::digest::RequestDigest;
+use stasis_engine::model::format::request::{IdempotencyKey, RequestMade};
 use stasis_engine::model::id::Generation;
 use stasis_engine::model::rng::Rng;
 use stasis_engine::model::time::Clock;
 use stasis_engine::open::Engine;
 use stasis_engine::stored::LookingHost;
 use std::error::Error as StdError;
+use std::str::FromStr as _;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::{Instrument as _, Span};
@@ -61,6 +66,9 @@ pub(crate) struct Service {
     metrics: Arc<ServiceMetrics>,
     /// What is being done, also where nobody waits for it any more.
     work: WorkCount,
+    /// What of it is written down.
+    operations: Arc<Operations>,
+    host: Option<SessionHost>,
 }
 
 /// What a service is made of.
@@ -85,8 +93,13 @@ struct Found {
 
 /// What may be done, as soon as its body is there.
 struct Admitted {
+    route: &'static Route,
     asked: Box<dyn Asked>,
     call: Call,
+    /// What makes it the same as another one.
+    key: Option<IdempotencyKey>,
+    /// What was asked for, apart from the body.
+    line: String,
     /// The tenant's room for it.
     permit: Option<OwnedSemaphorePermit>,
     /// How large its body may be.
@@ -128,6 +141,8 @@ impl Service {
                 clock.clone(),
             )),
             work: WorkCount::default(),
+            operations: Arc::new(Operations::new(engine.clone())),
+            host: None,
             engine,
             clock,
             rng,
@@ -147,9 +162,22 @@ impl Service {
         }
     }
 
+    /// The same for what lies on this host, too.
+    #[must_use = "the service is not changed in place"]
+    pub(crate) fn on_host(self, host: SessionHost) -> Self {
+        Self {
+            host: Some(host),
+            ..self
+        }
+    }
+
     /// Counts the store now and then, until whoever waits for it ends it.
     pub(super) async fn count_store(&self) {
         self.metrics.scan_for_ever(&self.engine).await;
+    }
+
+    pub(super) fn operations(&self) -> &Operations {
+        &self.operations
     }
 
     pub(super) fn limits(&self) -> &RequestLimits {
@@ -231,7 +259,7 @@ impl Service {
         let Found { route, parameters } = self.found(head)?;
         let (caller, permit) = match route.access {
             Access::Anybody => (Caller::Stranger, None),
-            Access::Token(_) => {
+            Access::Token(_) | Access::HostToken(_) => {
                 let caller = self.tokens.caller(&head.headers).await?;
                 let permit = self.shares.admit(caller.tenant(), self.clock.uptime())?;
                 (caller, Some(permit))
@@ -243,12 +271,7 @@ impl Service {
         {
             return Err(Problem::nowhere());
         }
-        if let Access::Token(scope) = route.access
-            && !caller.may(scope)
-        {
-            let said = format!("this needs a token with the scope `{scope}`");
-            return Err(Problem::new(ProblemCode::Forbidden, said));
-        }
+        ensure_allowed(route.access, &caller)?;
         let call = Call {
             engine: self.engine.clone(),
             caller,
@@ -257,10 +280,16 @@ impl Service {
             readiness: self.readiness.clone(),
             looking: self.looking.clone(),
             metrics: self.metrics.clone(),
+            progress: Arc::default(),
+            operations: self.operations.clone(),
+            host: self.host.clone(),
         };
         let most = self.limits.body_bytes;
         Ok(Admitted {
+            route,
             asked,
+            key: idempotency_key(head)?,
+            line: line(head),
             call,
             permit,
             most_bytes: if route.body.is_some() {
@@ -274,12 +303,35 @@ impl Service {
     /// Does it in a task of its own: whoever asked may hang up or wait no longer, and a change still comes to its end.
     async fn done(&self, admitted: Admitted, body: Vec<u8>) -> Result<Reply<Content>, Problem> {
         let Admitted {
+            route,
             asked,
             call,
+            key,
+            line,
             permit,
             ..
         } = admitted;
         let work = self.work.begin();
+        if let Some(scope) = route.access.scope()
+            && (key.is_some() || route.answered == Answered::AsOperation)
+        {
+            let recorded = Recorded {
+                key,
+                made: RequestMade {
+                    tenant: call.tenant()?,
+                    route: route.name.parse().map_err(|why| Problem::bug(&why))?,
+                    scope,
+                    by: call.actor(),
+                    request_sha256: RequestDigest::of(&[line.as_bytes(), b"\0", &body].concat()),
+                },
+                answered: route.answered,
+                asked,
+                body,
+                call,
+                held: (permit, work),
+            };
+            return self.operations.done(recorded).await;
+        }
         let task = async move {
             let reply = asked.serve(body, call).await;
             drop((permit, work));
@@ -366,6 +418,43 @@ fn read(
     })
 }
 
+/// Refuses a token that does not allow it.
+fn ensure_allowed(access: Access, caller: &Caller) -> Result<(), Problem> {
+    let refused = |said: String| Err(Problem::new(ProblemCode::Forbidden, said));
+    let Some(scope) = access.scope() else {
+        return Ok(());
+    };
+    if !caller.may(scope) {
+        return refused(format!("this needs a token with the scope `{scope}`"));
+    }
+    if access.is_of_host() && !caller.may_on_host() {
+        let said = "this acts on the server's own host, and needs a token that was made with `stasis token create --host`";
+        return refused(said.to_owned());
+    }
+    Ok(())
+}
+
+/// What a POST is known by, if it is to be done once: `Idempotency-Key`.
+fn idempotency_key(head: &Parts) -> Result<Option<IdempotencyKey>, Problem> {
+    let mut all = head.headers.get_all("idempotency-key").iter();
+    let Some(one) = all.next().filter(|_| head.method == Method::POST) else {
+        return Ok(None);
+    };
+    let key = IdempotencyKey::from_str(one.to_str().unwrap_or_default());
+    match (key, all.next()) {
+        (Ok(key), None) => Ok(Some(key)),
+        (Ok(_), Some(_)) => Err(Problem::parameters(&"there is one Idempotency-Key")),
+        (Err(why), _) => Err(Problem::parameters(&format!("Idempotency-Key: {why}"))),
+    }
+}
+
+/// What was asked for, apart from the body.
+fn line(head: &Parts) -> String {
+    let seen = head.headers.get(IF_MATCH);
+    let seen = seen.and_then(|seen| seen.to_str().ok()).unwrap_or_default();
+    format!("{} {} {seen}", head.method, head.uri)
+}
+
 /// The generation that the one who asks has seen: `If-Match: "7"`.
 fn if_match(headers: &HeaderMap) -> Result<Option<Generation>, Problem> {
     let mut all = headers.get_all(IF_MATCH).iter();
@@ -389,11 +478,15 @@ fn rendered(reply: Reply<Content>) -> Response<AnswerBody> {
     let Content {
         status,
         media_type,
+        location,
         body,
     } = reply.answer;
     let mut response = Response::new(body);
     *response.status_mut() = status;
     common(response.headers_mut(), media_type);
+    if let Some(location) = location.and_then(|at| HeaderValue::try_from(at).ok()) {
+        response.headers_mut().insert(LOCATION, location);
+    }
     let tag = reply.generation.map(|at| format!("\"{at}\""));
     if let Some(tag) = tag.and_then(|tag| HeaderValue::try_from(tag).ok()) {
         response.headers_mut().insert(ETAG, tag);

@@ -1,7 +1,10 @@
 //! Every route there is. The router, the document that describes the service, and the tests of who is refused come from this table.
 
 use super::endpoint::{Route, route};
-use super::routes::{events, health, jobs, metrics, profile_snapshots, snapshots, subjects};
+use super::routes::{
+    changes, events, health, jobs, leases, metrics, operations, profile_snapshots, sessions,
+    snapshots, subjects,
+};
 use std::sync::LazyLock;
 
 static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
@@ -24,6 +27,22 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         route::<snapshots::DiffSnapshots>(),
         route::<events::ListEvents>(),
         route::<jobs::ListJobs>(),
+        route::<leases::ListLeases>(),
+        route::<leases::AcquireLease>(),
+        route::<leases::RenewLease>(),
+        route::<leases::ReleaseLease>(),
+        route::<sessions::BeatSession>(),
+        route::<sessions::WakeSessionHere>(),
+        route::<sessions::SleepSessionHere>(),
+        route::<operations::ListOperations>(),
+        route::<operations::ShowOperation>(),
+        route::<operations::WatchOperation>(),
+        route::<changes::RollBackSubject>(),
+        route::<changes::DeleteSubjectSnapshot>(),
+        route::<changes::PinSnapshot>(),
+        route::<changes::UnpinSnapshot>(),
+        route::<changes::ForkSubject>(),
+        route::<changes::ForceUnlockSubject>(),
     ]
 });
 

@@ -1,6 +1,10 @@
 //! Who is refused, generated from the table: a route without an entry cannot be written.
 
-use super::endpoint::{Access, Route};
+mod changes;
+mod leases;
+mod operations;
+
+use super::endpoint::Route;
 use super::hosts::AllowedHosts;
 use super::limits::RequestLimits;
 use super::listener::answer_all;
@@ -126,15 +130,31 @@ impl World {
     }
 
     async fn token(&self, tenant: &str, scope: TokenScope, expires: Option<Duration>) -> String {
+        self.grant(tenant, scope, (expires, false)).await
+    }
+
+    async fn grant(
+        &self,
+        tenant: &str,
+        scope: TokenScope,
+        (expires, host): (Option<Duration>, bool),
+    ) -> String {
         let grant = TokenGrant {
             tenant: tenant.parse().unwrap(),
             scope,
-            host: false,
+            host,
             expires_at: expires.map(|left| self.clock.now().plus(left)),
             description: Label::nobody(),
         };
         let made = self.engine.tokens().create(grant, &Label::nobody()).await;
         made.unwrap().token.reveal().to_owned()
+    }
+
+    /// Asks for what is no document.
+    async fn text(&self, request: Request<Full<Bytes>>) -> (http::response::Parts, String) {
+        let (head, body) = self.service.answer(request).await.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        (head, String::from_utf8(bytes.to_vec()).unwrap())
     }
 
     async fn ask(&self, request: Request<Full<Bytes>>) -> Answered {
@@ -164,6 +184,26 @@ impl World {
         }
     }
 
+    /// Sends a document.
+    async fn post(&self, token: &str, path: &str, body: &Value) -> Answered {
+        self.post_with(token, path, &[], body).await
+    }
+
+    /// The same with more in its head.
+    async fn post_with(
+        &self,
+        token: &str,
+        path: &str,
+        headers: &[(&'static str, &str)],
+        body: &Value,
+    ) -> Answered {
+        let mut post = request(&Method::POST, path).map(|_| Full::from(body.to_string()));
+        for (name, value) in headers {
+            post.headers_mut().insert(*name, value.parse().unwrap());
+        }
+        self.ask(with_token(post, token)).await
+    }
+
     /// Asks for a route of the table with some value for each part of its path.
     async fn ask_route(&self, route: &Route, shown: &[&str]) -> Answered {
         let mut request = request(&route.method, &filled(route.path));
@@ -191,10 +231,9 @@ fn filled(path: &str) -> String {
     let parts = path.split('/').map(|part| match part {
         "{tenant_id}" => "acme",
         "{profile_id}" => "alice",
-        "{sha_prefix}" => "abcdef",
-        "{kind}" => "dir",
-        "{id}" => "notes",
-        "{snapshot}" => "latest",
+        "{sha_prefix}" | "{snapshot}" => "abcdef",
+        "{id}" => "alice@131",
+        "{kind}" => "profile",
         part => {
             assert!(!part.starts_with('{'), "`{part}` has no value in this test");
             part
@@ -208,9 +247,8 @@ fn without_id(mut body: Value) -> Value {
     body
 }
 
-#[tokio::test]
-async fn every_route_refuses_whoever_may_not_use_it() {
-    let world = World::new().await;
+/// Tokens that counted: one is expired, one was revoked.
+async fn over(world: &World) -> [String; 2] {
     let end = Duration::from_mins(1);
     let expired = world.token("acme", TokenScope::Admin, Some(end)).await;
     world.clock.advance(end);
@@ -222,17 +260,25 @@ async fn every_route_refuses_whoever_may_not_use_it() {
         .revoke(id, &Label::nobody())
         .await
         .unwrap();
+    [expired, revoked]
+}
+
+#[tokio::test]
+async fn every_route_refuses_whoever_may_not_use_it() {
+    let world = World::new().await;
+    let [expired, revoked] = over(&world).await;
     let other = world.token("other", TokenScope::Admin, None).await;
     let forged = format!("{}{}", &other[..other.len() - 4], "0000");
     let scopes = [TokenScope::Read, TokenScope::Write, TokenScope::Admin];
     let mut own = Vec::new();
     for scope in scopes {
-        own.push((scope, world.token("acme", scope, None).await));
+        own.push((scope, world.grant("acme", scope, (None, true)).await));
     }
+    let without_host = world.token("acme", TokenScope::Admin, None).await;
 
     for route in table::routes() {
         let what = format!("{} {}", route.method, route.path);
-        let Access::Token(needed) = route.access else {
+        let Some(needed) = route.access.scope() else {
             assert_eq!(world.ask_route(route, &[]).await.status, 200, "{what}");
             continue;
         };
@@ -255,6 +301,11 @@ async fn every_route_refuses_whoever_may_not_use_it() {
             let nowhere = world.ask(nowhere).await;
             assert_eq!((refused.status, nowhere.status), (404, 404), "{what}");
             assert_eq!(without_id(refused.body), without_id(nowhere.body), "{what}");
+        }
+        if route.access.is_of_host() {
+            let refused = world.ask_route(route, &[&without_host]).await;
+            assert_eq!(refused.status, 403, "{what}: {}", refused.body);
+            assert!(refused.body.to_string().contains("--host"), "{what}");
         }
         for (scope, token) in &own {
             let status = world.ask_route(route, &[token]).await.status;
@@ -626,7 +677,7 @@ fn the_document_describes_every_route_and_refers_to_what_it_has() {
             "{}",
             route.path
         );
-        let needs_token = matches!(route.access, Access::Token(_));
+        let needs_token = route.access.scope().is_some();
         assert_eq!(
             operation["security"].is_array(),
             needs_token,

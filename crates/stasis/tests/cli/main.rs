@@ -93,6 +93,7 @@ mod serve;
 mod serve_look;
 mod serve_metrics;
 mod serve_jobs;
+mod serve_changes;
 mod session;
 mod store_kinds;
 mod store_matrix;

@@ -7,7 +7,7 @@ use futures_util::TryStreamExt;
 use stasis_model::format::document::Versioned;
 use stasis_model::format::lease::{Fence, Holder, Lock};
 use stasis_model::format::pointer::{Active, Pointer};
-use stasis_model::id::{Lineage, OpId};
+use stasis_model::id::{Lineage, OpId, TenantId};
 use stasis_model::protocol::operation::OperationKind;
 use stasis_model::protocol::settle::{Protocol, ProtocolOutcome};
 use stasis_model::protocol::step::Op;
@@ -180,7 +180,18 @@ fn lock_after(applied: &Applied) -> Lock {
 
 /// Every lineage that has a lock, in order.
 pub async fn locked(bucket: &dyn Bucket) -> Result<Vec<Lineage>, BucketError> {
-    let prefix = Prefix::lineages();
+    locked_beneath(bucket, Prefix::lineages()).await
+}
+
+/// Those of one tenant.
+pub async fn locked_of(
+    bucket: &dyn Bucket,
+    tenant: &TenantId,
+) -> Result<Vec<Lineage>, BucketError> {
+    locked_beneath(bucket, Prefix::lineages_of(tenant)).await
+}
+
+async fn locked_beneath(bucket: &dyn Bucket, prefix: Prefix) -> Result<Vec<Lineage>, BucketError> {
     let listed = objects(bucket, &prefix);
     let owners = listed.try_filter_map(async |row| Ok(layout::lock_owner(&row.key)));
     let owners: BTreeSet<Lineage> = owners.try_collect().await?;

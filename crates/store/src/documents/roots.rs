@@ -58,7 +58,9 @@ pub enum ChangeError {
 impl Kinded for ChangeError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Refused(IndexRefusal::Diverged { .. }) => ErrorKind::Diverged,
+            Self::Refused(IndexRefusal::Diverged { .. } | IndexRefusal::Moved { .. }) => {
+                ErrorKind::Diverged
+            }
             Self::Refused(IndexRefusal::Absent(_) | IndexRefusal::Gone(_)) => ErrorKind::NotFound,
             Self::Refused(_) => ErrorKind::Limit,
             Self::Read(error) => error.kind(),

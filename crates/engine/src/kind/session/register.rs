@@ -241,8 +241,8 @@ impl Sessions<'_> {
         self.beat(session).await
     }
 
-    /// Hears it from whoever runs it.
-    pub(super) async fn beat(self, session: &SessionRef) -> Result<SessionRegistered, Error> {
+    /// Hears it from whoever runs it, wherever that is.
+    pub async fn beat(self, session: &SessionRef) -> Result<SessionRegistered, Error> {
         let beaten = self
             .change(session, |found, op_id| found.heartbeat(self.now(), op_id))
             .await;

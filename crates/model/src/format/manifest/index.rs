@@ -176,6 +176,14 @@ pub enum IndexRefusal {
     /// The subject was deleted, or is another one by now.
     #[error("it was deleted meanwhile, or its index was made anew")]
     OtherLife,
+    /// It was changed since somebody looked.
+    #[error("the index moved from generation {seen} to {found}")]
+    Moved {
+        /// What was seen.
+        seen: Generation,
+        /// What there is.
+        found: Generation,
+    },
     /// It was forgotten or given up.
     #[error("snapshot `{0}` is gone")]
     Gone(SnapshotId),

@@ -1,6 +1,6 @@
 //! The five routes of the contract for browser profiles, over all majors of Chrome unless one is named.
 
-use crate::http::endpoint::{Access, Call, Endpoint, NoBody, Reply};
+use crate::http::endpoint::{Access, Call, Endpoint, NoBody, Reply, SeenBefore};
 use crate::http::problem::Problem;
 use http::Method;
 use schemars::JsonSchema;
@@ -78,7 +78,7 @@ async fn located(call: &Call, subject: &ProfileRef, sha: &Sha) -> Result<Located
 }
 
 /// Refuses a change by somebody who saw another pointer; whatever else is damaged, the pointer alone is read.
-async fn ensure_pointer_seen(call: &Call, lineage: &Lineage) -> Result<(), Problem> {
+pub(super) async fn ensure_pointer_seen(call: &Call, lineage: &Lineage) -> Result<(), Problem> {
     if call.if_match.is_none() {
         return Ok(());
     }
@@ -186,6 +186,7 @@ impl Endpoint for RollbackProfileSnapshots {
     const SUMMARY: &'static str =
         "Make an older snapshot the active one; whoever holds the lease is thrown out";
     const ACCESS: Access = Access::Token(TokenScope::Write);
+    const SEEN: SeenBefore = SeenBefore::Optional;
     type Body = RollbackBody;
     type Answer = RolledBack;
 
@@ -242,6 +243,7 @@ impl Endpoint for DeleteProfileSnapshot {
     const SUMMARY: &'static str =
         "Delete a snapshot that is neither active, nor pinned, nor the last one";
     const ACCESS: Access = Access::Token(TokenScope::Admin);
+    const SEEN: SeenBefore = SeenBefore::Optional;
     type Body = NoBody;
     type Answer = Deleted;
 
@@ -300,6 +302,7 @@ impl Endpoint for ForceUnlockProfile {
     const NAME: &'static str = "force_unlock_profile";
     const SUMMARY: &'static str = "Throw the holder of a profile's lease out, at once";
     const ACCESS: Access = Access::Token(TokenScope::Admin);
+    const SEEN: SeenBefore = SeenBefore::Optional;
     type Body = ForceUnlockBody;
     type Answer = ForceUnlocked;
 

@@ -2,7 +2,7 @@
 
 use crate::http::answer::{Answer, AnswerSchema, ByteStream, Content};
 use crate::http::endpoint::{Access, Call, Endpoint, NoBody, Reply};
-use crate::http::parameters::{Flag, PageSize, page};
+use crate::http::parameters::{Flag, PageSize, SnapshotName, SubjectName, page};
 use crate::http::private::scrubbed;
 use crate::http::problem::{Problem, ProblemCode};
 use bytes::Bytes;
@@ -25,34 +25,6 @@ use tracing::Instrument as _;
 
 /// How many pieces of a file wait to be taken.
 const PIECES: usize = 8;
-
-/// A snapshot as it is named: `latest`, `latest~2`, a time, an id or the beginning of one, a label.
-#[derive(Clone, Deserialize)]
-#[serde(try_from = "String")]
-struct Wanted(SnapshotRef);
-
-impl TryFrom<String> for Wanted {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let wanted = text.parse::<SnapshotRef>();
-        let wanted = wanted.map_err(|why| why.to_string())?;
-        if matches!(wanted, SnapshotRef::Checkpoint(_)) {
-            return Err("checkpoints are on the host of their directory only".to_owned());
-        }
-        Ok(Self(wanted))
-    }
-}
-
-impl JsonSchema for Wanted {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "SnapshotRef".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "minLength": 1, "examples": ["latest", "latest~2", "@-2h"] })
-    }
-}
 
 /// A path in a snapshot, without a slash at its beginning; bytes that are no text as `\xNN`. Nothing is the top.
 #[derive(Clone, Default, Deserialize)]
@@ -95,7 +67,7 @@ pub(super) async fn subject(
 pub(in crate::http) struct ListSnapshots {
     kind: SubjectKind,
     /// What the subject is called after its kind and its tenant: `notes`, `alice@131`
-    id: String,
+    id: SubjectName,
     /// Where the page before this one ended: its `next_cursor`
     #[serde(default)]
     cursor: Option<String>,
@@ -133,7 +105,7 @@ impl Endpoint for ListSnapshots {
     type Answer = SnapshotPage;
 
     async fn serve(self, _: NoBody, call: &Call) -> Result<Reply<SnapshotPage>, Problem> {
-        let found = subject(call, self.kind, &self.id).await?;
+        let found = subject(call, self.kind, self.id.as_str()).await?;
         let all = found.snapshots().await?;
         let snapshots = all.items.len() as u64;
         let rows: Vec<_> = all
@@ -161,9 +133,9 @@ impl Endpoint for ListSnapshots {
 pub(in crate::http) struct ShowSnapshot {
     kind: SubjectKind,
     /// What the subject is called after its kind and its tenant
-    id: String,
+    id: SubjectName,
     /// `latest`, `latest~2`, a time (`@-2h`), an id or the beginning of one, a label
-    snapshot: Wanted,
+    snapshot: SnapshotName,
 }
 
 impl Endpoint for ShowSnapshot {
@@ -176,7 +148,7 @@ impl Endpoint for ShowSnapshot {
     type Answer = StoredSnapshotShown;
 
     async fn serve(self, _: NoBody, call: &Call) -> Result<Reply<StoredSnapshotShown>, Problem> {
-        let found = subject(call, self.kind, &self.id).await?;
+        let found = subject(call, self.kind, self.id.as_str()).await?;
         Ok(found.show(&self.snapshot.0).await?.into())
     }
 }
@@ -187,9 +159,9 @@ impl Endpoint for ShowSnapshot {
 pub(in crate::http) struct ListFiles {
     kind: SubjectKind,
     /// What the subject is called after its kind and its tenant
-    id: String,
+    id: SubjectName,
     /// `latest`, `latest~2`, a time (`@-2h`), an id or the beginning of one, a label
-    snapshot: Wanted,
+    snapshot: SnapshotName,
     /// Only this entry and what is in it
     #[serde(default)]
     path: TreePath,
@@ -228,7 +200,7 @@ impl Endpoint for ListFiles {
     type Answer = FilePage;
 
     async fn serve(self, _: NoBody, call: &Call) -> Result<Reply<FilePage>, Problem> {
-        let found = subject(call, self.kind, &self.id).await?;
+        let found = subject(call, self.kind, self.id.as_str()).await?;
         let path = &self.path.0;
         let listed = found.files(&self.snapshot.0, path, self.recursive.0);
         let (snapshot, mut items) = listed.await?;
@@ -252,9 +224,9 @@ impl Endpoint for ListFiles {
 pub(in crate::http) struct ReadFile {
     kind: SubjectKind,
     /// What the subject is called after its kind and its tenant
-    id: String,
+    id: SubjectName,
     /// `latest`, `latest~2`, a time (`@-2h`), an id or the beginning of one, a label
-    snapshot: Wanted,
+    snapshot: SnapshotName,
     /// Which file
     path: TreePath,
 }
@@ -314,7 +286,7 @@ impl Endpoint for ReadFile {
     type Answer = FileBytes;
 
     async fn serve(self, _: NoBody, call: &Call) -> Result<Reply<FileBytes>, Problem> {
-        let found = subject(call, self.kind, &self.id).await?;
+        let found = subject(call, self.kind, self.id.as_str()).await?;
         let (to, mut stream) = ByteStream::channel(PIECES);
         let has_begun = Arc::new(AtomicBool::new(false));
         let reading = async move {
@@ -351,12 +323,12 @@ impl Endpoint for ReadFile {
 pub(in crate::http) struct DiffSnapshots {
     kind: SubjectKind,
     /// What the subject is called after its kind and its tenant
-    id: String,
+    id: SubjectName,
     /// The older snapshot
-    before: Wanted,
+    before: SnapshotName,
     /// The newer one
     #[serde(default = "latest")]
-    after: Wanted,
+    after: SnapshotName,
     /// Only this entry and what is in it
     #[serde(default)]
     path: TreePath,
@@ -371,8 +343,8 @@ pub(in crate::http) struct DiffSnapshots {
     limit: PageSize,
 }
 
-fn latest() -> Wanted {
-    Wanted(SnapshotRef::Latest)
+fn latest() -> SnapshotName {
+    SnapshotName(SnapshotRef::Latest)
 }
 
 /// A page of what differs, by path.
@@ -408,7 +380,7 @@ impl Endpoint for DiffSnapshots {
         } else {
             ComparedContent::None
         };
-        let found = subject(call, self.kind, &self.id).await?;
+        let found = subject(call, self.kind, self.id.as_str()).await?;
         let (before, after) = (&self.before.0, &self.after.0);
         let diff = found.diff(before, after, within, content);
         let mut diff = Box::pin(diff).await?;
