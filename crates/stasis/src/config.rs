@@ -37,6 +37,10 @@ pub(crate) struct Config {
 pub(crate) struct ServeDefaults {
     /// The address and port it listens at.
     pub(crate) listen: Option<String>,
+    /// The certificate with which it speaks TLS, and those that lead from it to one that clients know.
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of the certificate.
+    pub(crate) tls_key: Option<PathBuf>,
 }
 
 impl Config {
@@ -137,3 +141,4 @@ pub(crate) fn store(
     };
     Ok(StoreLocation::File(PathBuf::from(data).join("store")))
 }
+

@@ -29,6 +29,7 @@ mod service;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod work;
 
 pub(crate) use hosts::AllowedHosts;
@@ -36,3 +37,4 @@ pub(crate) use limits::RequestLimits;
 pub(crate) use listener::{Listener, serve};
 pub(crate) use openapi::document as openapi;
 pub(crate) use service::{NoTokens, Service, ServiceParts};
+pub(crate) use tls::{Tls, TlsFiles};

@@ -900,6 +900,10 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
                 "stasis serve --listen 10.0.0.5:7070 --allow-host stasis.example",
                 "behind a proxy with TLS",
             ),
+            (
+                "stasis serve --config fleet.toml --tls-cert tls.crt --tls-key tls.key",
+                "with TLS of its own",
+            ),
         ],
     ),
     (
