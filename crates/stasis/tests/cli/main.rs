@@ -90,6 +90,7 @@ mod rewind;
 mod s3;
 mod screens;
 mod serve;
+mod serve_contract;
 mod serve_look;
 mod serve_tls;
 mod session;
