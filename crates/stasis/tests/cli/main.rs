@@ -34,6 +34,7 @@ mod container_snapshots;
 mod copy;
 mod crash_points;
 mod demo;
+mod deploy;
 mod directory_restore;
 mod directory_unreadable;
 mod doctor;
