@@ -53,6 +53,10 @@ pub(crate) struct JobDefaults {
     /// Whether it does not run at all on this server.
     #[serde(default)]
     pub(crate) off: bool,
+    /// The certificate with which it speaks TLS, and those that lead from it to one that clients know.
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of the certificate.
+    pub(crate) tls_key: Option<PathBuf>,
 }
 
 impl Config {
@@ -152,4 +156,66 @@ pub(crate) fn store(
         );
     };
     Ok(StoreLocation::File(PathBuf::from(data).join("store")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// Where each of the examples below `deploy/config` leads, with the host that is asked.
+    const EXAMPLES: [(&str, Option<&str>, &str); 7] = [
+        ("s3", None, "eu-central-1"),
+        ("minio", Some("https://minio.example.net:9000"), "us-east-1"),
+        (
+            "r2",
+            Some("https://account.r2.cloudflarestorage.com"),
+            "auto",
+        ),
+        ("tigris", Some("https://t3.storage.dev"), "auto"),
+        ("garage", Some("https://garage.example.net"), "garage"),
+        ("ceph", Some("https://rgw.example.net"), "default"),
+        (
+            "seaweedfs",
+            Some("https://seaweed.example.net:8333"),
+            "us-east-1",
+        ),
+    ];
+
+    #[test]
+    fn the_examples_of_configurations_are_read_as_they_are_meant() {
+        let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/config");
+        let environment = Environment::read();
+        let mut files: BTreeMap<String, PathBuf> = std::fs::read_dir(&place)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), path))
+            .collect();
+
+        for (name, endpoint, region) in EXAMPLES {
+            let config = Config::read(files.remove(name).as_deref(), &environment).unwrap();
+            let named = config.store.as_deref().unwrap();
+            let StoreLocation::S3(location) = store_named(named).unwrap() else {
+                panic!("{name}: {named}");
+            };
+            let found = location.endpoint.map(|endpoint| endpoint.to_string());
+            assert_eq!(found.as_deref(), endpoint, "{name}");
+            assert_eq!(location.region.as_deref(), Some(region), "{name}");
+            assert_eq!(
+                (&*location.bucket, &*location.prefix),
+                ("stasis-example", "fleet")
+            );
+            let serve = config.serve;
+            assert!(
+                serve.tls_cert.is_some() && serve.tls_key.is_some(),
+                "{name}"
+            );
+            serve
+                .listen
+                .unwrap()
+                .parse::<std::net::SocketAddr>()
+                .unwrap();
+        }
+        assert!(files.is_empty(), "{files:?} are not in this test");
+    }
 }

@@ -31,6 +31,7 @@ mod service;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod work;
 
 pub(crate) use hosts::AllowedHosts;
@@ -39,3 +40,4 @@ pub(crate) use listener::{Listener, serve};
 pub(crate) use metrics::MetricsSettings;
 pub(crate) use openapi::document as openapi;
 pub(crate) use service::{NoTokens, Service, ServiceParts};
+pub(crate) use tls::{Tls, TlsFiles};

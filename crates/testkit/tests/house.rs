@@ -47,7 +47,7 @@ const DRAWING: [(&str, &str); 8] = [
     (
         "stasis",
         "stasis-engine stasis-sys anyhow bytes clap clap_complete clap_mangen comfy-table form_urlencoded fuser http http-body-util hyper hyper-util indicatif matchit \
-         percent-encoding rmcp rustix schemars serde serde_json similar tokio toml tracing tracing-subscriber",
+         percent-encoding rmcp rustix schemars serde serde_json similar tokio tokio-rustls toml tracing tracing-subscriber",
     ),
     // Measures the binary from outside, beside its peers: it leans on nothing of ours.
     ("peers", "anyhow clap rusqlite rustix serde serde_json"),

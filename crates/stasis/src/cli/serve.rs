@@ -4,8 +4,8 @@ use super::container::container_host;
 use super::output::OutputLost;
 use super::{CliContext, duration, jobs, project, session, system_clock, system_rng};
 use crate::http::{
-    AllowedHosts, Listener, MetricsSettings, NoTokens, RequestLimits, Service, ServiceParts,
-    openapi, serve,
+    AllowedHosts, Listener, MetricsSettings, NoTokens, RequestLimits, Service, ServiceParts, Tls,
+    TlsFiles, openapi, serve,
 };
 use crate::mcp::Stop;
 use crate::report::Exit;
@@ -21,6 +21,7 @@ use stasis_engine::open::Engine;
 use stasis_engine::stored::LookingHost;
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -41,6 +42,13 @@ pub(super) struct ServeArgs {
     /// Addresses of loopback are always allowed
     #[arg(long = "allow-host", value_name = "HOST[:PORT]")]
     hosts: Vec<String>,
+    /// Speak TLS, with the certificate in this file and those that follow it there (PEM); it may be exchanged while the service runs
+    /// [default: `tls_cert` below [serve] in the configuration file]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of the certificate (PEM, not encrypted) [default: `tls_key` below [serve] in the configuration file]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Whoever reaches it needs no token and may do everything; only where it listens on loopback
     #[arg(long)]
     insecure_loopback: bool,
@@ -89,17 +97,19 @@ impl ServeArgs {
             ),
         };
         let settings = jobs::settings(&context.config.serve.jobs)?;
+        let tls = self.tls(context).await?;
         let stop = Stop::on_signals()?;
         let engine = context.writable_engine().await?;
         // A store that cannot be asked is found out now, and not by the first client.
         engine.store().reach().await?;
-        let listener = Listener::open(address)
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let listener = Listener::open(address, tls)
             .await
             .with_context(|| format!("could not listen at {address}"))?;
         let address = listener.address();
-        if !address.ip().is_loopback() {
+        if scheme == "http" && !address.ip().is_loopback() {
             context.output.say(
-                "warning: requests are not encrypted here, tokens included: put a proxy with TLS before it",
+                "warning: requests are not encrypted here, tokens included: give it a certificate with --tls-cert, or put a proxy with TLS before it",
             );
         }
         let host = jobs::host(context)?;
@@ -107,13 +117,39 @@ impl ServeArgs {
         let service = self.service(context, engine, address, no_tokens)?;
         let listening = Listening {
             listen: address.to_string(),
-            url: format!("http://{address}"),
+            url: format!("{scheme}://{address}"),
         };
         context.output.result(&listening, |one| {
             format!("Listening at {}; Ctrl-C ends it", one.url)
         })?;
         until_stopped(listener, service, stop, running).await;
         Ok(Exit::Done)
+    }
+
+    /// How requests are encrypted, if they are to be.
+    async fn tls(&self, context: &CliContext) -> anyhow::Result<Option<Tls>> {
+        let config = &context.config.serve;
+        let files = match (&self.tls_cert, &self.tls_key) {
+            (None, None) => (&config.tls_cert, &config.tls_key),
+            given => given,
+        };
+        let files = match files {
+            (Some(certificate), Some(key)) => TlsFiles {
+                certificate: certificate.clone(),
+                key: key.clone(),
+            },
+            (None, None) => return Ok(None),
+            _ => bail!(
+                "`tls_cert` and `tls_key` below [serve] in the configuration file belong together"
+            ),
+        };
+        if files.everybody_reads_the_key().await? {
+            let key = files.key.display();
+            context.output.say(&format!(
+                "warning: everybody on this host can read the key `{key}`; run: chmod o= {key}"
+            ));
+        }
+        Ok(Some(Tls::open(files).await?))
     }
 
     fn service(

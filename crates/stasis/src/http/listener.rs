@@ -2,6 +2,7 @@
 
 use super::answer::Watched;
 use super::service::Service;
+use super::tls::{CurrentTls, Tls};
 use super::work::WorkCount;
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -15,8 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 /// How large the head of a request may be.
 const HEAD_BYTES: usize = 64 << 10;
@@ -34,13 +37,19 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Listener {
     socket: TcpListener,
     address: SocketAddr,
+    /// How connections are encrypted, if they are.
+    tls: Option<Tls>,
 }
 
 impl Listener {
-    pub(crate) async fn open(address: SocketAddr) -> io::Result<Self> {
+    pub(crate) async fn open(address: SocketAddr, tls: Option<Tls>) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
         let address = socket.local_addr()?;
-        Ok(Self { socket, address })
+        Ok(Self {
+            socket,
+            address,
+            tls,
+        })
     }
 
     /// The address itself, also where any port was asked for.
@@ -52,6 +61,9 @@ impl Listener {
 /// Answers requests until `stop` is over; those that are being answered then come to their end, and what they began, too.
 pub(crate) async fn serve(listener: Listener, service: Service, stop: impl Future<Output = ()>) {
     let service = Arc::new(service);
+    let Listener { socket, tls, .. } = listener;
+    let encrypted = tls.as_ref().map(Tls::current);
+    let following = tls.map(|tls| tokio::spawn(tls.follow()));
     let room = Arc::new(Semaphore::new(service.limits().connections));
     let (open, stopping) = (WorkCount::default(), watch::Sender::new(false));
     let counting = tokio::spawn({
@@ -67,7 +79,7 @@ pub(crate) async fn serve(listener: Listener, service: Service, stop: impl Futur
         };
         let Ok(permit) = permit else { break };
         let accepted = tokio::select! {
-            accepted = listener.socket.accept() => accepted,
+            accepted = socket.accept() => accepted,
             () = &mut stop => break,
         };
         let stream = match accepted {
@@ -79,15 +91,21 @@ pub(crate) async fn serve(listener: Listener, service: Service, stop: impl Futur
             }
         };
         let (service, stopping) = (service.clone(), stopping.subscribe());
-        let held = (permit, open.begin());
+        let (encrypted, held) = (encrypted.clone(), (permit, open.begin()));
         tokio::spawn(async move {
-            answer_all(&service, stream, stopping).await;
+            match encrypted {
+                None => answer_all(&service, stream, stopping).await,
+                Some(tls) => answer_encrypted(&service, stream, &tls, stopping).await,
+            }
             drop(held);
         });
     }
-    drop(listener);
+    drop(socket);
     counting.abort();
     stopping.send_replace(true);
+    if let Some(following) = following {
+        following.abort();
+    }
     service.operations().end_streams();
     let ended = async {
         open.idle().await;
@@ -96,6 +114,32 @@ pub(crate) async fn serve(listener: Listener, service: Service, stop: impl Futur
     if tokio::time::timeout(GRACE, ended).await.is_err() {
         tracing::warn!("some requests were not answered, or not done, before the end");
     }
+}
+
+/// The same over TLS, as soon as both sides agree on it, for which there is as long as for the head of a request.
+async fn answer_encrypted(
+    service: &Arc<Service>,
+    stream: TcpStream,
+    tls: &CurrentTls,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let agreed = tokio::select! {
+        agreed = tokio::time::timeout(service.limits().read_timeout, agree(stream, tls)) => agreed,
+        _ = stopping.wait_for(|stops| *stops) => return,
+    };
+    match agreed {
+        Ok(Ok(stream)) => answer_all(service, stream, stopping).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a client and the service agree on no TLS"),
+        Err(_) => tracing::debug!("a client took too long to begin with TLS"),
+    }
+}
+
+/// The handshake, with the certificate that is there now.
+async fn agree(stream: TcpStream, tls: &CurrentTls) -> io::Result<TlsStream<TcpStream>> {
+    // What TLS sends are small pieces, of which none waits for an answer.
+    stream.set_nodelay(true)?;
+    let settings = tls.borrow().clone();
+    TlsAcceptor::from(settings).accept(stream).await
 }
 
 /// Answers what comes over one connection, until it ends. However slow the other side is, it does end: a connection takes requests for

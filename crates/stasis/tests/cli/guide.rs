@@ -12,6 +12,7 @@ const RACE: &str = include_str!("../../../../docs/guides/race-three-agents.md");
 const MOVE_A_LOGIN: &str = include_str!("../../../../docs/guides/move-a-login.md");
 const SESSIONS: &str = include_str!("../../../../docs/guides/sessions.md");
 const BACK_UP: &str = include_str!("../../../../docs/guides/back-up-an-app.md");
+const DEPLOY: &str = include_str!("../../../../docs/guides/deploy.md");
 const CONTAINERS: &str = include_str!("../../../../docs/guides/containers.md");
 const README: &str = include_str!("../../../../README.md");
 const FLAGS: &str = "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run \
@@ -47,22 +48,33 @@ fn every_command_of_the_workspace_guide_works_as_it_is_written() {
 
 #[test]
 fn an_agent_is_undone_in_the_words_of_the_guide() {
-    follow_blocks(UNDO_AN_AGENT);
+    follow_blocks(UNDO_AN_AGENT, 2);
 }
 
 #[test]
 fn three_agents_race_in_the_words_of_the_guide() {
-    follow_blocks(RACE);
+    follow_blocks(RACE, 2);
 }
 
 #[test]
 fn sessions_sleep_and_wake_in_the_words_of_the_guide() {
-    follow_blocks(SESSIONS);
+    follow_blocks(SESSIONS, 2);
 }
 
 #[test]
 fn an_application_is_backed_up_in_the_words_of_the_guide() {
-    follow_blocks(BACK_UP);
+    follow_blocks(BACK_UP, 2);
+}
+
+#[test]
+fn a_service_speaks_tls_in_the_words_of_the_guide() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port().to_string();
+    drop(free);
+    // Whatever fails, the service does not stay.
+    let ended = "server=$!; trap 'kill $server 2>/dev/null' EXIT";
+    let guide = DEPLOY.replace("7443", &port).replace("server=$!", ended);
+    follow_blocks(&guide, 1);
 }
 
 #[test]
@@ -87,7 +99,7 @@ fn containers_are_saved_in_the_words_of_the_guide() {
 #[test]
 fn a_login_moves_in_the_words_of_the_guide() {
     if has_chromium() {
-        follow_blocks(MOVE_A_LOGIN);
+        follow_blocks(MOVE_A_LOGIN, 2);
     }
 }
 
@@ -148,9 +160,9 @@ fn blocks<'a>(guide: &'a str, mark: &str) -> Vec<&'a str> {
 }
 
 /// Types the blocks of a guide, each in one shell that begins at home.
-fn follow_blocks(guide: &str) {
+fn follow_blocks(guide: &str, wanted: usize) {
     let all = blocks(guide, TYPED);
-    assert!(all.len() > 1, "{all:?}");
+    assert!(all.len() >= wanted, "{all:?}");
     let desk = Desk::new();
     for block in all {
         let lines = block.lines().filter_map(|line| line.strip_prefix("$ "));

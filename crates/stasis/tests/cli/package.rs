@@ -84,6 +84,7 @@ fn a_package_is_the_same_each_time_and_its_program_works_where_it_is_unpacked() 
         "share/fish/vendor_completions.d/stasis.fish",
         "share/man/man1/stasis-rewind.1",
         "lib/systemd/user/stasis-workspace@.service",
+        "lib/systemd/system/stasis.service",
         "share/doc/stasis/README.md",
         "share/doc/stasis/LICENSE-MIT",
         "share/doc/stasis/LICENSE-APACHE",

@@ -16,6 +16,8 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 pub(crate) struct Served {
     child: Child,
     pub(crate) address: SocketAddr,
+    /// Where clients begin.
+    pub(crate) url: String,
     /// Kept, so that what it says meets nobody who closed his ears.
     _said: BufReader<ChildStdout>,
 }
@@ -33,11 +35,12 @@ pub(crate) struct Answer {
 impl Served {
     pub(crate) fn start(session: &Session, more: &[&str]) -> Self {
         let words = [&["--json", "serve", "--listen", "127.0.0.1:0"], more].concat();
-        let mut child = session
-            .command(&words)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::started(session.command(&words))
+    }
+
+    /// The same by a command that prints JSON.
+    pub(crate) fn started(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap());
         let mut text = String::new();
         // A document over several lines, and then nothing more.
@@ -50,6 +53,7 @@ impl Served {
         Self {
             child,
             address,
+            url: listening["url"].as_str().unwrap().to_owned(),
             _said: said,
         }
     }
@@ -77,8 +81,20 @@ impl Served {
     }
 
     /// Asks it to end, and waits for that.
-    pub(crate) fn stop(mut self) -> i32 {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+    pub(crate) fn stop(self) -> i32 {
+        let id = self.child.id().to_string();
+        self.end(&id)
+    }
+
+    /// The same where another program has started it.
+    pub(crate) fn stop_traced(self) -> i32 {
+        let id = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+        self.end(children.unwrap().trim())
+    }
+
+    fn end(mut self, id: &str) -> i32 {
+        let pid = Pid::from_raw(id.parse().unwrap()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
         self.child.wait().unwrap().code().unwrap_or(-1)
     }

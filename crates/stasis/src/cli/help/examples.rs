@@ -904,6 +904,10 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
                 "stasis serve --metrics-prefix mantis",
                 "metrics under another name",
             ),
+            (
+                "stasis serve --config fleet.toml --tls-cert tls.crt --tls-key tls.key",
+                "with TLS of its own",
+            ),
         ],
     ),
     (

@@ -206,3 +206,37 @@ fn what_the_documentation_types_is_understood() {
     assert!(seen > 100, "{seen} commands were found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn what_units_and_manifests_start_is_understood() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+    let mut started: Vec<Vec<String>> = Vec::new();
+    for name in [
+        "systemd/stasis.service",
+        "systemd/stasis.service.d/tls.conf",
+    ] {
+        let text = read(name);
+        let lines = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("ExecStart=stasis "));
+        started.extend(lines.map(|line| line.split(' ').map(str::to_owned).collect()));
+    }
+    let manifest = read("kubernetes/stasis.yaml");
+    let arguments = manifest
+        .lines()
+        .skip_while(|line| line.trim() != "args:")
+        .skip(1);
+    let arguments = arguments.map(str::trim).take_while(|line| *line != "env:");
+    let arguments = arguments.filter_map(|line| line.strip_prefix("- "));
+    started.push(arguments.map(str::to_owned).collect());
+    let image = read("docker/Dockerfile");
+    assert!(image.ends_with("CMD [\"serve\"]\n"), "{image}");
+
+    assert_eq!(started.len(), 3, "{started:?}");
+    for words in started {
+        assert!(words.len() > 3, "{words:?}");
+        let parsed = program().try_get_matches_from(["stasis".to_owned()].into_iter().chain(words));
+        parsed.unwrap();
+    }
+}

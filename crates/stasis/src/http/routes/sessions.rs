@@ -2,7 +2,8 @@
 
 use crate::http::endpoint::{Access, Call, Endpoint, NoBody, Reply};
 use crate::http::operations::Answered;
-use crate::http::problem::{Problem, scrubbed};
+use crate::http::private::scrubbed;
+use crate::http::problem::Problem;
 use http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
