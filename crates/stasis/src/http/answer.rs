@@ -39,6 +39,8 @@ pub(super) struct AnswerSchema {
 pub(super) struct Content {
     pub(super) status: StatusCode,
     pub(super) media_type: &'static str,
+    /// What the head has besides, names in small letters.
+    pub(super) headers: &'static [(&'static str, &'static str)],
     pub(super) body: AnswerBody,
 }
 
@@ -48,6 +50,7 @@ impl Content {
         Self {
             status: StatusCode::OK,
             media_type,
+            headers: &[],
             body: whole(bytes),
         }
     }

@@ -13,7 +13,7 @@ use super::{openapi, table};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_MATCH, RETRY_AFTER};
 use http::header::{WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body;
 use serde_json::{Map, Value};
@@ -349,11 +349,19 @@ fn rendered(reply: Reply<Content>) -> Response<AnswerBody> {
     let Content {
         status,
         media_type,
+        headers,
         body,
     } = reply.answer;
     let mut response = Response::new(body);
     *response.status_mut() = status;
     common(response.headers_mut(), media_type);
+    for (name, value) in headers {
+        let (name, value) = (
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        );
+        response.headers_mut().insert(name, value);
+    }
     let tag = reply.generation.map(|at| format!("\"{at}\""));
     if let Some(tag) = tag.and_then(|tag| HeaderValue::try_from(tag).ok()) {
         response.headers_mut().insert(ETAG, tag);

@@ -1,7 +1,7 @@
 //! Every route there is. The router, the document that describes the service, and the tests of who is refused come from this table.
 
 use super::endpoint::{Route, route};
-use super::routes::{events, health, profile_snapshots, snapshots, subjects};
+use super::routes::{events, health, page, profile_snapshots, snapshots, subjects, token};
 use std::sync::LazyLock;
 
 static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
@@ -22,6 +22,9 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         route::<snapshots::ReadFile>(),
         route::<snapshots::DiffSnapshots>(),
         route::<events::ListEvents>(),
+        route::<token::ShowToken>(),
+        route::<page::ShowPage>(),
+        route::<page::ShowPageFile>(),
     ]
 });
 
