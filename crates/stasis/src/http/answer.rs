@@ -41,6 +41,8 @@ pub(super) struct Content {
     pub(super) media_type: &'static str,
     /// Where what was made is found.
     pub(super) location: Option<String>,
+    /// What the head has besides, names in small letters.
+    pub(super) headers: &'static [(&'static str, &'static str)],
     pub(super) body: AnswerBody,
 }
 
@@ -51,6 +53,7 @@ impl Content {
             status: StatusCode::OK,
             media_type,
             location: None,
+            headers: &[],
             body: whole(bytes),
         }
     }

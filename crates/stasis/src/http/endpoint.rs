@@ -16,8 +16,8 @@ use stasis_engine::kind::session::SessionHost;
 use stasis_engine::model::format::token::TokenScope;
 use stasis_engine::model::id::{Generation, Label, TenantId};
 use stasis_engine::open::Engine;
-use stasis_engine::stored::LookingHost;
 use stasis_engine::progress::Progress;
+use stasis_engine::stored::LookingHost;
 use std::pin::Pin;
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@ use super::{openapi, table};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_MATCH, LOCATION, RETRY_AFTER};
 use http::header::{WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body;
 use serde_json::{Map, Value};
@@ -479,6 +479,7 @@ fn rendered(reply: Reply<Content>) -> Response<AnswerBody> {
         status,
         media_type,
         location,
+        headers,
         body,
     } = reply.answer;
     let mut response = Response::new(body);
@@ -486,6 +487,13 @@ fn rendered(reply: Reply<Content>) -> Response<AnswerBody> {
     common(response.headers_mut(), media_type);
     if let Some(location) = location.and_then(|at| HeaderValue::try_from(at).ok()) {
         response.headers_mut().insert(LOCATION, location);
+    }
+    for (name, value) in headers {
+        let (name, value) = (
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        );
+        response.headers_mut().insert(name, value);
     }
     let tag = reply.generation.map(|at| format!("\"{at}\""));
     if let Some(tag) = tag.and_then(|tag| HeaderValue::try_from(tag).ok()) {

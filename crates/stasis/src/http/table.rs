@@ -2,8 +2,8 @@
 
 use super::endpoint::{Route, route};
 use super::routes::{
-    changes, events, health, jobs, leases, metrics, operations, profile_snapshots, sessions,
-    snapshots, subjects,
+    changes, events, health, jobs, leases, metrics, operations, page, profile_snapshots, sessions,
+    snapshots, subjects, token,
 };
 use std::sync::LazyLock;
 
@@ -43,6 +43,9 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         route::<changes::UnpinSnapshot>(),
         route::<changes::ForkSubject>(),
         route::<changes::ForceUnlockSubject>(),
+        route::<token::ShowToken>(),
+        route::<page::ShowPage>(),
+        route::<page::ShowPageFile>(),
     ]
 });
 

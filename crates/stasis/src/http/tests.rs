@@ -160,11 +160,8 @@ impl World {
     async fn ask(&self, request: Request<Full<Bytes>>) -> Answered {
         let (head, body) = self.service.answer(request).await.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
-        let is_text = head.headers[CONTENT_TYPE]
-            .to_str()
-            .unwrap()
-            .starts_with("text/plain");
-        let body = if is_text {
+        let is_page = head.headers[CONTENT_TYPE].as_bytes().starts_with(b"text/");
+        let body: Value = if is_page {
             Value::String(String::from_utf8(bytes.to_vec()).unwrap())
         } else {
             serde_json::from_slice(&bytes).unwrap()
@@ -234,6 +231,7 @@ fn filled(path: &str) -> String {
         "{sha_prefix}" | "{snapshot}" => "abcdef",
         "{id}" => "alice@131",
         "{kind}" => "profile",
+        "{file}" => "main.js",
         part => {
             assert!(!part.starts_with('{'), "`{part}` has no value in this test");
             part
@@ -647,6 +645,64 @@ async fn on_loopback_nobody_needs_a_token_where_that_was_said_and_a_wrong_one_is
     let mut seen = request(&Method::GET, "/v1/events");
     seen.headers_mut().insert(IF_MATCH, "7".parse().unwrap());
     assert_eq!(world.ask(seen).await.status, 400);
+}
+
+#[tokio::test]
+async fn the_page_is_all_there_and_nothing_from_elsewhere_may_run_in_it() {
+    let world = World::new().await;
+    let get = async |path: &str| world.ask(request(&Method::GET, path)).await;
+    let mut wanted = vec!["/".to_owned()];
+    let mut seen = BTreeSet::new();
+
+    while let Some(path) = wanted.pop() {
+        let answered = get(&path).await;
+        assert_eq!(answered.status, 200, "{path}");
+        let policy = answered.response.headers()["content-security-policy"].to_str();
+        let policy = policy.unwrap();
+        assert!(policy.starts_with("default-src 'none'; script-src 'self';"));
+        assert!(!policy.contains("unsafe"), "{policy}");
+        let text = answered.body.as_str().unwrap();
+        for bad in [
+            "http://",
+            "https://",
+            "innerHTML",
+            "<style",
+            " style=",
+            " onclick=",
+        ] {
+            // The name of a dialect of XML is no address that is asked.
+            let text = text.replace("http://www.w3.org/2000/svg", "");
+            assert!(!text.contains(bad), "{path} has `{bad}`");
+        }
+        // What it loads is there, too: `/page/main.js`, `./api.js`.
+        for quoted in text.split('"').skip(1).step_by(2) {
+            let name = quoted.strip_prefix("/page/").or(quoted.strip_prefix("./"));
+            wanted.extend(name.map(|name| format!("/page/{name}")));
+        }
+        seen.insert(path);
+        wanted.retain(|path| !seen.contains(path));
+    }
+
+    assert!(seen.len() > 10, "{seen:?}");
+    for none in ["/page/x.js", "/page/..%2Ftable.rs", "/page/"] {
+        assert_eq!(get(none).await.status, 404, "{none}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_told_what_it_may_do() {
+    let world = World::new().await;
+    for scope in [TokenScope::Read, TokenScope::Write, TokenScope::Admin] {
+        let token = world.token("acme", scope, None).await;
+        let asked = with_token(request(&Method::GET, "/v1/token"), &token);
+        let said = world.ask(asked).await.body;
+        assert_eq!(
+            (&said["tenant"], &said["scope"]),
+            (&json!("acme"), &json!(scope))
+        );
+        let secret = token.rsplit('_').next().unwrap();
+        assert!(!said.to_string().contains(secret));
+    }
 }
 
 #[test]

@@ -1,0 +1,81 @@
+// Which view is shown, and what stands above all of them.
+
+import { token } from "./api.js";
+import { diff } from "./diff.js";
+import { el, link, problem } from "./dom.js";
+import { events } from "./events.js";
+import { files } from "./files.js";
+import { login, whoami } from "./login.js";
+import { subject } from "./subject.js";
+import { subjects } from "./subjects.js";
+
+const VIEWS = { "": subjects, subject, files, diff, events };
+const main = document.getElementById("main");
+const header = document.getElementById("top");
+let who = null;
+let leaving = new AbortController();
+
+function route() {
+  const [path, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [view = "", ...rest] = path.split("/").map(decodeURIComponent);
+  return { view, rest, fields: Object.fromEntries(new URLSearchParams(search)) };
+}
+
+function top(view) {
+  const entry = (name, href, label) => el("a", { href, "aria-current": view === name ? "page" : null }, label);
+  header.replaceChildren(
+    link("#/", el("span", { class: "brand" }, "Stasis")),
+    ...(who ? [
+      el("nav", { "aria-label": "Views" }, entry("", "#/", "Subjects"), entry("events", "#/events", "Events")),
+      el("span", { class: "who" }, who.tenant ? `${who.tenant} · ${who.scope}` : "signed in"),
+      token.get() ? el("button", { type: "button", onclick: () => leave() }, "Sign out") : null,
+    ].filter(Boolean) : []));
+}
+
+function leave(because) {
+  token.clear();
+  who = null;
+  leaving.abort();
+  top();
+  document.title = "Sign in · Stasis";
+  main.replaceChildren(login({ because, entered: (one) => { who = one; show(); } }));
+  document.getElementById("token").focus();
+}
+
+async function show({ keep = false } = {}) {
+  leaving.abort();
+  leaving = new AbortController();
+  const { signal } = leaving;
+  const { view, rest, fields } = route();
+  try {
+    who ??= await whoami(signal);
+    top(view);
+    if (!VIEWS[view]) throw { title: "There is no such view", detail: location.hash };
+    if (!keep) main.replaceChildren(el("p", { class: "loading", role: "status" }, "Loading …"));
+    const made = await VIEWS[view]({ rest, fields, who, signal, reload: () => show({ keep: true }) });
+    if (signal.aborted) return;
+    main.replaceChildren(made);
+    const title = main.querySelector("h1");
+    document.title = `${title?.textContent ?? view} · Stasis`;
+    if (!keep && title && !main.querySelector("[autofocus]")) {
+      title.tabIndex = -1;
+      title.focus({ preventScroll: true });
+    }
+    if (!keep) scrollTo(0, 0);
+  } catch (error) {
+    if (signal.aborted) return;
+    if (error.status === 401) leave(token.get() ? "The token does not count any more. Sign in again." : null);
+    else main.replaceChildren(problem(error, () => show()));
+  }
+}
+
+addEventListener("hashchange", () => location.hash !== "#main" && (who || token.get() ? show() : leave()));
+addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, textarea, select, dialog");
+  if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  const search = document.querySelector("input[type=search]");
+  if (search) search.focus();
+  else location.hash = "#/";
+});
+show();

@@ -1,0 +1,164 @@
+// One subject: what a run starts from and why, its timeline, its snapshots.
+
+import { getAll, get, now, subjectPath } from "./api.js";
+import { askDelete, askRollback, askUnlock } from "./actions.js";
+import { ago, badge, button, clock, code, count, el, empty, facts, link, place, short, size, span, table, words } from "./dom.js";
+import { eventList } from "./events.js";
+import { timeline } from "./timeline.js";
+
+/** Why a save that is newer than what `latest` means does not count; nothing for one that is no newer. */
+function explain(active, events) {
+  const about = (sha, kind, name) => events.find((event) => event.kind === kind && event.details?.[name] === sha);
+  return (row) => {
+    const base = active.find((one) => one.chrome_major === row.chrome_major);
+    if (row.active || !base || row.at_ms <= base.at_ms) return null;
+    const marks = row.marks ?? [];
+    const back = about(row.snapshot, "rollback", "from_sha256");
+    if (marks.includes("tombstoned")) return "it was deleted";
+    if (row.damage) return `it cannot be used: ${row.damage}`;
+    if (back) return `${back.actor} rolled back from it ${span(now() - back.at_ms)} ago${back.details.reason ? `: “${back.details.reason}”` : ""}`;
+    if (marks.includes("damaged_databases")) return "it was stored and not published: databases in it are damaged";
+    if (marks.includes("damaged")) return "it is damaged";
+    if (about(row.snapshot, "diverged", "sha256")) return "its run diverged: another snapshot had become active while it ran";
+    if (about(row.snapshot, "not_published", "sha256")) return "it was stored and not published";
+    if (marks.includes("unpromoted")) return "it was never published";
+    return "a rollback went to an older one";
+  };
+}
+
+/** A clock that counts down as long as the view is shown. */
+function countdown(until, signal) {
+  const shown = el("strong", { class: "clock" });
+  const tick = () => {
+    const left = until - now();
+    shown.textContent = left > 0 ? `${clock(left)} left` : `expired ${span(-left)} ago`;
+    shown.classList.toggle("late", left < 60_000);
+  };
+  tick();
+  const timer = setInterval(tick, 1000);
+  signal.addEventListener("abort", () => clearInterval(timer));
+  return shown;
+}
+
+function holder(lineage, view) {
+  const lock = lineage.lock;
+  if (!lock || !["held", "expired"].includes(lineage.lock_state)) return [["Holder", badge(lineage.lock_state === "forced" ? "forced out" : "nobody", "good"), lock?.reason ? ` ${lock.reason}` : ""]];
+  const late = lineage.lock_state === "expired" ? badge("expired", "warn") : badge("held", "warn");
+  return [
+    ["Holder", late, " run ", el("code", {}, lock.holder_run_id), ` on ${lock.holder_host}, since `, ago(lock.acquired_at_ms)],
+    ["Lease", countdown(lock.expires_at_ms, view.signal), `, renewed ${count(lock.renewal_count, "time")}, epoch ${lock.epoch}`,
+      view.who.scope === "admin" ? [" ", button("Force-unlock …", () => askUnlock(view, lineage), "danger small")] : null].flat(),
+  ];
+}
+
+function pointer(lineage) {
+  const { pointer: one } = lineage;
+  if (!one) return [["Pointer", badge("none", "warn"), " nothing was published; a run starts fresh"]];
+  const from = one.flipped_from_sha256 ? [", before that ", code(one.flipped_from_sha256)] : [];
+  return [["Pointer", `generation ${one.generation}, moved `, ago(one.flipped_at_ms), ...from]];
+}
+
+function capturedIn(lineage) {
+  const said = lineage.snapshot?.manifest?.captured_in ?? {};
+  const parts = [said.host_region, said.egress_geo].filter(Boolean);
+  const version = lineage.snapshot?.manifest?.chrome_version;
+  return [version && ["Browser", `Chrome ${version}`], parts.length && ["Captured in", parts.join(", ")]].filter(Boolean);
+}
+
+function session(one) {
+  return [["Session", badge(words(one.state)), ` on ${one.host}`], ["Heartbeat", ago(one.heartbeat_ms)],
+    one.problem ? ["Problem", badge("look here", "danger"), ` ${typeof one.problem === "string" ? words(one.problem) : JSON.stringify(one.problem)}`] : null];
+}
+
+function verdict(shown, newer) {
+  if (!shown.latest.length) return [badge("no snapshot counts", "danger"), " A run starts with nothing, or refuses to start."];
+  const each = shown.latest.map((one, at) => [at ? ", and from " : "A run starts from ", code(one.snapshot), one.chrome_major && shown.latest.length > 1 ? ` (Chrome ${one.chrome_major})` : "", ", saved ", ago(one.at_ms)]).flat();
+  const rest = newer.length ? [`. ${count(newer.length, "newer save does", "newer saves do")} not count.`] : [". It is the newest save there is."];
+  return [badge(newer.length ? "not the newest" : "newest", newer.length ? "warn" : "good"), " ", ...each, ...rest];
+}
+
+function why(shown, rows, explained, view) {
+  const newer = rows.filter((row) => explained(row));
+  const lineages = shown.profile?.lineages ?? [];
+  const damage = [...(shown.unreadable ?? []), ...lineages.flatMap((one) => one.damage ?? []), ...rows.filter((row) => row.damage).map((row) => `${short(row.snapshot)}: ${row.damage}`)];
+  const warnings = (shown.profile?.warnings ?? []).map((one) => one.message ?? one.detail ?? JSON.stringify(one));
+  return el("section", { class: "panel", "aria-labelledby": "why" },
+    el("h2", { id: "why" }, "Why does a run see what it sees?"),
+    el("p", { class: "verdict" }, ...verdict(shown, newer)),
+    newer.length ? el("ul", { class: "newer" }, newer.slice(0, 5).map((row) => el("li", {}, code(row.snapshot), ", saved ", ago(row.at_ms), ": ", explained(row))),
+      newer.length > 5 ? el("li", {}, `and ${newer.length - 5} more, in the table below`) : null) : null,
+    lineages.map((lineage) => facts([lineages.length > 1 ? ["Lineage", lineage.subject] : null, ...pointer(lineage), ...holder(lineage, view), ...capturedIn(lineage)])),
+    shown.session ? facts(session(shown.session)) : null,
+    facts([["Damage", ...(damage.length ? [badge(count(damage.length, "document"), "danger"), el("ul", {}, damage.map((one) => el("li", {}, one)))] : [badge("none seen", "good")])],
+      warnings.length ? ["Warnings", el("ul", {}, warnings.map((one) => el("li", {}, one)))] : null]),
+    el("h3", {}, "Last events"),
+    shown.events.length ? eventList(shown.events.slice(0, 5)) : el("p", { class: "quiet" }, "Nothing forced, destructive or degraded is in the log about it."));
+}
+
+function marks(row) {
+  const all = [row.active ? badge("active", "good") : null, row.pinned ? badge("pinned") : null];
+  for (const mark of row.marks ?? []) {
+    if (["active", "pinned"].includes(mark)) continue;
+    all.push(badge({ unpromoted: "not published", tombstoned: "deleted" }[mark] ?? words(mark), mark.startsWith("damaged") ? "danger" : "plain"));
+  }
+  if (row.damage) all.push(badge("unusable", "danger"));
+  return all.filter(Boolean).flatMap((one) => [one, " "]);
+}
+
+const HEADS = [{ name: "Compare" }, { name: "Snapshot" }, { name: "Saved" }, { name: "Size", number: true }, { name: "How" }, { name: "Marks" }, { name: "Do" }];
+
+function list(view, shown, rows) {
+  const { kind, id } = shown;
+  const chosen = [];
+  const compare = el("button", { type: "button", class: "primary", disabled: true, onclick: () => {
+    const [after, before] = rows.filter((row) => chosen.includes(row.snapshot)).map((row) => row.snapshot);
+    location.hash = place(["diff", kind, id], { before, after });
+  } }, "Compare two");
+  const choose = (row) => (event) => {
+    if (event.target.checked) chosen.push(row.snapshot);
+    else chosen.splice(chosen.indexOf(row.snapshot), 1);
+    compare.disabled = chosen.length !== 2;
+  };
+  const may = { write: view.who.scope !== "read", admin: view.who.scope === "admin" };
+  const acts = (row, at) => {
+    const gone = row.marks?.includes("tombstoned");
+    const before = row.parent && rows.some((one) => one.snapshot === row.parent && !one.marks?.includes("tombstoned")) ? row.parent : rows[at + 1]?.snapshot;
+    return [
+      gone ? null : link(place(["files", kind, id, row.snapshot]), "Files"),
+      gone || !before ? null : link(place(["diff", kind, id], { before, after: row.snapshot }), "Changes"),
+      kind === "profile" && may.write && !row.active && !gone ? button("Roll back …", () => askRollback(view, shown, row), "small") : null,
+      kind === "profile" && may.admin && !row.active && !row.pinned && !gone ? button("Delete …", () => askDelete(view, shown, row), "danger small") : null,
+    ].filter(Boolean).flatMap((one) => [one, " "]);
+  };
+  const body = rows.map((row, at) => ({
+    id: `row-${row.snapshot}`,
+    tone: row.active ? "current" : null,
+    cells: [
+      row.marks?.includes("tombstoned") ? "" : el("input", { type: "checkbox", "aria-label": `Compare ${short(row.snapshot)}`, onchange: choose(row) }),
+      [code(row.snapshot), row.labels?.message ? el("span", { class: "small" }, ` ${row.labels.message}`) : null],
+      ago(row.at_ms), size(row.bytes),
+      [[row.mode ?? row.reason, row.host && `on ${row.host}`, row.run_id && `run ${row.run_id}`].filter(Boolean).join(", ") || "–"],
+      marks(row), el("span", { class: "acts" }, ...acts(row, at))],
+  }));
+  return [el("div", { class: "bar" }, el("h2", {}, count(shown.snapshots, "snapshot")), compare), table("Snapshots, the newest first", HEADS, body)];
+}
+
+export async function subject({ rest: [kind, id], who, signal, reload }) {
+  const path = subjectPath(kind, id);
+  const [shown, all] = await Promise.all([get(path, { signal }), getAll(`${path}/snapshots`, { limit: 500 }, { signal, pages: 2 })]);
+  const rows = all.items;
+  const explained = explain(shown.latest, shown.events);
+  const view = { kind, id, who, signal, reload };
+  const chosen = (name) => {
+    const row = document.getElementById(`row-${name}`);
+    row.scrollIntoView({ block: "center" });
+    row.querySelector("a, input")?.focus();
+  };
+  return el("div", {},
+    el("p", { class: "crumbs" }, link("#/", "Subjects"), " / ", kind),
+    el("div", { class: "bar" }, el("h1", {}, id), badge(kind), button("Refresh", reload, "small")),
+    why(shown, rows, explained, view),
+    el("section", { class: "panel" }, el("h2", {}, "Timeline"), rows.length ? timeline(rows, shown.events, explained, chosen) : empty("No snapshots", "Nothing of this subject is in the store.")),
+    ...(rows.length ? list(view, shown, rows) : []),
+    all.next_cursor ? el("p", { class: "quiet" }, `The newest ${rows.length} are shown.`) : null);
+}

@@ -1,0 +1,44 @@
+//! What the token may do that a request shows.
+
+use crate::http::endpoint::{Access, Call, Endpoint, NoBody, Reply};
+use crate::http::problem::Problem;
+use http::Method;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use stasis_engine::model::format::token::TokenScope;
+use stasis_engine::model::id::TenantId;
+
+/// `GET /v1/token`
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(in crate::http) struct ShowToken {}
+
+/// Whose data the token opens, and what it allows there.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::http) struct ShownToken {
+    tenant: TenantId,
+    scope: TokenScope,
+    /// What its acts have as `actor` in the log of events.
+    actor: String,
+}
+
+impl Endpoint for ShowToken {
+    const METHOD: Method = Method::GET;
+    const PATH: &'static str = "/v1/token";
+    const NAME: &'static str = "show_token";
+    const SUMMARY: &'static str = "Say whose data the token opens, and what it allows there";
+    const ACCESS: Access = Access::Token(TokenScope::Read);
+    type Body = NoBody;
+    type Answer = ShownToken;
+
+    async fn serve(self, _: NoBody, call: &Call) -> Result<Reply<ShownToken>, Problem> {
+        let scopes = [TokenScope::Admin, TokenScope::Write, TokenScope::Read];
+        let most = scopes.into_iter().find(|scope| call.caller.may(*scope));
+        Ok(ShownToken {
+            tenant: call.tenant()?,
+            scope: most.unwrap_or_default(),
+            actor: call.actor().to_string(),
+        }
+        .into())
+    }
+}
