@@ -39,6 +39,10 @@ pub(crate) struct Config {
 pub(crate) struct ServeDefaults {
     /// The address and port it listens at.
     pub(crate) listen: Option<String>,
+    /// The certificate with which it speaks TLS, and those that lead from it to one that clients know.
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of the certificate.
+    pub(crate) tls_key: Option<PathBuf>,
     /// What it does without being asked.
     #[serde(default)]
     pub(crate) jobs: BTreeMap<JobName, JobDefaults>,
@@ -53,10 +57,6 @@ pub(crate) struct JobDefaults {
     /// Whether it does not run at all on this server.
     #[serde(default)]
     pub(crate) off: bool,
-    /// The certificate with which it speaks TLS, and those that lead from it to one that clients know.
-    pub(crate) tls_cert: Option<PathBuf>,
-    /// The key of the certificate.
-    pub(crate) tls_key: Option<PathBuf>,
 }
 
 impl Config {

@@ -252,7 +252,7 @@ pub fn manifest(lineage: &Lineage, archive: ArchiveDigest) -> Key {
 
 /// Whether keys of a store may begin so: the name of a file or directory at its root.
 pub fn is_part(name: &str) -> bool {
-    const PARTS: [&str; 21] = [
+    const PARTS: [&str; 22] = [
         "auth",
         "chunks",
         "condemned",

@@ -69,12 +69,12 @@ pub(super) fn host(context: &CliContext) -> anyhow::Result<JobHost> {
 fn text(list: &JobList, now: Timestamp) -> String {
     let row = |row: &JobRow| {
         let last = row.last_began_at_ms.map(|at| at.age(now));
-        let host = row.last_host.as_ref().map(|host| printable(host));
+        let host = row.last_host.as_ref().map(|host| printable(host.as_str()));
         vec![
             row.name.to_string(),
             row.place
                 .as_ref()
-                .map(|place| printable(place))
+                .map(|place| printable(place.as_str()))
                 .unwrap_or_default(),
             duration::text(Duration::from_millis(row.every_ms)),
             last.unwrap_or_else(|| "never".to_owned()),
@@ -95,7 +95,7 @@ fn text(list: &JobList, now: Timestamp) -> String {
 fn next(row: &JobRow, now: Timestamp) -> String {
     match (&row.running, row.next_due_at_ms) {
         (Some(running), _) => {
-            let (host, age) = (printable(&running.host), running.since_ms.age(now));
+            let (host, age) = (printable(running.host.as_str()), running.since_ms.age(now));
             format!("runs on {host}, begun {age}")
         }
         (None, Some(at)) => format!("in {}", duration::text(at.since(now))),

@@ -181,6 +181,7 @@ impl Answer for EventStream {
             status: StatusCode::OK,
             media_type: "text/event-stream",
             location: None,
+            headers: &[],
             body: self.0.boxed(),
         })
     }

@@ -247,6 +247,7 @@ impl Answer for FileBytes {
         Ok(Content {
             status: StatusCode::OK,
             media_type: "application/octet-stream",
+            location: None,
             headers: &[],
             body: self.0.boxed(),
         })
