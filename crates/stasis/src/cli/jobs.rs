@@ -68,7 +68,7 @@ pub(super) fn host(context: &CliContext) -> anyhow::Result<JobHost> {
 
 fn text(list: &JobList, now: Timestamp) -> String {
     let row = |row: &JobRow| {
-        let last = row.last_began_at_ms.map(|at| at.age(now));
+        let began = row.last_began_at_ms.map(|at| at.age(now));
         let host = row.last_host.as_ref().map(|host| printable(host.as_str()));
         vec![
             row.name.to_string(),
@@ -77,7 +77,7 @@ fn text(list: &JobList, now: Timestamp) -> String {
                 .map(|place| printable(place.as_str()))
                 .unwrap_or_default(),
             duration::text(Duration::from_millis(row.every_ms)),
-            last.unwrap_or_else(|| "never".to_owned()),
+            began.unwrap_or_else(|| "never".to_owned()),
             host.unwrap_or_default(),
             row.outcome
                 .map(|outcome| outcome.to_string())
