@@ -91,6 +91,7 @@ mod s3;
 mod screens;
 mod serve;
 mod serve_look;
+mod serve_page;
 mod session;
 mod store_kinds;
 mod store_matrix;

@@ -1,8 +1,7 @@
 // What differs between two snapshots: files, tables, cookies; and the text of one file, side by side.
 
-import { get, getAll, query, subjectPath } from "./api.js";
+import { get, getAll, now, query, subjectPath } from "./api.js";
 import { badge, code, count, el, empty, link, place, short, span, table, words } from "./dom.js";
-import { now } from "./api.js";
 
 const TONES = { added: "good", removed: "danger" };
 
@@ -52,6 +51,7 @@ function sideBySide(patch) {
     : el("tr", {}, ...cell(one.left, one.same ? "" : "gone"), ...cell(one.right, one.same ? "" : "come")));
   return el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Text before and after" }, el("table", { class: "sides" },
     el("caption", { class: "hidden" }, "The text before at the left, after at the right"),
+    el("colgroup", {}, ["line", "text", "line", "text"].map((name) => el("col", { class: name }))),
     el("tbody", {}, sides(patch).map(row))));
 }
 

@@ -25,7 +25,7 @@ function row(one) {
 
 export async function subjects({ fields, signal }) {
   const all = await getAll("/v1/subjects", {}, { signal });
-  const search = el("input", { type: "search", id: "search", autofocus: true, placeholder: "Name of a subject", autocomplete: "off", value: fields.q });
+  const search = el("input", { type: "search", id: "search", placeholder: "Name of a subject", autocomplete: "off", value: fields.q });
   const kinds = el("select", { id: "kind" }, el("option", { value: "" }, "All kinds"),
     KINDS.map((kind) => el("option", { value: kind, selected: fields.kind === kind }, kind)));
   const list = el("div", {});
