@@ -102,7 +102,7 @@ export async function diff({ rest: [kind, id], fields, signal }) {
     el("h1", {}, path ? path.split("/").at(-1) : `Changes of ${id}`),
     chooser({ kind, id, rows, before: one.before, after: one.after, path }),
     el("p", { class: "quiet" }, "From ", code(one.before), " to ", code(one.after), `: ${count(one.differing ?? one.items.length, "entry differs", "entries differ")}`),
-    one.patch ? sideBySide(one.patch) : path ? empty("No text to compare", "The content is not text, or it is the same on both sides.") : null,
+    one.patch ? sideBySide(one.patch) : path && differs ? empty("No text to compare", "What differs is not text: see below.") : null,
     gaps.length ? el("section", {}, el("h2", {}, "Not shown as text"), el("ul", {}, gaps)) : null,
     path ? null : named("Cookies", one.cookies, [{ name: "Site" }, { name: "Cookie" }], (cookie) => [cookie.site, el("code", {}, cookie.name)]),
     path ? null : named("Local Storage", one.local_storage, [{ name: "Origin" }], origin),

@@ -53,7 +53,8 @@ function holder(lineage, view) {
 
 function pointer(lineage) {
   const { pointer: one } = lineage;
-  if (!one) return [["Pointer", badge("none", "warn"), " nothing was published; a run starts fresh"]];
+  if (!one && lineage.damage?.length) return [["Pointer", badge("unreadable", "danger"), " see the damage below"]];
+  if (!one) return [["Pointer", badge("none", "warn"), " nothing was published yet"]];
   const from = one.flipped_from_sha256 ? [", before that ", code(one.flipped_from_sha256)] : [];
   return [["Pointer", `generation ${one.generation}, moved `, ago(one.flipped_at_ms), ...from]];
 }
@@ -70,8 +71,9 @@ function session(one) {
     one.problem ? ["Problem", badge("look here", "danger"), ` ${typeof one.problem === "string" ? words(one.problem) : JSON.stringify(one.problem)}`] : null];
 }
 
-function verdict(shown, newer) {
-  if (!shown.latest.length) return [badge("no snapshot counts", "danger"), " A run starts with nothing, or refuses to start."];
+function verdict(shown, newer, damage) {
+  if (!shown.latest.length && damage.length) return [badge("unreadable", "danger"), " What a run starts from cannot be read: see the damage below."];
+  if (!shown.latest.length) return [badge("no snapshot counts", "warn"), " Nothing was published: a run starts without saved data."];
   const each = shown.latest.map((one, at) => [at ? ", and from " : "A run starts from ", code(one.snapshot), one.chrome_major && shown.latest.length > 1 ? ` (Chrome ${one.chrome_major})` : "", ", saved ", ago(one.at_ms)]).flat();
   const rest = newer.length ? [`. ${count(newer.length, "newer save does", "newer saves do")} not count.`] : [". It is the newest save there is."];
   return [badge(newer.length ? "not the newest" : "newest", newer.length ? "warn" : "good"), " ", ...each, ...rest];
@@ -82,11 +84,11 @@ const damagedMarks = (row) => (row.marks ?? []).filter((mark) => mark.startsWith
 function why(shown, rows, explained, view) {
   const newer = rows.filter((row) => explained(row));
   const lineages = shown.profile?.lineages ?? [];
-  const damage = [...(shown.unreadable ?? []), ...lineages.flatMap((one) => one.damage ?? []), ...rows.map((row) => [row, row.damage ?? damagedMarks(row)]).filter(([, said]) => said).map(([row, said]) => `${short(row.snapshot)}: ${said}`)];
+  const damage = [...new Set([...(shown.unreadable ?? []), ...lineages.flatMap((one) => one.damage ?? []), ...rows.map((row) => [row, row.damage ?? damagedMarks(row)]).filter(([, said]) => said).map(([row, said]) => `${short(row.snapshot)}: ${said}`)])];
   const warnings = (shown.profile?.warnings ?? []).map((one) => one.message ?? one.detail ?? JSON.stringify(one));
   return el("section", { class: "panel", "aria-labelledby": "why" },
     el("h2", { id: "why" }, "Why does a run use this data?"),
-    el("p", { class: "verdict" }, ...verdict(shown, newer)),
+    el("p", { class: "verdict" }, ...verdict(shown, newer, damage)),
     newer.length ? el("ul", { class: "newer" }, newer.slice(0, 5).map((row) => el("li", {}, code(row.snapshot), ", saved ", ago(row.at_ms), ": ", explained(row))),
       newer.length > 5 ? el("li", {}, `and ${newer.length - 5} more, in the table below`) : null) : null,
     el("div", { class: "columns" }, el("div", {}, lineages.map((lineage) => facts([lineages.length > 1 ? ["Lineage", lineage.subject] : null, ...pointer(lineage), ...holder(lineage, view), ...capturedIn(lineage)])),

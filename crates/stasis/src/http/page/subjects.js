@@ -19,7 +19,7 @@ function row(one) {
     : [badge("readable", "good"), one.encrypted ? badge("encrypted") : null];
   return {
     tone: one.error ? "damaged" : null,
-    cells: [link(place(["subject", one.kind, one.id]), el("strong", {}, one.id)), one.kind, ago(one.newest_ms), String(one.snapshots), size(one.bytes), state],
+    cells: [link(place(["subject", one.kind, one.id]), el("strong", {}, one.id)), one.kind, one.error && !one.newest_ms ? "unknown" : ago(one.newest_ms), String(one.snapshots), size(one.bytes), state],
   };
 }
 
