@@ -96,6 +96,7 @@ mod serve_contract;
 mod serve_jobs;
 mod serve_look;
 mod serve_metrics;
+mod serve_page;
 mod serve_tls;
 mod session;
 mod store_kinds;

@@ -161,7 +161,7 @@ fn answer(mut stream: TcpStream, reports: &Sender<(String, Value)>) -> Option<()
 }
 
 /// Whether there is a Chromium; where it is needed it is missed loudly.
-fn chromium() -> bool {
+pub(crate) fn chromium() -> bool {
     let found = Command::new("chromium").arg("--version").output().is_ok();
     let needed = std::env::var_os("STASIS_REQUIRE_PARTS").is_some();
     assert!(

@@ -15,7 +15,7 @@ const lineageOf = (shown, row) => shown.profile.lineages.find((one) => one.subje
 
 /** Asks whether it is really meant. `act` does it, with the reason. */
 function confirm({ title, verb, plan, name, why, act, done, view }) {
-  const typed = el("input", { id: "typed", autocomplete: "off", spellcheck: "false", autofocus: true });
+  const typed = el("input", { id: "typed", autocomplete: "off", spellcheck: "false" });
   const reason = why ? el("input", { id: "reason", autocomplete: "off", maxlength: "200" }) : null;
   const go = el("button", { type: "submit", class: "primary danger", disabled: true }, verb);
   const said = el("div", {});
@@ -30,13 +30,15 @@ function confirm({ title, verb, plan, name, why, act, done, view }) {
       say(done);
       view.reload();
     } catch (error) {
-      said.replaceChildren(problem(error));
+      // What was agreed to is not what is there: the plan is made anew.
+      const moved = [409, 412].includes(error.status) || error.code === "retry";
+      said.replaceChildren(problem(error, moved ? () => { dialog.close(); view.reload(); } : null, "Look again"));
       check();
     }
   };
   const dialog = el("dialog", { "aria-labelledby": "ask" },
     el("h2", { id: "ask" }, title),
-    ...plan,
+    ...plan.filter(Boolean),
     el("form", { onsubmit: submit, oninput: check },
       el("label", { for: "typed" }, "Type ", el("code", {}, name), " to confirm"), typed,
       ...(reason ? [el("label", { for: "reason" }, "Reason, for the log of events"), reason] : []),
@@ -46,6 +48,7 @@ function confirm({ title, verb, plan, name, why, act, done, view }) {
   view.signal.addEventListener("abort", () => dialog.close());
   document.body.append(dialog);
   dialog.showModal();
+  typed.focus();
 }
 
 /** What is said where the plan itself is refused. */
@@ -82,7 +85,8 @@ export const askRollback = (view, shown, row) => guarded(view, async () => {
       ["Lease", ...evicted(plan.evicts)],
       ["Generation", String(plan.generation)],
       plan.warnings?.length ? ["Warnings", el("ul", {}, plan.warnings.map((one) => el("li", {}, one.message ?? one.detail ?? JSON.stringify(one))))] : null,
-    ]), el("p", { class: "quiet" }, "Nothing is deleted: every snapshot stays, and you can roll forward the same way.")],
+    ]), row.marks?.some((mark) => mark.startsWith("damaged")) ? el("p", { class: "note warn" }, "This snapshot is damaged: look at what is marked before you give it to runs.") : null,
+    el("p", { class: "quiet" }, "Nothing is deleted: every snapshot stays, and you can roll forward the same way.")],
     act: (reason) => send("POST", path, { sha_prefix: row.snapshot, confirm: true, reason }, etag),
   });
 });

@@ -73,14 +73,13 @@ export function query(path, fields) {
 }
 
 /** All pages of a list, up to so many; the last cursor is left where there are more. */
-export async function getAll(path, fields, { signal, pages = 20, onPage } = {}) {
+export async function getAll(path, fields, { signal, pages = 20 } = {}) {
   let all = null;
   let cursor;
   for (let page = 0; page < pages; page += 1) {
     const got = await get(query(path, { limit: 1000, ...fields, cursor }), { signal });
     all = all ? { ...got, items: all.items.concat(got.items) } : got;
     cursor = got.next_cursor;
-    if (onPage) onPage(all);
     if (!cursor) break;
   }
   return all;

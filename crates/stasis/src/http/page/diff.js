@@ -1,8 +1,7 @@
 // What differs between two snapshots: files, tables, cookies; and the text of one file, side by side.
 
-import { get, getAll, query, subjectPath } from "./api.js";
+import { get, getAll, now, query, subjectPath } from "./api.js";
 import { badge, code, count, el, empty, link, place, short, span, table, words } from "./dom.js";
-import { now } from "./api.js";
 
 const TONES = { added: "good", removed: "danger" };
 
@@ -52,6 +51,7 @@ function sideBySide(patch) {
     : el("tr", {}, ...cell(one.left, one.same ? "" : "gone"), ...cell(one.right, one.same ? "" : "come")));
   return el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Text before and after" }, el("table", { class: "sides" },
     el("caption", { class: "hidden" }, "The text before at the left, after at the right"),
+    el("colgroup", {}, ["line", "text", "line", "text"].map((name) => el("col", { class: name }))),
     el("tbody", {}, sides(patch).map(row))));
 }
 
@@ -102,7 +102,7 @@ export async function diff({ rest: [kind, id], fields, signal }) {
     el("h1", {}, path ? path.split("/").at(-1) : `Changes of ${id}`),
     chooser({ kind, id, rows, before: one.before, after: one.after, path }),
     el("p", { class: "quiet" }, "From ", code(one.before), " to ", code(one.after), `: ${count(one.differing ?? one.items.length, "entry differs", "entries differ")}`),
-    one.patch ? sideBySide(one.patch) : path ? empty("No text to compare", "The content is not text, or it is the same on both sides.") : null,
+    one.patch ? sideBySide(one.patch) : path && differs ? empty("No text to compare", "What differs is not text: see below.") : null,
     gaps.length ? el("section", {}, el("h2", {}, "Not shown as text"), el("ul", {}, gaps)) : null,
     path ? null : named("Cookies", one.cookies, [{ name: "Site" }, { name: "Cookie" }], (cookie) => [cookie.site, el("code", {}, cookie.name)]),
     path ? null : named("Local Storage", one.local_storage, [{ name: "Origin" }], origin),

@@ -72,7 +72,7 @@ export function place(parts, fields = {}) {
 export const empty = (title, ...hint) => el("div", { class: "empty" }, el("p", { class: "strong" }, title), el("p", {}, ...hint));
 
 /** What went wrong, with what to say to whoever has the log. */
-export function problem(error, again) {
+export function problem(error, again, label = "Try again") {
   const fields = [["Code", error.code], ["Request", error.request_id], ["Operation", error.op_id], ["Generation now", error.generation]];
   const shown = fields.filter(([, value]) => value !== undefined);
   return el("div", { class: "panel problem", role: "alert" },
@@ -80,7 +80,7 @@ export function problem(error, again) {
     el("p", {}, error.detail ?? String(error)),
     (error.candidates ?? []).length ? el("p", {}, `It may be: ${[].concat(error.candidates).map((one) => (typeof one === "string" ? one : JSON.stringify(one))).join(", ")}`) : null,
     shown.length ? facts(shown.map(([name, value]) => [name, el("code", {}, String(value))])) : null,
-    again ? button("Try again", again) : null);
+    again ? button(label, again) : null);
 }
 
 /** Names and what they are. */

@@ -3,7 +3,7 @@
 import { bytes, getAll, query, subjectPath } from "./api.js";
 import { button, code, count, el, empty, link, place, problem, say, size, table } from "./dom.js";
 
-const HEADS = [{ name: "Name" }, { name: "Kind" }, { name: "Size", number: true }, { name: "Changed" }, { name: "Do" }];
+const HEADS = [{ name: "Name" }, { name: "Kind" }, { name: "Size", number: true }, { name: "Changed (UTC)" }, { name: "Actions" }];
 
 function crumbs(kind, id, snapshot, path) {
   const parts = path ? path.split("/") : [];

@@ -27,7 +27,7 @@ function top(view) {
     link("#/", el("span", { class: "brand" }, "Stasis")),
     ...(who ? [
       el("nav", { "aria-label": "Views" }, entry("", "#/", "Subjects"), entry("events", "#/events", "Events")),
-      el("span", { class: "who" }, who.tenant ? `${who.tenant} · ${who.scope}` : "signed in"),
+      el("span", { class: "who" }, `${who.tenant} · ${who.scope}`),
       token.get() ? el("button", { type: "button", onclick: () => leave() }, "Sign out") : null,
     ].filter(Boolean) : []));
 }
@@ -57,7 +57,8 @@ async function show({ keep = false } = {}) {
     main.replaceChildren(made);
     const title = main.querySelector("h1");
     document.title = `${title?.textContent ?? view} · Stasis`;
-    if (!keep && title && !main.querySelector("[autofocus]")) {
+    // What had the focus is gone with the view before.
+    if (title && document.activeElement === document.body && !main.querySelector("input[type=search]")) {
       title.tabIndex = -1;
       title.focus({ preventScroll: true });
     }
@@ -65,7 +66,10 @@ async function show({ keep = false } = {}) {
   } catch (error) {
     if (signal.aborted) return;
     if (error.status === 401) leave(token.get() ? "The token does not count any more. Sign in again." : null);
-    else main.replaceChildren(problem(error, () => show()));
+    else {
+      document.title = "Problem · Stasis";
+      main.replaceChildren(problem(error, () => show()));
+    }
   }
 }
 

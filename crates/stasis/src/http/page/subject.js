@@ -22,7 +22,7 @@ function explain(active, events) {
     if (about(row.snapshot, "diverged", "sha256")) return "its run diverged: another snapshot had become active while it ran";
     if (about(row.snapshot, "not_published", "sha256")) return "it was stored and not published";
     if (marks.includes("unpromoted")) return "it was never published";
-    return "a rollback went to an older one";
+    return row.chrome_major ? "it was passed over: a rollback went to an older one" : "`latest` was moved to an older one";
   };
 }
 
@@ -53,7 +53,8 @@ function holder(lineage, view) {
 
 function pointer(lineage) {
   const { pointer: one } = lineage;
-  if (!one) return [["Pointer", badge("none", "warn"), " nothing was published; a run starts fresh"]];
+  if (!one && lineage.damage?.length) return [["Pointer", badge("unreadable", "danger"), " see the damage below"]];
+  if (!one) return [["Pointer", badge("none", "warn"), " nothing was published yet"]];
   const from = one.flipped_from_sha256 ? [", before that ", code(one.flipped_from_sha256)] : [];
   return [["Pointer", `generation ${one.generation}, moved `, ago(one.flipped_at_ms), ...from]];
 }
@@ -70,29 +71,32 @@ function session(one) {
     one.problem ? ["Problem", badge("look here", "danger"), ` ${typeof one.problem === "string" ? words(one.problem) : JSON.stringify(one.problem)}`] : null];
 }
 
-function verdict(shown, newer) {
-  if (!shown.latest.length) return [badge("no snapshot counts", "danger"), " A run starts with nothing, or refuses to start."];
+function verdict(shown, newer, damage) {
+  if (!shown.latest.length && damage.length) return [badge("unreadable", "danger"), " What a run starts from cannot be read: see the damage below."];
+  if (!shown.latest.length) return [badge("no snapshot counts", "warn"), " Nothing was published: a run starts without saved data."];
   const each = shown.latest.map((one, at) => [at ? ", and from " : "A run starts from ", code(one.snapshot), one.chrome_major && shown.latest.length > 1 ? ` (Chrome ${one.chrome_major})` : "", ", saved ", ago(one.at_ms)]).flat();
   const rest = newer.length ? [`. ${count(newer.length, "newer save does", "newer saves do")} not count.`] : [". It is the newest save there is."];
   return [badge(newer.length ? "not the newest" : "newest", newer.length ? "warn" : "good"), " ", ...each, ...rest];
 }
 
+const damagedMarks = (row) => (row.marks ?? []).filter((mark) => mark.startsWith("damaged")).map(words).join(", ");
+
 function why(shown, rows, explained, view) {
   const newer = rows.filter((row) => explained(row));
   const lineages = shown.profile?.lineages ?? [];
-  const damage = [...(shown.unreadable ?? []), ...lineages.flatMap((one) => one.damage ?? []), ...rows.filter((row) => row.damage).map((row) => `${short(row.snapshot)}: ${row.damage}`)];
+  const damage = [...new Set([...(shown.unreadable ?? []), ...lineages.flatMap((one) => one.damage ?? []), ...rows.map((row) => [row, row.damage ?? damagedMarks(row)]).filter(([, said]) => said).map(([row, said]) => `${short(row.snapshot)}: ${said}`)])];
   const warnings = (shown.profile?.warnings ?? []).map((one) => one.message ?? one.detail ?? JSON.stringify(one));
   return el("section", { class: "panel", "aria-labelledby": "why" },
-    el("h2", { id: "why" }, "Why does a run see what it sees?"),
-    el("p", { class: "verdict" }, ...verdict(shown, newer)),
+    el("h2", { id: "why" }, "Why does a run use this data?"),
+    el("p", { class: "verdict" }, ...verdict(shown, newer, damage)),
     newer.length ? el("ul", { class: "newer" }, newer.slice(0, 5).map((row) => el("li", {}, code(row.snapshot), ", saved ", ago(row.at_ms), ": ", explained(row))),
       newer.length > 5 ? el("li", {}, `and ${newer.length - 5} more, in the table below`) : null) : null,
-    lineages.map((lineage) => facts([lineages.length > 1 ? ["Lineage", lineage.subject] : null, ...pointer(lineage), ...holder(lineage, view), ...capturedIn(lineage)])),
+    el("div", { class: "columns" }, el("div", {}, lineages.map((lineage) => facts([lineages.length > 1 ? ["Lineage", lineage.subject] : null, ...pointer(lineage), ...holder(lineage, view), ...capturedIn(lineage)])),
     shown.session ? facts(session(shown.session)) : null,
-    facts([["Damage", ...(damage.length ? [badge(count(damage.length, "document"), "danger"), el("ul", {}, damage.map((one) => el("li", {}, one)))] : [badge("none seen", "good")])],
-      warnings.length ? ["Warnings", el("ul", {}, warnings.map((one) => el("li", {}, one)))] : null]),
-    el("h3", {}, "Last events"),
-    shown.events.length ? eventList(shown.events.slice(0, 5)) : el("p", { class: "quiet" }, "Nothing forced, destructive or degraded is in the log about it."));
+    facts([["Damage", ...(damage.length ? [badge(`${damage.length} seen`, "danger"), el("ul", {}, damage.map((one) => el("li", {}, one)))] : [badge("none seen", "good")])],
+      warnings.length ? ["Warnings", el("ul", {}, warnings.map((one) => el("li", {}, one)))] : null])),
+    el("div", {}, el("h3", {}, "Last events"),
+      shown.events.length ? eventList(shown.events.slice(0, 5)) : el("p", { class: "quiet" }, "Nothing forced, destructive or degraded is in the log about it."))));
 }
 
 function marks(row) {
@@ -105,7 +109,7 @@ function marks(row) {
   return all.filter(Boolean).flatMap((one) => [one, " "]);
 }
 
-const HEADS = [{ name: "Compare" }, { name: "Snapshot" }, { name: "Saved" }, { name: "Size", number: true }, { name: "How" }, { name: "Marks" }, { name: "Do" }];
+const HEADS = [{ name: "Compare" }, { name: "Snapshot" }, { name: "Saved" }, { name: "Size", number: true }, { name: "How" }, { name: "Marks" }, { name: "Actions" }];
 
 function list(view, shown, rows) {
   const { kind, id } = shown;

@@ -19,13 +19,13 @@ function row(one) {
     : [badge("readable", "good"), one.encrypted ? badge("encrypted") : null];
   return {
     tone: one.error ? "damaged" : null,
-    cells: [link(place(["subject", one.kind, one.id]), el("strong", {}, one.id)), one.kind, ago(one.newest_ms), String(one.snapshots), size(one.bytes), state],
+    cells: [link(place(["subject", one.kind, one.id]), el("strong", {}, one.id)), one.kind, one.error && !one.newest_ms ? "unknown" : ago(one.newest_ms), String(one.snapshots), size(one.bytes), state],
   };
 }
 
 export async function subjects({ fields, signal }) {
   const all = await getAll("/v1/subjects", {}, { signal });
-  const search = el("input", { type: "search", id: "search", autofocus: true, placeholder: "Name of a subject", autocomplete: "off", value: fields.q });
+  const search = el("input", { type: "search", id: "search", placeholder: "Name of a subject", autocomplete: "off", value: fields.q });
   const kinds = el("select", { id: "kind" }, el("option", { value: "" }, "All kinds"),
     KINDS.map((kind) => el("option", { value: kind, selected: fields.kind === kind }, kind)));
   const list = el("div", {});

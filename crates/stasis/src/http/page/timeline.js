@@ -3,16 +3,16 @@
 import { el, size, short, span, svg } from "./dom.js";
 import { now } from "./api.js";
 
-const [STEP, BAR, HIGH, TOP, BELOW] = [32, 20, 104, 40, 48];
+const [BAR, HIGH, TOP, BELOW] = [24, 104, 40, 48];
 
 function title(row, why) {
   const parts = [short(row.snapshot), size(row.bytes), `${span(now() - row.at_ms)} ago`, row.mode ?? row.reason, row.host && `on ${row.host}`, row.labels?.message, row.pinned && "pinned", why];
   return svg("title", {}, parts.filter(Boolean).join(" · "));
 }
 
-function bar(row, at, most, why) {
+function bar(row, { at, step, before, most, why }) {
   const height = Math.max(4, Math.round((row.bytes / most) * HIGH));
-  const x = at * STEP + (STEP - BAR) / 2;
+  const x = at * step + (step - BAR) / 2;
   const y = TOP + HIGH - height;
   const gone = row.marks?.includes("tombstoned");
   const bad = row.damage || row.marks?.some((mark) => mark.startsWith("damaged"));
@@ -20,20 +20,20 @@ function bar(row, at, most, why) {
   const middle = x + BAR / 2;
   return svg("g", { class: "bar-of", "data-row": row.snapshot },
     title(row, why),
-    svg("rect", { class: "hit", x: at * STEP, y: TOP - 8, width: STEP, height: HIGH + BELOW }),
+    svg("rect", { class: "hit", x: at * step, y: TOP - 8, width: step, height: HIGH + BELOW }),
     svg("rect", { class: `save ${tone}`, x, y, width: BAR, height, rx: 2 }),
     row.pinned ? svg("path", { class: "pin", d: `M${middle} ${y - 16}l5 5l-5 5l-5 -5z` }) : null,
     gone ? svg("text", { class: "mark", x: middle, y: y - 6 }, "×") : null,
     bad ? svg("text", { class: "mark bad", x: middle, y: y - 6 }, "!") : null,
-    row.mode ? svg("text", { class: "axis", x: middle, y: TOP + HIGH + 14 }, row.mode.slice(0, 4)) : null,
+    row.mode && row.mode !== before?.mode ? svg("text", { class: "axis", x: middle, y: TOP + HIGH + 14 }, row.mode) : null,
     row.active ? svg("text", { class: "axis now", x: middle, y: TOP + HIGH + 28 }, "▲") : null);
 }
 
 /** An arrow over the bars, from what was active to what somebody went back to. */
-function arrow(event, places) {
+function arrow(event, places, step) {
   const [from, to] = [places.get(event.details.from_sha256), places.get(event.details.to_sha256)];
   if (from === undefined || to === undefined) return null;
-  const [a, b] = [from * STEP + STEP / 2, to * STEP + STEP / 2];
+  const [a, b] = [from * step + step / 2, to * step + step / 2];
   const side = b < a ? 1 : -1;
   return svg("g", { class: "back" },
     svg("title", {}, `rolled back by ${event.actor}: ${event.details.reason || "no reason was given"}`),
@@ -42,11 +42,11 @@ function arrow(event, places) {
 }
 
 /** Where saves come from another host, a line says so. */
-function hosts(rows) {
+function hosts(rows, step) {
   const changes = rows.map((row, at) => [row.host, at]).filter(([host, at]) => host && host !== rows[at - 1]?.host);
   return changes.map(([host, at]) => svg("g", {},
-    svg("line", { class: "host", x1: at * STEP, x2: at * STEP, y1: TOP + HIGH, y2: TOP + HIGH + BELOW - 4 }),
-    svg("text", { class: "axis start", x: at * STEP + 4, y: TOP + HIGH + 42 }, host)));
+    svg("line", { class: "host", x1: at * step, x2: at * step, y1: TOP + HIGH, y2: TOP + HIGH + BELOW - 4 }),
+    svg("text", { class: "axis start", x: at * step + 4, y: TOP + HIGH + 42 }, host)));
 }
 
 const LEGEND = [["active", "active"], ["", "saved"], ["aside", "newer, does not count"], ["bad", "! damaged"], ["gone", "× deleted"]];
@@ -55,16 +55,18 @@ export function timeline(newestFirst, events, whyNot, chosen) {
   const rows = newestFirst.slice(0, 200).reverse();
   const most = Math.max(1, ...rows.map((row) => row.bytes));
   const places = new Map(rows.map((row, at) => [row.snapshot, at]));
-  const width = Math.max(rows.length * STEP, 96);
+  // Few of them have room for more than a bar.
+  const step = rows.length < 24 ? 48 : 32;
+  const width = Math.max(rows.length * step, 96);
   const height = TOP + HIGH + BELOW;
   const active = rows.find((row) => row.active);
   const rolled = events.filter((event) => event.kind === "rollback");
   const label = `Timeline of ${rows.length} snapshots, the largest ${size(most)}${active ? `, active is ${short(active.snapshot)}` : ""}. The table below says the same.`;
   const picture = svg("svg", { role: "img", "aria-label": label, width, height, viewBox: `0 0 ${width} ${height}` },
     svg("line", { class: "ground", x1: 0, x2: width, y1: TOP + HIGH, y2: TOP + HIGH }),
-    rows.map((row, at) => bar(row, at, most, whyNot(row))),
-    rolled.map((event) => arrow(event, places)),
-    hosts(rows));
+    rows.map((row, at) => bar(row, { at, step, before: rows[at - 1], most, why: whyNot(row) })),
+    rolled.map((event) => arrow(event, places, step)),
+    hosts(rows, step));
   picture.addEventListener("click", (event) => {
     const name = event.target.closest("[data-row]")?.getAttribute("data-row");
     if (name) chosen(name);
@@ -74,5 +76,5 @@ export function timeline(newestFirst, events, whyNot, chosen) {
   const key = ([tone, text]) => el("span", {}, svg("svg", { width: 12, height: 12, "aria-hidden": "true" }, svg("rect", { class: `save ${tone}`, x: 1, y: 1, width: 10, height: 10, rx: 2 })), text);
   const pin = el("span", {}, svg("svg", { width: 12, height: 12, "aria-hidden": "true" }, svg("path", { class: "pin", d: "M6 1l5 5l-5 5l-5 -5z" })), "pinned");
   return el("figure", {}, scroll,
-    el("figcaption", { class: "legend" }, LEGEND.map(key), pin, rolled.length ? el("span", {}, "↶ rolled back") : null, el("span", { class: "end" }, `highest bar ${size(most)}`)));
+    el("figcaption", { class: "legend" }, LEGEND.map(key), pin, rolled.length ? el("span", {}, "↶ rolled back") : null, el("span", { class: "end" }, `${span(now() - rows[0].at_ms)} to ${span(now() - rows.at(-1).at_ms)} ago; highest bar ${size(most)}`)));
 }
