@@ -17,6 +17,7 @@ use stasis_model::failure::Kinded as _;
 use stasis_model::format::job::{JobLane, JobName, JobOutcome, JobRecord, JobRun};
 use stasis_model::format::lease::{Holder, LockState};
 use stasis_model::id::{Epoch, OpId};
+use stasis_model::rng::Rng as _;
 use stasis_model::time::{Clock, Timestamp};
 use stasis_quiesce::docker::Docker;
 use stasis_store::backend::memory::MemoryBucket;
@@ -284,12 +285,7 @@ fn record_of(lease: &JobLease, host: &str, now: Timestamp) -> JobRecord {
         counts: BTreeMap::new(),
         message: None,
     };
-    JobRecord::new(
-        LANE.name,
-        run,
-        lease.fence(),
-        OpId::from_random([host.len() as u8; 16]),
-    )
+    JobRecord::new(LANE.name, run, lease.fence(), SystemRng.op_id())
 }
 
 #[tokio::test(start_paused = true)]

@@ -117,7 +117,8 @@ async fn of_two_that_race_with_one_key_one_is_done_and_both_get_its_answer() {
         let world = World::new();
         let counted = AtomicUsize::new(0);
         let ask = async |engine: &Engine| {
-            let begun = engine.requests().begin(Some(&key("k")), made("a"));
+            let key = key("k");
+            let begun = engine.requests().begin(Some(&key), made("a"));
             match begun.await.unwrap() {
                 BegunRequest::New(running, _) => {
                     tokio::task::yield_now().await;

@@ -33,7 +33,10 @@ const JOBS_GRACE: Duration = Duration::from_secs(10);
 
 /// `stasis serve`
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line"
+)]
 pub(super) struct ServeArgs {
     /// Listen at this address and port; port 0 is any that is free [default: $STASIS_LISTEN, then `listen` below [serve] in the
     /// configuration file, then 127.0.0.1:7070]
