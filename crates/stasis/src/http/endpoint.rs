@@ -182,9 +182,12 @@ pub(super) trait Asked: Send {
     /// Whose data it is about, if the path says it.
     fn tenant(&self) -> Option<&TenantId>;
 
-    /// Reads the body and does it; whoever waits for it may leave.
-    fn serve(self: Box<Self>, body: Vec<u8>, call: Call) -> PendingReply;
+    /// Reads the body: nothing is begun that cannot be understood.
+    fn with_body(self: Box<Self>, body: &[u8]) -> Result<ReadyWork, Problem>;
 }
+
+/// What is done for whoever asked; he may leave while it is.
+pub(super) type ReadyWork = Box<dyn FnOnce(Call) -> PendingReply + Send>;
 
 pub(super) type PendingReply =
     Pin<Box<dyn Future<Output = Result<Reply<Content>, Problem>> + Send>>;
@@ -213,13 +216,15 @@ impl<E: Endpoint> Asked for Read<E> {
         self.0.tenant()
     }
 
-    fn serve(self: Box<Self>, body: Vec<u8>, call: Call) -> PendingReply {
-        Box::pin(async move {
-            let body: &[u8] = if body.is_empty() { b"{}" } else { &body };
-            let body: E::Body = serde_json::from_slice(body).map_err(|why| Problem::body(&why))?;
-            let reply = self.0.serve(body, &call).await?;
-            Ok(Reply::of(reply.answer.content()?, reply.generation))
-        })
+    fn with_body(self: Box<Self>, body: &[u8]) -> Result<ReadyWork, Problem> {
+        let body = if body.is_empty() { b"{}" } else { body };
+        let body: E::Body = serde_json::from_slice(body).map_err(|why| Problem::body(&why))?;
+        Ok(Box::new(|call| {
+            Box::pin(async move {
+                let reply = self.0.serve(body, &call).await?;
+                Ok(Reply::of(reply.answer.content()?, reply.generation))
+            })
+        }))
     }
 }
 

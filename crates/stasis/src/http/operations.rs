@@ -7,7 +7,7 @@
 //! that nobody renews the record any more.
 
 use super::answer::{Answer, AnswerSchema, Content};
-use super::endpoint::{Asked, Call, Reply};
+use super::endpoint::{Call, ReadyWork, Reply};
 use super::limits::ByTenant;
 use super::problem::{Problem, ProblemCode};
 use super::work::Work;
@@ -104,8 +104,7 @@ pub(super) struct Recorded {
     pub(super) key: Option<IdempotencyKey>,
     pub(super) made: RequestMade,
     pub(super) answered: Answered,
-    pub(super) asked: Box<dyn Asked>,
-    pub(super) body: Vec<u8>,
+    pub(super) ready: ReadyWork,
     pub(super) call: Call,
     /// Held until the work is done.
     pub(super) held: (Option<OwnedSemaphorePermit>, Work),
@@ -154,8 +153,7 @@ impl Operations {
         let Recorded {
             key,
             made,
-            asked,
-            body,
+            ready,
             call,
             held,
             ..
@@ -174,7 +172,7 @@ impl Operations {
         self.lock_running().insert(running.id, progress.clone());
         let this = self.clone();
         let doing = async move {
-            let reply = this.work(asked, body, call, (&running, &progress)).await;
+            let reply = this.work(ready, call, (&running, &progress)).await;
             this.lock_running().remove(&running.id);
             drop(held);
             reply
@@ -187,12 +185,11 @@ impl Operations {
     /// Does it, says again and again that it goes on, and writes down how it ended.
     async fn work(
         &self,
-        asked: Box<dyn Asked>,
-        body: Vec<u8>,
+        ready: ReadyWork,
         call: Call,
         (running, progress): (&RunningRequest, &Progress),
     ) -> Result<Reply<Content>, Problem> {
-        let mut serving = tokio::spawn(asked.serve(body, call).instrument(Span::current()));
+        let mut serving = tokio::spawn(ready(call).instrument(Span::current()));
         let mut ticks = tokio::time::interval(RENEWED_EVERY);
         ticks.tick().await;
         let requests = self.engine.requests();

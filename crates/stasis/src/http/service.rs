@@ -311,6 +311,7 @@ impl Service {
             permit,
             ..
         } = admitted;
+        let ready = asked.with_body(&body)?;
         let work = self.work.begin();
         if let Some(scope) = route.access.scope()
             && (key.is_some() || route.answered == Answered::AsOperation)
@@ -325,15 +326,14 @@ impl Service {
                     request_sha256: RequestDigest::of(&[line.as_bytes(), b"\0", &body].concat()),
                 },
                 answered: route.answered,
-                asked,
-                body,
+                ready,
                 call,
                 held: (permit, work),
             };
             return self.operations.done(recorded).await;
         }
         let task = async move {
-            let reply = asked.serve(body, call).await;
+            let reply = ready(call).await;
             drop((permit, work));
             reply
         };

@@ -33,7 +33,13 @@ pub(crate) struct Answer {
 }
 
 impl Served {
+    /// One that only answers: what it has moves when somebody asks for it.
     pub(crate) fn start(session: &Session, more: &[&str]) -> Self {
+        Self::with_jobs(session, &[&["--no-jobs"], more].concat())
+    }
+
+    /// One that also does what nobody asked for.
+    pub(crate) fn with_jobs(session: &Session, more: &[&str]) -> Self {
         let words = [&["--json", "serve", "--listen", "127.0.0.1:0"], more].concat();
         Self::started(session.command(&words))
     }

@@ -1,11 +1,11 @@
 //! The jobs of `stasis serve`, as an operator meets them: a real server, and what it does without being asked.
 
-use crate::profile::ALICE;
 use crate::serve::{Served, token};
 use crate::session::Session;
 use serde_json::Value;
 use std::time::Duration;
 
+const ALICE: &str = "acme/alice@131";
 /// How often a test looks, a tenth of a second apart.
 const LOOKS: usize = 600;
 
@@ -31,7 +31,7 @@ fn an_expired_lock_is_reaped_by_a_server_and_everybody_sees_that_it_was() {
     let never = session.json(0, &["jobs"]);
     assert!(row(&never, "lock_reap")["outcome"].is_null(), "{never}");
 
-    let served = Served::start(&session, &["--config", config.to_str().unwrap()]);
+    let served = Served::with_jobs(&session, &["--config", config.to_str().unwrap()]);
     let mut looks = 0;
     let reaped = loop {
         let events = session.json(0, &["events", "--tenant", "acme"]);
@@ -68,7 +68,7 @@ fn an_expired_lock_is_reaped_by_a_server_and_everybody_sees_that_it_was() {
 fn a_server_without_jobs_does_nothing_unasked_and_a_wrong_interval_is_refused() {
     let session = Session::new();
     let admin = token(&session, "acme", "admin");
-    let served = Served::start(&session, &["--no-jobs"]);
+    let served = Served::start(&session, &[]);
     std::thread::sleep(Duration::from_millis(500));
     let list = served.get(&admin, "/v1/jobs");
     let items = list.body["items"].as_array().unwrap();
