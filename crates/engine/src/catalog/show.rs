@@ -74,12 +74,12 @@ impl ListedEntry {
     /// Whether it is `above` itself, or lies in it without another directory between; the top is no entry of its own.
     pub fn is_directly_in(&self, above: &EntryPath) -> bool {
         let path = self.path.as_str();
-        if above.is_root() {
-            return !path.is_empty() && !path.contains('/');
-        }
-        let above = above.to_string();
+        let (is_top, above) = (above.is_root(), above.to_string());
         if path == above {
-            return true;
+            return !is_top;
+        }
+        if is_top {
+            return !path.contains('/');
         }
         let rest = path.strip_prefix(&above);
         let rest = rest.and_then(|rest| rest.strip_prefix('/'));

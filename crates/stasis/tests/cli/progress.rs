@@ -113,7 +113,8 @@ fn a_check_that_reads_everything_shows_how_much_that_is_at_a_narrow_terminal() {
     let text = typed_at(&session, COLUMNS, &format!("check --read-data {dir}"));
 
     let lines = lines_of(&text, "checking");
-    assert!(lines.len() > 2, "{text:?}");
+    // How many there are depends on how fast this disk is.
+    assert!(lines.len() > 1, "{text:?}");
     for line in &lines {
         assert!(line.chars().count() < COLUMNS, "{line}");
     }

@@ -915,8 +915,8 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("stasis jobs", "when each ran last, and who runs it"),
             (
-                "stasis jobs --json | jq '.items[] | select(.stuck)'",
-                "what takes longer than it may",
+                "stasis jobs --json",
+                "the same for a program: `stuck`, and why",
             ),
         ],
     ),
