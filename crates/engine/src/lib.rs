@@ -79,6 +79,7 @@ pub mod operation;
 mod own_places;
 mod piped;
 pub mod probe;
+pub mod proofs;
 mod prove;
 pub mod reap;
 pub mod repair;

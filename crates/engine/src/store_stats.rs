@@ -1,4 +1,4 @@
-//! How much is in a store, of all tenants together: what a service counts now and then, because it is expensive.
+//! How much is in a store, of all tenants together or of one: what a service counts now and then, because it is expensive.
 //!
 //! Every subject's index, session document, pointer and lock is read once, and everything that is stored is listed once.
 //!
@@ -10,16 +10,20 @@ use crate::catalog::references::is_damage;
 use crate::error::Error;
 use crate::kind::profile::{LockWord, ProfileRow};
 use crate::open::Engine;
+use crate::proofs::ProofStats;
 use crate::subjects::SubjectKind;
+use schemars::JsonSchema;
+use serde::Serialize;
 use stasis_model::format::key::PoolId;
 use stasis_model::id::{ProfileId, TenantId};
 use stasis_model::metrics::{self, Sample, Series};
+use stasis_store::documents::proofs;
 use stasis_store::documents::roots::Root;
-use stasis_store::layout::ChunkRoot;
-use std::collections::{BTreeMap, HashMap};
+use stasis_store::layout::{ChunkRoot, Key, ProofSubject};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What there is of one kind.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct KindStats {
     /// How many subjects, those that cannot be read among them.
     pub subjects: u64,
@@ -28,7 +32,10 @@ pub struct KindStats {
     /// How many snapshots the others have.
     pub snapshots: u64,
     /// The length of all files of those; not known of profiles.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub logical_bytes: Option<u64>,
+    /// Which of them were really restored.
+    pub proofs: ProofStats,
 }
 
 /// What there is of one profile, over all majors of its browser.
@@ -41,12 +48,13 @@ pub struct ProfileStats {
 }
 
 /// How much is in a store.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct StoreStats {
     /// Of each kind.
     pub kinds: BTreeMap<SubjectKind, KindStats>,
     /// Of each profile.
+    #[serde(skip)]
     pub profiles: BTreeMap<(TenantId, ProfileId), ProfileStats>,
     /// Bytes of the archives of profiles.
     pub archive_bytes: u64,
@@ -60,27 +68,39 @@ pub struct StoreStats {
     pub leases_expired: u64,
 }
 
-/// The pools in which chunks of subjects lie, each with one of the roots that share it.
-type Pools = HashMap<PoolId, Root>;
+/// What is found on the way.
+#[derive(Default)]
+struct Found {
+    /// The pools in which chunks of subjects lie, each with one of the roots that share it.
+    pools: HashMap<PoolId, Root>,
+    /// The subjects of which a snapshot was tried.
+    tried: BTreeSet<Key>,
+}
 
 impl Engine {
-    /// Counts what is in the store.
-    pub async fn store_stats(&self) -> Result<StoreStats, Error> {
+    /// Counts what is in the store, of one tenant or of all.
+    pub async fn store_stats(&self, tenant: Option<&TenantId>) -> Result<StoreStats, Error> {
         let mut stats = StoreStats::default();
-        let mut pools = Pools::new();
-        stats
-            .kinds
-            .insert(SubjectKind::Dir, self.dir_stats(&mut pools).await?);
-        for row in self.profiles().list(None).await?.profiles {
+        let mut found = Found {
+            tried: proofs::all(&*self.bucket).await?,
+            ..Found::default()
+        };
+        let dirs = self.dir_stats(tenant, &mut found).await?;
+        stats.kinds.insert(SubjectKind::Dir, dirs);
+        let mut proven = ProofStats::default();
+        for row in self.profiles().list(tenant).await?.profiles {
             stats.add_profile(&row);
+            let lineage = ProofSubject::Profile(row.subject);
+            self.count_proofs(&mut proven, &lineage, &found.tried)
+                .await?;
         }
-        stats.kinds.entry(SubjectKind::Profile).or_default();
-        stats
-            .kinds
-            .insert(SubjectKind::Session, self.session_stats(&mut pools).await?);
-        let containers = self.container_stats(&mut pools).await?;
+        let profiles = stats.kinds.entry(SubjectKind::Profile).or_default();
+        profiles.proofs = proven;
+        let sessions = self.session_stats(tenant, &mut found).await?;
+        stats.kinds.insert(SubjectKind::Session, sessions);
+        let containers = self.container_stats(tenant, &mut found).await?;
         stats.kinds.insert(SubjectKind::Container, containers);
-        for pool in pools.values() {
+        for pool in found.pools.values() {
             let (chunks, bytes) = pool.chunk_totals().await?;
             stats.chunks += chunks;
             stats.chunk_bytes += bytes;
@@ -88,42 +108,60 @@ impl Engine {
         Ok(stats)
     }
 
-    async fn dir_stats(&self, pools: &mut Pools) -> Result<KindStats, Error> {
+    async fn dir_stats(
+        &self,
+        tenant: Option<&TenantId>,
+        found: &mut Found,
+    ) -> Result<KindStats, Error> {
         let mut stats = KindStats::chunked();
-        for (layout, _, _) in self.directories(None).await? {
+        for (layout, _, _) in self.directories(tenant).await? {
             let root = Root::new(self.bucket.clone(), layout);
             match self.dirs().index(&root).await {
                 Ok(index) if index.deleted_at_ms.is_some() => {}
                 Ok(index) => {
                     let bytes = index.snapshots.iter().map(|one| one.bytes).sum();
                     stats.add(index.snapshots.len() as u64, bytes);
+                    let subject = ProofSubject::Chunked(root.layout().clone());
+                    self.count_proofs(&mut stats.proofs, &subject, &found.tried)
+                        .await?;
                 }
                 Err(error) if is_damage(&error) => stats.add_unreadable(1),
                 Err(error) => return Err(error),
             }
             // Chunks of one that was deleted stay until gc.
-            note_pool(pools, root);
+            found.note_pool(root);
         }
         Ok(stats)
     }
 
-    async fn session_stats(&self, pools: &mut Pools) -> Result<KindStats, Error> {
+    async fn session_stats(
+        &self,
+        tenant: Option<&TenantId>,
+        found: &mut Found,
+    ) -> Result<KindStats, Error> {
         let mut stats = KindStats::chunked();
-        let list = self.sessions().list(None).await?;
+        let list = self.sessions().list(tenant).await?;
         for row in &list.items {
             let has_one = row.snapshot_id.is_some();
             stats.add(u64::from(has_one), if has_one { row.bytes } else { 0 });
             let layout = ChunkRoot::session(&row.session);
-            note_pool(pools, Root::new(self.bucket.clone(), layout));
+            let subject = ProofSubject::Chunked(layout.clone());
+            self.count_proofs(&mut stats.proofs, &subject, &found.tried)
+                .await?;
+            found.note_pool(Root::new(self.bucket.clone(), layout));
         }
         stats.add_unreadable(list.unreadable.len() as u64);
         Ok(stats)
     }
 
-    async fn container_stats(&self, pools: &mut Pools) -> Result<KindStats, Error> {
+    async fn container_stats(
+        &self,
+        tenant: Option<&TenantId>,
+        found: &mut Found,
+    ) -> Result<KindStats, Error> {
         let mut stats = KindStats::chunked();
-        for row in self.containers().subjects(None).await? {
-            note_pool(pools, row.engine.dirs().root());
+        for row in self.containers().subjects(tenant).await? {
+            found.note_pool(row.engine.dirs().root());
             match row.error {
                 Some(_) => stats.add_unreadable(1),
                 // Nothing is left of one whose snapshots are all gone.
@@ -135,9 +173,11 @@ impl Engine {
     }
 }
 
-/// The pool of a root is counted once, however many subjects share it.
-fn note_pool(pools: &mut Pools, root: Root) {
-    pools.entry(root.layout().pool_id()).or_insert(root);
+impl Found {
+    /// The pool of a root is counted once, however many subjects share it.
+    fn note_pool(&mut self, root: Root) {
+        self.pools.entry(root.layout().pool_id()).or_insert(root);
+    }
 }
 
 impl KindStats {
@@ -189,7 +229,7 @@ impl StoreStats {
     }
 
     /// The length of all files of everything chunked, divided by what is stored of it; none where nothing is stored.
-    fn dedup_ratio(&self) -> Option<f64> {
+    pub fn dedup_ratio(&self) -> Option<f64> {
         let logical = self.kinds.values().filter_map(|kind| kind.logical_bytes);
         let logical: u64 = logical.sum();
         (self.chunk_bytes > 0).then(|| number(logical) / number(self.chunk_bytes))
@@ -209,6 +249,9 @@ impl StoreStats {
             add(metrics::STORE_SNAPSHOTS, stats.snapshots);
             if let Some(bytes) = stats.logical_bytes {
                 add(metrics::STORE_LOGICAL, bytes);
+            }
+            if stats.proofs.tried > 0 {
+                add(metrics::PROOF_BROKEN, stats.proofs.broken);
             }
         }
         let stored = metrics::STORE_STORED;

@@ -13,17 +13,19 @@ use crate::kind::profile::{
 };
 use crate::kind::project::{self, ProjectSnapshot, TableDiff};
 use crate::open::Engine;
+use crate::proofs::ProofShown;
 use crate::subjects::SubjectKind;
 use crate::tree_patch::{ComparedContent, PatchGap};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::failure::Failure;
 use stasis_model::format::manifest::{Mode, ProfileManifest, SaveReason, SnapshotManifest};
-use stasis_model::id::{ChromeMajor, Label, ProfileRef, SessionRef, TenantId};
+use stasis_model::id::{ChromeMajor, Label, Lineage, ProfileRef, SessionRef, TenantId};
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::diff::ChangeKind;
-use std::collections::BTreeMap;
+use stasis_store::layout::ProofSubject;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -106,6 +108,9 @@ pub struct StoredSnapshot {
     /// Why it cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub damage: Option<String>,
+    /// What became of the last attempt to restore it into a scratch place, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proof: Option<ProofShown>,
 }
 
 /// The snapshots of a subject.
@@ -194,6 +199,7 @@ impl From<ProjectSnapshot> for StoredSnapshot {
             marks: Vec::new(),
             labels: row.labels,
             damage: None,
+            proof: None,
         }
     }
 }
@@ -219,6 +225,7 @@ impl From<SnapshotRow> for StoredSnapshot {
             marks: row.marks,
             labels: BTreeMap::new(),
             damage: row.damage,
+            proof: None,
         }
     }
 }
@@ -336,7 +343,34 @@ impl StoredSubject {
             let key = |row: &StoredSnapshot| (row.at_ms, row.snapshot.clone());
             key(other).cmp(&key(one))
         });
+        self.add_proofs(&mut items).await?;
         Ok(StoredSnapshots { items, unreadable })
+    }
+
+    /// Says of each which was restored, and when.
+    async fn add_proofs(&self, rows: &mut [StoredSnapshot]) -> Result<(), Error> {
+        let majors: BTreeSet<Option<ChromeMajor>> =
+            rows.iter().map(|row| row.chrome_major).collect();
+        for major in majors {
+            let known = match (&self.of, major) {
+                (Of::Chunks(directory), _) => directory.project()?.proofs().await?,
+                (Of::Profile(profile), Some(major)) => {
+                    let lineage = Lineage {
+                        tenant: profile.tenant.clone(),
+                        profile: profile.profile.clone(),
+                        major,
+                    };
+                    self.engine
+                        .proofs_of(&ProofSubject::Profile(lineage))
+                        .await?
+                }
+                (Of::Profile(_), None) => continue,
+            };
+            for row in rows.iter_mut().filter(|row| row.chrome_major == major) {
+                row.proof = known.get(&row.snapshot).cloned();
+            }
+        }
+        Ok(())
     }
 
     async fn find(&self, wanted: &SnapshotRef) -> Result<Found, Error> {
@@ -358,7 +392,9 @@ impl StoredSubject {
                 let row = shown.lineages.into_iter().find_map(|one| one.snapshot);
                 let row = row.ok_or_else(|| absent(SubjectKind::Profile, &wanted.to_string()))?;
                 let metadata = StoredMetadata::Profile(Box::new(row.manifest.clone()));
-                let row = row.into();
+                let mut rows = [row.into()];
+                self.add_proofs(&mut rows).await?;
+                let [row] = rows;
                 Ok(StoredSnapshotShown { row, metadata })
             }
             (Of::Chunks(directory), Found::Chunks(found)) => {
@@ -369,6 +405,9 @@ impl StoredSubject {
                     parent: parent.map(ToString::to_string),
                     ..row.into()
                 };
+                let mut rows = [row];
+                self.add_proofs(&mut rows).await?;
+                let [row] = rows;
                 let metadata = StoredMetadata::Chunks(Box::new(manifest));
                 Ok(StoredSnapshotShown { row, metadata })
             }

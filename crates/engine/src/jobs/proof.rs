@@ -167,6 +167,7 @@ impl Engine {
             tried_at_ms: now,
             restored_at_ms,
             problem,
+            broken: matches!(attempt, Attempt::Broken(_)),
             host: host.sessions.name.clone(),
         };
         if let Attempt::Broken(why) = attempt {
@@ -189,7 +190,10 @@ impl Engine {
     }
 
     /// Snapshots of a subject that can be restored, the active one first, then the newest.
-    async fn snapshots_to_prove(&self, subject: &ProofSubject) -> Result<Vec<String>, Error> {
+    pub(crate) async fn snapshots_to_prove(
+        &self,
+        subject: &ProofSubject,
+    ) -> Result<Vec<String>, Error> {
         match subject {
             ProofSubject::Profile(lineage) => {
                 let all = self.profiles().restorable(lineage).await?;

@@ -18,6 +18,9 @@ pub struct SnapshotProof {
     /// Why it did not come back at the last attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// Whether the snapshot did not come back, and not only this attempt at it failed (for want of a key, say).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub broken: bool,
     /// The host that tried.
     pub host: Label,
 }
@@ -91,6 +94,7 @@ mod tests {
             tried_at_ms: at,
             restored_at_ms: problem.is_none().then_some(at),
             problem: problem.map(str::to_owned),
+            broken: problem.is_some(),
             host: Label::nobody(),
         }
     }

@@ -63,7 +63,7 @@ pub(super) struct ServiceMetrics {
     own: Mutex<OwnSamples>,
     /// How many requests are being answered.
     in_flight: AtomicU32,
-    /// When a snapshot of each kind was last proven.
+    /// When a snapshot of each kind was last restored to prove it, whichever server did.
     proofs: Mutex<BTreeMap<SubjectKind, Timestamp>>,
     /// What the last count of the store found.
     scanned: Mutex<Vec<Sample>>,
@@ -141,22 +141,6 @@ impl ServiceMetrics {
                 Some(_) => {}
             }
         }
-    }
-
-    /// A snapshot of this kind was restored, and was right.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the job that proves calls it"))]
-    pub(super) fn proven(&self, kind: SubjectKind) {
-        locked(&self.proofs).insert(kind, self.clock.now());
-    }
-
-    /// A snapshot of this kind was restored, and was not right.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the job that proves calls it"))]
-    pub(super) fn proof_failed(&self, kind: SubjectKind) {
-        let kind = kind.to_string();
-        self.add(vec![Sample::once(
-            metrics::PROOF_FAILURES,
-            &[("kind", &kind)],
-        )]);
     }
 
     /// One more request is being answered.
@@ -284,7 +268,7 @@ impl ServiceMetrics {
     /// Counts the store once; for how long that took.
     pub(super) async fn scan(&self, engine: &Engine) -> Duration {
         let began = self.clock.uptime();
-        let stats = engine.store_stats().await;
+        let stats = engine.store_stats(None).await;
         let took = self.clock.uptime().saturating_sub(began);
         let stats = match stats {
             Ok(stats) => stats,
@@ -295,6 +279,9 @@ impl ServiceMetrics {
                 return took;
             }
         };
+        let proven = stats.kinds.iter();
+        let proven = proven.filter_map(|(kind, of)| Some((*kind, of.proofs.restored_at_ms?)));
+        *locked(&self.proofs) = proven.collect();
         let mut samples = stats.samples();
         if self.settings.per_profile {
             samples.extend(stats.profile_samples());
@@ -393,8 +380,6 @@ mod tests {
         let (engine, acme) = (engine().await, "acme".parse().unwrap());
         let metrics = metrics(false);
         metrics.add(metrics.of_profiles().forced());
-        metrics.proven(SubjectKind::Dir);
-        metrics.proof_failed(SubjectKind::Profile);
         let before = metrics.exposition(&engine, &acme).await;
         assert!(!before.contains("mantis_store_"), "{before}");
 
@@ -403,13 +388,13 @@ mod tests {
         let text = metrics.exposition(&engine, &acme).await;
         for line in [
             "mantis_profile_lock_evict_total{reason=\"operator_force\"} 1",
-            "mantis_proof_failures_total{kind=\"profile\"} 1",
             "mantis_store_subjects{kind=\"container\"} 0",
             "mantis_leases_held 0",
         ] {
             assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
         }
-        assert!(text.contains("mantis_proof_age_seconds{kind=\"dir\"} "));
+        // Nothing was restored yet: neither came something back, nor did it not.
+        assert!(!text.contains("mantis_proof_"), "{text}");
         assert!(text.contains("mantis_store_scan_timestamp_seconds "));
         // Nothing is stored, so that no ratio is known; nor are the files in archives.
         assert!(!text.contains("mantis_store_dedup_ratio "), "{text}");

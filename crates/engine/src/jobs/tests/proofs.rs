@@ -3,6 +3,7 @@
 use super::{Server, World, settings};
 use crate::jobs::{JobSettings, RunningJobs};
 use crate::rigged::pool::{self, noise};
+use crate::subjects::SubjectKind;
 use futures_util::TryStreamExt as _;
 use stasis_model::format::event::EventKind;
 use stasis_model::format::job::{JobName, JobOutcome, JobRecord};
@@ -122,6 +123,10 @@ async fn every_subject_has_its_turn_and_a_snapshot_that_does_not_come_back_is_an
         problems += usize::from(proof.problem.is_some());
     }
     assert_eq!(problems, 2);
+    let counted = server.engine.store_stats(None).await.unwrap();
+    let counted = counted.kinds[&SubjectKind::Dir].proofs;
+    assert!(counted.restored_at_ms.is_some());
+    assert_eq!((counted.tried, counted.broken), (3, 2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,6 +6,7 @@ use crate::check::RepoChecked;
 use crate::error::Error;
 use crate::gc::{RepoCollected, RepoForgotten, RepoGc};
 use crate::kind::workspace::RunMode;
+use crate::proofs::ProofShown;
 use crate::repair::{AcceptedRollback, Repair};
 use crate::result::ProjectSnapshot;
 use schemars::JsonSchema;
@@ -17,6 +18,8 @@ use stasis_model::id::{Label, ProjectId, SnapshotId};
 use stasis_model::policy::retention::{Repository, RetentionPolicy};
 use stasis_model::protocol::operation::IndexOperation;
 use stasis_model::snapshot_ref::SnapshotRef;
+use stasis_store::layout::ProofSubject;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What may go of a project.
@@ -91,6 +94,12 @@ impl Project {
     /// The rows of its index.
     pub(crate) async fn indexed(&self) -> Result<Vec<Indexed>, Error> {
         Ok(self.index().await?.snapshots)
+    }
+
+    /// What became of attempts to restore its snapshots into a scratch place, by the ids of those that were tried.
+    pub async fn proofs(&self) -> Result<BTreeMap<String, ProofShown>, Error> {
+        let root = self.engine.dirs().root().layout().clone();
+        self.engine.proofs_of(&ProofSubject::Chunked(root)).await
     }
 
     /// The snapshot that somebody means.

@@ -14,6 +14,7 @@ use stasis_engine::model::format::manifest::SnapshotManifest;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::time::{Clock as _, Timestamp};
 use stasis_engine::model::tree::diff::ChangeKind;
+use stasis_engine::proofs::ProofShown;
 
 pub(in crate::cli) async fn list(context: &CliContext, project: &Project) -> anyhow::Result<()> {
     let rows = project.list().await?;
@@ -61,6 +62,9 @@ pub(in crate::cli) struct SnapshotDetails {
     /// The stored document, as docs/formats.md describes it.
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     metadata: SnapshotManifest,
+    /// What became of the last attempt to restore it into a scratch place, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proof: Option<ProofShown>,
 }
 
 pub(in crate::cli) async fn show(
@@ -69,45 +73,67 @@ pub(in crate::cli) async fn show(
     snapshot: &SnapshotRef,
 ) -> anyhow::Result<()> {
     let (row, metadata) = project.show(snapshot).await?;
-    context
-        .output
-        .result(&SnapshotDetails { row, metadata }, |shown| {
-            let SnapshotDetails { row, metadata } = shown;
-            let mut lines = vec![
-                format!("snapshot   {}", row.snapshot_id),
-                format!("time       {} ({})", row.timestamp, age(row.timestamp_ms)),
-                format!("reason     {}", word(&row.reason)),
-                format!("digest     {}", metadata.state_digest),
-                format!(
-                    "contents   {}, {}",
-                    plural(metadata.totals.files, "file"),
-                    size(row.bytes)
-                ),
-            ];
-            if let Some(parent) = &metadata.parent_snapshot_id {
-                lines.push(format!("parent     {parent}"));
-            }
-            if let Some(version) = &metadata.app_version {
-                lines.push(format!("app        {}", printable(version.as_str())));
-            }
-            for (name, volume) in &metadata.volume_manifests {
-                lines.push(format!(
-                    "volume     {name}: {}, {}, {}, integrity {}",
-                    volume.consistency,
-                    volume.format,
-                    size(volume.size),
-                    volume.integrity
-                ));
-            }
-            for (key, value) in &row.labels {
-                lines.push(format!(
-                    "label      {}={}",
-                    printable(key),
-                    printable(value.as_str())
-                ));
-            }
-            lines.join("\n")
-        })
+    let mut proofs = project.proofs().await?;
+    let shown = SnapshotDetails {
+        proof: proofs.remove(row.snapshot_id.as_str()),
+        row,
+        metadata,
+    };
+    context.output.result(&shown, details_text)
+}
+
+fn details_text(shown: &SnapshotDetails) -> String {
+    let SnapshotDetails {
+        row,
+        metadata,
+        proof,
+    } = shown;
+    let mut lines = vec![
+        format!("snapshot   {}", row.snapshot_id),
+        format!("time       {} ({})", row.timestamp, age(row.timestamp_ms)),
+        format!("reason     {}", word(&row.reason)),
+        format!("digest     {}", metadata.state_digest),
+        format!(
+            "contents   {}, {}",
+            plural(metadata.totals.files, "file"),
+            size(row.bytes)
+        ),
+    ];
+    if let Some(parent) = &metadata.parent_snapshot_id {
+        lines.push(format!("parent     {parent}"));
+    }
+    if let Some(version) = &metadata.app_version {
+        lines.push(format!("app        {}", printable(version.as_str())));
+    }
+    lines.extend(proof.as_ref().and_then(proof_line));
+    for (name, volume) in &metadata.volume_manifests {
+        lines.push(format!(
+            "volume     {name}: {}, {}, {}, integrity {}",
+            volume.consistency,
+            volume.format,
+            size(volume.size),
+            volume.integrity
+        ));
+    }
+    for (key, value) in &row.labels {
+        lines.push(format!(
+            "label      {}={}",
+            printable(key),
+            printable(value.as_str())
+        ));
+    }
+    lines.join("\n")
+}
+
+/// What became of the last attempt to restore it.
+fn proof_line(proof: &ProofShown) -> Option<String> {
+    let restored = proof.restored_at_ms.map(age);
+    if proof.broken {
+        let before = restored.map_or_else(String::new, |at| format!("; it did {at}"));
+        let tried = age(proof.tried_at_ms);
+        return Some(format!("restored   it did not come back {tried}{before}"));
+    }
+    restored.map(|at| format!("restored   {at} into a scratch place, and was right"))
 }
 
 pub(in crate::cli) async fn status(context: &CliContext, project: &Project) -> anyhow::Result<()> {
