@@ -1,8 +1,9 @@
 //! The jobs of `stasis serve`, as an operator meets them: a real server, and what it does without being asked.
 
 use crate::serve::{Served, token};
-use crate::session::Session;
+use crate::session::{Session, real_store};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const ALICE: &str = "acme/alice@131";
@@ -87,4 +88,75 @@ fn a_server_without_jobs_does_nothing_unasked_and_a_wrong_interval_is_refused() 
     assert!(refused.err.contains("[serve.jobs.gc]"), "{}", refused.err);
     std::fs::write(&config, "[serve.jobs.reap]\noff = true\n").unwrap();
     assert_ne!(session.run(&words).code, 0);
+}
+
+/// How often each run was thrown out, by its id.
+fn evictions(session: &Session) -> BTreeMap<String, usize> {
+    let log = session.json(0, &["events", "--tenant", "acme", "--limit", "1000"]);
+    let mut counted = BTreeMap::new();
+    for event in log["items"].as_array().unwrap() {
+        if event["kind"] == "lock_reaped" {
+            let run = event["details"]["holder_run_id"].as_str().unwrap();
+            *counted.entry(run.to_owned()).or_default() += 1;
+        }
+    }
+    counted
+}
+
+/// Runs that die while they hold a lease, one for each number.
+fn dead_holders(session: &Session, numbers: std::ops::Range<usize>) -> Vec<String> {
+    let dead = numbers.map(|number| {
+        let (subject, run) = (format!("acme/bot-{number}@131"), format!("run-{number}"));
+        let words = [
+            "lease", "acquire", &subject, "--run-id", &run, "--ttl", "1s",
+        ];
+        session.data(0, &words);
+        run
+    });
+    dead.collect()
+}
+
+#[test]
+fn three_servers_on_one_bucket_do_the_work_once_and_one_that_is_killed_is_not_missed() {
+    let Some(store) = real_store("STASIS_TEST_S3") else {
+        return;
+    };
+    let store = store.replace("/test?", &format!("/jobs-{}?", std::process::id()));
+    let hosts = [(); 3].map(|()| Session::on(&store));
+    hosts[0].data(0, &["tenant", "policy", "set", "acme", "grace_s=0"]);
+    let mut runs = dead_holders(&hosts[0], 0..8);
+    let mut servers: Vec<Served> = hosts
+        .iter()
+        .map(|host| {
+            let config = host.home().join("jobs.toml");
+            std::fs::write(&config, "[serve.jobs.lock_reap]\nevery = \"1s\"\n").unwrap();
+            Served::with_jobs(host, &["--config", config.to_str().unwrap()])
+        })
+        .collect();
+    let until_reaped = |runs: &[String]| {
+        for _ in 0..3 * LOOKS {
+            let counted = evictions(&hosts[0]);
+            if runs.iter().all(|run| counted.contains_key(run)) {
+                return counted;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("not every lock was reaped: {:?}", evictions(&hosts[0]));
+    };
+
+    until_reaped(&runs);
+    // Nothing is handed back by one that is killed; the others take over when its lease is over, if it held one.
+    drop(servers.remove(0));
+    runs.extend(dead_holders(&hosts[1], 8..12));
+    let counted = until_reaped(&runs);
+
+    assert!(counted.values().all(|count| *count == 1), "{counted:?}");
+    assert_eq!(counted.len(), runs.len());
+    let list = hosts[1].json(0, &["jobs"]);
+    let reaps = list["items"].as_array().unwrap().iter();
+    let reaps = reaps.filter(|row| row["name"] == "lock_reap");
+    assert_eq!(reaps.count(), 1, "{list}");
+    for server in servers {
+        assert_eq!(server.stop(), 0);
+    }
 }
