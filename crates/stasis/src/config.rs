@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use serde::Deserialize;
 use stasis_engine::error::Error;
 use stasis_engine::model::format::job::JobName;
+use stasis_engine::model::id::{Label, TenantId};
 use stasis_engine::open::StoreLocation;
 use std::collections::BTreeMap;
 use std::io;
@@ -43,9 +44,25 @@ pub(crate) struct ServeDefaults {
     pub(crate) tls_cert: Option<PathBuf>,
     /// The key of the certificate.
     pub(crate) tls_key: Option<PathBuf>,
+    /// Workspaces of this host that models may work in over HTTP, by name.
+    #[serde(default)]
+    pub(crate) workspaces: BTreeMap<Label, WorkspaceDefaults>,
     /// What it does without being asked.
     #[serde(default)]
     pub(crate) jobs: BTreeMap<JobName, JobDefaults>,
+}
+
+/// A workspace that models work in over HTTP.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WorkspaceDefaults {
+    /// Where it is.
+    pub(crate) dir: PathBuf,
+    /// Whose tokens open it; `default` when not given.
+    #[serde(default)]
+    pub(crate) tenant: TenantId,
+    /// Where forks of its checkpoints are made; without, models make none.
+    pub(crate) forks: Option<PathBuf>,
 }
 
 /// Settings of one job.

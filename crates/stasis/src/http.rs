@@ -39,5 +39,6 @@ pub(crate) use limits::RequestLimits;
 pub(crate) use listener::{Listener, serve};
 pub(crate) use metrics::MetricsSettings;
 pub(crate) use openapi::document as openapi;
+pub(crate) use routes::mcp::Workspaces;
 pub(crate) use service::{NoTokens, Service, ServiceParts};
 pub(crate) use tls::{Tls, TlsFiles};

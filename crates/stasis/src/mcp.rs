@@ -1,6 +1,6 @@
 //! Checkpoints for models, over the Model Context Protocol.
 //!
-//! One process serves one workspace, which the operator chose: no tool takes a root. Each client has a [`Server`] of its own, which
+//! One server is of one workspace, which the operator chose: no tool takes a root. Each client has a [`Server`] of its own, which
 //! keeps nothing between calls; the engine locks what must not happen at once. A call goes like this:
 //!
 //! 1. wait for one of the places that a client has
@@ -14,6 +14,7 @@
 mod call;
 mod escape;
 mod failure;
+mod http;
 mod lean;
 mod lines;
 mod listen;
@@ -22,6 +23,7 @@ mod page;
 mod schema;
 mod tools;
 
+pub(crate) use self::http::OverHttp;
 pub(crate) use listen::{Address, Socket};
 
 use call::Served;

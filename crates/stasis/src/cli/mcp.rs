@@ -83,7 +83,7 @@ impl McpServeArgs {
 }
 
 /// A directory for forks: there, and outside the workspace, where forks would become part of the next checkpoint.
-fn forks_directory(forks: &Path, workspace: &Path) -> anyhow::Result<PathBuf> {
+pub(super) fn forks_directory(forks: &Path, workspace: &Path) -> anyhow::Result<PathBuf> {
     let real = |path: &Path| {
         path.canonicalize()
             .with_context(|| format!("could not find the directory `{}`", path.display()))

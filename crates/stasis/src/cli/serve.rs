@@ -1,13 +1,14 @@
 //! `stasis serve`
 
 use super::container::container_host;
+use super::mcp::forks_directory;
 use super::output::OutputLost;
 use super::{CliContext, duration, jobs, project, session, system_clock, system_rng};
 use crate::http::{
     AllowedHosts, Listener, MetricsSettings, NoTokens, RequestLimits, Service, ServiceParts, Tls,
-    TlsFiles, openapi, serve,
+    TlsFiles, Workspaces, openapi, serve,
 };
-use crate::mcp::Stop;
+use crate::mcp::{OverHttp, Server, Stop};
 use crate::report::Exit;
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -15,6 +16,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use stasis_engine::jobs::RunningJobs;
+use stasis_engine::kind::workspace::Workspace;
 use stasis_engine::metrics::MetricsPrefix;
 use stasis_engine::model::id::TenantId;
 use stasis_engine::open::Engine;
@@ -102,6 +104,7 @@ impl ServeArgs {
         };
         let settings = jobs::settings(&context.config.serve.jobs)?;
         let tls = self.tls(context).await?;
+        let workspaces = workspaces(context).await?;
         let stop = Stop::on_signals()?;
         let engine = context.writable_engine().await?;
         // A store that cannot be asked is found out now, and not by the first client.
@@ -119,6 +122,7 @@ impl ServeArgs {
         let host = jobs::host(context)?;
         let running = (!self.no_jobs).then(|| engine.jobs().start(host, &settings));
         let service = self.service(context, engine, address, no_tokens)?;
+        let service = service.with_workspaces(workspaces);
         let listening = Listening {
             listen: address.to_string(),
             url: format!("{scheme}://{address}"),
@@ -199,6 +203,25 @@ impl ServeArgs {
             (None, None) => Ok(USUAL.parse().expect("it is an address")),
         }
     }
+}
+
+/// The workspaces of this host that models may work in.
+async fn workspaces(context: &CliContext) -> anyhow::Result<Workspaces> {
+    let mut all = Workspaces::default();
+    for (name, said) in &context.config.serve.workspaces {
+        let opened = async {
+            let host = context.environment.host_env()?;
+            let workspace = Workspace::find(&said.dir, &host).await?;
+            let forks = said.forks.as_deref();
+            let forks = forks.map(|forks| forks_directory(forks, workspace.directory()));
+            anyhow::Ok(OverHttp::new(Server::new(&workspace, forks.transpose()?)))
+        };
+        let opened = opened.await.with_context(|| {
+            format!("`dir` below [serve.workspaces.{name}] in the configuration file")
+        })?;
+        all.0.insert((said.tenant.clone(), name.clone()), opened);
+    }
+    Ok(all)
 }
 
 /// What looking into snapshots takes of this host.

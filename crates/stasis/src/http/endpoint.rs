@@ -6,7 +6,9 @@ use super::metrics::ServiceMetrics;
 use super::operations::{Accepted, Answered, Operations};
 use super::problem::{Problem, ProblemCode};
 use super::routes::health::Readiness;
-use http::Method;
+use super::routes::mcp::Workspaces;
+use super::routes::stats::CountedTenants;
+use http::{HeaderMap, Method};
 use schemars::generate::SchemaGenerator;
 use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
@@ -74,6 +76,8 @@ pub(super) struct Call {
     pub(super) document: Arc<Value>,
     /// Whether the store answered last.
     pub(super) readiness: Arc<Readiness>,
+    /// What each tenant has.
+    pub(super) counted: Arc<CountedTenants>,
     /// What looking into snapshots takes of this host.
     pub(super) looking: Arc<LookingHost>,
     /// What the service counts: whoever does something adds the samples of it.
@@ -84,6 +88,10 @@ pub(super) struct Call {
     pub(super) operations: Arc<Operations>,
     /// The host that the server runs on, if it works there.
     pub(super) host: Option<SessionHost>,
+    /// The workspaces there that models may work in.
+    pub(super) workspaces: Arc<Workspaces>,
+    /// What the request says of the protocol that models speak.
+    pub(super) protocol: HeaderMap,
 }
 
 impl Call {

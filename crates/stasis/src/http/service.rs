@@ -10,6 +10,8 @@ use super::operations::{Answered, Operations, Recorded};
 use super::parameters::{add_query, decoded};
 use super::problem::{Problem, ProblemCode};
 use super::routes::health::Readiness;
+use super::routes::mcp::{Workspaces, protocol_headers};
+use super::routes::stats::CountedTenants;
 use super::work::WorkCount;
 use super::{openapi, table};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_MATCH, LOCATION, RETRY_AFTER};
@@ -31,6 +33,7 @@ use std::error::Error as StdError;
 use std::str::FromStr as _;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
+use tracing::field::{Empty, display};
 use tracing::{Instrument as _, Span};
 
 /// How large a body may be where none is taken.
@@ -62,6 +65,7 @@ pub(crate) struct Service {
     paths: matchit::Router<Vec<usize>>,
     document: Arc<Value>,
     readiness: Arc<Readiness>,
+    counted: Arc<CountedTenants>,
     looking: Arc<LookingHost>,
     metrics: Arc<ServiceMetrics>,
     /// What is being done, also where nobody waits for it any more.
@@ -69,6 +73,7 @@ pub(crate) struct Service {
     /// What of it is written down.
     operations: Arc<Operations>,
     host: Option<SessionHost>,
+    workspaces: Arc<Workspaces>,
 }
 
 /// What a service is made of.
@@ -135,6 +140,7 @@ impl Service {
             shares: TenantShares::new(limits.clone()),
             document: Arc::new(openapi::document()),
             readiness: Arc::new(Readiness::new(clock.clone())),
+            counted: Arc::new(CountedTenants::new(clock.clone())),
             looking: Arc::new(looking),
             metrics: Arc::new(ServiceMetrics::new(
                 MetricsSettings::default(),
@@ -143,6 +149,7 @@ impl Service {
             work: WorkCount::default(),
             operations: Arc::new(Operations::new(engine.clone())),
             host: None,
+            workspaces: Arc::default(),
             engine,
             clock,
             rng,
@@ -167,6 +174,15 @@ impl Service {
     pub(crate) fn on_host(self, host: SessionHost) -> Self {
         Self {
             host: Some(host),
+            ..self
+        }
+    }
+
+    /// The same with workspaces of this host that models may work in.
+    #[must_use = "the service is not changed in place"]
+    pub(crate) fn with_workspaces(self, workspaces: Workspaces) -> Self {
+        Self {
+            workspaces: Arc::new(workspaces),
             ..self
         }
     }
@@ -197,7 +213,7 @@ impl Service {
         B::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
         let id = self.rng.op_id().to_string();
-        let span = tracing::error_span!("request", id);
+        let span = tracing::error_span!("request", id, by = Empty);
         let answering = async {
             let started = self.clock.uptime();
             let (head, body) = request.into_parts();
@@ -261,6 +277,7 @@ impl Service {
             Access::Anybody => (Caller::Stranger, None),
             Access::Token(_) | Access::HostToken(_) => {
                 let caller = self.tokens.caller(&head.headers).await?;
+                Span::current().record("by", display(caller.actor()));
                 let permit = self.shares.admit(caller.tenant(), self.clock.uptime())?;
                 (caller, Some(permit))
             }
@@ -278,11 +295,14 @@ impl Service {
             if_match: if_match(&head.headers)?,
             document: self.document.clone(),
             readiness: self.readiness.clone(),
+            counted: self.counted.clone(),
             looking: self.looking.clone(),
             metrics: self.metrics.clone(),
             progress: Arc::default(),
             operations: self.operations.clone(),
             host: self.host.clone(),
+            workspaces: self.workspaces.clone(),
+            protocol: protocol_headers(&head.headers),
         };
         let most = self.limits.body_bytes;
         Ok(Admitted {

@@ -2,8 +2,8 @@
 
 use super::endpoint::{Route, route};
 use super::routes::{
-    changes, events, health, jobs, leases, metrics, operations, page, profile_snapshots, sessions,
-    snapshots, subjects, token,
+    changes, events, health, jobs, leases, mcp, metrics, operations, page, profile_snapshots,
+    sessions, snapshots, stats, subjects, token,
 };
 use std::sync::LazyLock;
 
@@ -34,6 +34,7 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         route::<sessions::BeatSession>(),
         route::<sessions::WakeSessionHere>(),
         route::<sessions::SleepSessionHere>(),
+        route::<mcp::CallTools>(),
         route::<operations::ListOperations>(),
         route::<operations::ShowOperation>(),
         route::<operations::WatchOperation>(),
@@ -43,6 +44,7 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         route::<changes::UnpinSnapshot>(),
         route::<changes::ForkSubject>(),
         route::<changes::ForceUnlockSubject>(),
+        route::<stats::ShowStats>(),
         route::<token::ShowToken>(),
         route::<page::ShowPage>(),
         route::<page::ShowPageFile>(),

@@ -95,6 +95,7 @@ mod serve_changes;
 mod serve_contract;
 mod serve_jobs;
 mod serve_look;
+mod serve_mcp;
 mod serve_metrics;
 mod serve_page;
 mod serve_tls;
