@@ -28,7 +28,7 @@ export function progressOf(since, signal) {
 /** What is said of an operation that is over and has no answer. */
 export const ending = (row) => (row.state === "failed"
   ? [row.problem?.title ?? "It failed", row.problem?.detail]
-  : ["It was interrupted", "Its server is not heard of any more. What it did is seen in the subject; asking again is a new operation."]);
+  : ["It was interrupted", "Its server is gone. Look at the subject for what it did."]);
 
 /** Follows an operation, and says how it ended. `done` is what is true then, of which subject. */
 export function notice({ id, doing, done, subject }) {
