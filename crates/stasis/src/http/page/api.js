@@ -21,11 +21,12 @@ export class Problem extends Error {
 /** The time of the server, in milliseconds. */
 export const now = () => Date.now() + ahead;
 
-async function ask(method, path, { body, etag, signal } = {}) {
+async function ask(method, path, { body, etag, key, signal } = {}) {
   const headers = {};
   if (token.get()) headers.Authorization = `Bearer ${token.get()}`;
   if (body) headers["Content-Type"] = "application/json";
   if (etag) headers["If-Match"] = etag;
+  if (key) headers["Idempotency-Key"] = key;
   let response;
   try {
     response = await fetch(path, { method, headers, signal, body: body && JSON.stringify(body) });
@@ -54,12 +55,33 @@ export async function getTagged(path, options) {
 
 export const get = async (path, options) => (await getTagged(path, options)).body;
 
-export async function send(method, path, body, etag) {
-  const response = await ask(method, path, { body, etag });
+export async function send(method, path, body, options) {
+  const response = await ask(method, path, { ...options, body });
   return { body: await response.json(), etag: response.headers.get("ETag") };
 }
 
 export const bytes = async (path, options) => (await ask("GET", path, options)).blob();
+
+/** Server-sent events, to the end of the stream. The browser's own reader of them sends no token. */
+export async function* stream(path, options) {
+  const response = await ask("GET", path, options);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const parts = (text + value).split("\n\n");
+      text = parts.pop();
+      for (const part of parts) {
+        const [event, data] = [/^event: (.*)$/m, /^data: (.*)$/m].map((field) => field.exec(part)?.[1]);
+        if (event && data) yield { event, data: JSON.parse(data) };
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
 
 /** The path of a subject, or of something in it. */
 export function subjectPath(kind, id, ...more) {

@@ -34,6 +34,9 @@ export function span(ms) {
   return `${Math.floor(seconds / length)} ${unit}`;
 }
 
+/** How long something took. */
+export const took = (ms) => (ms < 1000 ? `${ms}\u00a0ms` : span(ms).replace(" ", "\u00a0"));
+
 /** How long ago it was; the exact time is its title. */
 export function ago(ms) {
   if (!ms) return el("span", { class: "quiet" }, "never");
@@ -49,9 +52,23 @@ export function clock(ms) {
   return `${hours ? `${hours}:${two(minutes)}` : minutes}:${two(seconds % 60)}`;
 }
 
+/** A clock that counts down as long as the view is shown. */
+export function countdown(until, signal) {
+  const shown = el("strong", { class: "clock" });
+  const tick = () => {
+    const left = until - now();
+    shown.textContent = left > 0 ? `${clock(left)} left` : `expired ${span(-left)} ago`;
+    shown.classList.toggle("late", left < 60_000);
+  };
+  tick();
+  const timer = setInterval(tick, 1000);
+  signal.addEventListener("abort", () => clearInterval(timer));
+  return shown;
+}
+
 /** What is enough of an id to tell it apart. */
 export const short = (id) => (id ?? "").slice(0, /^[0-9a-f]{64}$/.test(id ?? "") ? 12 : 8);
-export const code = (id) => el("code", { title: id }, short(id));
+export const code = (id, whole) => el("code", { title: id }, whole ? id : short(id));
 export const words = (name) => name.replaceAll("_", " ");
 export const count = (number, one, many = `${one}s`) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 
@@ -66,6 +83,17 @@ export function place(parts, fields = {}) {
   const given = Object.entries(fields).filter(([, value]) => value);
   const path = parts.map(encodeURIComponent).join("/");
   return `#/${path}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
+}
+
+/** The kind and the id of a subject, as the service writes it in whole: `profile:acme/alice@131`. */
+export function named(subject) {
+  const [, kind = "profile", name] = /^(?:(dir|profile|session|container):)?(.*)$/s.exec(subject);
+  return { kind, id: ["profile", "session"].includes(kind) ? name.slice(name.indexOf("/") + 1) : name };
+}
+
+export function subjectLink(subject) {
+  const { kind, id } = named(subject);
+  return link(place(["subject", kind, id]), id);
 }
 
 /** What stands where there is nothing to show. */
@@ -93,7 +121,7 @@ export function table(caption, heads, rows) {
     el("td", { "data-head": heads[at].name, class: heads[at].number ? "number" : null }, ...[cell].flat()));
   return el("div", { class: "scroll" }, el("table", {},
     el("caption", { class: "hidden" }, caption),
-    el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col", class: head.number ? "number" : null }, head.name)))),
+    el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col", class: head.number ? "number" : null }, head.hidden ? el("span", { class: "hidden" }, head.name) : head.name)))),
     el("tbody", {}, rows.map((row) => el("tr", { id: row.id, class: row.tone }, cells(row))))));
 }
 

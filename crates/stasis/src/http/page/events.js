@@ -1,7 +1,7 @@
 // Forced, destructive and degraded acts.
 
 import { get } from "./api.js";
-import { ago, badge, code, count, el, empty, link, place, words } from "./dom.js";
+import { ago, badge, code, count, el, empty, subjectLink, words } from "./dom.js";
 
 const LONG = /^[0-9a-f]{64}$/;
 
@@ -11,10 +11,7 @@ function detail([name, value]) {
   return el("span", { class: "detail" }, el("span", { class: "quiet" }, words(name.replace(/_(ms|sha256)$/, ""))), " ", read);
 }
 
-function about(event) {
-  const id = event.subject?.split("/").slice(1).join("/");
-  return id ? link(place(["subject", "profile", id]), id) : null;
-}
+const about = (event) => (event.subject ? subjectLink(event.subject) : null);
 
 export const eventList = (events, named = false) => el("ol", { class: "events" }, events.map((event) => el("li", {},
   el("span", { class: "when" }, ago(event.at_ms)),

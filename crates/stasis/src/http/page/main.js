@@ -5,11 +5,15 @@ import { diff } from "./diff.js";
 import { el, link, problem } from "./dom.js";
 import { events } from "./events.js";
 import { files } from "./files.js";
+import { jobs } from "./jobs.js";
+import { leases } from "./leases.js";
 import { login, whoami } from "./login.js";
+import { closeNotices } from "./notices.js";
+import { operations } from "./operations.js";
 import { subject } from "./subject.js";
 import { subjects } from "./subjects.js";
 
-const VIEWS = { "": subjects, subject, files, diff, events };
+const VIEWS = { "": subjects, subject, files, diff, leases, operations, jobs, events };
 const main = document.getElementById("main");
 const header = document.getElementById("top");
 let who = null;
@@ -26,7 +30,9 @@ function top(view) {
   header.replaceChildren(
     link("#/", el("span", { class: "brand" }, "Stasis")),
     ...(who ? [
-      el("nav", { "aria-label": "Views" }, entry("", "#/", "Subjects"), entry("events", "#/events", "Events")),
+      el("nav", { "aria-label": "Views" }, 
+        entry("", "#/", "Subjects"), entry("leases", "#/leases", "Leases"), entry("operations", "#/operations", "Operations"),
+        who.scope === "admin" ? entry("jobs", "#/jobs", "Jobs") : null, entry("events", "#/events", "Events")),
       el("span", { class: "who" }, `${who.tenant} · ${who.scope}`),
       token.get() ? el("button", { type: "button", onclick: () => leave() }, "Sign out") : null,
     ].filter(Boolean) : []));
@@ -36,10 +42,22 @@ function leave(because) {
   token.clear();
   who = null;
   leaving.abort();
+  closeNotices();
   top();
   document.title = "Sign in · Stasis";
   main.replaceChildren(login({ because, entered: (one) => { who = one; show(); } }));
   document.getElementById("token").focus();
+}
+
+/** Which control of which row has the focus: it has it again in the same view, made anew. */
+function spot() {
+  const row = document.activeElement?.closest("tr[id]");
+  return row && { row: row.id, at: [...row.querySelectorAll("a, button, input")].indexOf(document.activeElement) };
+}
+
+function focusOn({ row, at }) {
+  const controls = [...(document.getElementById(row)?.querySelectorAll("a, button, input") ?? [])];
+  controls[Math.min(at, controls.length - 1)]?.focus({ preventScroll: true });
 }
 
 async function show({ keep = false } = {}) {
@@ -54,7 +72,9 @@ async function show({ keep = false } = {}) {
     if (!keep) main.replaceChildren(el("p", { class: "loading", role: "status" }, "Loading …"));
     const made = await VIEWS[view]({ rest, fields, who, signal, reload: () => show({ keep: true }) });
     if (signal.aborted) return;
+    const focused = keep && spot();
     main.replaceChildren(made);
+    if (focused) focusOn(focused);
     const title = main.querySelector("h1");
     document.title = `${title?.textContent ?? view} · Stasis`;
     // What had the focus is gone with the view before.
@@ -68,7 +88,7 @@ async function show({ keep = false } = {}) {
     if (error.status === 401) leave(token.get() ? "The token does not count any more. Sign in again." : null);
     else {
       document.title = "Problem · Stasis";
-      main.replaceChildren(problem(error, () => show()));
+      main.replaceChildren(el("h1", { class: "hidden" }, "Problem"), problem(error, () => show()));
     }
   }
 }

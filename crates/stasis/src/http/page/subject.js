@@ -1,10 +1,10 @@
 // One subject: what a run starts from and why, its timeline, its snapshots.
 
 import { getAll, get, now, subjectPath } from "./api.js";
-import { askDelete, askRollback, askUnlock } from "./actions.js";
-import { ago, badge, button, clock, code, count, el, empty, facts, link, place, short, size, span, table, words } from "./dom.js";
+import { askDelete, askFork, askRollback, askUnlock, changePin } from "./actions.js";
+import { ago, badge, button, code, count, countdown, el, empty, facts, link, place, short, size, span, subjectLink, table, words } from "./dom.js";
 import { eventList } from "./events.js";
-import { timeline } from "./timeline.js";
+import { timeline, unproved } from "./timeline.js";
 
 /** Why a save that is newer than what `latest` means does not count; nothing for one that is no newer. */
 function explain(active, events) {
@@ -24,20 +24,6 @@ function explain(active, events) {
     if (marks.includes("unpromoted")) return "it was never published";
     return row.chrome_major ? "it was passed over: a rollback went to an older one" : "`latest` was moved to an older one";
   };
-}
-
-/** A clock that counts down as long as the view is shown. */
-function countdown(until, signal) {
-  const shown = el("strong", { class: "clock" });
-  const tick = () => {
-    const left = until - now();
-    shown.textContent = left > 0 ? `${clock(left)} left` : `expired ${span(-left)} ago`;
-    shown.classList.toggle("late", left < 60_000);
-  };
-  tick();
-  const timer = setInterval(tick, 1000);
-  signal.addEventListener("abort", () => clearInterval(timer));
-  return shown;
 }
 
 function holder(lineage, view) {
@@ -68,6 +54,7 @@ function capturedIn(lineage) {
 
 function session(one) {
   return [["Session", badge(words(one.state)), ` on ${one.host}`], ["Heartbeat", ago(one.heartbeat_ms)],
+    one.forked_from ? ["Forked from", subjectLink(`session:${one.forked_from}`)] : null,
     one.problem ? ["Problem", badge("look here", "danger"), ` ${typeof one.problem === "string" ? words(one.problem) : JSON.stringify(one.problem)}`] : null];
 }
 
@@ -84,7 +71,9 @@ const damagedMarks = (row) => (row.marks ?? []).filter((mark) => mark.startsWith
 function why(shown, rows, explained, view) {
   const newer = rows.filter((row) => explained(row));
   const lineages = shown.profile?.lineages ?? [];
-  const damage = [...new Set([...(shown.unreadable ?? []), ...lineages.flatMap((one) => one.damage ?? []), ...rows.map((row) => [row, row.damage ?? damagedMarks(row)]).filter(([, said]) => said).map(([row, said]) => `${short(row.snapshot)}: ${said}`)])];
+  const failed = unproved(shown.events);
+  const damage = [...new Set([...(shown.unreadable ?? []), ...lineages.flatMap((one) => one.damage ?? []), ...rows.map((row) => [row, row.damage ?? damagedMarks(row)]).filter(([, said]) => said).map(([row, said]) => `${short(row.snapshot)}: ${said}`),
+    ...rows.filter((row) => failed.has(row.snapshot)).map((row) => `${short(row.snapshot)}: a proof could not restore it ${span(now() - failed.get(row.snapshot))} ago`)])];
   const warnings = (shown.profile?.warnings ?? []).map((one) => one.message ?? one.detail ?? JSON.stringify(one));
   return el("section", { class: "panel", "aria-labelledby": "why" },
     el("h2", { id: "why" }, "Why does a run use this data?"),
@@ -99,8 +88,8 @@ function why(shown, rows, explained, view) {
       shown.events.length ? eventList(shown.events.slice(0, 5)) : el("p", { class: "quiet" }, "Nothing forced, destructive or degraded is in the log about it."))));
 }
 
-function marks(row) {
-  const all = [row.active ? badge("active", "good") : null, row.pinned ? badge("pinned") : null];
+function marks(row, failed) {
+  const all = [failed.has(row.snapshot) ? badge("proof failed", "danger") : null, row.active ? badge("active", "good") : null, row.pinned ? badge("pinned") : null];
   for (const mark of row.marks ?? []) {
     if (["active", "pinned"].includes(mark)) continue;
     all.push(badge({ unpromoted: "not published", tombstoned: "deleted" }[mark] ?? words(mark), mark.startsWith("damaged") ? "danger" : "plain"));
@@ -109,7 +98,7 @@ function marks(row) {
   return all.filter(Boolean).flatMap((one) => [one, " "]);
 }
 
-const HEADS = [{ name: "Compare" }, { name: "Snapshot" }, { name: "Saved" }, { name: "Size", number: true }, { name: "How" }, { name: "Marks" }, { name: "Actions" }];
+const HEADS = [{ name: "Compare", hidden: true }, { name: "Snapshot" }, { name: "Saved" }, { name: "Size", number: true }, { name: "How" }, { name: "Marks" }, { name: "Actions" }];
 
 function list(view, shown, rows) {
   const { kind, id } = shown;
@@ -123,6 +112,8 @@ function list(view, shown, rows) {
     else chosen.splice(chosen.indexOf(row.snapshot), 1);
     compare.disabled = chosen.length !== 2;
   };
+  // What is a container's is changed where its engine is.
+  const changes = kind !== "container";
   const may = { write: view.who.scope !== "read", admin: view.who.scope === "admin" };
   const acts = (row, at) => {
     const gone = row.marks?.includes("tombstoned");
@@ -131,9 +122,12 @@ function list(view, shown, rows) {
       gone ? null : link(place(["files", kind, id, row.snapshot]), "Files"),
       gone || !before ? null : link(place(["diff", kind, id], { before, after: row.snapshot }), "Changes"),
       kind === "profile" && may.write && !row.active && !gone ? button("Roll back …", () => askRollback(view, shown, row), "small") : null,
-      kind === "profile" && may.admin && !row.active && !row.pinned && !gone ? button("Delete …", () => askDelete(view, shown, row), "danger small") : null,
+      kind === "profile" && may.write && !row.damage && !gone ? button("Fork …", () => askFork(view, row), "small") : null,
+      changes && may.write && !gone ? button(row.pinned ? "Unpin" : "Pin", () => changePin(view, row), "small") : null,
+      changes && may.admin && !row.active && !row.pinned && !gone ? button("Delete …", () => askDelete(view, row), "danger small") : null,
     ].filter(Boolean).flatMap((one) => [one, " "]);
   };
+  const failed = unproved(shown.events);
   const body = rows.map((row, at) => ({
     id: `row-${row.snapshot}`,
     tone: row.active ? "current" : null,
@@ -142,7 +136,7 @@ function list(view, shown, rows) {
       [code(row.snapshot), row.labels?.message ? el("span", { class: "small" }, ` ${row.labels.message}`) : null],
       ago(row.at_ms), size(row.bytes),
       [[row.mode ?? row.reason, row.host && `on ${row.host}`, row.run_id && `run ${row.run_id}`].filter(Boolean).join(", ") || "–"],
-      marks(row), el("span", { class: "acts" }, ...acts(row, at))],
+      marks(row, failed), el("span", { class: "acts" }, ...acts(row, at))],
   }));
   return [el("div", { class: "bar" }, el("h2", {}, count(shown.snapshots, "snapshot")), compare), table("Snapshots, the newest first", HEADS, body)];
 }

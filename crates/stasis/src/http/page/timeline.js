@@ -10,7 +10,7 @@ function title(row, why) {
   return svg("title", {}, parts.filter(Boolean).join(" · "));
 }
 
-function bar(row, { at, step, before, most, why }) {
+function bar(row, { at, step, before, most, why, failed }) {
   const height = Math.max(4, Math.round((row.bytes / most) * HIGH));
   const x = at * step + (step - BAR) / 2;
   const y = TOP + HIGH - height;
@@ -18,28 +18,48 @@ function bar(row, { at, step, before, most, why }) {
   const bad = row.damage || row.marks?.some((mark) => mark.startsWith("damaged"));
   const tone = row.active ? "active" : gone ? "gone" : bad ? "bad" : why ? "aside" : "";
   const middle = x + BAR / 2;
+  const above = y - (row.pinned || gone || bad ? 24 : 8);
   return svg("g", { class: "bar-of", "data-row": row.snapshot },
     title(row, why),
     svg("rect", { class: "hit", x: at * step, y: TOP - 8, width: step, height: HIGH + BELOW }),
     svg("rect", { class: `save ${tone}`, x, y, width: BAR, height, rx: 2 }),
     row.pinned ? svg("path", { class: "pin", d: `M${middle} ${y - 16}l5 5l-5 5l-5 -5z` }) : null,
     gone ? svg("text", { class: "mark", x: middle, y: y - 6 }, "×") : null,
+    failed ? svg("path", { class: "proof", d: `M${middle - 6} ${above - 9}h12l-6 9z` }, svg("title", {}, "a proof could not restore it")) : null,
     bad ? svg("text", { class: "mark bad", x: middle, y: y - 6 }, "!") : null,
     row.mode && row.mode !== before?.mode ? svg("text", { class: "axis", x: middle, y: TOP + HIGH + 14 }, row.mode) : null,
     row.active ? svg("text", { class: "axis now", x: middle, y: TOP + HIGH + 28 }, "▲") : null);
 }
 
-/** An arrow over the bars, from what was active to what somebody went back to. */
+// What leads from one bar to another: somebody went back, or a run got an older one because the newer could not be used.
+const ARROWS = {
+  rollback: { ends: ["from_sha256", "to_sha256"], tone: "back", says: (event) => `rolled back by ${event.actor}: ${event.details.reason || "no reason was given"}` },
+  predecessor_loaded: { ends: ["damaged_sha256", "sha256"], tone: "back instead", says: (event) => `a run got the older one: ${event.details.detail || "the newer one is damaged"}` },
+};
+
+/** An arrow over the bars, from what was active to what came instead. */
 function arrow(event, places, step) {
-  const [from, to] = [places.get(event.details.from_sha256), places.get(event.details.to_sha256)];
+  const { ends, tone, says } = ARROWS[event.kind];
+  const [from, to] = ends.map((name) => places.get(event.details[name]));
   if (from === undefined || to === undefined) return null;
   const [a, b] = [from * step + step / 2, to * step + step / 2];
   const side = b < a ? 1 : -1;
-  return svg("g", { class: "back" },
-    svg("title", {}, `rolled back by ${event.actor}: ${event.details.reason || "no reason was given"}`),
-    svg("path", { d: `M${a} 28C${a} 4 ${b} 4 ${b} 24` }),
+  return svg("g", { class: tone },
+    svg("title", {}, says(event)),
+    svg("path", { class: "way", d: `M${a} 28C${a} 4 ${b} 4 ${b} 24` }),
     svg("path", { d: `M${b - 4} 18L${b} 26L${b + 4 * side + (side < 0 ? 8 : 0)} 18` }));
 }
+
+/** Between the bars: a run that got nothing, and began empty. */
+function emptyRun(event, rows, step) {
+  const before = rows.filter((row) => row.at_ms <= event.at_ms).length;
+  return svg("g", { class: "empty-run" },
+    svg("title", {}, `a run began empty, ${span(now() - event.at_ms)} ago: ${event.details.detail ?? ""}`),
+    svg("circle", { cx: Math.max(6, before * step), cy: TOP + HIGH, r: 5 }));
+}
+
+/** Snapshots that a proof could not restore, and when that was. */
+export const unproved = (events) => new Map(events.filter((event) => event.kind === "proof_failed").map((event) => [event.details.snapshot, event.at_ms]));
 
 /** Where saves come from another host, a line says so. */
 function hosts(rows, step) {
@@ -57,15 +77,19 @@ export function timeline(newestFirst, events, whyNot, chosen) {
   const places = new Map(rows.map((row, at) => [row.snapshot, at]));
   // Few of them have room for more than a bar.
   const step = rows.length < 24 ? 48 : 32;
-  const width = Math.max(rows.length * step, 96);
+  // The last mark stands at the end of the last bar.
+  const width = Math.max(rows.length * step + 8, 96);
   const height = TOP + HIGH + BELOW;
   const active = rows.find((row) => row.active);
-  const rolled = events.filter((event) => event.kind === "rollback");
+  const of = (kind) => events.filter((event) => event.kind === kind);
+  const [rolled, instead, began] = [of("rollback"), of("predecessor_loaded"), of("fresh_fallback")];
+  const failed = unproved(events);
   const label = `Timeline of ${rows.length} snapshots, the largest ${size(most)}${active ? `, active is ${short(active.snapshot)}` : ""}. The table below says the same.`;
   const picture = svg("svg", { role: "img", "aria-label": label, width, height, viewBox: `0 0 ${width} ${height}` },
     svg("line", { class: "ground", x1: 0, x2: width, y1: TOP + HIGH, y2: TOP + HIGH }),
-    rows.map((row, at) => bar(row, { at, step, before: rows[at - 1], most, why: whyNot(row) })),
-    rolled.map((event) => arrow(event, places, step)),
+    rows.map((row, at) => bar(row, { at, step, before: rows[at - 1], most, why: whyNot(row), failed: failed.has(row.snapshot) })),
+    [...rolled, ...instead].map((event) => arrow(event, places, step)),
+    began.map((event) => emptyRun(event, rows, step)),
     hosts(rows, step));
   picture.addEventListener("click", (event) => {
     const name = event.target.closest("[data-row]")?.getAttribute("data-row");
@@ -76,5 +100,6 @@ export function timeline(newestFirst, events, whyNot, chosen) {
   const key = ([tone, text]) => el("span", {}, svg("svg", { width: 12, height: 12, "aria-hidden": "true" }, svg("rect", { class: `save ${tone}`, x: 1, y: 1, width: 10, height: 10, rx: 2 })), text);
   const pin = el("span", {}, svg("svg", { width: 12, height: 12, "aria-hidden": "true" }, svg("path", { class: "pin", d: "M6 1l5 5l-5 5l-5 -5z" })), "pinned");
   return el("figure", {}, scroll,
-    el("figcaption", { class: "legend" }, LEGEND.map(key), pin, rolled.length ? el("span", {}, "↶ rolled back") : null, el("span", { class: "end" }, `${span(now() - rows[0].at_ms)} to ${span(now() - rows.at(-1).at_ms)} ago; highest bar ${size(most)}`)));
+    el("figcaption", { class: "legend" }, LEGEND.map(key), pin, rolled.length ? el("span", {}, "↶ rolled back") : null,
+    instead.length ? el("span", {}, "⇠ loaded instead") : null, began.length ? el("span", {}, "○ a run began empty") : null, failed.size ? el("span", {}, "▼ proof failed") : null, el("span", { class: "end" }, `${span(now() - rows[0].at_ms)} to ${span(now() - rows.at(-1).at_ms)} ago; highest bar ${size(most)}`)));
 }

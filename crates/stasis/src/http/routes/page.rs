@@ -59,6 +59,11 @@ static FILES: &[PageFile] = &[
     page_file!("diff.js", SCRIPT),
     page_file!("actions.js", SCRIPT),
     page_file!("events.js", SCRIPT),
+    page_file!("leases.js", SCRIPT),
+    page_file!("operations.js", SCRIPT),
+    page_file!("jobs.js", SCRIPT),
+    page_file!("live.js", SCRIPT),
+    page_file!("notices.js", SCRIPT),
 ];
 
 impl PageFile {
