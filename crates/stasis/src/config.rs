@@ -43,6 +43,9 @@ pub(crate) struct ServeDefaults {
     pub(crate) tls_cert: Option<PathBuf>,
     /// The key of the certificate.
     pub(crate) tls_key: Option<PathBuf>,
+    /// Directories of this host beneath which it saves and restores for whoever has a token for that.
+    #[serde(default)]
+    pub(crate) roots: Vec<PathBuf>,
     /// What it does without being asked.
     #[serde(default)]
     pub(crate) jobs: BTreeMap<JobName, JobDefaults>,

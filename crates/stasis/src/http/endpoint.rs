@@ -12,6 +12,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use stasis_engine::host_roots::HostRoots;
 use stasis_engine::kind::session::SessionHost;
 use stasis_engine::model::format::token::TokenScope;
 use stasis_engine::model::id::{Generation, Label, TenantId};
@@ -84,6 +85,8 @@ pub(super) struct Call {
     pub(super) operations: Arc<Operations>,
     /// The host that the server runs on, if it works there.
     pub(super) host: Option<SessionHost>,
+    /// Beneath which directories of that host it reads and writes for others.
+    pub(super) roots: Arc<HostRoots>,
 }
 
 impl Call {

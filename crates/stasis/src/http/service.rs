@@ -19,6 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body;
 use serde_json::{Map, Value};
+use stasis_engine::host_roots::HostRoots;
 use stasis_engine::kind::session::SessionHost;
 use stasis_engine::model::digest::RequestDigest;
 use stasis_engine::model::format::request::{IdempotencyKey, RequestMade};
@@ -69,6 +70,7 @@ pub(crate) struct Service {
     /// What of it is written down.
     operations: Arc<Operations>,
     host: Option<SessionHost>,
+    roots: Arc<HostRoots>,
 }
 
 /// What a service is made of.
@@ -143,6 +145,7 @@ impl Service {
             work: WorkCount::default(),
             operations: Arc::new(Operations::new(engine.clone())),
             host: None,
+            roots: Arc::default(),
             engine,
             clock,
             rng,
@@ -167,6 +170,15 @@ impl Service {
     pub(crate) fn on_host(self, host: SessionHost) -> Self {
         Self {
             host: Some(host),
+            ..self
+        }
+    }
+
+    /// The same for directories of this host beneath these.
+    #[must_use = "the service is not changed in place"]
+    pub(crate) fn with_roots(self, roots: HostRoots) -> Self {
+        Self {
+            roots: Arc::new(roots),
             ..self
         }
     }
@@ -283,6 +295,7 @@ impl Service {
             progress: Arc::default(),
             operations: self.operations.clone(),
             host: self.host.clone(),
+            roots: self.roots.clone(),
         };
         let most = self.limits.body_bytes;
         Ok(Admitted {

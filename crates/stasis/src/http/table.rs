@@ -2,8 +2,8 @@
 
 use super::endpoint::{Route, route};
 use super::routes::{
-    changes, events, health, jobs, leases, metrics, operations, page, profile_snapshots, sessions,
-    snapshots, subjects, token,
+    changes, events, health, host, jobs, leases, metrics, operations, page, profile_snapshots,
+    sessions, snapshots, subjects, token,
 };
 use std::sync::LazyLock;
 
@@ -43,6 +43,8 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         route::<changes::UnpinSnapshot>(),
         route::<changes::ForkSubject>(),
         route::<changes::ForceUnlockSubject>(),
+        route::<host::SaveSubjectHere>(),
+        route::<host::RestoreSnapshotHere>(),
         route::<token::ShowToken>(),
         route::<page::ShowPage>(),
         route::<page::ShowPageFile>(),
