@@ -65,6 +65,7 @@ mod git_patch;
 pub mod handle;
 pub mod hold;
 pub mod hook_record;
+pub mod host_roots;
 mod job_lease;
 pub mod jobs;
 mod key_source;

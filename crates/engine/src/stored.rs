@@ -2,6 +2,10 @@
 //!
 //! What a directory has on its own host only (checkpoints, what is there now) is not in it.
 
+mod restore;
+
+pub use restore::{RestoreStored, StoredRestored};
+
 use crate::catalog::ListedEntry;
 use crate::diff::TreeDifference;
 use crate::error::{Error, ErrorKind};

@@ -47,6 +47,9 @@ pub(crate) struct ServeDefaults {
     /// Workspaces of this host that models may work in over HTTP, by name.
     #[serde(default)]
     pub(crate) workspaces: BTreeMap<Label, WorkspaceDefaults>,
+    /// Directories of this host beneath which it saves and restores for whoever has a token for that.
+    #[serde(default)]
+    pub(crate) roots: Vec<PathBuf>,
     /// What it does without being asked.
     #[serde(default)]
     pub(crate) jobs: BTreeMap<JobName, JobDefaults>,

@@ -9,6 +9,7 @@ use crate::kind::profile::{
     BrowserState, Capture, LoadOutcome, ProfileLoad, ProfileRan, ProfileRun, UpgradeWish,
     browser_major,
 };
+use stasis_disk::tree::restore::Placement;
 use stasis_model::failure::{AtPath, Failure};
 use stasis_model::format::lease::Holder;
 use stasis_model::format::manifest::CapturedIn;
@@ -142,6 +143,7 @@ impl Tour<'_> {
         let load = ProfileLoad {
             lineage: self.lineage.clone(),
             dir: dir.clone(),
+            placement: Placement::Replace,
             exactly: None,
             on_failure: None,
             upgrade: UpgradeWish::default(),

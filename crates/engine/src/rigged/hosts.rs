@@ -33,6 +33,7 @@ use crate::repair::Repair;
 use crate::restore::RepoRestore;
 use crate::save::RepoSave;
 use crate::system::{SystemClock, SystemRng};
+use stasis_disk::tree::restore::Placement;
 use stasis_model::format::lease::Holder;
 use stasis_model::format::manifest::{CapturedIn, Mode, SnapshotIndex};
 use stasis_model::id::{Label, Lineage, SnapshotId};
@@ -367,6 +368,7 @@ impl Scene {
             let load = ProfileLoad {
                 lineage,
                 dir: dir.clone(),
+                placement: Placement::Replace,
                 exactly: None,
                 on_failure: None,
                 upgrade: UpgradeWish::default(),

@@ -14,6 +14,7 @@ use crate::kind::workspace;
 use crate::open::Engine;
 use crate::own_places;
 use crate::result::SkipReason;
+use rustix::fs::{Mode, OFlags};
 use stasis_disk::form::chunked::ChunkCodec;
 use stasis_disk::form::chunked::list_cache::ListCacheKey;
 use stasis_disk::form::chunked::save::{self, HeldTree, Parent, SaveParts, SaveSettings, Saved};
@@ -32,7 +33,8 @@ use stasis_store::documents::roots::Root;
 use stasis_store::layout::ChunkRoot;
 use stasis_store::location::StoreLocation;
 use std::collections::BTreeMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -570,7 +572,17 @@ pub fn patterns_in(path: &Path, may_be_absent: bool) -> Result<Vec<String>, Erro
         }
         seen => seen.at("read", path)?,
     };
-    let text = std::fs::read_to_string(path).at("read", path)?;
+    let opened = if may_be_absent {
+        // It lies in a tree that others write to: a link that took its place since would show what it leads to.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty())
+            .map(File::from)
+            .map_err(io::Error::from)
+    } else {
+        File::open(path)
+    };
+    let (mut opened, mut text) = (opened.at("read", path)?, String::new());
+    opened.read_to_string(&mut text).at("read", path)?;
     let says_something = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
     let lines = text.lines().filter(says_something);
     Ok(lines.map(str::to_owned).collect())

@@ -15,6 +15,7 @@ use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
+use stasis_engine::host_roots::HostRoots;
 use stasis_engine::jobs::RunningJobs;
 use stasis_engine::kind::workspace::Workspace;
 use stasis_engine::metrics::MetricsPrefix;
@@ -55,6 +56,10 @@ pub(super) struct ServeArgs {
     /// The key of the certificate (PEM, not encrypted) [default: `tls_key` below [serve] in the configuration file]
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// Save directories beneath DIR, and restore to new ones there, for tokens made with --host; may be repeated
+    /// [default: `roots` below [serve] in the configuration file, else none]
+    #[arg(long = "root", value_name = "DIR")]
+    roots: Vec<PathBuf>,
     /// Whoever reaches it needs no token and may do everything; only where it listens on loopback
     #[arg(long)]
     insecure_loopback: bool,
@@ -109,6 +114,7 @@ impl ServeArgs {
         let engine = context.writable_engine().await?;
         // A store that cannot be asked is found out now, and not by the first client.
         engine.store().reach().await?;
+        let roots = self.roots(context, &engine).await?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let listener = Listener::open(address, tls)
             .await
@@ -123,6 +129,7 @@ impl ServeArgs {
         let running = (!self.no_jobs).then(|| engine.jobs().start(host, &settings));
         let service = self.service(context, engine, address, no_tokens)?;
         let service = service.with_workspaces(workspaces);
+        let service = service.with_roots(roots);
         let listening = Listening {
             listen: address.to_string(),
             url: format!("{scheme}://{address}"),
@@ -132,6 +139,15 @@ impl ServeArgs {
         })?;
         until_stopped(listener, service, stop, running).await;
         Ok(Exit::Done)
+    }
+
+    /// The directories beneath which it acts for others.
+    async fn roots(&self, context: &CliContext, engine: &Engine) -> anyhow::Result<HostRoots> {
+        let named = match &*self.roots {
+            [] => &*context.config.serve.roots,
+            given => given,
+        };
+        Ok(engine.host_roots(named).await?)
     }
 
     /// How requests are encrypted, if they are to be.

@@ -14,6 +14,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use stasis_engine::host_roots::HostRoots;
 use stasis_engine::kind::session::SessionHost;
 use stasis_engine::model::format::token::TokenScope;
 use stasis_engine::model::id::{Generation, Label, TenantId};
@@ -92,6 +93,8 @@ pub(super) struct Call {
     pub(super) workspaces: Arc<Workspaces>,
     /// What the request says of the protocol that models speak.
     pub(super) protocol: HeaderMap,
+    /// Beneath which directories of that host it reads and writes for others.
+    pub(super) roots: Arc<HostRoots>,
 }
 
 impl Call {

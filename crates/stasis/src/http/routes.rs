@@ -3,6 +3,7 @@
 pub(super) mod changes;
 pub(super) mod events;
 pub(super) mod health;
+pub(super) mod host;
 pub(super) mod jobs;
 pub(super) mod leases;
 pub(super) mod mcp;

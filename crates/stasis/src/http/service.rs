@@ -21,6 +21,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body;
 use serde_json::{Map, Value};
+use stasis_engine::host_roots::HostRoots;
 use stasis_engine::kind::session::SessionHost;
 use stasis_engine::model::digest::RequestDigest;
 use stasis_engine::model::format::request::{IdempotencyKey, RequestMade};
@@ -74,6 +75,7 @@ pub(crate) struct Service {
     operations: Arc<Operations>,
     host: Option<SessionHost>,
     workspaces: Arc<Workspaces>,
+    roots: Arc<HostRoots>,
 }
 
 /// What a service is made of.
@@ -150,6 +152,7 @@ impl Service {
             operations: Arc::new(Operations::new(engine.clone())),
             host: None,
             workspaces: Arc::default(),
+            roots: Arc::default(),
             engine,
             clock,
             rng,
@@ -183,6 +186,15 @@ impl Service {
     pub(crate) fn with_workspaces(self, workspaces: Workspaces) -> Self {
         Self {
             workspaces: Arc::new(workspaces),
+            ..self
+        }
+    }
+
+    /// The same for directories of this host beneath these.
+    #[must_use = "the service is not changed in place"]
+    pub(crate) fn with_roots(self, roots: HostRoots) -> Self {
+        Self {
+            roots: Arc::new(roots),
             ..self
         }
     }
@@ -303,6 +315,7 @@ impl Service {
             host: self.host.clone(),
             workspaces: self.workspaces.clone(),
             protocol: protocol_headers(&head.headers),
+            roots: self.roots.clone(),
         };
         let most = self.limits.body_bytes;
         Ok(Admitted {

@@ -2,7 +2,7 @@
 
 use super::endpoint::{Route, route};
 use super::routes::{
-    changes, events, health, jobs, leases, mcp, metrics, operations, page, profile_snapshots,
+    changes, events, health, host, jobs, leases, mcp, metrics, operations, page, profile_snapshots,
     sessions, snapshots, stats, subjects, token,
 };
 use std::sync::LazyLock;
@@ -45,6 +45,8 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         route::<changes::ForkSubject>(),
         route::<changes::ForceUnlockSubject>(),
         route::<stats::ShowStats>(),
+        route::<host::SaveSubjectHere>(),
+        route::<host::RestoreSnapshotHere>(),
         route::<token::ShowToken>(),
         route::<page::ShowPage>(),
         route::<page::ShowPageFile>(),

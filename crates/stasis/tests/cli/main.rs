@@ -93,6 +93,7 @@ mod screens;
 mod serve;
 mod serve_changes;
 mod serve_contract;
+mod serve_host;
 mod serve_jobs;
 mod serve_look;
 mod serve_mcp;

@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::lease::ForceUnlock;
 use crate::open::{Engine, LocalDirs, StoreLocation};
 use crate::rigged::{self, Rigged};
+use stasis_disk::tree::restore::Placement;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::format::lease::Holder;
 use stasis_model::format::manifest::{CapturedIn, Mode};
@@ -209,6 +210,7 @@ impl World {
         let load = ProfileLoad {
             lineage: self.lineage.clone(),
             dir: self.home.path().join(name),
+            placement: Placement::Replace,
             exactly: None,
             on_failure: None,
             upgrade: UpgradeWish::default(),

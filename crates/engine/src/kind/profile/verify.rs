@@ -16,6 +16,7 @@ use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::progress::Progress;
+use stasis_disk::tree::restore::Placement;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Label, Lineage, ProfileRef};
 use stasis_quiesce::browser::{BrowserError, PIPE_FLAG, PipedBrowser};
@@ -107,6 +108,7 @@ impl Profiles<'_> {
         let load = ProfileLoad {
             lineage: lineage.clone(),
             dir: scratch.path().to_owned(),
+            placement: Placement::Replace,
             exactly: None,
             on_failure: Some(OnFailure::Refuse),
             upgrade: UpgradeWish::Stay,

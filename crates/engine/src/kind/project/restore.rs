@@ -116,9 +116,11 @@ impl Project {
         } else if let Some(to) = &command.to {
             let restore = RepoRestore {
                 only: plan.only.clone(),
+                owner: command.owner,
                 ..self.repo_restore_of(&command, &id, to)
             };
-            let _ = self.engine.dirs().restore(restore).await?;
+            let written = self.engine.dirs().restore(restore).await?;
+            result.written = Some((written.files, written.bytes));
             let is_nowhere_else = self.note_copy(to).await;
             // A session goes on as such, and never as a directory: what lies elsewhere is always a copy.
             let is_copy = is_nowhere_else || self.home.is_elsewhere();
@@ -337,6 +339,7 @@ impl Project {
             target: target.display().to_string(),
             dry_run: command.dry_run,
             is_elsewhere: command.to.is_some(),
+            written: None,
             is_part: !plan.is_whole() || plan.source.is_of_part,
             paths: plan.source.asked.iter().map(ToString::to_string).collect(),
             new_paths: Vec::new(),

@@ -7,6 +7,7 @@ use super::capture::ProjectCapture;
 use super::{Declared, FILE, Project, or_cancelled};
 use crate::bridge;
 use crate::error::{Error, ProjectError, error_chain};
+use crate::host_roots::HostPlace;
 use crate::result::{Moment, ServiceHookRun, reason_word};
 use crate::save::{RepoSave, RepoSaved};
 use crate::warning::Warning;
@@ -51,6 +52,8 @@ pub struct ProjectSave {
     pub is_part: bool,
     /// Whether what earlier saves left out is left out no longer.
     pub forget_excludes: bool,
+    /// The open place through which a plain directory is read, instead of by its path.
+    pub through: Option<HostPlace>,
     /// Set by anybody at any time to give up.
     pub cancel: Arc<AtomicBool>,
     /// How far it has come.
@@ -69,6 +72,7 @@ impl ProjectSave {
             excludes: Vec::new(),
             is_part: false,
             forget_excludes: false,
+            through: None,
             cancel: Arc::default(),
             progress: Arc::default(),
         }
@@ -228,9 +232,12 @@ impl Project {
         command: ProjectSave,
         mut steps: Steps,
     ) -> Result<ProjectSaved, Error> {
+        let dir = &self.home.dir;
+        let through = command.through.as_ref().map(HostPlace::path);
         let save = RepoSave {
             excludes: command.excludes.clone(),
-            ..self.repo_save_of(&command, &self.home.dir)
+            remembered_as: through.as_ref().map(|_| dir.clone()),
+            ..self.repo_save_of(&command, through.as_ref().unwrap_or(dir))
         };
         let saved = self.store(save, &mut steps).await?;
         Ok(self.saved(&command, saved, BTreeMap::new(), steps))

@@ -32,6 +32,7 @@ use stasis_engine::model::snapshot_ref::SnapshotRef;
 use stasis_engine::model::time::{Clock as _, Timestamp};
 use stasis_engine::model::tree::EntryPath;
 use stasis_engine::open::Engine;
+use stasis_engine::restore::Placement;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -376,6 +377,8 @@ async fn write_to(
     let command = ProfileLoad {
         actor: operator(),
         dir: std::path::absolute(to)?,
+        // Whatever came there since we looked stays.
+        placement: Placement::New,
         on_failure: Some(OnFailure::Refuse),
         upgrade: UpgradeWish::Stay,
         cold_only: false,

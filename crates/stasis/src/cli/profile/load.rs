@@ -14,6 +14,7 @@ use stasis_engine::kind::profile::{
 };
 use stasis_engine::model::id::{ChromeMajor, Lineage, ProfileRef};
 use stasis_engine::open::Engine;
+use stasis_engine::restore::Placement;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -111,6 +112,7 @@ impl LoadArgs {
             actor: lineage.to_string().parse().unwrap_or_default(),
             lineage,
             dir,
+            placement: Placement::Replace,
             exactly: None,
             on_failure: on_failure.map(|failure| match failure {
                 LoadFallback::Fresh => OnFailure::Fresh,

@@ -7,6 +7,7 @@ use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::progress::Progress;
+use stasis_disk::tree::restore::Placement;
 use stasis_model::digest::ArchiveDigest;
 use stasis_model::id::{Label, Lineage};
 use stasis_model::time::Timestamp;
@@ -32,6 +33,8 @@ pub struct ProfileLoad {
     pub lineage: Lineage,
     /// The user data directory that it becomes.
     pub dir: PathBuf,
+    /// Whether what is there is replaced, and kept beside it, or nothing may be there. A fresh profile replaces.
+    pub placement: Placement,
     /// The snapshot that is wanted, and no other: not the active one, whatever happens, and never a fresh profile. A run that
     /// saves takes the one that its lease began with all the same.
     pub exactly: Option<Wanted>,

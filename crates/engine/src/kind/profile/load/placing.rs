@@ -11,7 +11,7 @@ use stasis_disk::form::archive::{
     Archive, ArchiveLimits, ReadSettings, UnpackSettings, UnpackedArchive, unpack_beside,
 };
 use stasis_disk::fs::metadata::Rights;
-use stasis_disk::tree::restore::{Placement, RestoreOrigin, RestoredTree};
+use stasis_disk::tree::restore::{RestoreOrigin, RestoredTree};
 use std::path::PathBuf;
 
 /// An archive that becomes a directory.
@@ -71,7 +71,7 @@ impl Placing {
     fn unpack(&self) -> Result<(UnpackedArchive, CheckReport, Vec<String>), Error> {
         let load = &self.load;
         let settings = UnpackSettings {
-            placement: Placement::Replace,
+            placement: load.placement,
             only: None,
             rights: Rights::Own,
             read: ReadSettings {

@@ -6,6 +6,7 @@ use crate::hold::Signal;
 use crate::kind::profile::load::{ProfileLoad, UpgradeWish};
 use crate::kind::profile::run::ProfileRun;
 use crate::kind::profile::save::{OnBrowser, ProfileSave};
+use stasis_disk::tree::restore::Placement;
 use stasis_model::format::lease::Lock;
 use stasis_model::id::Label;
 use std::io::{BufRead, BufReader};
@@ -92,6 +93,7 @@ async fn a_run_whose_browser_always_comes_back_ends_with_the_second_signal_and_s
     let load = ProfileLoad {
         lineage: world.lineage.clone(),
         dir: world.dir(),
+        placement: Placement::Replace,
         exactly: None,
         on_failure: None,
         upgrade: UpgradeWish::default(),

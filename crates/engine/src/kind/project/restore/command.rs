@@ -36,6 +36,8 @@ pub struct ProjectRestore {
     pub untouched: Vec<EntryPath>,
     /// To another directory, which must not be there; nothing else is touched.
     pub to: Option<PathBuf>,
+    /// Whether what is written to another directory has its owners, setuid and setgid, where this process may give them.
+    pub owner: bool,
     /// Only say what would change.
     pub dry_run: bool,
     /// Whether the safety snapshot comes back when a program is not well.
@@ -64,6 +66,7 @@ impl ProjectRestore {
             except: Vec::new(),
             untouched: Vec::new(),
             to: None,
+            owner: true,
             dry_run: false,
             auto_undo: false,
             becomes_latest: true,
@@ -142,6 +145,9 @@ pub struct ProjectRestored {
     /// Whether that is a directory of its own, and the live one was not touched.
     #[serde(skip)]
     pub is_elsewhere: bool,
+    /// Regular files that were written to another directory, and their length.
+    #[serde(skip)]
+    pub written: Option<(u64, u64)>,
     /// Whether only some entries were wanted.
     pub is_part: bool,
     /// The entries that were asked for, if that were not all.
