@@ -2,7 +2,7 @@
 //!
 //! 1. each root is opened when the server starts, and stays open   2. a path is taken apart as text: it begins with the name of a root, goes
 //!    on beneath it, and has no `..`   3. the directory above its last name is opened from the root, through no symbolic link
-//! 4. whatever is done there goes through that open directory ([`HostPlace::path`]), and its last name is followed by nobody
+//! 4. whatever is done there goes through that open directory (`HostPlace::path`), and its last name is followed by nobody
 //!
 //! *Always true:* what is read or written lies in a directory that was reached from a root alone, whoever exchanges names for links before,
 //! between or after these steps. Somebody who moves that very directory out of the root while something is done in it has moved what is
