@@ -347,7 +347,9 @@ fn an_operator_sees_who_holds_what_and_when_somebody_gives_it_back() {
     // Nobody asks for it: the list is as fresh as what it shows.
     let token = sooner["token"].as_str().unwrap();
     session.data(0, &["lease", "release", "acme/bob@131", "--token", token]);
-    tab.until("document.querySelector('main [role=status]:not([hidden])').textContent === '1 lease'");
+    tab.until(
+        "document.querySelector('main [role=status]:not([hidden])').textContent === '1 lease'",
+    );
     tab.until(&format!("{}?.includes('nightly')", row_text(0)));
     tab.click("document.querySelector('tbody button.danger')");
     tab.until("!!document.querySelector('dialog[open] #typed')");
@@ -478,7 +480,9 @@ fn no_view_keeps_somebody_out_in_light_in_the_dark_or_on_a_phone() {
             ));
             let findings = tab.evaluate(FINDINGS);
             assert_eq!(findings, json!([]), "{view}, {ground}, {width}");
-            let beside = tab.evaluate("document.documentElement.scrollWidth - innerWidth");
+            let beside = tab.evaluate(
+                "document.documentElement.scrollWidth - document.documentElement.clientWidth",
+            );
             assert_eq!(beside, 0, "{view} is wider than {width}");
         }
     }
