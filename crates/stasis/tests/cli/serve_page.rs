@@ -480,7 +480,9 @@ fn no_view_keeps_somebody_out_in_light_in_the_dark_or_on_a_phone() {
             ));
             let findings = tab.evaluate(FINDINGS);
             assert_eq!(findings, json!([]), "{view}, {ground}, {width}");
-            let beside = tab.evaluate("document.documentElement.scrollWidth - innerWidth");
+            let beside = tab.evaluate(
+                "document.documentElement.scrollWidth - document.documentElement.clientWidth",
+            );
             assert_eq!(beside, 0, "{view} is wider than {width}");
         }
     }
