@@ -180,7 +180,7 @@ fn lock_after(applied: &Applied) -> Lock {
 
 /// Every lineage that has a lock, in order.
 pub async fn locked(bucket: &dyn Bucket) -> Result<Vec<Lineage>, BucketError> {
-    locked_beneath(bucket, Prefix::lineages()).await
+    locked_below(bucket, Prefix::lineages()).await
 }
 
 /// Those of one tenant.
@@ -188,10 +188,10 @@ pub async fn locked_of(
     bucket: &dyn Bucket,
     tenant: &TenantId,
 ) -> Result<Vec<Lineage>, BucketError> {
-    locked_beneath(bucket, Prefix::lineages_of(tenant)).await
+    locked_below(bucket, Prefix::lineages_of(tenant)).await
 }
 
-async fn locked_beneath(bucket: &dyn Bucket, prefix: Prefix) -> Result<Vec<Lineage>, BucketError> {
+async fn locked_below(bucket: &dyn Bucket, prefix: Prefix) -> Result<Vec<Lineage>, BucketError> {
     let listed = objects(bucket, &prefix);
     let owners = listed.try_filter_map(async |row| Ok(layout::lock_owner(&row.key)));
     let owners: BTreeSet<Lineage> = owners.try_collect().await?;
