@@ -234,6 +234,7 @@ fn filled(path: &str) -> String {
         "{id}" => "alice@131",
         "{kind}" => "profile",
         "{file}" => "main.js",
+        "{workspace}" => "shop",
         part => {
             assert!(!part.starts_with('{'), "`{part}` has no value in this test");
             part

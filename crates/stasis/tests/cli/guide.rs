@@ -126,6 +126,9 @@ fn the_quick_starts_of_the_readme_work_as_they_are_written() {
         );
         let about = r#"{\"hook_event_name\":\"UserPromptSubmit\",\"session_id\":\"s\",\"cwd\":\"$PWD\",\"prompt\":\"tidy\"}"#;
         let prompt = format!("echo \"{about}\" | stasis hook run claude-code; rm -r src");
+        // A service answers until somebody ends it.
+        let served = "STASIS_LISTEN=127.0.0.1:0 timeout --preserve-status 5 stasis serve";
+        let block = block.replace("$ stasis serve ", &format!("$ {served} "));
         let lines = block.lines().filter_map(|line| line.strip_prefix("$ "));
         let lines = lines.flat_map(|line| {
             let before = line.starts_with("stasis rewind").then(|| prompt.clone());

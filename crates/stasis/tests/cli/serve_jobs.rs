@@ -92,7 +92,7 @@ fn a_server_without_jobs_does_nothing_unasked_and_a_wrong_interval_is_refused() 
 
 /// How often each run was thrown out, by its id.
 fn evictions(session: &Session) -> BTreeMap<String, usize> {
-    let log = session.json(0, &["events", "--tenant", "acme", "--limit", "1000"]);
+    let log = session.json(0, &["events", "--tenant", "acme", "--last", "1000"]);
     let mut counted = BTreeMap::new();
     for event in log["items"].as_array().unwrap() {
         if event["kind"] == "lock_reaped" {

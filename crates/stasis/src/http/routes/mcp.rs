@@ -5,7 +5,7 @@ use crate::http::endpoint::{Access, Call, Endpoint, Reply};
 use crate::http::problem::{Problem, ProblemCode};
 use crate::mcp::OverHttp;
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use schemars::generate::SchemaGenerator;
@@ -97,6 +97,9 @@ impl Endpoint for CallTools {
         request.headers_mut().insert(ACCEPT, accept);
         let json = HeaderValue::from_static(JSON);
         request.headers_mut().insert(CONTENT_TYPE, json);
+        // Which names we are called by was looked at before.
+        let host = HeaderValue::from_static("localhost");
+        request.headers_mut().insert(HOST, host);
         let client = call.actor();
         let answer = workspace.answer(client.as_str(), request).await;
         Ok(McpReply(content(answer).await?).into())
