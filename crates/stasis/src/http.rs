@@ -11,8 +11,8 @@
 //! end, whether somebody still waits for it or not, and the end of the service waits for it.
 //!
 //! *Always true:* routes, what they allow, and the document that describes them come from one table ([`table`]), so that there is no
-//! route without a rule. Whatever belongs to another tenant is answered as if it were not there. No answer has a path of this host, or
-//! says where the store is.
+//! route without a rule. Whatever belongs to another tenant is answered as if it were not there. No answer has a path of this host (but for the
+//! tools of models, which name their workspace), or says where the store is.
 
 mod answer;
 mod auth;

@@ -98,7 +98,12 @@ fn next(row: &JobRow, now: Timestamp) -> String {
             let (host, age) = (printable(running.host.as_str()), running.since_ms.age(now));
             format!("runs on {host}, begun {age}")
         }
-        (None, Some(at)) => format!("in {}", duration::text(at.since(now))),
+        (None, Some(at)) => {
+            let seconds = at.since(now).as_secs();
+            format!("in {}", duration::text(Duration::from_secs(seconds)))
+        }
+        // Whether there is a place for it is known at that place.
+        (None, None) if row.place.is_none() && row.name.is_of_a_place() => String::new(),
         (None, None) => "due".to_owned(),
     }
 }
