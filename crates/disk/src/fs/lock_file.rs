@@ -20,6 +20,10 @@ use std::time::Duration;
 /// More than this is not read of what another holder wrote.
 const LONGEST: u64 = 4096;
 
+/// How often whoever is refused looks for the name of the holder, and how long he waits in between.
+const LOOKS: usize = 50;
+const LOOKED_EVERY: Duration = Duration::from_millis(20);
+
 /// What became of an attempt to take a lock.
 #[derive(Debug)]
 #[must_use = "dropped, the lock is released"]
@@ -40,7 +44,22 @@ pub struct LockFile {
 
 impl LockFile {
     /// Takes the lock at once, or says who holds it. `text` is for those who come meanwhile, and is left out where the disk is full.
+    ///
+    /// Whoever has just taken it has not said yet who he is: those who would say so themselves wait for that for a moment.
     pub fn take(path: &Path, text: &str) -> Result<LockAttempt, Failure> {
+        let looks = if text.is_empty() { 1 } else { LOOKS };
+        for _ in 1..looks {
+            match Self::take_or_look(path, text)? {
+                LockAttempt::Held(holder) if holder.trim().is_empty() => {
+                    std::thread::sleep(LOOKED_EVERY);
+                }
+                attempt => return Ok(attempt),
+            }
+        }
+        Self::take_or_look(path, text)
+    }
+
+    fn take_or_look(path: &Path, text: &str) -> Result<LockAttempt, Failure> {
         if let Some(above) = path.parent()
             && let Err(failure) = make_directory(above)
         {
@@ -262,6 +281,24 @@ mod tests {
             "{refused:?}"
         );
         assert!(matches!(third, LockAttempt::Taken(_)), "{third:?}");
+    }
+
+    #[test]
+    fn whoever_has_just_taken_it_has_a_moment_to_say_who_he_is() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("lock");
+        let held = LockFile::wait(&path).unwrap();
+        let writer = std::thread::spawn(move || {
+            std::thread::sleep(3 * LOOKED_EVERY);
+            (&held.file).write_all(b"save by 12").unwrap();
+            held
+        });
+
+        let refused = LockFile::take(&path, "restore by 13").unwrap();
+
+        drop(writer.join().unwrap());
+        let said = matches!(&refused, LockAttempt::Held(holder) if holder == "save by 12");
+        assert!(said, "{refused:?}");
     }
 
     #[test]

@@ -12,12 +12,6 @@ use stasis_model::id::ContainerSubject;
 use stasis_quiesce::docker::Docker;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// How often somebody looks who has a lock that nobody has put his name to.
-const LOOKS: usize = 50;
-/// How long he waits in between.
-const LOOKED_EVERY: Duration = Duration::from_millis(20);
 
 /// A container that is ours alone until this is dropped.
 #[derive(Debug)]
@@ -110,19 +104,12 @@ async fn take(
     text: String,
 ) -> Result<ContainerLock, Error> {
     let path = place.join(format!("{subject}.lock"));
-    for _ in 0..LOOKS {
-        let (taken, text) = (path.clone(), text.clone());
-        let attempt = bridge::blocking(move || LockFile::take(&taken, &text)).await?;
-        match attempt {
-            LockAttempt::Taken(lock) => return Ok(ContainerLock { lock, path }),
-            // Whoever has just taken it has not said yet who he is.
-            LockAttempt::Held(holder) if holder.trim().is_empty() => {
-                tokio::time::sleep(LOOKED_EVERY).await;
-            }
-            LockAttempt::Held(holder) => return Err(in_use(name, &holder)),
-        }
+    let taken = path.clone();
+    let attempt = bridge::blocking(move || LockFile::take(&taken, &text)).await?;
+    match attempt {
+        LockAttempt::Taken(lock) => Ok(ContainerLock { lock, path }),
+        LockAttempt::Held(holder) => Err(in_use(name, &holder)),
     }
-    Err(in_use(name, ""))
 }
 
 /// The place of locks and records, which must be our own: in a directory of somebody else's he could not take our locks, nor we his.
