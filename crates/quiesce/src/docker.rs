@@ -46,7 +46,7 @@ pub use image::{ContainerCommit, DockerImage, ListedImage};
 pub use image_archive::ImageImport;
 pub use lifecycle::{ContainerHealth, OwnHealth, VolumeRemoval};
 pub use mount::{ContainerMount, ContainerMountKind};
-pub(crate) use pausing::{Container, ContainerInfo, ContainerState, REPLY_TIMEOUT};
+pub(crate) use pausing::{Container, ContainerInfo, ContainerState, UNDO_TIMEOUT};
 pub(crate) use pending::{PendingCall, reason};
 pub use stream::DockerStream;
 pub use volume::{DockerVolume, VolumeCreation};

@@ -14,7 +14,7 @@
 
 mod pauses;
 
-use crate::docker::{Container, REPLY_TIMEOUT};
+use crate::docker::{Container, UNDO_TIMEOUT};
 use crate::journal;
 use crate::process::{Process, ProcessId};
 pub(crate) use pauses::PauseOutcome;
@@ -110,7 +110,7 @@ impl Watchdog {
     /// Has it pause some containers, all at once; returns what became of each.
     pub(crate) fn pause(&mut self, containers: &[Container]) -> io::Result<Vec<PauseOutcome>> {
         // From now on it may have to wait for a daemon.
-        self.end = END + 3 * REPLY_TIMEOUT;
+        self.end = END + UNDO_TIMEOUT;
         let stdin = self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         for container in containers {
             writeln!(stdin, "pause {}", container.to_line())?;
@@ -126,7 +126,7 @@ impl Watchdog {
     fn read_line(&mut self) -> io::Result<String> {
         let mut line = Vec::new();
         loop {
-            if !is_readable(&self.stdout, Some(START + 3 * REPLY_TIMEOUT)) {
+            if !is_readable(&self.stdout, Some(START + UNDO_TIMEOUT)) {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             let mut byte = [0];

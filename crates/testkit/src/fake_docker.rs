@@ -3,7 +3,7 @@
 //! It has one container, and understands what a pause needs: inspect, pause, unpause. Everything that a real daemon can show is
 //! tested with one, see [`docker`](crate::docker).
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{sleep, spawn};
@@ -31,6 +31,7 @@ struct FakeState {
     status: &'static str,
     was_paused: bool,
     was_unpaused: bool,
+    unpause_takes: Duration,
     asked: Vec<String>,
 }
 
@@ -52,12 +53,24 @@ impl FakeDocker {
             status: "running",
             was_paused: false,
             was_unpaused: false,
+            unpause_takes: Duration::ZERO,
             asked: Vec::new(),
         };
         let state = Arc::new(Mutex::new(state));
         let kept = Arc::clone(&state);
         let home = listen(move |stream| answer(&stream, &kept, pause));
         Self { home, state }
+    }
+
+    /// Starts one that pauses at once, and takes this time to let a container run again; it does not if nobody waits for that.
+    ///
+    /// # Panics
+    ///
+    /// Where no socket can be made.
+    pub fn slow_to_unpause(takes: Duration) -> Self {
+        let daemon = Self::start(FakePause::After(Duration::ZERO));
+        lock(&daemon.state).unpause_takes = takes;
+        daemon
     }
 
     /// Starts one that accepts connections and never answers.
@@ -120,7 +133,10 @@ fn answer(stream: &UnixStream, state: &Mutex<FakeState>, pause: FakePause) {
     let asked = first.trim_end_matches(" HTTP/1.1").to_owned();
     lock(state).asked.push(asked.clone());
     let (code, body) = if asked.ends_with("/unpause") {
-        unpause(state)
+        match unpause(state, stream) {
+            Some(answer) => answer,
+            None => return,
+        }
     } else if asked.ends_with("/pause") {
         match do_pause(state, pause) {
             Some(answer) => answer,
@@ -142,14 +158,30 @@ fn answer(stream: &UnixStream, state: &Mutex<FakeState>, pause: FakePause) {
     );
 }
 
-fn unpause(state: &Mutex<FakeState>) -> (u16, String) {
+fn unpause(state: &Mutex<FakeState>, stream: &UnixStream) -> Option<(u16, String)> {
+    let takes = lock(state).unpause_takes;
+    if !takes.is_zero() {
+        sleep(takes);
+        if is_closed(stream) {
+            return None;
+        }
+    }
     let mut state = lock(state);
     if state.status != "paused" {
-        return (500, message("Container x is not paused"));
+        return Some((500, message("Container x is not paused")));
     }
     state.status = "running";
     state.was_unpaused = true;
-    (204, String::new())
+    Some((204, String::new()))
+}
+
+/// Whether whoever asked has gone: what he asked for is not done then, as with a real daemon that is told so.
+fn is_closed(stream: &UnixStream) -> bool {
+    stream.set_nonblocking(true).expect("a socket");
+    let mut rest = stream;
+    let is_closed = matches!(rest.read(&mut [0]), Ok(0));
+    stream.set_nonblocking(false).expect("a socket");
+    is_closed
 }
 
 fn do_pause(state: &Mutex<FakeState>, pause: FakePause) -> Option<(u16, String)> {

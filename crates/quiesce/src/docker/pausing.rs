@@ -14,6 +14,13 @@ use tokio::time::timeout;
 /// How long the daemon may take for one answer. A pause takes 0.06 s on an idle machine.
 pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long it may take to let one run again. Nothing is won by giving that up early, as it would only be asked for once more.
+const UNPAUSE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long it takes at most until it is known whether one runs again whose pause was still on its way.
+pub(crate) const UNDO_TIMEOUT: Duration =
+    UNPAUSE_TIMEOUT.saturating_add(REPLY_TIMEOUT.saturating_mul(2));
+
 /// What a container does.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ContainerState {
@@ -44,9 +51,10 @@ pub(crate) struct Container {
 }
 
 impl Docker {
-    /// Asks without naming a version, within the limit of a pause.
-    async fn ask_quickly<T>(
+    /// Asks without naming a version.
+    async fn ask_within<T>(
         &self,
+        limit: Duration,
         op: &'static str,
         container: &str,
         call: impl AsyncFnOnce(bollard::Docker) -> Result<T, CallError>,
@@ -55,18 +63,19 @@ impl Docker {
             check_container_name(container)?;
             call(self.unversioned()?).await
         };
-        let answered = timeout(REPLY_TIMEOUT, asked).await;
-        let answered = answered.unwrap_or(Err(CallError::Silent(REPLY_TIMEOUT)));
+        let answered = timeout(limit, asked).await;
+        let answered = answered.unwrap_or(Err(CallError::Silent(limit)));
         answered.map_err(|error| error.into_failure(op, container, self.host()))
     }
 
     /// Looks at a container by its name or id, or `None` when the daemon knows none.
     pub(crate) async fn look(&self, container: &str) -> Result<Option<ContainerInfo>, Failure> {
-        self.ask_quickly("look at container", container, async |client| {
+        let call = async |client: bollard::Docker| {
             let found = present(client.inspect_container(container, None).await)?;
             Ok(found.map(|found| self.describe(found)).transpose()?)
-        })
-        .await
+        };
+        self.ask_within(REPLY_TIMEOUT, "look at container", container, call)
+            .await
     }
 
     /// The same for a thread that is in no runtime, or blocks it for a moment.
@@ -128,15 +137,19 @@ impl Container {
         let Self { docker, id } = self.clone();
         PendingCall::begin(REPLY_TIMEOUT, move || async move {
             let call = async |client: bollard::Docker| Ok(client.pause_container(&id).await?);
-            docker.ask_quickly("pause container", &id, call).await
+            docker
+                .ask_within(REPLY_TIMEOUT, "pause container", &id, call)
+                .await
         })
     }
 
     fn unpause(&self) -> io::Result<PendingCall<()>> {
         let Self { docker, id } = self.clone();
-        PendingCall::begin(REPLY_TIMEOUT, move || async move {
+        PendingCall::begin(UNPAUSE_TIMEOUT, move || async move {
             let call = async |client: bollard::Docker| Ok(client.unpause_container(&id).await?);
-            docker.ask_quickly("unpause container", &id, call).await
+            docker
+                .ask_within(UNPAUSE_TIMEOUT, "unpause container", &id, call)
+                .await
         })
     }
 

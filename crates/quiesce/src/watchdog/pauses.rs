@@ -159,6 +159,17 @@ mod tests {
     }
 
     #[test]
+    fn an_engine_that_takes_long_to_let_one_run_again_is_waited_for() {
+        let daemon = FakeDocker::slow_to_unpause(Duration::from_secs(7));
+        let mut pauses = PendingPauses::default();
+
+        pauses.begin(container(&daemon));
+        pauses.undo().unwrap();
+
+        assert!(daemon.was_unpaused() && daemon.runs() && pauses.is_empty());
+    }
+
+    #[test]
     fn a_container_that_does_not_run_is_no_container_of_somebody_else() {
         let daemon = FakeDocker::start(FakePause::Refused(409, "Container x is not running"));
         let mut pauses = PendingPauses::default();
