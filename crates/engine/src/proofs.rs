@@ -25,7 +25,7 @@ pub struct ProofShown {
     pub restored_at_ms: Option<u64>,
     /// When the last attempt was.
     pub tried_at_ms: u64,
-    /// Whether it did not come back then.
+    /// Whether it did not come back when somebody could last try it.
     pub broken: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct ProofStats {
     /// When one last came back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restored_at_ms: Option<Timestamp>,
-    /// How many there are that did not come back at the last attempt.
+    /// How many there are that did not come back when somebody could last try them.
     pub broken: u64,
 }
 

@@ -396,22 +396,19 @@ impl StoredSubject {
                 let row = shown.lineages.into_iter().find_map(|one| one.snapshot);
                 let row = row.ok_or_else(|| absent(SubjectKind::Profile, &wanted.to_string()))?;
                 let metadata = StoredMetadata::Profile(Box::new(row.manifest.clone()));
-                let mut rows = [row.into()];
-                self.add_proofs(&mut rows).await?;
-                let [row] = rows;
+                let mut row = row.into();
+                self.add_proofs(std::slice::from_mut(&mut row)).await?;
                 Ok(StoredSnapshotShown { row, metadata })
             }
             (Of::Chunks(directory), Found::Chunks(found)) => {
                 let wanted = SnapshotRef::from(found);
                 let (row, manifest) = directory.project()?.show(&wanted).await?;
                 let parent = manifest.parent_snapshot_id.as_ref();
-                let row = StoredSnapshot {
+                let mut row = StoredSnapshot {
                     parent: parent.map(ToString::to_string),
                     ..row.into()
                 };
-                let mut rows = [row];
-                self.add_proofs(&mut rows).await?;
-                let [row] = rows;
+                self.add_proofs(std::slice::from_mut(&mut row)).await?;
                 let metadata = StoredMetadata::Chunks(Box::new(manifest));
                 Ok(StoredSnapshotShown { row, metadata })
             }

@@ -18,7 +18,7 @@ pub struct SnapshotProof {
     /// Why it did not come back at the last attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// Whether the snapshot did not come back, and not only this attempt at it failed (for want of a key, say).
+    /// Whether the snapshot did not come back when somebody could last try it; who cannot, for want of a key, say, changes nothing of that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub broken: bool,
     /// The host that tried.
@@ -75,7 +75,11 @@ impl ProofDocument {
         let restored_at_ms = proof
             .restored_at_ms
             .or_else(|| before.and_then(|before| before.restored_at_ms));
+        // Whoever could not try it has found out nothing better of one that did not come back.
+        let found_out = proof.restored_at_ms.is_some() || proof.broken;
+        let was_broken = before.is_some_and(|before| before.broken);
         let proof = SnapshotProof {
+            broken: proof.broken || (was_broken && !found_out),
             restored_at_ms,
             ..proof
         };
@@ -119,5 +123,13 @@ mod tests {
         assert_eq!(proofs.last_tried(), Some(Timestamp::from_millis(4)));
         let left = proofs.with("older", tried(5, None), &all[1..], OpId::default());
         assert_eq!(left.snapshots.len(), 2);
+        let keyless = SnapshotProof {
+            broken: false,
+            ..tried(6, Some("this host has no key"))
+        };
+        let passed = proofs.with("active", keyless, &all, OpId::default());
+        assert!(passed.snapshots["active"].broken);
+        let mended = passed.with("active", tried(7, None), &all, OpId::default());
+        assert!(!mended.snapshots["active"].broken);
     }
 }
