@@ -142,6 +142,15 @@ impl HostPlace {
     }
 }
 
+/// A path without links, of something that need not be there yet: on a new host nothing of ours is.
+fn whole_of(path: &Path) -> PathBuf {
+    let found = path.ancestors().find_map(|above| {
+        let rest = path.strip_prefix(above).ok()?;
+        Some(above.canonicalize().ok()?.join(rest))
+    });
+    found.unwrap_or_else(|| path.to_owned())
+}
+
 impl Engine {
     /// Opens the roots of this host; none of them may have to do with the store or with what this host keeps for itself.
     pub async fn host_roots(&self, named: &[PathBuf]) -> Result<HostRoots, Error> {
@@ -156,9 +165,9 @@ impl Engine {
             let roots = roots.collect::<Result<Vec<_>, Error>>()?;
             for root in &roots {
                 let [named, whole] = &root.names;
-                let own = own.iter().filter_map(|own| own.canonicalize().ok());
+                let mut own = own.iter().map(|own| whole_of(own));
                 let meets = |own: &PathBuf| own.starts_with(whole) || whole.starts_with(own);
-                if let Some(own) = own.into_iter().find(meets) {
+                if let Some(own) = own.find(meets) {
                     let (named, own) = (named.display(), own.display());
                     let said = format!(
                         "the root `{named}` and `{own}`, where Stasis keeps data of its own, overlap"

@@ -77,6 +77,18 @@ async fn only_what_lies_beneath_a_root_is_a_place() {
     assert_eq!(none, Err(RefusedPath::NoRoots));
 }
 
+#[test]
+fn what_is_not_there_yet_is_known_by_what_is_above_it() {
+    let world = World::new();
+    symlink(world.at("root"), world.at("link")).unwrap();
+
+    let whole = whole_of(&world.at("link/state/stasis"));
+
+    let root = world.at("root").canonicalize().unwrap();
+    assert_eq!(whole, root.join("state/stasis"));
+    assert_eq!(whole_of(&root), root);
+}
+
 #[tokio::test]
 async fn a_directory_that_becomes_a_link_after_the_look_leads_nowhere_else() {
     let world = World::new();

@@ -226,6 +226,9 @@ async fn workspaces(context: &CliContext) -> anyhow::Result<Workspaces> {
     let mut all = Workspaces::default();
     for (name, said) in &context.config.serve.workspaces {
         let opened = async {
+            if !said.dir.is_absolute() {
+                bail!("`{}` is no absolute path", said.dir.display());
+            }
             let host = context.environment.host_env()?;
             let workspace = Workspace::find(&said.dir, &host).await?;
             let forks = said.forks.as_deref();
