@@ -34,7 +34,7 @@ pub(crate) use known::KnownDirs;
 pub use restore::{
     KeptDatabase, ProjectRestore, ProjectRestored, RestoreRecord, SetAsideEntry, UndoRestore,
 };
-pub use save::{ProjectSave, ProjectSaved, ProjectStep, StepTaken};
+pub use save::{MESSAGE_LABEL, ProjectSave, ProjectSaved, ProjectStep, StepTaken};
 pub use services::{ServiceState, ServiceStatus};
 pub use snapshots::{ProjectCollected, ProjectGc, ProjectStatus, ProjectVerified};
 

@@ -32,6 +32,9 @@ const ATTEMPTS: usize = 5;
 /// The longest time for which programs stand still while their volumes are cloned.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// The label that a message of the user's is.
+pub const MESSAGE_LABEL: &str = "message";
+
 /// Why and how a project is saved.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]

@@ -8,7 +8,7 @@ use crate::cli::progress::{cancel_on_signals, watched};
 use crate::cli::{CliContext, whole_machine};
 use crate::report::Exit;
 use clap::{Args, ValueEnum};
-use stasis_engine::kind::project::{Project, ProjectSave, ProjectSaved};
+use stasis_engine::kind::project::{MESSAGE_LABEL, Project, ProjectSave, ProjectSaved};
 use stasis_engine::model::format::manifest::SaveReason;
 use stasis_engine::model::id::Label;
 use stasis_engine::save::{RepoSaved, patterns_in};
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The label that `-m` gives.
-pub(in crate::cli) const MESSAGE: &str = "message";
+pub(in crate::cli) const MESSAGE: &str = MESSAGE_LABEL;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ProjectSaveArgs {

@@ -20,7 +20,9 @@ function state(row) {
 
 function due(row) {
   if (row.running) return el("span", { class: "quiet" }, "runs");
-  const left = (row.next_due_at_ms ?? 0) - now();
+  // One that never ran: where it would be done, a server begins it at once.
+  if (row.next_due_at_ms === undefined) return el("span", { class: "quiet" }, "–");
+  const left = row.next_due_at_ms - now();
   return left > 0 ? el("time", { datetime: row.next_due_at, title: row.next_due_at }, `in ${span(left)}`) : "now";
 }
 

@@ -12,7 +12,7 @@ use http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stasis_engine::host_roots::HostPlace;
-use stasis_engine::kind::project::{ProjectSave, ProjectSaved};
+use stasis_engine::kind::project::{MESSAGE_LABEL, ProjectSave, ProjectSaved};
 use stasis_engine::kind::workspace::RunMode;
 use stasis_engine::model::format::manifest::SaveReason;
 use stasis_engine::model::format::token::TokenScope;
@@ -21,9 +21,6 @@ use stasis_engine::save::LostDatabase;
 use stasis_engine::stored::{RestoreStored, StoredRestored};
 use stasis_engine::subjects::SubjectKind;
 use std::collections::BTreeMap;
-
-/// The label that a message is.
-const MESSAGE: &str = "message";
 
 /// The place that a path names, beneath a root; whatever else is on the host, every other path is answered alike.
 async fn place(call: &Call, path: &str) -> Result<HostPlace, Problem> {
@@ -63,7 +60,7 @@ impl SaveBody {
             let said = "the body: the key of a label has at least one character, and no `=`";
             return Err(Problem::parameters(&said));
         }
-        labels.extend(self.message.map(|text| (MESSAGE.to_owned(), text)));
+        labels.extend(self.message.map(|text| (MESSAGE_LABEL.to_owned(), text)));
         Ok(labels)
     }
 }
