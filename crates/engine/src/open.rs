@@ -20,6 +20,7 @@ pub use stasis_store::credentials::Secret;
 use stasis_store::credentials::{self, AwsProfile, Credentials};
 use stasis_store::documents::lineages::Lineages;
 use stasis_store::layout::ChunkRoot;
+use stasis_store::listed_view::{DocumentMemory, ListedView};
 pub use stasis_store::location::StoreLocation;
 use stasis_store::location::{CredentialSource, Endpoint, S3Location};
 use stasis_store::retry::{RetrySettings, Retrying};
@@ -97,6 +98,8 @@ pub struct Engine {
     pub(crate) pools: Arc<KnownPools>,
     /// How long a save may last before it puts a provisional manifest, and then another one.
     pub(crate) provisional_after: Duration,
+    /// Documents that lists have read, for a process that lists again and again.
+    pub(crate) documents: Option<Arc<DocumentMemory>>,
 }
 
 impl Engine {
@@ -166,6 +169,7 @@ impl Engine {
             tenant_key: None,
             pools: Arc::default(),
             provisional_after: PROVISIONAL_AFTER,
+            documents: None,
         }
     }
 
@@ -176,6 +180,33 @@ impl Engine {
         Self {
             provisional_after,
             ..self
+        }
+    }
+
+    /// The same engine, whose lists remember so many bytes of the documents that they read, and read again only what changed.
+    #[must_use = "the engine is not changed in place"]
+    pub fn with_document_memory(self, most_bytes: usize) -> Self {
+        Self {
+            documents: Some(Arc::new(DocumentMemory::new(most_bytes))),
+            ..self
+        }
+    }
+
+    /// The same engine for one list of many subjects: documents that are listed as they were before are not read again. Nothing is
+    /// decided or changed by what it finds.
+    #[must_use = "the engine itself is not changed"]
+    pub fn for_listing(&self) -> Self {
+        let Some(documents) = &self.documents else {
+            return self.clone();
+        };
+        let bucket: Arc<dyn Bucket> =
+            Arc::new(ListedView::new(self.bucket.clone(), documents.clone()));
+        let lineages = Lineages::new(bucket.clone(), self.clock.clone(), self.rng.clone());
+        Self {
+            bucket,
+            lineages,
+            documents: None,
+            ..self.clone()
         }
     }
 

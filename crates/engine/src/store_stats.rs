@@ -1,6 +1,7 @@
 //! How much is in a store, of all tenants together or of one: what a service counts now and then, because it is expensive.
 //!
-//! Every subject's index, session document, pointer and lock is read once, and everything that is stored is listed once.
+//! Every subject's index, session document, pointer and lock is read once, or known from before and listed unchanged, and
+//! everything that is stored is listed once.
 //!
 //! *Always true:* what cannot be read is counted as that, and never as nothing; a store that does not answer is an error. What the
 //! documents read here do not say (the length of the files in a profile's archive; which kind a chunk belongs to, for all kinds of a
@@ -80,6 +81,10 @@ struct Found {
 impl Engine {
     /// Counts what is in the store, of one tenant or of all.
     pub async fn store_stats(&self, tenant: Option<&TenantId>) -> Result<StoreStats, Error> {
+        self.for_listing().count_stored(tenant).await
+    }
+
+    async fn count_stored(&self, tenant: Option<&TenantId>) -> Result<StoreStats, Error> {
         let mut stats = StoreStats::default();
         let mut found = Found {
             tried: proofs::all(&*self.bucket).await?,

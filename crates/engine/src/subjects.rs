@@ -3,36 +3,28 @@
 //! *Always true:* a subject whose documents cannot be read is listed with what is wrong with it; a store that does not answer
 //! is an error, and never looks like an empty one.
 
+mod list;
+
 pub use crate::address::{DIR_PREFIX, PROFILE_PREFIX};
-use crate::address::{SESSION_PREFIX, SubjectAddress, shell_word};
+use crate::address::{SubjectAddress, shell_word};
 use crate::bridge;
-use crate::catalog::references::is_damage;
 use crate::check::Remedy;
 use crate::error::{Error, ErrorKind, refused};
-use crate::kind::container::ContainerSubjectRow;
-use crate::kind::profile::ProfileRow;
 use crate::kind::project::namesakes::fitting;
 use crate::kind::project::{FILE, Home, KnownDirs};
-use crate::kind::session::SessionRow;
 use crate::kind::workspace::{WorkspaceRow, workspaces};
 use crate::near::{did_you_mean, names_of, near_subjects};
 use crate::open::Engine;
 use crate::own_places;
-use crate::seen::Memory;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stasis_model::display_as_serialized;
 use stasis_model::failure::{AtPath, Failure};
-use stasis_model::format::key::PoolId;
-use stasis_model::format::manifest::{RepoDocument, SnapshotIndex};
 use stasis_model::id::{Lineage, ProjectId, TenantId};
 use stasis_model::nearest::nearest;
-use stasis_model::time::Timestamp;
-use stasis_store::documents::roots::{self, Root};
+use stasis_store::documents::roots;
 use stasis_store::layout::ChunkRoot;
 use stasis_store::location::StoreLocation;
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -190,9 +182,6 @@ pub struct LinkDir {
     pub confirm: bool,
 }
 
-/// What the pools of subjects say of themselves, each read once.
-type Pools = HashMap<PoolId, Result<RepoDocument, SubjectError>>;
-
 /// The directories of this host in which hooks of agents make checkpoints.
 pub async fn hooked_workspaces(state: &Path) -> Vec<String> {
     let state = state.to_owned();
@@ -203,146 +192,6 @@ pub async fn hooked_workspaces(state: &Path) -> Vec<String> {
 }
 
 impl Engine {
-    /// Lists every subject of the store.
-    pub async fn subjects(&self, tenant: Option<&TenantId>) -> Result<SubjectList, Error> {
-        let places = self.places().await?;
-        let mut items = Vec::new();
-        let mut pools = Pools::new();
-        for (layout, owner, id) in self.directories(tenant).await? {
-            let root = Root::new(self.bucket.clone(), layout);
-            let memory = self.memory_of_index(&root).await;
-            let index = match self.dirs().index(&root).await {
-                Err(error) if !is_damage(&error) => return Err(error),
-                index => index,
-            };
-            let is_deleted = |index: &SnapshotIndex| index.deleted_at_ms.is_some();
-            let is_deleted = index.as_ref().is_ok_and(is_deleted);
-            let pool = match pools.entry(root.layout().pool_id()) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => match self.pool_of(&root).await {
-                    Ok(pool) => new.insert(pool),
-                    Err(_) if is_deleted => continue,
-                    Err(error) => return Err(error),
-                },
-            };
-            let error = match (&index, &*pool) {
-                (Err(error), _) => Some(self.unusable(&root, error, Remedy::for_document(error))),
-                (Ok(index), Ok(repo)) => self.went_back(&root, memory, repo, index).await?,
-                (Ok(_), Err(error)) => Some(error.clone()).filter(|_| !is_deleted),
-            };
-            // One that was deleted is no subject any more, unless that is what it went back to.
-            if is_deleted && error.is_none() {
-                continue;
-            }
-            items.push(SubjectRow {
-                encrypted: pool.as_ref().ok().map(RepoDocument::is_encrypted),
-                error,
-                ..directory_row(index.ok().as_ref(), owner, &id, &places)
-            });
-        }
-        let profiles = self.profiles().list(tenant).await?.profiles;
-        items.extend(profiles.into_iter().map(profile_row));
-        for session in self.sessions().list(tenant).await?.items {
-            items.push(self.session_row(&session, &mut pools).await?);
-        }
-        for container in self.containers().subjects(tenant).await? {
-            items.extend(self.container_row(container, &mut pools).await?);
-        }
-        if items.is_empty() {
-            self.dirs().ensure_edition().await?;
-        }
-        items.sort_by(|one, other| {
-            let key = |row: &SubjectRow| (row.tenant.clone(), row.subject.clone());
-            key(one).cmp(&key(other))
-        });
-        let host = self.local_dirs.state.as_deref();
-        let host = host.filter(|_| tenant.is_none());
-        Ok(SubjectList {
-            items,
-            ..SubjectList::of_host(host).await
-        })
-    }
-
-    /// What is known of a session; of one of which nothing is saved, nothing says whether it will be encrypted.
-    async fn session_row(&self, row: &SessionRow, pools: &mut Pools) -> Result<SubjectRow, Error> {
-        if row.snapshot_id.is_none() {
-            return Ok(session_row(row, None, None));
-        }
-        let root = Root::new(self.bucket.clone(), ChunkRoot::session(&row.session));
-        let pool = match pools.entry(root.layout().pool_id()) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(self.pool_of(&root).await?),
-        };
-        let encrypted = pool.as_ref().ok().map(RepoDocument::is_encrypted);
-        Ok(session_row(row, encrypted, pool.as_ref().err().cloned()))
-    }
-
-    /// What is known of a container; nothing of one whose snapshots are all gone.
-    async fn container_row(
-        &self,
-        row: ContainerSubjectRow,
-        pools: &mut Pools,
-    ) -> Result<Option<SubjectRow>, Error> {
-        if row.newest.is_none() && row.error.is_none() {
-            return Ok(None);
-        }
-        let root = row.engine.dirs().root();
-        let pool = match pools.entry(root.layout().pool_id()) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(self.pool_of(&root).await?),
-        };
-        let own = row.error.as_ref();
-        let own = own.map(|error| self.unusable(&root, error, Remedy::for_document(error)));
-        let newest_ms = row.newest.as_ref().map(|newest| newest.at_ms);
-        Ok(Some(SubjectRow {
-            subject: row.subject,
-            kind: SubjectKind::Container,
-            tenant: row.tenant,
-            snapshots: row.snapshots,
-            newest: newest_ms.map(|at| at.to_string()),
-            newest_ms: newest_ms.map(Timestamp::millis),
-            bytes: row.newest.map_or(0, |newest| newest.bytes),
-            encrypted: pool.as_ref().ok().map(RepoDocument::is_encrypted),
-            dir: None,
-            error: pool.as_ref().err().cloned().or(own),
-        }))
-    }
-
-    /// What is wrong with an index that went back, as far as this host remembers.
-    async fn went_back(
-        &self,
-        root: &Root,
-        memory: Memory,
-        repo: &RepoDocument,
-        index: &SnapshotIndex,
-    ) -> Result<Option<SubjectError>, Error> {
-        let Some(back) = memory.index_went_back(repo, index).await else {
-            return Ok(None);
-        };
-        let newer = self.dirs().newer_snapshots(root, index).await?;
-        let remedy = Remedy::for_rollback(&newer);
-        Ok(Some(self.unusable(root, &back.index_error(&newer), remedy)))
-    }
-
-    /// What the pool of a subject says of itself, or why it cannot be used.
-    async fn pool_of(&self, root: &Root) -> Result<Result<RepoDocument, SubjectError>, Error> {
-        let error = match self.dirs().settings(root).await {
-            Ok(repo) => return Ok(Ok(repo)),
-            Err(error) if is_damage(&error) => error,
-            Err(error) => return Err(error),
-        };
-        let remedy = match &error {
-            Error::Encryption(error) => self.dirs().remedy_for_key(root, error).await?,
-            error => Remedy::for_document(error),
-        };
-        Ok(Err(self.unusable(root, &error, remedy)))
-    }
-
-    fn unusable(&self, root: &Root, error: &Error, remedy: Remedy) -> SubjectError {
-        let address = SubjectAddress::of_root(&self.location, root.layout());
-        SubjectError::new(error, remedy, address.expect("only subjects are listed"))
-    }
-
     /// The directories that are subjects of the store.
     pub(crate) async fn directories(
         &self,
@@ -408,66 +257,6 @@ impl Engine {
             ));
         };
         bridge::blocking(move || link(&command, &subject.id, &KnownDirs::new(&state))).await
-    }
-}
-
-/// What is known of a profile.
-fn profile_row(row: ProfileRow) -> SubjectRow {
-    let newest = row.flipped_at_ms;
-    SubjectRow {
-        subject: format!("{PROFILE_PREFIX}{}", row.subject),
-        kind: SubjectKind::Profile,
-        tenant: row.subject.tenant.clone(),
-        snapshots: row.snapshots,
-        newest: newest.map(|at| at.to_string()),
-        newest_ms: newest.map(Timestamp::millis),
-        bytes: row.bytes,
-        encrypted: Some(row.encrypted),
-        dir: None,
-        error: SubjectError::of_lineage(row.damage, &row.subject),
-    }
-}
-
-/// What is known of a session.
-fn session_row(
-    row: &SessionRow,
-    encrypted: Option<bool>,
-    error: Option<SubjectError>,
-) -> SubjectRow {
-    SubjectRow {
-        subject: format!("{SESSION_PREFIX}{}", row.session),
-        kind: SubjectKind::Session,
-        tenant: row.session.tenant.clone(),
-        snapshots: u64::from(row.snapshot_id.is_some()),
-        newest: row.saved.clone(),
-        newest_ms: row.saved_ms,
-        bytes: row.bytes,
-        encrypted,
-        dir: None,
-        error,
-    }
-}
-
-/// What an index says of a directory; nothing where it cannot be read.
-fn directory_row(
-    index: Option<&SnapshotIndex>,
-    tenant: TenantId,
-    id: &ProjectId,
-    places: &BTreeMap<ProjectId, PathBuf>,
-) -> SubjectRow {
-    let snapshots = index.map_or(&[][..], |index| &index.snapshots);
-    let newest = snapshots.iter().max_by_key(|one| one.at_ms);
-    SubjectRow {
-        subject: format!("{DIR_PREFIX}{id}"),
-        kind: SubjectKind::Dir,
-        tenant,
-        snapshots: snapshots.len() as u64,
-        newest: newest.map(|one| one.at_ms.to_string()),
-        newest_ms: newest.map(|one| one.at_ms.millis()),
-        bytes: newest.map_or(0, |one| one.bytes),
-        encrypted: None,
-        dir: places.get(id).map(|dir| dir.display().to_string()),
-        error: None,
     }
 }
 

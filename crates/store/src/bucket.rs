@@ -58,6 +58,8 @@ pub struct Listed {
     pub key: Key,
     /// How many bytes it has.
     pub size: u64,
+    /// The version that reading it would show, where the store lists those.
+    pub version: Option<Version>,
 }
 
 /// Where a listing goes on; only the store that gave it understands it.

@@ -120,7 +120,7 @@ pub struct Versioned<T> {
 }
 
 /// A store's opaque name for one state of an object; equal versions mean the same write.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(String);
 
 impl Version {

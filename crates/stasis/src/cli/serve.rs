@@ -34,6 +34,9 @@ const USUAL: &str = "127.0.0.1:7070";
 /// How long jobs that run may go on when the service is asked to end, before they are given back.
 const JOBS_GRACE: Duration = Duration::from_secs(10);
 
+/// So many bytes of documents are remembered for lists: those of some ten thousand subjects.
+const DOCUMENT_MEMORY: usize = 64 << 20;
+
 /// `stasis serve`
 #[derive(Debug, Args)]
 #[expect(
@@ -112,6 +115,7 @@ impl ServeArgs {
         let workspaces = workspaces(context).await?;
         let stop = Stop::on_signals()?;
         let engine = context.writable_engine().await?;
+        let engine = engine.with_document_memory(DOCUMENT_MEMORY);
         // A store that cannot be asked is found out now, and not by the first client.
         engine.store().reach().await?;
         let roots = self.roots(context, &engine).await?;

@@ -155,6 +155,7 @@ impl Bucket for MemoryBucket {
             .map(|(key, stored)| Listed {
                 key: key.clone(),
                 size: stored.body.len() as u64,
+                version: Some(stored.version()),
             });
         Ok(listed.collect())
     }

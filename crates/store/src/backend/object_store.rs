@@ -392,7 +392,9 @@ impl Bucket for ObjectBucket {
             let name = object.location.as_ref();
             let key = name.get(own..).and_then(Key::from_listing)?;
             let size = object.size;
-            name.starts_with(&spelled).then_some(Listed { key, size })
+            let version = object.e_tag.clone().map(Version::new);
+            let row = Listed { key, size, version };
+            name.starts_with(&spelled).then_some(row)
         };
         Ok(ListedPage {
             rows: page.result.objects.into_iter().filter_map(row).collect(),

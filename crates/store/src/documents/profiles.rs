@@ -293,7 +293,7 @@ impl<'a> LineageSnapshots<'a> {
         let mut manifests = BTreeMap::new();
         let prefix = Prefix::lineage(self.lineage);
         let mut listed = objects(self.bucket, &prefix);
-        while let Some(Listed { key, size }) = listed.try_next().await? {
+        while let Some(Listed { key, size, .. }) = listed.try_next().await? {
             match layout::snapshot_object(self.lineage, &key) {
                 Some(object) if object.is_manifest => {
                     manifests.insert(key, object.digits);

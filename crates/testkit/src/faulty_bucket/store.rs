@@ -138,7 +138,11 @@ impl FaultyStore {
                 None => sizes.remove(key),
             };
         }
-        let rows = sizes.into_iter().map(|(key, size)| Listed { key, size });
+        let rows = sizes.into_iter().map(|(key, size)| Listed {
+            key,
+            size,
+            version: None,
+        });
         rows.filter(|row| row.key.as_str().starts_with(prefix.as_str()))
             .collect()
     }

@@ -9,6 +9,7 @@ use crate::kind::project::{self, Home, Project};
 use crate::near::did_you_mean;
 use crate::open::Engine;
 use crate::system::typed_at;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use stasis_model::format::manifest::{ContainerManifest, SaveReason, SnapshotIndex};
 use stasis_model::id::{ContainerSubject, SnapshotId, SubjectName, TenantId};
 use stasis_model::nearest::nearest;
@@ -16,6 +17,9 @@ use stasis_model::snapshot_ref::{SnapshotRef, Unresolved};
 use stasis_model::subject_ref::CONTAINER_PREFIX;
 use stasis_store::documents::containers::containers;
 use stasis_store::documents::roots::Root;
+
+/// How many indexes are read at once.
+const READS_IN_FLIGHT: usize = 16;
 
 /// A container of which there are snapshots.
 #[derive(Debug)]
@@ -99,8 +103,11 @@ impl Containers<'_> {
     /// All containers of a tenant, or of all, of which there are snapshots. One that cannot be read hides no other.
     pub(super) async fn found(self, tenant: Option<&TenantId>) -> Result<FoundContainers, Error> {
         let mut all = FoundContainers::default();
-        for (tenant, subject) in containers(&*self.bucket, tenant).await? {
-            match self.look_at(tenant, subject).await? {
+        let named = containers(&*self.bucket, tenant).await?;
+        let looks = stream::iter(named).map(|(tenant, subject)| self.look_at(tenant, subject));
+        let mut looks = looks.buffered(READS_IN_FLIGHT);
+        while let Some(looked) = looks.try_next().await? {
+            match looked {
                 Some(Ok(one)) => all.readable.push(one),
                 Some(Err(one)) => all.unreadable.push(*one),
                 None => {}

@@ -74,7 +74,8 @@ impl Endpoint for ListLeases {
     type Answer = LeasePage;
 
     async fn serve(self, _: NoBody, call: &Call) -> Result<Reply<LeasePage>, Problem> {
-        let list = call.engine.leases().list(&call.tenant()?).await?;
+        let engine = call.engine.for_listing();
+        let list = engine.leases().list(&call.tenant()?).await?;
         let total = list.items.len() as u64;
         let mut items = list.items;
         items.truncate(self.limit.rows());

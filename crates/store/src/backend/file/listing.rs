@@ -86,7 +86,11 @@ impl<'a> KeyWalk<'a> {
         match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => {
                 let size = u64::try_from(stat.st_size).unwrap_or(0);
-                self.found.push(Listed { key, size });
+                self.found.push(Listed {
+                    key,
+                    size,
+                    version: None,
+                });
                 Ok(())
             }
             Err(Errno::NOENT) => Ok(()),

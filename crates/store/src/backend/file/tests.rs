@@ -266,7 +266,11 @@ async fn every_page_of_a_listing_is_the_one_that_memory_gives() {
         for limit in [0, 1, 2, 5, 99] {
             let all = Prefix::everything();
             let ours = bucket.list(&all, after.as_ref(), limit).await.unwrap();
-            let theirs = memory.list(&all, after.as_ref(), limit).await.unwrap();
+            let mut theirs = memory.list(&all, after.as_ref(), limit).await.unwrap();
+            // A file's version is not to be had without reading it.
+            for row in &mut theirs {
+                row.version = None;
+            }
             assert_eq!(ours, theirs, "after {after:?}, {limit} of them");
         }
     }
