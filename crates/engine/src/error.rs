@@ -65,7 +65,7 @@ pub enum Error {
     Clone(#[from] CloneError),
     /// A tree in chunks.
     #[error(transparent)]
-    Chunk(#[from] ChunkError),
+    Chunk(ChunkError),
     /// The index of a repository.
     #[error(transparent)]
     Index(#[from] ChangeError),
@@ -355,6 +355,19 @@ impl Error {
             "ask with --store '{store}', or say --same-store if this is another address of it"
         );
         Failure::of(ErrorKind::Invalid, said).with_hint(hint).into()
+    }
+}
+
+impl From<ChunkError> for Error {
+    fn from(error: ChunkError) -> Self {
+        match error {
+            // Not the store refused to keep it, but whoever stores.
+            ChunkError::Moving { name, source } => match source.downcast::<Self>() {
+                Ok(refused) => *refused,
+                Err(source) => Self::Chunk(ChunkError::Moving { name, source }),
+            },
+            error => Self::Chunk(error),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Every failure, folded into what the caller must do about it.
 
+use crate::error::Error;
 use stasis_disk::check::CheckError;
 use stasis_disk::form::archive::ArchiveError;
 use stasis_disk::form::chunked::ChunkError;
@@ -75,7 +76,9 @@ pub(crate) fn chunk(error: &ChunkError) -> ErrorKind {
             Some(error) => Kinded::kind(error),
             None => source
                 .downcast_ref::<io::Error>()
-                .map_or(ErrorKind::Bug, io_kind),
+                .map(io_kind)
+                .or_else(|| source.downcast_ref::<Error>().map(Error::kind))
+                .unwrap_or(ErrorKind::Bug),
         },
         ChunkError::Walk(error) => walk(error),
         ChunkError::Write(error) => tree_write(error),

@@ -17,6 +17,7 @@ use stasis_model::format::document::{self, Versioned};
 use stasis_model::format::event::{EventKind, Severity};
 use stasis_model::format::key::{KeyDocument, KeyOwner, PoolId};
 use stasis_model::id::{Label, TenantId};
+use stasis_model::policy::tenant::TenantPolicy;
 use stasis_model::rng::Rng;
 use stasis_store::bucket::{BucketError, BucketErrorKind, Swap, objects};
 use stasis_store::documents::lineages::read;
@@ -272,11 +273,20 @@ impl Engine {
 
     /// Refuses to store something plain of a tenant whose policy wants everything encrypted.
     pub(crate) async fn ensure_may_be_plain(&self, pool: &PoolId) -> Result<(), Error> {
+        self.policy_of_plain(pool).await.map(drop)
+    }
+
+    /// The policy of a pool that is not encrypted, which it must allow.
+    pub(crate) async fn policy_of_plain(
+        &self,
+        pool: &PoolId,
+    ) -> Result<Option<TenantPolicy>, Error> {
         let PoolId::Tenant(tenant) = pool else {
-            return Ok(());
+            return Ok(None);
         };
-        if !self.tenants().policy(tenant).await?.require_encryption {
-            return Ok(());
+        let policy = self.tenants().policy(tenant).await?;
+        if !policy.require_encryption {
+            return Ok(Some(policy));
         }
         Err(EncryptionError::Required {
             tenant: tenant.clone(),

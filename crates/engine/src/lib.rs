@@ -82,6 +82,7 @@ mod piped;
 pub mod probe;
 pub mod proofs;
 mod prove;
+mod quota;
 pub mod reap;
 pub mod repair;
 pub mod requests;

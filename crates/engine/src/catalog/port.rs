@@ -1,6 +1,7 @@
 //! Chunks on their way between the workers that make them and the store that keeps them.
 
 use crate::bridge::Crossing;
+use crate::quota::StorageRoom;
 use stasis_disk::form::chunked::{
     ChunkCodec, ChunkError, ChunkLook, ChunkSink, ChunkSource, EncodedChunk, PlacedChunk,
 };
@@ -8,7 +9,6 @@ use stasis_model::digest::ChunkDigest;
 use stasis_model::id::OpId;
 use stasis_model::protocol::gc::{ChunkName, GcEpoch, GcState, Names, SaveGuard};
 use stasis_model::rng::Rng;
-use stasis_store::bucket::BucketError;
 use stasis_store::documents::roots::Root;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -43,7 +43,10 @@ impl ChunkFetcher {
 }
 
 /// What became of moving a chunk.
-fn moved<T>(name: ChunkName, result: Result<T, BucketError>) -> Result<T, ChunkError> {
+fn moved<T, E>(name: ChunkName, result: Result<T, E>) -> Result<T, ChunkError>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
     result.map_err(|source| ChunkError::Moving {
         name,
         source: Box::new(source),
@@ -93,6 +96,8 @@ pub(crate) struct Storing {
     has_found: AtomicBool,
     /// Where chunks may be borrowed.
     lend: Option<Box<Lend>>,
+    /// How much may be stored.
+    room: Option<StorageRoom>,
     permits: Arc<Semaphore>,
     under_way: Mutex<UnderWay>,
 }
@@ -144,6 +149,7 @@ impl Storing {
             listed: Mutex::default(),
             has_found: AtomicBool::new(false),
             lend: None,
+            room: None,
             permits: Arc::new(Semaphore::new(IN_FLIGHT)),
         }
     }
@@ -168,6 +174,12 @@ impl Storing {
     /// Says where chunks may be borrowed that are not known.
     pub(crate) fn borrowing(mut self, lend: Option<Box<Lend>>) -> Self {
         self.lend = lend;
+        self
+    }
+
+    /// Says how much may be stored.
+    pub(crate) fn within(mut self, room: Option<StorageRoom>) -> Self {
+        self.room = room;
         self
     }
 
@@ -425,6 +437,10 @@ impl ChunkSink for Storing {
 
     fn put(&self, chunk: EncodedChunk) -> Result<(), ChunkError> {
         self.land()?;
+        if let Some(room) = &self.room {
+            let taken = self.crossing.wait(room.take(chunk.bytes.len() as u64));
+            moved(chunk.name, taken)?;
+        }
         let permit = self.crossing.wait(self.permits.clone().acquire_owned());
         let mut under_way = lock(&self.under_way);
         let (root, batch, name) = (self.root.clone(), under_way.batch, chunk.name);

@@ -265,6 +265,7 @@ impl<'j> Journey<'j> {
             repo: &self.repo,
             codec: &self.codec,
             index: &index,
+            quotas: None,
         };
         let storing = self.to.storing(place, &guard, donors).await?;
         let list = match self.copy_tree(&opened, &guard, &storing).await {

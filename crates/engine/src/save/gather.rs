@@ -13,6 +13,7 @@ use crate::handle::DirRepo;
 use crate::kind::workspace;
 use crate::open::Engine;
 use crate::own_places;
+use crate::quota::StorageRoom;
 use crate::result::SkipReason;
 use rustix::fs::{Mode, OFlags};
 use stasis_disk::form::chunked::ChunkCodec;
@@ -23,10 +24,12 @@ use stasis_disk::fs::root_dir::{Mounts, RootDir};
 use stasis_disk::tree::walk::{self, WalkSettings};
 use stasis_model::digest::{ChunkDigest, StoreDigest, TreeDigest};
 use stasis_model::failure::{AtPath, Failure};
+use stasis_model::format::key::PoolId;
 use stasis_model::format::manifest::{
     Consistency, ContainerManifest, DatabaseManifest, RepoDocument, SnapshotIndex,
 };
 use stasis_model::id::{Epoch, SnapshotId};
+use stasis_model::policy::tenant::{Quotas, TenantPolicy};
 use stasis_model::protocol::gc::{GcEpoch, GcState, SaveAnswer, SaveGuard};
 use stasis_model::tree::EntryPath;
 use stasis_store::documents::roots::Root;
@@ -61,6 +64,8 @@ pub(super) struct SaveBasis {
     pub(super) ignores: Vec<String>,
     /// What is ours in the tree, and left out as well.
     pub(super) own: Vec<EntryPath>,
+    /// How much the tenant may store, where that was read already.
+    pub(super) quotas: Option<Quotas>,
     /// Whether the snapshot before says otherwise, so that later saves would not know them.
     pub(super) has_new_patterns: bool,
     /// The databases of the parent.
@@ -75,6 +80,8 @@ pub(crate) struct StoringPlace<'p> {
     pub(crate) repo: &'p RepoDocument,
     pub(crate) codec: &'p ChunkCodec,
     pub(crate) index: &'p SnapshotIndex,
+    /// How much the tenant may store, where that was read already.
+    pub(crate) quotas: Option<&'p Quotas>,
 }
 
 impl SaveBasis {
@@ -84,6 +91,7 @@ impl SaveBasis {
             repo: &self.repo,
             codec: &self.codec,
             index: &self.index,
+            quotas: self.quotas.as_ref(),
         }
     }
 }
@@ -181,9 +189,7 @@ impl DirRepo<'_> {
         let repo = self.settings(&root).await?;
         ensure_writable(&repo)?;
         let codec = self.codec_of(&root, &repo).await?;
-        if !repo.is_encrypted() {
-            self.ensure_may_be_plain(&root.layout().pool_id()).await?;
-        }
+        let policy = self.policy_before_save(&root, &repo).await?;
         let mut guard = SaveGuard::new();
         let _ = guard.next(SaveAnswer::Begin);
         let gc = gc_of(&root).await?;
@@ -192,6 +198,7 @@ impl DirRepo<'_> {
         let began = SaveBasis {
             ignores,
             own,
+            quotas: policy.map(|policy| policy.quotas),
             ..self.begin(root, codec, repo, &command).await?
         };
         let donors = may_borrow.then(|| {
@@ -287,8 +294,21 @@ impl DirRepo<'_> {
             excludes,
             ignores: Vec::new(),
             own: Vec::new(),
+            quotas: None,
             snapshot,
         })
+    }
+
+    /// The policy of a pool that is not encrypted; of another one nothing depends on it yet.
+    async fn policy_before_save(
+        self,
+        root: &Root,
+        repo: &RepoDocument,
+    ) -> Result<Option<TenantPolicy>, Error> {
+        if repo.is_encrypted() {
+            return Ok(None);
+        }
+        self.policy_of_plain(&root.layout().pool_id()).await
     }
 
     /// Where the chunks of a snapshot go.
@@ -314,7 +334,15 @@ impl DirRepo<'_> {
         let lend = lent_by.map(|donors| -> Box<dyn Fn(&ChunkDigest) -> _ + Send + Sync> {
             Box::new(move |digest| donors.find(digest))
         });
+        let room = match root.layout().pool_id() {
+            PoolId::Tenant(tenant) => {
+                let room = StorageRoom::new(self.engine.clone(), tenant);
+                Some(room.knowing(place.quotas))
+            }
+            PoolId::State => None,
+        };
         let storing = storing.knowing(damaged, is_empty).near(is_near);
+        let storing = storing.within(room);
         let (engine, storing) = (self.engine.clone(), storing.borrowing(lend));
         let long = LongSave::new(engine, storing, place, guard.clone(), donors);
         Ok(Arc::new(long))

@@ -374,6 +374,37 @@ pub async fn lineages_of_profile(
     lineages_under(bucket, &Prefix::profile(lineage)).await
 }
 
+/// How many bytes the archives of a tenant's profiles have, those without a manifest among them.
+pub async fn archive_bytes(bucket: &dyn Bucket, tenant: &TenantId) -> Result<u64, BucketError> {
+    let prefix = Prefix::lineages_of(tenant);
+    let listed = objects(bucket, &prefix);
+    let add = async |sum: u64, row: Listed| {
+        let object = layout::lineage_of(&row.key)
+            .and_then(|lineage| layout::snapshot_object(&lineage, &row.key));
+        let is_archive = object.is_some_and(|object| !object.is_manifest);
+        Ok(if is_archive { sum + row.size } else { sum })
+    };
+    listed.try_fold(0, add).await
+}
+
+/// The manifests of a profile, of all its majors: whose each is, and how the digest of its archive begins.
+pub async fn profile_manifests(
+    bucket: &dyn Bucket,
+    lineage: &Lineage,
+) -> Result<Vec<(Lineage, String)>, BucketError> {
+    let prefix = Prefix::profile(lineage);
+    let listed = objects(bucket, &prefix);
+    let manifests = listed.try_filter_map(async |row| {
+        let Some(lineage) = layout::lineage_of(&row.key) else {
+            return Ok(None);
+        };
+        let object = layout::snapshot_object(&lineage, &row.key);
+        let manifest = object.filter(|object| object.is_manifest);
+        Ok(manifest.map(|object| (lineage, object.digits)))
+    });
+    manifests.try_collect().await
+}
+
 async fn lineages_under(
     bucket: &dyn Bucket,
     prefix: &Prefix,

@@ -33,7 +33,7 @@ use stasis_model::format::manifest::{
     CRASHED, CapturedBy, CookieStore, ENCRYPTED, Mode, NewProfileManifest, ProfileManifest,
 };
 use stasis_model::format::pointer::Active;
-use stasis_model::id::{Lineage, OpId};
+use stasis_model::id::OpId;
 use stasis_model::policy::shrink;
 use stasis_model::protocol::step::Refusal;
 use stasis_store::bucket::{CopySource, DerivedObject};
@@ -96,7 +96,7 @@ impl Profiles<'_> {
         manifest.upgraded_from = capture.upgraded_from.or(inherited);
         let started = self.clock.uptime();
         self.session_key(session).await?;
-        let (to, sent) = self.store_snapshot(lineage, &manifest, &made).await?;
+        let (to, sent) = self.store_snapshot(session, &manifest, &made).await?;
         self.cache_manifest(lineage, &to, &manifest).await;
         saved.bytes_uploaded = sent;
         saved.upload_ms = millis(self.clock.uptime().saturating_sub(started));
@@ -243,10 +243,12 @@ impl Profiles<'_> {
 
     async fn store_snapshot(
         self,
-        lineage: &Lineage,
+        session: &SubjectSession,
         manifest: &ProfileManifest,
         made: &Made,
     ) -> Result<(Active, u64), Error> {
+        let (lineage, quotas) = (session.lineage(), &session.policy.quotas);
+        self.ensure_profile_room(quotas, lineage, manifest).await?;
         let snapshots = LineageSnapshots::of(&*self.bucket, lineage);
         let read = |range: Range<u64>| pieces(made.file.clone(), range);
         let body = || read(0..manifest.archive_size_bytes);

@@ -211,21 +211,16 @@ impl Profiles<'_> {
             body: &body,
             derived: None,
         };
+        let quotas = self.tenants().policy(&target.tenant).await?.quotas;
+        self.ensure_profile_room(&quotas, target, &manifest).await?;
         let snapshots = LineageSnapshots::of(&*self.bucket, target);
         let stored = snapshots.put_archive(&copy).await;
         let keys = stored
             .map_err(|error| not_what_it_was(error, source, archive))?
             .keys;
         let op_id = self.lineages.op_id();
-        manifest.profile_id = target.profile.clone();
-        manifest.predecessor_sha256 = None;
-        manifest.lease_epoch = lease.fence.epoch;
-        manifest.op_id = op_id;
         let note = format!("forked-from {source} {archive}");
-        manifest.notes = match manifest.notes.as_str() {
-            "" => note,
-            notes => format!("{notes}\n{note}"),
-        };
+        make_first(&mut manifest, lease, op_id, note);
         let to = snapshots
             .put_manifest(&manifest, &keys)
             .await
@@ -239,6 +234,18 @@ impl Profiles<'_> {
         self.operations().settled(result).await?;
         Ok(manifest)
     }
+}
+
+/// Makes the manifest of a snapshot the one of the first snapshot of another profile.
+fn make_first(manifest: &mut ProfileManifest, lease: &Lease, op_id: OpId, note: String) {
+    manifest.profile_id = lease.lineage.profile.clone();
+    manifest.predecessor_sha256 = None;
+    manifest.lease_epoch = lease.fence.epoch;
+    manifest.op_id = op_id;
+    manifest.notes = match manifest.notes.as_str() {
+        "" => note,
+        notes => format!("{notes}\n{note}"),
+    };
 }
 
 /// The lineage of the new identity: same tenant, same major, and not the source itself.

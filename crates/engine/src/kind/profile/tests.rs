@@ -10,6 +10,7 @@ mod derived;
 mod keys;
 mod orphans;
 mod publish;
+mod quotas;
 mod requests;
 mod swept;
 
