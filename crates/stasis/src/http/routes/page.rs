@@ -61,6 +61,7 @@ static FILES: &[PageFile] = &[
     page_file!("events.js", SCRIPT),
     page_file!("leases.js", SCRIPT),
     page_file!("operations.js", SCRIPT),
+    page_file!("storage.js", SCRIPT),
     page_file!("jobs.js", SCRIPT),
     page_file!("live.js", SCRIPT),
     page_file!("notices.js", SCRIPT),
