@@ -1,4 +1,4 @@
-//! Figures of the page in a real browser: what a tenant's data takes of the store.
+//! Figures of the page in a real browser: what a tenant's data takes of the store, and what the timeline of a subject marks.
 
 use crate::profile_chromium::chromium;
 use crate::serve::{Served, token, two_snapshots};
@@ -6,6 +6,10 @@ use crate::session::Session;
 use crate::tab::Tab;
 use serde_json::json;
 use std::fs;
+use std::time::{Duration, Instant};
+
+/// How long something may take that must happen.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 #[test]
 fn what_a_tenant_has_is_counted_by_kind_and_an_empty_tenant_sees_what_would_be() {
@@ -84,4 +88,61 @@ fn a_count_that_nobody_answers_is_a_problem_that_says_so() {
         "{said}"
     );
     assert_eq!(tab.evaluate("document.title"), "Problem · Stasis");
+}
+
+#[test]
+fn the_timeline_marks_where_a_profile_was_forked_and_what_a_proof_restored() {
+    if !chromium() {
+        return;
+    }
+    let session = Session::new();
+    let (first, _) = two_snapshots(&session);
+    let words = ["profile", "fork", "acme/alice@131", "acme/bob", "--sha"];
+    session.data(0, &[&words[..], &[&first[..12]]].concat());
+    let read = token(&session, "acme", "read");
+    let config = session.home().join("jobs.toml");
+    fs::write(&config, "[serve.jobs.proof]\nevery = \"1s\"\n").unwrap();
+    let served = Served::with_jobs(&session, &["--config", config.to_str().unwrap()]);
+    let snapshots = "/v1/subjects/profile/bob@131/snapshots";
+    let until = Instant::now() + TIMEOUT;
+    let row = loop {
+        let row = served.get(&read, snapshots).body["items"][0].clone();
+        if row["proof"]["restored_at_ms"].is_u64() {
+            break row;
+        }
+        assert!(Instant::now() < until, "{row}");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    let origin = json!({ "subject": "profile:acme/alice@131", "snapshot": first });
+    assert_eq!(row["forked_from"], origin);
+    let own = served.get(&read, "/v1/subjects/profile/alice@131/snapshots");
+    assert!(
+        !own.body.to_string().contains("forked_from"),
+        "{}",
+        own.body
+    );
+    let mut tab = Tab::open(&session);
+
+    tab.sign_in(&served, &read);
+    tab.go("#/subject/profile/bob%40131");
+    tab.until("!!document.querySelector('.timeline .proof.came')");
+    let fork = tab.evaluate("document.querySelector('.timeline .fork title').textContent");
+    let wanted = format!("forked from alice@131, snapshot {}", &first[..12]);
+    assert_eq!(fork, wanted);
+    let cells = tab.evaluate("document.querySelector('tbody tr').textContent");
+    assert!(
+        cells.as_str().unwrap().contains("restored by a proof"),
+        "{cells}"
+    );
+    tab.click("document.querySelector('tbody a[href*=alice]')");
+    tab.until("document.querySelector('h1')?.textContent === 'alice@131'");
+    tab.until("!!document.querySelector('.timeline')");
+    assert_eq!(
+        tab.evaluate("document.querySelectorAll('.timeline .fork').length"),
+        0
+    );
+
+    assert_eq!(tab.complaints, Vec::<String>::new());
+    drop(tab);
+    assert_eq!(served.stop(), 0);
 }
