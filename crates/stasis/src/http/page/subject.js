@@ -4,6 +4,7 @@ import { getAll, get, now, subjectPath } from "./api.js";
 import { askDelete, askFork, askRollback, askUnlock, changePin } from "./actions.js";
 import { ago, badge, button, code, count, countdown, el, empty, facts, link, named, place, short, size, span, subjectLink, table, words } from "./dom.js";
 import { eventList } from "./events.js";
+import { askRestore } from "./restore.js";
 import { proofs, timeline } from "./timeline.js";
 
 /** Why a save that is newer than what `latest` means does not count; nothing for one that is no newer. */
@@ -115,7 +116,9 @@ function list(view, shown, rows) {
   };
   // What is a container's is changed where its engine is.
   const changes = kind !== "container";
-  const may = { write: view.who.scope !== "read", admin: view.who.scope === "admin" };
+  const write = view.who.scope !== "read";
+  // Without a root there is no place that a restore could go to.
+  const may = { write, admin: view.who.scope === "admin", restore: write && view.who.host && view.who.roots?.length > 0 };
   const acts = (row, at) => {
     const gone = row.marks?.includes("tombstoned");
     const before = row.parent && rows.some((one) => one.snapshot === row.parent && !one.marks?.includes("tombstoned")) ? row.parent : rows[at + 1]?.snapshot;
@@ -124,6 +127,7 @@ function list(view, shown, rows) {
       gone || !before ? null : link(place(["diff", kind, id], { before, after: row.snapshot }), "Changes"),
       kind === "profile" && may.write && !row.active && !gone ? button("Roll back …", () => askRollback(view, shown, row), "small") : null,
       kind === "profile" && may.write && !row.damage && !gone ? button("Fork …", () => askFork(view, row), "small") : null,
+      changes && may.restore && !row.damage && !gone ? button("Restore …", () => askRestore(view, row), "small") : null,
       changes && may.write && !gone ? button(row.pinned ? "Unpin" : "Pin", () => changePin(view, row), "small") : null,
       changes && may.admin && !row.active && !row.pinned && !gone ? button("Delete …", () => askDelete(view, row), "danger small") : null,
     ].filter(Boolean).flatMap((one) => [one, " "]);
@@ -148,7 +152,7 @@ export async function subject({ rest: [kind, id], who, signal, reload }) {
   const [shown, all] = await Promise.all([get(path, { signal }), getAll(`${path}/snapshots`, { limit: 500 }, { signal, pages: 2 })]);
   const rows = all.items;
   const explained = explain(shown.latest, shown.events);
-  const view = { kind, id, who, signal, reload };
+  const view = { kind, id, who, signal, reload, whole: `${kind}:${["profile", "session"].includes(kind) ? `${who.tenant}/` : ""}${id}` };
   const first = !all.next_cursor && shown.session?.forked_from ? rows.at(-1)?.snapshot : null;
   const forked = (row) => {
     const from = row.forked_from;

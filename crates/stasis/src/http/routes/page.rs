@@ -58,6 +58,7 @@ static FILES: &[PageFile] = &[
     page_file!("files.js", SCRIPT),
     page_file!("diff.js", SCRIPT),
     page_file!("actions.js", SCRIPT),
+    page_file!("restore.js", SCRIPT),
     page_file!("events.js", SCRIPT),
     page_file!("leases.js", SCRIPT),
     page_file!("operations.js", SCRIPT),
