@@ -64,6 +64,11 @@ impl HostRoots {
         self.all.is_empty()
     }
 
+    /// What each is called, as the server was given it.
+    pub fn named(&self) -> impl Iterator<Item = &Path> {
+        self.all.iter().map(|root| root.names[0].as_path())
+    }
+
     /// The place that a path names.
     pub async fn place(&self, asked: &str) -> Result<HostPlace, RefusedPath> {
         if self.is_empty() {

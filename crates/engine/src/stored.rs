@@ -12,8 +12,8 @@ use crate::error::{Error, ErrorKind};
 use crate::kind::container::{ContainerHost, Docker};
 use crate::kind::directory::{DirSnapshot, Directory};
 use crate::kind::profile::{
-    Changes, CookieName, DiffSnapshots, LocatedProfile, ProfileDiff, SnapshotRow, SnapshotStatus,
-    Wanted,
+    Changes, CookieName, DiffSnapshots, ForkOrigin, LocatedProfile, ProfileDiff, SnapshotRow,
+    SnapshotStatus, Wanted,
 };
 use crate::kind::project::{self, ProjectSnapshot, TableDiff};
 use crate::open::Engine;
@@ -103,6 +103,9 @@ pub struct StoredSnapshot {
     /// The snapshot that it derives from, where that is said without opening it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
+    /// Of which snapshot of another profile it is a copy, if the profile began with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<ForkOrigin>,
     /// How a profile's stands to its pointer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<SnapshotStatus>,
@@ -200,6 +203,7 @@ impl From<ProjectSnapshot> for StoredSnapshot {
             host: None,
             run_id: None,
             parent: None,
+            forked_from: None,
             marks: Vec::new(),
             labels: row.labels,
             damage: None,
@@ -212,6 +216,7 @@ impl From<SnapshotRow> for StoredSnapshot {
     fn from(row: SnapshotRow) -> Self {
         let manifest = row.manifest;
         Self {
+            forked_from: ForkOrigin::of(&manifest),
             snapshot: manifest.archive_sha256.to_string(),
             chrome_major: Some(manifest.chrome_major_version),
             at: manifest.captured_at_ms.to_string(),

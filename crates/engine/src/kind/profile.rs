@@ -44,7 +44,7 @@ pub use choose::{Eviction, ProfileChoice};
 pub use contents::UpgradeReport;
 pub use delete::{DeleteSnapshot, Deleted};
 pub use diff::{Changes, CookieName, DiffSnapshots, Differing, OneSided, ProfileDiff};
-pub use fork::{ForkProfile, Forked};
+pub use fork::{ForkOrigin, ForkProfile, Forked};
 pub use inventory::{LockWord, SnapshotRow, SnapshotStatus};
 pub use list::{
     DamagedManifest, Orphan, ProfileList, ProfileLog, ProfileRow, ProfileSnapshotUse, ProfileUse,

@@ -4,156 +4,10 @@ use crate::profile::{cookies, load};
 use crate::profile_chromium::chromium;
 use crate::serve::{Served, token, two_snapshots};
 use crate::session::Session;
-use serde_json::{Value, json};
+use crate::tab::{Tab, axe};
+use serde_json::json;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
-
-/// The pipe of the browser's conversation is what the shell has as input and output.
-const BROWSER: &str = "exec chromium --headless=new --no-sandbox --disable-gpu --no-first-run \
-    --disable-background-networking --disable-component-update --disable-sync --password-store=basic \
-    --remote-debugging-pipe --user-data-dir=\"$0\" about:blank 3<&0 4>&1 </dev/null >/dev/null 2>&1";
-
-/// A tab of a real browser.
-struct Tab {
-    browser: Child,
-    asks: ChildStdin,
-    hears: BufReader<ChildStdout>,
-    session: Option<String>,
-    asked: u64,
-    /// What the page complained about.
-    complaints: Vec<String>,
-}
-
-impl Tab {
-    fn open(session: &Session) -> Self {
-        let dir = session.home().join("browser");
-        let mut browser = Command::new("sh")
-            .args(["-c", BROWSER])
-            .arg(dir)
-            .env("HOME", session.home())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut tab = Self {
-            asks: browser.stdin.take().unwrap(),
-            hears: BufReader::new(browser.stdout.take().unwrap()),
-            browser,
-            session: None,
-            asked: 0,
-            complaints: Vec::new(),
-        };
-        let made = tab.call("Target.createTarget", &json!({ "url": "about:blank" }));
-        let attach = json!({ "targetId": made["targetId"], "flatten": true });
-        let attached = tab.call("Target.attachToTarget", &attach);
-        tab.session = attached["sessionId"].as_str().map(str::to_owned);
-        for domain in ["Page.enable", "Runtime.enable", "Log.enable"] {
-            tab.call(domain, &json!({}));
-        }
-        tab
-    }
-
-    fn call(&mut self, method: &str, params: &Value) -> Value {
-        self.asked += 1;
-        let mut asked = json!({ "id": self.asked, "method": method, "params": params });
-        if let Some(session) = &self.session {
-            asked["sessionId"] = json!(session);
-        }
-        let mut text = serde_json::to_vec(&asked).unwrap();
-        text.push(0);
-        self.asks.write_all(&text).unwrap();
-        loop {
-            let mut said = Vec::new();
-            self.hears.read_until(0, &mut said).unwrap();
-            assert_eq!(said.pop(), Some(0), "the browser ended");
-            let mut said: Value = serde_json::from_slice(&said).unwrap();
-            let entry = &said["params"]["entry"];
-            let is_policy = entry["text"]
-                .as_str()
-                .is_some_and(|text| text.contains("Content Security Policy"));
-            if said["method"] == "Runtime.exceptionThrown" || is_policy {
-                self.complaints.push(said["params"].to_string());
-            }
-            if said["id"] == self.asked {
-                assert!(said["error"].is_null(), "{method}: {said}");
-                return said["result"].take();
-            }
-        }
-    }
-
-    fn evaluate(&mut self, script: &str) -> Value {
-        let params = json!({ "expression": script, "awaitPromise": true, "returnByValue": true });
-        let mut said = self.call("Runtime.evaluate", &params);
-        assert!(said["exceptionDetails"].is_null(), "{script}: {said}");
-        said["result"]["value"].take()
-    }
-
-    /// Waits until something is so.
-    fn until(&mut self, script: &str) {
-        for _ in 0..600 {
-            if self.evaluate(script) == json!(true) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        let text = self.evaluate("document.body.innerText");
-        panic!("never `{script}`; {:?}: {text}", self.complaints);
-    }
-
-    /// Types into a field as somebody at a keyboard does.
-    fn fill(&mut self, field: &str, text: &str) {
-        self.evaluate(&format!("document.querySelector('{field}').focus()"));
-        self.call("Input.insertText", &json!({ "text": text }));
-    }
-
-    fn press(&mut self, key: &str, code: u32) {
-        for kind in ["keyDown", "keyUp"] {
-            let mut params = json!({ "type": kind, "key": key, "windowsVirtualKeyCode": code });
-            if kind == "keyDown" && key == "Enter" {
-                params["text"] = json!("\r");
-            }
-            self.call("Input.dispatchKeyEvent", &params);
-        }
-    }
-
-    fn click(&mut self, element: &str) {
-        self.evaluate(&format!("{element}.click()"));
-    }
-
-    /// Presses the button of a row of a table that has this on it, as somebody at a keyboard does.
-    fn press_in_row(&mut self, row: &str, label: &str) {
-        let button = format!(
-            "[...document.querySelectorAll('#row-{row} button')].find(one => one.textContent === '{label}')"
-        );
-        self.until(&format!("!!{button}"));
-        self.evaluate(&format!("{button}.focus()"));
-        self.press("Enter", 13);
-    }
-
-    fn go(&mut self, view: &str) {
-        self.evaluate(&format!("location.hash = '{view}'"));
-    }
-
-    fn sign_in(&mut self, served: &Served, token: &str) {
-        let url = format!("http://{}/", served.address);
-        self.call("Page.navigate", &json!({ "url": url }));
-        self.until("!!document.querySelector('#token')");
-        self.fill("#token", token);
-        self.press("Enter", 13);
-        self.until("!!document.querySelector('#search')");
-    }
-}
-
-impl Drop for Tab {
-    fn drop(&mut self) {
-        // The browser is what the shell became; its children end with their pipes.
-        let _ = self.browser.kill();
-        let _ = self.browser.wait();
-    }
-}
 
 const ROLL_BACK: &str = "[...document.querySelectorAll('tbody button')].find(one => one.textContent.startsWith('Roll back'))";
 
@@ -230,7 +84,7 @@ fn whoever_may_only_read_sees_no_button_that_changes_something() {
     let views = "[...document.querySelectorAll('nav a')].map(one => one.textContent)";
     assert_eq!(
         tab.evaluate(views),
-        json!(["Subjects", "Leases", "Operations", "Events"])
+        json!(["Subjects", "Leases", "Operations", "Storage", "Events"])
     );
 
     // A token that does not count any more leads back to where one is put in.
@@ -411,21 +265,12 @@ fn a_snapshot_of_a_directory_is_deleted_after_its_plan() {
     assert_eq!(served.stop(), 0);
 }
 
-/// axe-core, which judges what stands in a document.
-const AXE: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../target/parts/axe/axe.min.js"
-);
-/// Everything that keeps somebody out, and where.
-const FINDINGS: &str = "axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) => violations \
-    .filter(one => ['serious', 'critical'].includes(one.impact)) \
-    .map(one => `${one.id}: ${one.nodes.map(node => node.target).join(', ')}`))";
-
 /// What each view shows once it is there.
-const VIEWS: [(&str, &str); 8] = [
+const VIEWS: [(&str, &str); 9] = [
     ("#/", "table"),
     ("#/leases", "table"),
     ("#/operations", "table"),
+    ("#/storage", "table"),
     ("#/jobs", "table"),
     ("#/events", ".events"),
     ("#/subject/profile/alice%40131", ".timeline"),
@@ -435,16 +280,9 @@ const VIEWS: [(&str, &str); 8] = [
 
 #[test]
 fn no_view_keeps_somebody_out_in_light_in_the_dark_or_on_a_phone() {
-    let (found, needed) = (
-        Path::new(AXE).exists(),
-        std::env::var_os("STASIS_REQUIRE_PARTS").is_some(),
-    );
-    assert!(found || !needed, "{AXE} is not there: run scripts/parts");
-    if !found || !chromium() {
-        println!("skipped: {AXE} or Chromium is not there; scripts/parts brings them");
+    if !axe() || !chromium() {
         return;
     }
-    let axe = fs::read_to_string(AXE).unwrap();
     let session = Session::new();
     let (first, _) = two_snapshots(&session);
     let admin = token(&session, "acme", "admin");
@@ -452,13 +290,13 @@ fn no_view_keeps_somebody_out_in_light_in_the_dark_or_on_a_phone() {
     session.data(0, &["lease", "acquire", "acme/alice@131", "--ttl", "20m"]);
     let mut tab = Tab::open(&session);
     tab.sign_in(&served, &admin);
-    tab.evaluate(&axe);
+    tab.load_axe();
     // An operation, and a notice that stays.
     tab.go("#/subject/profile/alice%40131");
     tab.press_in_row(&first, "Fork …");
     tab.until("!!document.querySelector('dialog[open] #target')");
     tab.fill("#target", "bob");
-    assert_eq!(tab.evaluate(FINDINGS), json!([]), "the dialog");
+    tab.assert_for_everybody("the dialog");
     tab.press("Enter", 13);
     tab.until("!!document.querySelector('.notice.good')");
 
@@ -468,18 +306,13 @@ fn no_view_keeps_somebody_out_in_light_in_the_dark_or_on_a_phone() {
         (375, "light"),
         (375, "dark"),
     ] {
-        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": ground }] });
-        tab.call("Emulation.setEmulatedMedia", &media);
-        let size =
-            json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false });
-        tab.call("Emulation.setDeviceMetricsOverride", &size);
+        tab.show_at(width, ground);
         for (view, shows) in VIEWS {
             tab.go(view);
             tab.until(&format!(
                 "!document.querySelector('.loading') && !!document.querySelector('main {shows}')"
             ));
-            let findings = tab.evaluate(FINDINGS);
-            assert_eq!(findings, json!([]), "{view}, {ground}, {width}");
+            tab.assert_for_everybody(&format!("{view}, {ground}, {width}"));
             let beside = tab.evaluate(
                 "document.documentElement.scrollWidth - document.documentElement.clientWidth",
             );

@@ -36,6 +36,7 @@ use stasis_store::documents::leases::Lease;
 use stasis_store::documents::profiles::{LineageSnapshots, NewArchive, StoredSnapshot};
 use stasis_store::layout::{Key, StoredForm};
 use std::error::Error as StdError;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -74,6 +75,52 @@ pub struct Forked {
     pub op_id: OpId,
     /// What went less well than it should have.
     pub warnings: Vec<Warning>,
+}
+
+/// What the note in the manifest of a fork's first snapshot begins with.
+const NOTE: &str = "forked-from";
+
+/// Of which snapshot an identity began as a copy.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct ForkOrigin {
+    /// The lineage that it comes from.
+    #[serde(serialize_with = "as_typed")]
+    #[schemars(with = "String")]
+    pub subject: Lineage,
+    /// The snapshot, as that lineage calls it.
+    pub snapshot: ArchiveDigest,
+}
+
+impl fmt::Display for ForkOrigin {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{NOTE} {} {}", self.subject, self.snapshot)
+    }
+}
+
+impl ForkOrigin {
+    /// The notes of a snapshot with this one at their end.
+    fn added_to(&self, notes: &str) -> String {
+        match notes {
+            "" => self.to_string(),
+            notes => format!("{notes}\n{self}"),
+        }
+    }
+
+    /// What a manifest says of it, if the snapshot is the first one of a fork; what comes after that one derives from it.
+    pub(crate) fn of(manifest: &ProfileManifest) -> Option<Self> {
+        if manifest.predecessor_sha256.is_some() {
+            return None;
+        }
+        // Notes are copied with the snapshot: of forks of forks, the last one made this one.
+        let mut words = manifest.notes.lines().next_back()?.split(' ');
+        let note = [words.next()?, words.next()?, words.next()?];
+        let [NOTE, subject, snapshot] = note else {
+            return None;
+        };
+        let (subject, snapshot) = (subject.parse().ok()?, snapshot.parse().ok()?);
+        words.next().is_none().then_some(Self { subject, snapshot })
+    }
 }
 
 impl Profiles<'_> {
@@ -219,8 +266,11 @@ impl Profiles<'_> {
             .map_err(|error| not_what_it_was(error, source, archive))?
             .keys;
         let op_id = self.lineages.op_id();
-        let note = format!("forked-from {source} {archive}");
-        make_first(&mut manifest, lease, op_id, note);
+        let origin = ForkOrigin {
+            subject: source.clone(),
+            snapshot: archive,
+        };
+        make_first(&mut manifest, lease, op_id, &origin);
         let to = snapshots
             .put_manifest(&manifest, &keys)
             .await
@@ -237,15 +287,12 @@ impl Profiles<'_> {
 }
 
 /// Makes the manifest of a snapshot the one of the first snapshot of another profile.
-fn make_first(manifest: &mut ProfileManifest, lease: &Lease, op_id: OpId, note: String) {
+fn make_first(manifest: &mut ProfileManifest, lease: &Lease, op_id: OpId, from: &ForkOrigin) {
     manifest.profile_id = lease.lineage.profile.clone();
     manifest.predecessor_sha256 = None;
     manifest.lease_epoch = lease.fence.epoch;
     manifest.op_id = op_id;
-    manifest.notes = match manifest.notes.as_str() {
-        "" => note,
-        notes => format!("{notes}\n{note}"),
-    };
+    manifest.notes = from.added_to(&manifest.notes);
 }
 
 /// The lineage of the new identity: same tenant, same major, and not the source itself.

@@ -15,7 +15,7 @@ function profilePath(lineage, ...more) {
 const lineageOf = (shown, row) => shown.profile.lineages.find((one) => one.subject.endsWith(`@${row.chrome_major}`)) ?? shown.profile.lineages[0];
 
 /** Shows a dialog until it is closed, or the view is left. */
-function show(dialog, view, first) {
+export function show(dialog, view, first) {
   dialog.addEventListener("close", () => dialog.remove());
   view.signal.addEventListener("abort", () => dialog.close());
   document.body.append(dialog);
@@ -24,7 +24,7 @@ function show(dialog, view, first) {
 }
 
 /** Asks whether it is really meant. `act` does it, with the reason. */
-function confirm({ title, verb, plan, name, why, act, done, view }) {
+export function confirm({ title, verb, plan, name, why, act, done, view }) {
   const typed = el("input", { id: "typed", autocomplete: "off", spellcheck: "false" });
   const reason = why ? el("input", { id: "reason", autocomplete: "off", maxlength: "200" }) : null;
   const go = el("button", { type: "submit", class: "primary danger", disabled: true }, verb);
@@ -65,7 +65,7 @@ function refused(error, view) {
   dialog.showModal();
 }
 
-async function guarded(view, work) {
+export async function guarded(view, work) {
   try {
     await work();
   } catch (error) {
@@ -127,7 +127,7 @@ export const changePin = (view, row) => guarded(view, async () => {
 });
 
 /** A name for one request, so that asking again does not do it twice. */
-const freshKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+export const freshKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 /** Asks what the new profile is called. Nothing is destroyed, so nothing is typed twice. */
 export function askFork(view, row) {

@@ -10,10 +10,11 @@ import { leases } from "./leases.js";
 import { login, whoami } from "./login.js";
 import { closeNotices } from "./notices.js";
 import { operations } from "./operations.js";
+import { storage } from "./storage.js";
 import { subject } from "./subject.js";
 import { subjects } from "./subjects.js";
 
-const VIEWS = { "": subjects, subject, files, diff, leases, operations, jobs, events };
+const VIEWS = { "": subjects, subject, files, diff, leases, operations, storage, jobs, events };
 const main = document.getElementById("main");
 const header = document.getElementById("top");
 let who = null;
@@ -31,7 +32,7 @@ function top(view) {
     link("#/", el("span", { class: "brand" }, "Stasis")),
     ...(who ? [
       el("nav", { "aria-label": "Views" }, 
-        entry("", "#/", "Subjects"), entry("leases", "#/leases", "Leases"), entry("operations", "#/operations", "Operations"),
+        entry("", "#/", "Subjects"), entry("leases", "#/leases", "Leases"), entry("operations", "#/operations", "Operations"), entry("storage", "#/storage", "Storage"),
         who.scope === "admin" ? entry("jobs", "#/jobs", "Jobs") : null, entry("events", "#/events", "Events")),
       el("span", { class: "who" }, `${who.tenant} · ${who.scope}`),
       token.get() ? el("button", { type: "button", onclick: () => leave() }, "Sign out") : null,

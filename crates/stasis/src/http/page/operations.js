@@ -1,7 +1,7 @@
 // What was asked for in the last day and takes longer than a request, or was asked for with a key.
 
 import { getAll } from "./api.js";
-import { ago, badge, button, code, count, el, empty, place, subjectLink, table, took, words } from "./dom.js";
+import { ago, badge, button, code, count, el, empty, place, size, subjectLink, table, took, words } from "./dom.js";
 import { ending, progressOf } from "./notices.js";
 import { follow, keepFresh } from "./live.js";
 
@@ -14,12 +14,15 @@ const WHAT = {
   fork_subject: "Fork a profile", wake_session: "Wake a session", sleep_session: "Sleep a session",
   roll_back_subject: "Roll back", rollback_profile: "Roll back", force_unlock_subject: "Force-unlock", force_unlock_profile: "Force-unlock",
   pin_snapshot: "Pin a snapshot", unpin_snapshot: "Unpin a snapshot", acquire_lease: "Acquire a lease", renew_lease: "Renew a lease",
+  restore_snapshot: "Restore to a directory", save_subject: "Save a directory",
   release_lease: "Release a lease", beat_session: "Heartbeat of a session",
 };
 
 function answered({ answer }) {
   const subject = answer?.subject ?? (answer?.session && `session:${answer.session}`);
   if (!answer) return el("span", { class: "quiet" }, "This token does not see the answer, or it was too long to be kept");
+  if (answer.applied === false && answer.entries !== undefined) return el("span", {}, `a plan: would write ${count(answer.entries, "entry", "entries")}, ${size(answer.bytes)}`);
+  if (answer.applied && answer.files !== undefined) return el("span", {}, `wrote ${count(answer.files, "file")}, ${size(answer.bytes)}, of `, code(answer.snapshot));
   if (!subject) return el("span", { class: "quiet" }, "–");
   return [subjectLink(subject), answer.forked_from ? [" from ", subjectLink(answer.forked_from)] : [], answer.outcome ? `: ${words(String(answer.outcome))}` : ""].flat();
 }
@@ -68,7 +71,7 @@ export async function operations({ fields, signal, reload }) {
     said.textContent = [count(all.items.length, "operation"), ...tally.map(([state, many]) => `${many} ${state}`), all.truncated || all.next_cursor || found.length > SHOWN ? "not all of them are shown" : null].filter(Boolean).join(", ");
     const none = all.items.length
       ? empty("Nothing matches", `No operation of the last day is ${chosen}. `, button("Show all", () => { states.value = ""; draw(all); states.focus(); }))
-      : empty("No operations in the last day", "What takes longer than a request is listed here, with how far it has come: a fork of a profile, a session that sleeps or wakes.");
+      : empty("No operations in the last day", "What takes longer than a request is listed here, with how far it has come: a restore, a fork of a profile, a session that sleeps or wakes.");
     list.replaceChildren(found.length ? table("Operations, the newest first", HEADS, found.slice(0, SHOWN).map((row) => rowOf(row, row.state === "running" ? watch(row) : null))) : none);
     history.replaceState(null, "", place(["operations"], { state: chosen }));
   };

@@ -2,9 +2,10 @@
 
 import { getAll, get, now, subjectPath } from "./api.js";
 import { askDelete, askFork, askRollback, askUnlock, changePin } from "./actions.js";
-import { ago, badge, button, code, count, countdown, el, empty, facts, link, place, short, size, span, subjectLink, table, words } from "./dom.js";
+import { ago, badge, button, code, count, countdown, el, empty, facts, link, named, place, short, size, span, subjectLink, table, words } from "./dom.js";
 import { eventList } from "./events.js";
-import { timeline, unproved } from "./timeline.js";
+import { askRestore } from "./restore.js";
+import { proofs, timeline } from "./timeline.js";
 
 /** Why a save that is newer than what `latest` means does not count; nothing for one that is no newer. */
 function explain(active, events) {
@@ -71,9 +72,9 @@ const damagedMarks = (row) => (row.marks ?? []).filter((mark) => mark.startsWith
 function why(shown, rows, explained, view) {
   const newer = rows.filter((row) => explained(row));
   const lineages = shown.profile?.lineages ?? [];
-  const failed = unproved(shown.events);
+  const failed = new Map([...proofs(rows, shown.events)].filter(([, one]) => one.broken));
   const damage = [...new Set([...(shown.unreadable ?? []), ...lineages.flatMap((one) => one.damage ?? []), ...rows.map((row) => [row, row.damage ?? damagedMarks(row)]).filter(([, said]) => said).map(([row, said]) => `${short(row.snapshot)}: ${said}`),
-    ...rows.filter((row) => failed.has(row.snapshot)).map((row) => `${short(row.snapshot)}: a proof could not restore it ${span(now() - failed.get(row.snapshot))} ago`)])];
+    ...rows.filter((row) => failed.has(row.snapshot)).map((row) => `${short(row.snapshot)}: a proof could not restore it ${span(now() - failed.get(row.snapshot).at_ms)} ago`)])];
   const warnings = (shown.profile?.warnings ?? []).map((one) => one.message ?? one.detail ?? JSON.stringify(one));
   return el("section", { class: "panel", "aria-labelledby": "why" },
     el("h2", { id: "why" }, "Why does a run use this data?"),
@@ -88,13 +89,14 @@ function why(shown, rows, explained, view) {
       shown.events.length ? eventList(shown.events.slice(0, 5)) : el("p", { class: "quiet" }, "Nothing forced, destructive or degraded is in the log about it."))));
 }
 
-function marks(row, failed) {
-  const all = [failed.has(row.snapshot) ? badge("proof failed", "danger") : null, row.active ? badge("active", "good") : null, row.pinned ? badge("pinned") : null];
+function marks(row, proof) {
+  const all = [proof?.broken ? badge("proof failed", "danger") : null, row.active ? badge("active", "good") : null, row.pinned ? badge("pinned") : null];
   for (const mark of row.marks ?? []) {
     if (["active", "pinned"].includes(mark)) continue;
     all.push(badge({ unpromoted: "not published", tombstoned: "deleted" }[mark] ?? words(mark), mark.startsWith("damaged") ? "danger" : "plain"));
   }
   if (row.damage) all.push(badge("unusable", "danger"));
+  if (proof && !proof.broken) all.push(el("span", { class: "small quiet" }, "restored by a proof ", ago(proof.at_ms)));
   return all.filter(Boolean).flatMap((one) => [one, " "]);
 }
 
@@ -114,7 +116,9 @@ function list(view, shown, rows) {
   };
   // What is a container's is changed where its engine is.
   const changes = kind !== "container";
-  const may = { write: view.who.scope !== "read", admin: view.who.scope === "admin" };
+  const write = view.who.scope !== "read";
+  // Without a root there is no place that a restore could go to.
+  const may = { write, admin: view.who.scope === "admin", restore: write && view.who.host && view.who.roots?.length > 0 };
   const acts = (row, at) => {
     const gone = row.marks?.includes("tombstoned");
     const before = row.parent && rows.some((one) => one.snapshot === row.parent && !one.marks?.includes("tombstoned")) ? row.parent : rows[at + 1]?.snapshot;
@@ -123,11 +127,12 @@ function list(view, shown, rows) {
       gone || !before ? null : link(place(["diff", kind, id], { before, after: row.snapshot }), "Changes"),
       kind === "profile" && may.write && !row.active && !gone ? button("Roll back …", () => askRollback(view, shown, row), "small") : null,
       kind === "profile" && may.write && !row.damage && !gone ? button("Fork …", () => askFork(view, row), "small") : null,
+      changes && may.restore && !row.damage && !gone ? button("Restore …", () => askRestore(view, row), "small") : null,
       changes && may.write && !gone ? button(row.pinned ? "Unpin" : "Pin", () => changePin(view, row), "small") : null,
       changes && may.admin && !row.active && !row.pinned && !gone ? button("Delete …", () => askDelete(view, row), "danger small") : null,
     ].filter(Boolean).flatMap((one) => [one, " "]);
   };
-  const failed = unproved(shown.events);
+  const proved = proofs(rows, shown.events);
   const body = rows.map((row, at) => ({
     id: `row-${row.snapshot}`,
     tone: row.active ? "current" : null,
@@ -135,8 +140,9 @@ function list(view, shown, rows) {
       row.marks?.includes("tombstoned") ? "" : el("input", { type: "checkbox", "aria-label": `Compare ${short(row.snapshot)}`, onchange: choose(row) }),
       [code(row.snapshot), row.labels?.message ? el("span", { class: "small" }, ` ${row.labels.message}`) : null],
       ago(row.at_ms), size(row.bytes),
-      [[row.mode ?? row.reason, row.host && `on ${row.host}`, row.run_id && `run ${row.run_id}`].filter(Boolean).join(", ") || "–"],
-      marks(row, failed), el("span", { class: "acts" }, ...acts(row, at))],
+      [[row.mode ?? row.reason, row.host && `on ${row.host}`, row.run_id && `run ${row.run_id}`].filter(Boolean).join(", ") || "–",
+        row.forked_from ? el("span", { class: "small block" }, "forked from ", subjectLink(row.forked_from.subject)) : null],
+      marks(row, proved.get(row.snapshot)), el("span", { class: "acts" }, ...acts(row, at))],
   }));
   return [el("div", { class: "bar" }, el("h2", {}, count(shown.snapshots, "snapshot")), compare), table("Snapshots, the newest first", HEADS, body)];
 }
@@ -146,7 +152,13 @@ export async function subject({ rest: [kind, id], who, signal, reload }) {
   const [shown, all] = await Promise.all([get(path, { signal }), getAll(`${path}/snapshots`, { limit: 500 }, { signal, pages: 2 })]);
   const rows = all.items;
   const explained = explain(shown.latest, shown.events);
-  const view = { kind, id, who, signal, reload };
+  const view = { kind, id, who, signal, reload, whole: `${kind}:${["profile", "session"].includes(kind) ? `${who.tenant}/` : ""}${id}` };
+  const first = !all.next_cursor && shown.session?.forked_from ? rows.at(-1)?.snapshot : null;
+  const forked = (row) => {
+    const from = row.forked_from;
+    if (from) return `forked from ${named(from.subject).id}, snapshot ${short(from.snapshot)}`;
+    return row.snapshot === first ? `the session began as a fork of ${named(`session:${shown.session.forked_from}`).id}` : null;
+  };
   const chosen = (name) => {
     const row = document.getElementById(`row-${name}`);
     row.scrollIntoView({ block: "center" });
@@ -156,7 +168,7 @@ export async function subject({ rest: [kind, id], who, signal, reload }) {
     el("p", { class: "crumbs" }, link("#/", "Subjects"), " / ", kind),
     el("div", { class: "bar" }, el("h1", {}, id), badge(kind), button("Refresh", reload, "small")),
     why(shown, rows, explained, view),
-    el("section", { class: "panel" }, el("h2", {}, "Timeline"), rows.length ? timeline(rows, shown.events, explained, chosen) : empty("No snapshots", "Nothing of this subject is in the store.")),
+    el("section", { class: "panel" }, el("h2", {}, "Timeline"), rows.length ? timeline(rows, shown.events, { whyNot: explained, forked, chosen }) : empty("No snapshots", "Nothing of this subject is in the store.")),
     ...(rows.length ? list(view, shown, rows) : []),
     all.next_cursor ? el("p", { class: "quiet" }, `The newest ${rows.length} are shown.`) : null);
 }

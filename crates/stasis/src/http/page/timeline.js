@@ -10,7 +10,22 @@ function title(row, why) {
   return svg("title", {}, parts.filter(Boolean).join(" · "));
 }
 
-function bar(row, { at, step, before, most, why, failed }) {
+/** A proof above a bar: that it came back, or that it did not. */
+function proofMark({ broken, at_ms: at }, middle, y) {
+  const said = svg("title", {}, `a proof ${broken ? "could not restore it" : "restored it"} ${span(now() - at)} ago`);
+  return broken ? svg("path", { class: "proof", d: `M${middle - 6} ${y - 9}h12l-6 9z` }, said) : svg("path", { class: "proof came", d: `M${middle - 5} ${y - 4}l4 4l7 -8` }, said);
+}
+
+/** An arrow from outside: what began as a copy of something else. */
+function forkMark(text, middle) {
+  return svg("g", { class: "fork" },
+    svg("title", {}, text),
+    svg("path", { class: "way", d: `M${middle - 14} 8C${middle - 6} 8 ${middle} 10 ${middle} 24` }),
+    svg("path", { d: `M${middle - 4} 18L${middle} 26L${middle + 4} 18` }),
+    svg("circle", { cx: middle - 16, cy: 8, r: 4 }));
+}
+
+function bar(row, { at, step, before, most, why, proof, fork }) {
   const height = Math.max(4, Math.round((row.bytes / most) * HIGH));
   const x = at * step + (step - BAR) / 2;
   const y = TOP + HIGH - height;
@@ -25,7 +40,8 @@ function bar(row, { at, step, before, most, why, failed }) {
     svg("rect", { class: `save ${tone}`, x, y, width: BAR, height, rx: 2 }),
     row.pinned ? svg("path", { class: "pin", d: `M${middle} ${y - 16}l5 5l-5 5l-5 -5z` }) : null,
     gone ? svg("text", { class: "mark", x: middle, y: y - 6 }, "×") : null,
-    failed ? svg("path", { class: "proof", d: `M${middle - 6} ${above - 9}h12l-6 9z` }, svg("title", {}, "a proof could not restore it")) : null,
+    proof ? proofMark(proof, middle, above) : null,
+    fork ? forkMark(fork, middle) : null,
     bad ? svg("text", { class: "mark bad", x: middle, y: y - 6 }, "!") : null,
     row.mode && row.mode !== before?.mode ? svg("text", { class: "axis", x: middle, y: TOP + HIGH + 14 }, row.mode) : null,
     row.active ? svg("text", { class: "axis now", x: middle, y: TOP + HIGH + 28 }, "▲") : null);
@@ -58,8 +74,13 @@ function emptyRun(event, rows, step) {
     svg("circle", { cx: Math.max(6, before * step), cy: TOP + HIGH, r: 5 }));
 }
 
-/** Snapshots that a proof could not restore, and when that was. */
-export const unproved = (events) => new Map(events.filter((event) => event.kind === "proof_failed").map((event) => [event.details.snapshot, event.at_ms]));
+/** What the last proof of each snapshot said that was tried, and when; the log of events knows of failures that nothing else is known of. */
+export function proofs(rows, events) {
+  const failures = events.filter((event) => event.kind === "proof_failed").map((event) => [event.details.snapshot, { broken: true, at_ms: event.at_ms }]);
+  const known = rows.filter(({ proof }) => proof?.broken || proof?.restored_at_ms)
+    .map(({ snapshot, proof }) => [snapshot, { broken: proof.broken, at_ms: proof.broken ? proof.tried_at_ms : proof.restored_at_ms }]);
+  return new Map([...failures, ...known]);
+}
 
 /** Where saves come from another host, a line says so. */
 function hosts(rows, step) {
@@ -69,9 +90,12 @@ function hosts(rows, step) {
     svg("text", { class: "axis start", x: at * step + 4, y: TOP + HIGH + 42 }, host)));
 }
 
+const says = (proved, broken) => [...proved.values()].some((one) => one.broken === broken);
+
 const LEGEND = [["active", "active"], ["", "saved"], ["aside", "newer, does not count"], ["bad", "! damaged"], ["gone", "× deleted"]];
 
-export function timeline(newestFirst, events, whyNot, chosen) {
+/** `forked` says of a snapshot as what it began, if it is the copy of another one. */
+export function timeline(newestFirst, events, { whyNot, forked, chosen }) {
   const rows = newestFirst.slice(0, 200).reverse();
   const most = Math.max(1, ...rows.map((row) => row.bytes));
   const places = new Map(rows.map((row, at) => [row.snapshot, at]));
@@ -83,11 +107,12 @@ export function timeline(newestFirst, events, whyNot, chosen) {
   const active = rows.find((row) => row.active);
   const of = (kind) => events.filter((event) => event.kind === kind);
   const [rolled, instead, began] = [of("rollback"), of("predecessor_loaded"), of("fresh_fallback")];
-  const failed = unproved(events);
+  const proved = proofs(rows, events);
+  const forks = rows.filter(forked).length;
   const label = `Timeline of ${rows.length} snapshots, the largest ${size(most)}${active ? `, active is ${short(active.snapshot)}` : ""}. The table below says the same.`;
   const picture = svg("svg", { role: "img", "aria-label": label, width, height, viewBox: `0 0 ${width} ${height}` },
     svg("line", { class: "ground", x1: 0, x2: width, y1: TOP + HIGH, y2: TOP + HIGH }),
-    rows.map((row, at) => bar(row, { at, step, before: rows[at - 1], most, why: whyNot(row), failed: failed.has(row.snapshot) })),
+    rows.map((row, at) => bar(row, { at, step, before: rows[at - 1], most, why: whyNot(row), proof: proved.get(row.snapshot), fork: forked(row) })),
     [...rolled, ...instead].map((event) => arrow(event, places, step)),
     began.map((event) => emptyRun(event, rows, step)),
     hosts(rows, step));
@@ -101,5 +126,5 @@ export function timeline(newestFirst, events, whyNot, chosen) {
   const pin = el("span", {}, svg("svg", { width: 12, height: 12, "aria-hidden": "true" }, svg("path", { class: "pin", d: "M6 1l5 5l-5 5l-5 -5z" })), "pinned");
   return el("figure", {}, scroll,
     el("figcaption", { class: "legend" }, LEGEND.map(key), pin, rolled.length ? el("span", {}, "↶ rolled back") : null,
-    instead.length ? el("span", {}, "⇠ loaded instead") : null, began.length ? el("span", {}, "○ a run began empty") : null, failed.size ? el("span", {}, "▼ proof failed") : null, el("span", { class: "end" }, `${span(now() - rows[0].at_ms)} to ${span(now() - rows.at(-1).at_ms)} ago; highest bar ${size(most)}`)));
+    instead.length ? el("span", {}, "⇠ loaded instead") : null, began.length ? el("span", {}, "○ a run began empty") : null, forks ? el("span", {}, "⤷ forked from elsewhere") : null, says(proved, false) ? el("span", {}, "✓ restored by a proof") : null, says(proved, true) ? el("span", {}, "▼ proof failed") : null, el("span", { class: "end" }, `${span(now() - rows[0].at_ms)} to ${span(now() - rows.at(-1).at_ms)} ago; highest bar ${size(most)}`)));
 }

@@ -18,6 +18,11 @@ pub(in crate::http) struct ShowToken {}
 pub(in crate::http) struct ShownToken {
     tenant: TenantId,
     scope: TokenScope,
+    /// Whether it opens what lies on the server's own host, too.
+    host: bool,
+    /// Beneath which directories of that host it saves and restores; only for a token that opens them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    roots: Vec<String>,
     /// What its acts have as `actor` in the log of events.
     actor: String,
 }
@@ -34,9 +39,13 @@ impl Endpoint for ShowToken {
     async fn serve(self, _: NoBody, call: &Call) -> Result<Reply<ShownToken>, Problem> {
         let scopes = [TokenScope::Admin, TokenScope::Write, TokenScope::Read];
         let most = scopes.into_iter().find(|scope| call.caller.may(*scope));
+        let host = call.caller.may_on_host();
+        let roots = call.roots.named().filter(|_| host);
         Ok(ShownToken {
             tenant: call.tenant()?,
             scope: most.unwrap_or_default(),
+            roots: roots.map(|root| root.display().to_string()).collect(),
+            host,
             actor: call.actor().to_string(),
         }
         .into())
