@@ -37,7 +37,7 @@
 //! ```
 //!
 //! - [`bucket`] is the port; [`backend`] has what implements it: a directory, memory, and object stores of any cloud over
-//!   the `object_store` crate, of which [`backend::s3`] is the adapter. [`retry`] wraps any of them.
+//!   the `object_store` crate, of which [`backend::s3`] is the adapter. [`retry`] and [`paced`] wrap any of them.
 //! - [`layout`] is the only place where keys are spelled, [`location`] the only one where the URLs of stores are.
 //! - [`documents`] reads and writes what Stasis keeps: pointers, locks, manifests, policies, events.
 //!
@@ -54,5 +54,6 @@ pub mod documents;
 mod excerpt;
 pub mod layout;
 pub mod location;
+pub mod paced;
 pub mod probe;
 pub mod retry;
