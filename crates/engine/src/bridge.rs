@@ -7,6 +7,8 @@ use std::any::Any;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 /// Runs `work` to its end on a small runtime of its own.
@@ -65,5 +67,22 @@ impl Crossing {
     ) -> tokio::task::JoinHandle<T> {
         let work: Pin<Box<dyn Future<Output = T> + Send>> = Box::pin(work);
         self.0.spawn(work)
+    }
+}
+
+/// A flag that is set when whoever waits for blocking work is gone.
+#[derive(Debug, Default)]
+pub(crate) struct CancelOnDrop(Arc<AtomicBool>);
+
+impl CancelOnDrop {
+    /// The flag, for whoever does the work.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        self.0.clone()
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

@@ -13,6 +13,7 @@
 //! - `gc`: a profile's sweep removes only what its pointer says is deleted, a pool's goes round by round in `gc.json`, which two sweeps cannot
 //!   both move on. Both ask before each lineage or pool whether the lease is still ours, to spare the work.
 //! - `proof`: restores into a place of its own, and writes down when. It asks before each snapshot.
+//! - `workspace_checkpoint`: a checkpoint is made under the lock of its session, and none where the last one has it all.
 
 mod list;
 mod proof;
@@ -21,6 +22,7 @@ mod scheduler;
 mod tests;
 mod turn;
 mod work;
+mod workspaces;
 
 pub use list::{JobList, JobRow, RunningJob};
 pub use scheduler::RunningJobs;
@@ -28,6 +30,7 @@ pub use scheduler::RunningJobs;
 use crate::check::Spawn;
 use crate::job_lease::JOB_LEASE_TTL;
 use crate::kind::session::SessionHost;
+use crate::kind::workspace::HostEnv;
 use stasis_model::format::job::JobName;
 use stasis_quiesce::docker::Docker;
 use std::collections::BTreeMap;
@@ -80,4 +83,17 @@ pub struct JobHost {
     pub docker: Option<Docker>,
     /// How the process that opens databases is started.
     pub check: Spawn,
+    /// Where its workspaces are registered; none where nobody knows of any.
+    pub workspaces: Option<HostEnv>,
+}
+
+impl JobHost {
+    /// Whether there is anything here that a job looks after.
+    fn has(&self, job: JobName) -> bool {
+        match job {
+            JobName::ContainerCleanup => self.docker.is_some(),
+            JobName::WorkspaceCheckpoint => self.workspaces.is_some(),
+            JobName::LockReap | JobName::SessionReap | JobName::Gc | JobName::Proof => true,
+        }
+    }
 }

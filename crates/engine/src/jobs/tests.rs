@@ -1,6 +1,7 @@
 //! Jobs on three hosts that share a store, on a clock that the tests move.
 
 mod proofs;
+mod workspaces;
 
 use super::scheduler::RunningJobs;
 use super::turn::{Ending, JobReport, JobRunner, JobTurn};
@@ -101,6 +102,7 @@ impl World {
                 program: "/bin/false".into(),
                 arguments: Vec::new(),
             },
+            workspaces: None,
         };
         Server {
             bucket,

@@ -228,12 +228,12 @@ fn said(end: RunEnd) -> (JobOutcome, BTreeMap<String, u64>, Option<String>) {
         RunEnd::Itself(Ok(report)) => {
             let counts = report.counts.into_iter();
             let counts = counts.map(|(name, count)| (name.to_owned(), count));
-            let message = report.problems.join("; ");
-            let message = Some(message).filter(|message| !message.is_empty());
-            let outcome = match &message {
-                None => JobOutcome::Done,
-                Some(_) => JobOutcome::Incomplete,
+            let outcome = if report.problems.is_empty() {
+                JobOutcome::Done
+            } else {
+                JobOutcome::Incomplete
             };
+            let message = Some(report.problems.join("; ")).filter(|message| !message.is_empty());
             (outcome, counts.collect(), message.map(shortened))
         }
         RunEnd::Itself(Err(error)) => {

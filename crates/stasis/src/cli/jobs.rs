@@ -3,13 +3,13 @@
 use super::output::{printable, table};
 use super::profile::spawn;
 use super::{CliContext, duration, session, system_clock};
-use crate::config::JobDefaults;
+use crate::config::ServeDefaults;
 use crate::report::Exit;
 use anyhow::Context as _;
-use stasis_engine::jobs::{JobHost, JobList, JobPlan, JobRow, JobSettings};
+use stasis_engine::jobs::{JobHost, JobList, JobPlan, JobRow, JobSettings, RunningJobs};
 use stasis_engine::model::format::job::{JobName, JobOutcome};
 use stasis_engine::model::time::{Clock as _, Timestamp};
-use std::collections::BTreeMap;
+use stasis_engine::open::Engine;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const USUAL_ENGINE: &str = "/var/run/docker.sock";
 
 /// `stasis jobs`
 pub(super) async fn run(context: &CliContext) -> anyhow::Result<Exit> {
-    let settings = settings(&context.config.serve.jobs)?;
+    let settings = settings(&context.config.serve)?;
     let list = context.engine().await?.jobs().list(&settings).await?;
     let now = system_clock().now();
     context.output.result(&list, |list| text(list, now))?;
@@ -34,9 +34,9 @@ pub(super) async fn run(context: &CliContext) -> anyhow::Result<Exit> {
 }
 
 /// What the configuration says of jobs.
-pub(super) fn settings(said: &BTreeMap<JobName, JobDefaults>) -> anyhow::Result<JobSettings> {
+pub(super) fn settings(serve: &ServeDefaults) -> anyhow::Result<JobSettings> {
     let mut settings = JobSettings::default();
-    for (name, job) in said {
+    for (name, job) in &serve.jobs {
         if job.off {
             settings.plans.remove(name);
             continue;
@@ -53,8 +53,18 @@ pub(super) fn settings(said: &BTreeMap<JobName, JobDefaults>) -> anyhow::Result<
     Ok(settings)
 }
 
+/// Begins to run them.
+pub(super) fn start(
+    context: &CliContext,
+    engine: &Engine,
+    settings: &JobSettings,
+) -> anyhow::Result<RunningJobs> {
+    let host = host(context)?;
+    Ok(engine.jobs().start(host, settings))
+}
+
 /// What jobs need to know of this host.
-pub(super) fn host(context: &CliContext) -> anyhow::Result<JobHost> {
+fn host(context: &CliContext) -> anyhow::Result<JobHost> {
     let sessions = session::host(context, None)?;
     let variable = context.environment.variables.get("DOCKER_HOST");
     let is_there =
@@ -63,6 +73,8 @@ pub(super) fn host(context: &CliContext) -> anyhow::Result<JobHost> {
         docker: is_there.then(|| sessions.docker.clone()),
         sessions,
         check: spawn()?,
+        // Without a place for state nothing was ever registered.
+        workspaces: context.environment.host_env().ok(),
     })
 }
 

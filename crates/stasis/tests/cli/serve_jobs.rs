@@ -1,5 +1,6 @@
 //! The jobs of `stasis serve`, as an operator meets them: a real server, and what it does without being asked.
 
+use crate::project::eventually;
 use crate::serve::{Served, token};
 use crate::session::{Session, real_store};
 use serde_json::Value;
@@ -159,4 +160,35 @@ fn three_servers_on_one_bucket_do_the_work_once_and_one_that_is_killed_is_not_mi
     for server in servers {
         assert_eq!(server.stop(), 0);
     }
+}
+
+#[test]
+fn a_workspace_that_changes_has_checkpoints_without_anybody_asking() {
+    let session = Session::new();
+    let shop = session.home().join("shop");
+    std::fs::create_dir(&shop).unwrap();
+    std::fs::write(shop.join("plan"), "one").unwrap();
+    let dir = shop.to_str().unwrap();
+    session.data(0, &["workspace", "init", "--no-checkpoint", dir]);
+    let config = session.home().join("jobs.toml");
+    let text = "[serve.jobs.workspace_checkpoint]\nevery = \"1s\"\n";
+    std::fs::write(&config, text).unwrap();
+    let served = Served::with_jobs(&session, &["--config", config.to_str().unwrap()]);
+    let checkpoints = || {
+        let all = session.json(0, &["workspace", "list", "--workspace", dir]);
+        let rows = all["items"].as_array().unwrap();
+        assert!(rows.iter().all(|row| row["made_by"] == "serve"), "{all}");
+        rows.len()
+    };
+    let wait = Duration::from_mins(1);
+
+    eventually(wait, "there is a first checkpoint", || checkpoints() == 1);
+    std::fs::write(shop.join("plan"), "two and more").unwrap();
+    eventually(wait, "there is a second checkpoint", || checkpoints() == 2);
+    assert_eq!(served.stop(), 0);
+    let list = session.json(0, &["jobs"]);
+    let row = row(&list, "workspace_checkpoint");
+    assert_eq!(row["outcome"], "done", "{list}");
+    assert!(row["place"].is_string(), "{list}");
+    assert_eq!(checkpoints(), 2);
 }
