@@ -14,8 +14,10 @@
 //!   both move on. Both ask before each lineage or pool whether the lease is still ours, to spare the work.
 //! - `proof`: restores into a place of its own, and writes down when. It asks before each snapshot.
 //! - `workspace_checkpoint`: a checkpoint is made under the lock of its session, and none where the last one has it all.
+//! - `project_autosave`: a save is made under the lock of its project, and none where nothing changed.
 
 mod list;
+mod projects;
 mod proof;
 mod scheduler;
 #[cfg(test)]
@@ -29,6 +31,7 @@ pub use scheduler::RunningJobs;
 
 use crate::check::Spawn;
 use crate::job_lease::JOB_LEASE_TTL;
+use crate::kind::project::AutosavedProject;
 use crate::kind::session::SessionHost;
 use crate::kind::workspace::HostEnv;
 use stasis_model::format::job::JobName;
@@ -85,6 +88,8 @@ pub struct JobHost {
     pub check: Spawn,
     /// Where its workspaces are registered; none where nobody knows of any.
     pub workspaces: Option<HostEnv>,
+    /// The projects that are saved without being asked.
+    pub projects: Vec<AutosavedProject>,
 }
 
 impl JobHost {
@@ -93,6 +98,7 @@ impl JobHost {
         match job {
             JobName::ContainerCleanup => self.docker.is_some(),
             JobName::WorkspaceCheckpoint => self.workspaces.is_some(),
+            JobName::ProjectAutosave => !self.projects.is_empty(),
             JobName::LockReap | JobName::SessionReap | JobName::Gc | JobName::Proof => true,
         }
     }

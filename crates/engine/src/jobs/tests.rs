@@ -1,5 +1,6 @@
 //! Jobs on three hosts that share a store, on a clock that the tests move.
 
+mod projects;
 mod proofs;
 mod workspaces;
 
@@ -103,6 +104,7 @@ impl World {
                 arguments: Vec::new(),
             },
             workspaces: None,
+            projects: Vec::new(),
         };
         Server {
             bucket,

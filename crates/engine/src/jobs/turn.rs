@@ -39,6 +39,8 @@ pub(super) struct JobReport {
     pub(super) counts: BTreeMap<&'static str, u64>,
     /// What should be looked at.
     pub(super) problems: Vec<String>,
+    /// What was left for the next run, and why. Nothing need be done about it.
+    pub(super) skipped: Vec<String>,
 }
 
 /// What a turn came to.
@@ -233,7 +235,8 @@ fn said(end: RunEnd) -> (JobOutcome, BTreeMap<String, u64>, Option<String>) {
             } else {
                 JobOutcome::Incomplete
             };
-            let message = Some(report.problems.join("; ")).filter(|message| !message.is_empty());
+            let said = [report.problems, report.skipped].concat();
+            let message = Some(said.join("; ")).filter(|message| !message.is_empty());
             (outcome, counts.collect(), message.map(shortened))
         }
         RunEnd::Itself(Err(error)) => {

@@ -32,6 +32,8 @@ pub enum JobName {
     Proof,
     /// Makes checkpoints of the workspaces of a host.
     WorkspaceCheckpoint,
+    /// Saves projects of a host.
+    ProjectAutosave,
 }
 
 crate::display_as_serialized!(JobName);
@@ -47,13 +49,14 @@ impl FromStr for JobName {
 
 impl JobName {
     /// Every job.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::LockReap,
         Self::SessionReap,
         Self::ContainerCleanup,
         Self::Gc,
         Self::Proof,
         Self::WorkspaceCheckpoint,
+        Self::ProjectAutosave,
     ];
 
     /// What it is called in keys.
@@ -65,6 +68,7 @@ impl JobName {
             Self::Gc => "gc",
             Self::Proof => "proof",
             Self::WorkspaceCheckpoint => "workspace-checkpoint",
+            Self::ProjectAutosave => "project-autosave",
         }
     }
 
@@ -76,7 +80,10 @@ impl JobName {
     /// Whether it is done at each host or engine for itself, because what it looks after is there and not in the store.
     pub fn is_of_a_place(self) -> bool {
         match self {
-            Self::SessionReap | Self::ContainerCleanup | Self::WorkspaceCheckpoint => true,
+            Self::SessionReap
+            | Self::ContainerCleanup
+            | Self::WorkspaceCheckpoint
+            | Self::ProjectAutosave => true,
             Self::LockReap | Self::Gc | Self::Proof => false,
         }
     }
@@ -86,7 +93,7 @@ impl JobName {
         match self {
             Self::LockReap | Self::WorkspaceCheckpoint => 5 * MINUTE,
             Self::SessionReap => MINUTE,
-            Self::ContainerCleanup => HOUR,
+            Self::ContainerCleanup | Self::ProjectAutosave => HOUR,
             Self::Gc => 24 * HOUR,
             Self::Proof => 6 * HOUR,
         }
@@ -98,7 +105,7 @@ impl JobName {
             Self::LockReap => 10 * MINUTE,
             Self::SessionReap | Self::ContainerCleanup | Self::WorkspaceCheckpoint => HOUR,
             Self::Gc => 12 * HOUR,
-            Self::Proof => 3 * HOUR,
+            Self::Proof | Self::ProjectAutosave => 3 * HOUR,
         }
     }
 }

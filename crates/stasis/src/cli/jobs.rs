@@ -2,11 +2,12 @@
 
 use super::output::{printable, table};
 use super::profile::spawn;
-use super::{CliContext, duration, session, system_clock};
+use super::{CliContext, duration, project, session, system_clock, whole_machine};
 use crate::config::ServeDefaults;
 use crate::report::Exit;
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use stasis_engine::jobs::{JobHost, JobList, JobPlan, JobRow, JobSettings, RunningJobs};
+use stasis_engine::kind::project::{AutosavedProject, ServiceUse};
 use stasis_engine::model::format::job::{JobName, JobOutcome};
 use stasis_engine::model::time::{Clock as _, Timestamp};
 use stasis_engine::open::Engine;
@@ -54,28 +55,62 @@ pub(super) fn settings(serve: &ServeDefaults) -> anyhow::Result<JobSettings> {
 }
 
 /// Begins to run them.
-pub(super) fn start(
+pub(super) async fn start(
     context: &CliContext,
     engine: &Engine,
     settings: &JobSettings,
 ) -> anyhow::Result<RunningJobs> {
-    let host = host(context)?;
+    let host = host(context, settings).await?;
     Ok(engine.jobs().start(host, settings))
 }
 
 /// What jobs need to know of this host.
-fn host(context: &CliContext) -> anyhow::Result<JobHost> {
+async fn host(context: &CliContext, settings: &JobSettings) -> anyhow::Result<JobHost> {
     let sessions = session::host(context, None)?;
     let variable = context.environment.variables.get("DOCKER_HOST");
     let is_there =
         variable.is_some_and(|host| !host.is_empty()) || Path::new(USUAL_ENGINE).exists();
+    let saves = settings.plans.contains_key(&JobName::ProjectAutosave);
     Ok(JobHost {
         docker: is_there.then(|| sessions.docker.clone()),
         sessions,
         check: spawn()?,
         // Without a place for state nothing was ever registered.
         workspaces: context.environment.host_env().ok(),
+        projects: if saves {
+            projects(context).await?
+        } else {
+            Vec::new()
+        },
     })
+}
+
+/// The projects of this host that the configuration names.
+async fn projects(context: &CliContext) -> anyhow::Result<Vec<AutosavedProject>> {
+    let mut all = Vec::new();
+    for (name, said) in &context.config.serve.projects {
+        let opened = async {
+            let dir = &said.dir;
+            if !dir.is_absolute() {
+                bail!("`{}` is no absolute path", dir.display());
+            }
+            if !dir.is_dir() {
+                bail!("`{}` is no directory", dir.display());
+            }
+            whole_machine::refuse(context, dir, false)?;
+            project::served(context, dir, &said.tenant).await
+        };
+        let opened = opened.await.with_context(|| {
+            format!("`dir` below [serve.projects.{name}] in the configuration file")
+        })?;
+        let services = if said.hold_services {
+            ServiceUse::Held
+        } else {
+            ServiceUse::LeftAlone
+        };
+        all.push(AutosavedProject::new(name.clone(), opened, services));
+    }
+    Ok(all)
 }
 
 fn text(list: &JobList, now: Timestamp) -> String {

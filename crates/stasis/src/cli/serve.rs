@@ -128,7 +128,7 @@ impl ServeArgs {
         let running = if self.no_jobs {
             None
         } else {
-            Some(jobs::start(context, &engine, &settings)?)
+            Some(jobs::start(context, &engine, &settings).await?)
         };
         let service = self.service(context, engine, address, no_tokens)?;
         let service = service.with_workspaces(workspaces);

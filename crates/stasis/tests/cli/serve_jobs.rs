@@ -163,15 +163,20 @@ fn three_servers_on_one_bucket_do_the_work_once_and_one_that_is_killed_is_not_mi
 }
 
 #[test]
-fn a_workspace_that_changes_has_checkpoints_without_anybody_asking() {
+fn a_workspace_and_a_project_that_change_are_kept_without_anybody_asking() {
     let session = Session::new();
-    let shop = session.home().join("shop");
-    std::fs::create_dir(&shop).unwrap();
-    std::fs::write(shop.join("plan"), "one").unwrap();
-    let dir = shop.to_str().unwrap();
+    let (shop, notes) = (session.home().join("shop"), session.home().join("notes"));
+    for dir in [&shop, &notes] {
+        std::fs::create_dir(dir).unwrap();
+        std::fs::write(dir.join("plan"), "one").unwrap();
+    }
+    let (dir, notes) = (shop.to_str().unwrap(), notes.to_str().unwrap());
     session.data(0, &["workspace", "init", "--no-checkpoint", dir]);
     let config = session.home().join("jobs.toml");
-    let text = "[serve.jobs.workspace_checkpoint]\nevery = \"1s\"\n";
+    let text = format!(
+        "[serve.jobs.workspace_checkpoint]\nevery = \"1s\"\n\
+         [serve.jobs.project_autosave]\nevery = \"1s\"\n[serve.projects.notes]\ndir = \"{notes}\"\n"
+    );
     std::fs::write(&config, text).unwrap();
     let served = Served::with_jobs(&session, &["--config", config.to_str().unwrap()]);
     let checkpoints = || {
@@ -185,10 +190,44 @@ fn a_workspace_that_changes_has_checkpoints_without_anybody_asking() {
     eventually(wait, "there is a first checkpoint", || checkpoints() == 1);
     std::fs::write(shop.join("plan"), "two and more").unwrap();
     eventually(wait, "there is a second checkpoint", || checkpoints() == 2);
+    eventually(wait, "the project is saved", || {
+        let said = session.run(&["--json", "project", "--project", notes, "list"]);
+        said.code == 0 && said.out.contains("\"autosave\"")
+    });
+
     assert_eq!(served.stop(), 0);
     let list = session.json(0, &["jobs"]);
-    let row = row(&list, "workspace_checkpoint");
-    assert_eq!(row["outcome"], "done", "{list}");
-    assert!(row["place"].is_string(), "{list}");
+    for name in ["workspace_checkpoint", "project_autosave"] {
+        let row = row(&list, name);
+        assert_eq!(row["outcome"], "done", "{list}");
+        assert!(row["place"].is_string(), "{list}");
+    }
     assert_eq!(checkpoints(), 2);
+}
+
+#[test]
+fn what_the_configuration_says_wrongly_of_background_work_is_said_at_the_start() {
+    let session = Session::new();
+    let config = session.home().join("jobs.toml");
+    for (text, said) in [
+        (
+            "[serve.projects.all]\ndir = \"/\"\n",
+            "[serve.projects.all]",
+        ),
+        (
+            "[serve.projects.shop]\ndir = \"shop\"\n",
+            "no absolute path",
+        ),
+        (
+            "[serve.projects.shop]\ndir = \"/nowhere\"\n",
+            "no directory",
+        ),
+        ("[serve.projects.shop]\nholds = true\n", "unknown field"),
+    ] {
+        std::fs::write(&config, text).unwrap();
+        let words = ["--config", config.to_str().unwrap(), "serve"];
+        let refused = session.run(&[&words[..], &["--listen", "127.0.0.1:0"]].concat());
+        assert_ne!(refused.code, 0, "{text}");
+        assert!(refused.err.contains(said), "{text}: {}", refused.err);
+    }
 }
