@@ -15,7 +15,10 @@
 //! - `proof`: restores into a place of its own, and writes down when. It asks before each snapshot.
 //! - `workspace_checkpoint`: a checkpoint is made under the lock of its session, and none where the last one has it all.
 //! - `project_autosave`: a save is made under the lock of its project, and none where nothing changed.
+//!
+//! The work runs on threads that leave the host to others, over a line that may be limited (`background`).
 
+mod background;
 mod list;
 mod projects;
 mod proof;
@@ -26,6 +29,7 @@ mod turn;
 mod work;
 mod workspaces;
 
+pub use background::JobThreads;
 pub use list::{JobList, JobRow, RunningJob};
 pub use scheduler::RunningJobs;
 
@@ -37,6 +41,7 @@ use crate::kind::workspace::HostEnv;
 use stasis_model::format::job::JobName;
 use stasis_quiesce::docker::Docker;
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// How often a job begins, and how long it may take.
@@ -66,6 +71,10 @@ impl JobPlan {
 pub struct JobSettings {
     /// Those that are not off.
     pub plans: BTreeMap<JobName, JobPlan>,
+    /// How many bytes of content all of them together move in a second; without, as many as the line has.
+    pub bandwidth: Option<NonZeroU64>,
+    /// Which threads they run on.
+    pub threads: JobThreads,
 }
 
 impl Default for JobSettings {
@@ -73,6 +82,8 @@ impl Default for JobSettings {
         let plans = JobName::ALL.map(|job| (job, JobPlan::usual(job)));
         Self {
             plans: plans.into(),
+            bandwidth: None,
+            threads: JobThreads::default(),
         }
     }
 }

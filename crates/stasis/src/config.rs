@@ -56,6 +56,8 @@ pub(crate) struct ServeDefaults {
     /// Projects of this host that it saves without being asked, by name.
     #[serde(default)]
     pub(crate) projects: BTreeMap<Label, ProjectDefaults>,
+    /// How much content its jobs move in a second, such as `20MiB/s`.
+    pub(crate) background_bandwidth: Option<String>,
 }
 
 /// A workspace that models work in over HTTP.

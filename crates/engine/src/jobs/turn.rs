@@ -1,5 +1,6 @@
 //! One turn of a job: is it due, is it ours, is it still due; then run it, and write down what became of it.
 
+use super::background::WorkThreads;
 use super::{JobHost, JobPlan};
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::job_lease::JobLease;
@@ -80,6 +81,8 @@ pub(super) struct JobRunner {
     pub(super) place: Option<Label>,
     pub(super) plan: JobPlan,
     pub(super) host: Arc<JobHost>,
+    /// What the work runs on.
+    pub(super) threads: Arc<WorkThreads>,
     pub(super) ending: watch::Receiver<Ending>,
 }
 
@@ -150,7 +153,7 @@ impl JobRunner {
         let (began, started) = (self.engine.lineages.now(), self.engine.clock.uptime());
         let job = self.lane.name;
         tracing::debug!(%job, "job begun");
-        let mut task = RunningWork(tokio::spawn(work));
+        let mut task = RunningWork(self.threads.spawn(work));
         let end = self.end(lease, &mut task).await;
         let mut left = None;
         if let RunEnd::GivenUp(..) = end {

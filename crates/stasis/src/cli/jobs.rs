@@ -2,7 +2,7 @@
 
 use super::output::{printable, table};
 use super::profile::spawn;
-use super::{CliContext, duration, project, session, system_clock, whole_machine};
+use super::{CliContext, byte_size, duration, project, session, system_clock, whole_machine};
 use crate::config::ServeDefaults;
 use crate::report::Exit;
 use anyhow::{Context as _, bail};
@@ -10,7 +10,8 @@ use stasis_engine::jobs::{JobHost, JobList, JobPlan, JobRow, JobSettings, Runnin
 use stasis_engine::kind::project::{AutosavedProject, ServiceUse};
 use stasis_engine::model::format::job::{JobName, JobOutcome};
 use stasis_engine::model::time::{Clock as _, Timestamp};
-use stasis_engine::open::Engine;
+use stasis_engine::open::{Engine, StoreLocation};
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,7 +37,11 @@ pub(super) async fn run(context: &CliContext) -> anyhow::Result<Exit> {
 
 /// What the configuration says of jobs.
 pub(super) fn settings(serve: &ServeDefaults) -> anyhow::Result<JobSettings> {
-    let mut settings = JobSettings::default();
+    let said = serve.background_bandwidth.as_deref().map(bandwidth);
+    let mut settings = JobSettings {
+        bandwidth: said.transpose()?,
+        ..JobSettings::default()
+    };
     for (name, job) in &serve.jobs {
         if job.off {
             settings.plans.remove(name);
@@ -54,14 +59,32 @@ pub(super) fn settings(serve: &ServeDefaults) -> anyhow::Result<JobSettings> {
     Ok(settings)
 }
 
-/// Begins to run them.
+/// How many bytes a second somebody wrote.
+fn bandwidth(text: &str) -> anyhow::Result<NonZeroU64> {
+    let bad = || {
+        let text = text.escape_debug();
+        format!("`{text}` is no number of bytes in a second; write it like 20MiB/s or 4MB/s")
+    };
+    let bytes = text
+        .strip_suffix("/s")
+        .and_then(|size| byte_size::positive(size).ok());
+    let bytes = bytes.and_then(NonZeroU64::new).with_context(bad);
+    bytes.context("`background_bandwidth` below [serve] in the configuration file")
+}
+
+/// Begins to run them, over a connection to the store that no request shares.
 pub(super) async fn start(
     context: &CliContext,
     engine: &Engine,
     settings: &JobSettings,
 ) -> anyhow::Result<RunningJobs> {
     let host = host(context, settings).await?;
-    Ok(engine.jobs().start(host, settings))
+    if *engine.location() == StoreLocation::Memory {
+        // Another one would be another store.
+        return Ok(engine.jobs().start(host, settings));
+    }
+    let own = context.writable_engine().await?;
+    Ok(own.jobs().start(host, settings))
 }
 
 /// What jobs need to know of this host.

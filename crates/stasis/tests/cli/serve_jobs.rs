@@ -162,8 +162,22 @@ fn three_servers_on_one_bucket_do_the_work_once_and_one_that_is_killed_is_not_mi
     }
 }
 
+/// How nice each thread of a server is, by its name; of the threads of jobs only those that have one.
+fn niceness(served: &Served) -> Vec<(String, i32)> {
+    let threads = format!("/proc/{}/task", served.id());
+    let stats = std::fs::read_dir(threads).unwrap().filter_map(|thread| {
+        // Threads end at any time.
+        let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).ok()?;
+        let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+        // The nineteenth value, counted from the number of the thread.
+        let nice = rest.split_whitespace().nth(16)?;
+        Some((name.to_owned(), nice.parse().unwrap()))
+    });
+    stats.collect()
+}
+
 #[test]
-fn a_workspace_and_a_project_that_change_are_kept_without_anybody_asking() {
+fn a_workspace_and_a_project_that_change_are_kept_by_threads_that_leave_the_host_to_others() {
     let session = Session::new();
     let (shop, notes) = (session.home().join("shop"), session.home().join("notes"));
     for dir in [&shop, &notes] {
@@ -174,7 +188,7 @@ fn a_workspace_and_a_project_that_change_are_kept_without_anybody_asking() {
     session.data(0, &["workspace", "init", "--no-checkpoint", dir]);
     let config = session.home().join("jobs.toml");
     let text = format!(
-        "[serve.jobs.workspace_checkpoint]\nevery = \"1s\"\n\
+        "[serve]\nbackground_bandwidth = \"20MiB/s\"\n[serve.jobs.workspace_checkpoint]\nevery = \"1s\"\n\
          [serve.jobs.project_autosave]\nevery = \"1s\"\n[serve.projects.notes]\ndir = \"{notes}\"\n"
     );
     std::fs::write(&config, text).unwrap();
@@ -195,6 +209,12 @@ fn a_workspace_and_a_project_that_change_are_kept_without_anybody_asking() {
         said.code == 0 && said.out.contains("\"autosave\"")
     });
 
+    let threads = niceness(&served);
+    let (jobs, others): (Vec<_>, Vec<_>) = threads.iter().partition(|one| one.0 == "stasis-job");
+    assert!(!jobs.is_empty(), "{threads:?}");
+    assert!(jobs.iter().all(|(_, nice)| *nice >= 10), "{threads:?}");
+    // What serves requests is as it was started.
+    assert!(others.iter().any(|(_, nice)| *nice < 10), "{threads:?}");
     assert_eq!(served.stop(), 0);
     let list = session.json(0, &["jobs"]);
     for name in ["workspace_checkpoint", "project_autosave"] {
@@ -210,6 +230,7 @@ fn what_the_configuration_says_wrongly_of_background_work_is_said_at_the_start()
     let session = Session::new();
     let config = session.home().join("jobs.toml");
     for (text, said) in [
+        ("[serve]\nbackground_bandwidth = \"20MiB\"\n", "20MiB/s"),
         (
             "[serve.projects.all]\ndir = \"/\"\n",
             "[serve.projects.all]",

@@ -29,6 +29,11 @@ fn server(savers: &pool::World) -> (World, Server) {
 
 /// Runs one job once.
 pub(super) async fn run(server: &Server, name: JobName) -> JobRecord {
+    run_with(server, name, settings(super::LIMIT)).await
+}
+
+/// The same with other settings.
+pub(super) async fn run_with(server: &Server, name: JobName, how: JobSettings) -> JobRecord {
     // It is due because nobody knows of a run, and not again.
     let bucket = server.engine.bucket();
     let everything = Prefix::everything();
@@ -51,7 +56,8 @@ pub(super) async fn run(server: &Server, name: JobName) -> JobRecord {
     };
     assert!(jobs::last(bucket, lane).await.unwrap().is_none());
     let only = JobSettings {
-        plans: [(name, settings(super::LIMIT).plans[&name])].into(),
+        plans: [(name, how.plans[&name])].into(),
+        ..how
     };
     let running: RunningJobs = server.engine.jobs().start(server.host.clone(), &only);
     for _ in 0..6_000 {
