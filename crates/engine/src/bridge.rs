@@ -7,6 +7,8 @@ use std::any::Any;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 /// Runs `work` to its end on a small runtime of its own.
@@ -65,5 +67,72 @@ impl Crossing {
     ) -> tokio::task::JoinHandle<T> {
         let work: Pin<Box<dyn Future<Output = T> + Send>> = Box::pin(work);
         self.0.spawn(work)
+    }
+}
+
+/// A flag that is set when whoever waits for blocking work is gone.
+#[derive(Debug, Default)]
+pub(crate) struct CancelOnDrop(Arc<AtomicBool>);
+
+impl CancelOnDrop {
+    /// The flag, for whoever does the work.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        self.0.clone()
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Threads for work that nobody waits for: they leave the processor and the disks to others. Dropped, they begin nothing any more.
+#[derive(Debug)]
+pub(crate) struct BackgroundThreads(Option<tokio::runtime::Runtime>);
+
+/// How many of them do async work; those that block are as many as there is work.
+const BACKGROUND_WORKERS: usize = 2;
+
+impl BackgroundThreads {
+    /// Starts them.
+    pub(crate) fn start() -> io::Result<Self> {
+        let is_said = AtomicBool::new(false);
+        let yielding = move || {
+            let yielded = stasis_sys::background::yield_to_others();
+            if let Err(error) = yielded
+                && !is_said.swap(true, Ordering::Relaxed)
+            {
+                tracing::warn!(%error, "threads for background work could not be given a lower priority");
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(BACKGROUND_WORKERS)
+            .thread_name("stasis-job")
+            .on_thread_start(yielding)
+            .enable_all()
+            .build()?;
+        Ok(Self(Some(runtime)))
+    }
+
+    /// Begins work on them, with all that it leaves to threads which may block.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> tokio::task::JoinHandle<T> {
+        let work: Pin<Box<dyn Future<Output = T> + Send>> = Box::pin(work);
+        let runtime = self.0.as_ref();
+        runtime
+            .expect("it is there until it is dropped")
+            .spawn(work)
+    }
+}
+
+impl Drop for BackgroundThreads {
+    fn drop(&mut self) {
+        // Whoever drops it may be async, and does not wait.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }

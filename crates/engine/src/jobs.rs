@@ -13,24 +13,35 @@
 //! - `gc`: a profile's sweep removes only what its pointer says is deleted, a pool's goes round by round in `gc.json`, which two sweeps cannot
 //!   both move on. Both ask before each lineage or pool whether the lease is still ours, to spare the work.
 //! - `proof`: restores into a place of its own, and writes down when. It asks before each snapshot.
+//! - `workspace_checkpoint`: a checkpoint is made under the lock of its session, and none where the last one has it all.
+//! - `project_autosave`: a save is made under the lock of its project, and none where nothing changed.
+//!
+//! The work runs on threads that leave the host to others, over a line that may be limited (`background`).
 
+mod background;
 mod list;
+mod projects;
 mod proof;
 mod scheduler;
 #[cfg(test)]
 mod tests;
 mod turn;
 mod work;
+mod workspaces;
 
+pub use background::JobThreads;
 pub use list::{JobList, JobRow, RunningJob};
 pub use scheduler::RunningJobs;
 
 use crate::check::Spawn;
 use crate::job_lease::JOB_LEASE_TTL;
+use crate::kind::project::AutosavedProject;
 use crate::kind::session::SessionHost;
+use crate::kind::workspace::HostEnv;
 use stasis_model::format::job::JobName;
 use stasis_quiesce::docker::Docker;
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// How often a job begins, and how long it may take.
@@ -60,6 +71,10 @@ impl JobPlan {
 pub struct JobSettings {
     /// Those that are not off.
     pub plans: BTreeMap<JobName, JobPlan>,
+    /// How many bytes of content all of them together move in a second; without, as many as the line has.
+    pub bandwidth: Option<NonZeroU64>,
+    /// Which threads they run on.
+    pub threads: JobThreads,
 }
 
 impl Default for JobSettings {
@@ -67,6 +82,8 @@ impl Default for JobSettings {
         let plans = JobName::ALL.map(|job| (job, JobPlan::usual(job)));
         Self {
             plans: plans.into(),
+            bandwidth: None,
+            threads: JobThreads::default(),
         }
     }
 }
@@ -80,4 +97,20 @@ pub struct JobHost {
     pub docker: Option<Docker>,
     /// How the process that opens databases is started.
     pub check: Spawn,
+    /// Where its workspaces are registered; none where nobody knows of any.
+    pub workspaces: Option<HostEnv>,
+    /// The projects that are saved without being asked.
+    pub projects: Vec<AutosavedProject>,
+}
+
+impl JobHost {
+    /// Whether there is anything here that a job looks after.
+    fn has(&self, job: JobName) -> bool {
+        match job {
+            JobName::ContainerCleanup => self.docker.is_some(),
+            JobName::WorkspaceCheckpoint => self.workspaces.is_some(),
+            JobName::ProjectAutosave => !self.projects.is_empty(),
+            JobName::LockReap | JobName::SessionReap | JobName::Gc | JobName::Proof => true,
+        }
+    }
 }

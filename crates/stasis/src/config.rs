@@ -53,6 +53,11 @@ pub(crate) struct ServeDefaults {
     /// What it does without being asked.
     #[serde(default)]
     pub(crate) jobs: BTreeMap<JobName, JobDefaults>,
+    /// Projects of this host that it saves without being asked, by name.
+    #[serde(default)]
+    pub(crate) projects: BTreeMap<Label, ProjectDefaults>,
+    /// How much content its jobs move in a second, such as `20MiB/s`.
+    pub(crate) background_bandwidth: Option<String>,
 }
 
 /// A workspace that models work in over HTTP.
@@ -66,6 +71,20 @@ pub(crate) struct WorkspaceDefaults {
     pub(crate) tenant: TenantId,
     /// Where forks of its checkpoints are made; without, models make none.
     pub(crate) forks: Option<PathBuf>,
+}
+
+/// A project that is saved without being asked.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProjectDefaults {
+    /// Where it is.
+    pub(crate) dir: PathBuf,
+    /// Whose it is, in a store that others use too; `default` when not given.
+    #[serde(default)]
+    pub(crate) tenant: TenantId,
+    /// Whether its programs may be paused for a save, and its hooks run.
+    #[serde(default)]
+    pub(crate) hold_services: bool,
 }
 
 /// Settings of one job.

@@ -480,6 +480,8 @@ mod tests {
         let lanes = [
             JobLane::of_store(JobName::Gc),
             JobLane::at(JobName::SessionReap, "one"),
+            JobLane::at(JobName::WorkspaceCheckpoint, "one"),
+            JobLane::at(JobName::ProjectAutosave, "one"),
         ];
         for lane in lanes {
             for key in [job_lock(lane), job_record(lane)] {

@@ -37,7 +37,7 @@
 //! ```
 //!
 //! - [`bucket`] is the port; [`backend`] has what implements it: a directory, memory, and object stores of any cloud over
-//!   the `object_store` crate, of which [`backend::s3`] is the adapter. [`retry`] wraps any of them.
+//!   the `object_store` crate, of which [`backend::s3`] is the adapter. [`retry`] and [`paced`] wrap any of them.
 //! - [`listed_view`] is for lists of many subjects: what a listing shows to be unchanged is not read again.
 //! - [`layout`] is the only place where keys are spelled, [`location`] the only one where the URLs of stores are.
 //! - [`documents`] reads and writes what Stasis keeps: pointers, locks, manifests, policies, events.
@@ -56,5 +56,6 @@ mod excerpt;
 pub mod layout;
 pub mod listed_view;
 pub mod location;
+pub mod paced;
 pub mod probe;
 pub mod retry;

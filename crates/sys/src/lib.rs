@@ -9,6 +9,11 @@
 //! this system is asked.
 
 pub mod access_list;
+#[expect(
+    unsafe_code,
+    reason = "the calls that rustix does not wrap; every block has a SAFETY line"
+)]
+pub mod background;
 pub mod clock;
 pub mod confine;
 pub mod descriptor;

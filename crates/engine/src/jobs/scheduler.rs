@@ -1,13 +1,16 @@
 //! The clock of each job on one server.
 
+use super::background::WorkThreads;
 use super::turn::{Ending, JobRunner, JobTurn};
 use super::work;
 use super::{JobHost, JobPlan, JobSettings};
 use crate::error::{Error, error_chain};
 use crate::handle::Jobs;
+use crate::kind::project::Project;
 use crate::open::Engine;
 use stasis_model::format::job::{JobLane, JobName};
 use stasis_model::id::Label;
+use stasis_store::paced::Bandwidth;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -52,16 +55,31 @@ async fn all_over(clocks: &mut JoinSet<()>) {
 
 impl Jobs<'_> {
     /// Begins to run jobs whenever they are due and no other server does.
-    pub fn start(self, host: JobHost, settings: &JobSettings) -> RunningJobs {
+    pub fn start(self, mut host: JobHost, settings: &JobSettings) -> RunningJobs {
         let ending = watch::Sender::new(Ending::Not);
-        let host = Arc::new(host);
+        let mut working = self.engine.clone();
+        if let Some(bandwidth) = settings.bandwidth {
+            let line = Arc::new(Bandwidth::new(bandwidth));
+            working = working.paced(&line);
+            for one in &mut host.projects {
+                let engine = one.project.engine.paced(&line);
+                let project = one.project.clone();
+                *one = one.with_project(Project { engine, ..project });
+            }
+        }
+        let (host, threads) = (
+            Arc::new(host),
+            Arc::new(WorkThreads::start(settings.threads)),
+        );
         let mut clocks = JoinSet::new();
         for (name, plan) in &settings.plans {
-            if *name == JobName::ContainerCleanup && host.docker.is_none() {
+            if !host.has(*name) {
                 continue;
             }
             let clock = JobClock {
                 engine: self.engine.clone(),
+                working: working.clone(),
+                threads: threads.clone(),
                 name: *name,
                 plan: *plan,
                 host: host.clone(),
@@ -76,6 +94,9 @@ impl Jobs<'_> {
 /// When one job is looked at.
 struct JobClock {
     engine: Engine,
+    /// The same for the work itself, which may have to wait for its turn.
+    working: Engine,
+    threads: Arc<WorkThreads>,
     name: JobName,
     plan: JobPlan,
     host: Arc<JobHost>,
@@ -120,9 +141,10 @@ impl JobClock {
             place,
             plan: self.plan,
             host: self.host.clone(),
+            threads: self.threads.clone(),
             ending: self.ending.clone(),
         };
-        let (engine, host, name) = (self.engine.clone(), self.host.clone(), self.name);
+        let (engine, host, name) = (self.working.clone(), self.host.clone(), self.name);
         let work = move |lease| work::work(name, engine, host, lease);
         let (every, now) = (self.plan.every, || self.engine.lineages.now());
         let within = |pause: Duration| pause.clamp(BREATH.min(every), every);

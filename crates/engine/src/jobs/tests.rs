@@ -1,10 +1,14 @@
 //! Jobs on three hosts that share a store, on a clock that the tests move.
 
+mod background;
+mod projects;
 mod proofs;
+mod workspaces;
 
+use super::background::WorkThreads;
 use super::scheduler::RunningJobs;
 use super::turn::{Ending, JobReport, JobRunner, JobTurn};
-use super::{JobHost, JobPlan, JobRow, JobSettings};
+use super::{JobHost, JobPlan, JobRow, JobSettings, JobThreads};
 use crate::check::Spawn;
 use crate::error::{Error, ErrorKind};
 use crate::job_lease::JobLease;
@@ -101,6 +105,8 @@ impl World {
                 program: "/bin/false".into(),
                 arguments: Vec::new(),
             },
+            workspaces: None,
+            projects: Vec::new(),
         };
         Server {
             bucket,
@@ -124,6 +130,7 @@ impl Server {
                 lease_ttl: TTL,
             },
             host: Arc::new(self.host.clone()),
+            threads: Arc::new(WorkThreads::Shared),
             ending: self.ending.subscribe(),
         }
     }
@@ -166,6 +173,9 @@ fn settings(limit: Duration) -> JobSettings {
     let plans = JobName::ALL.map(|name| (name, plan));
     JobSettings {
         plans: plans.into(),
+        // Their clock is the one that the tests move.
+        threads: JobThreads::Shared,
+        ..JobSettings::default()
     }
 }
 

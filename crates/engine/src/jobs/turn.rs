@@ -1,5 +1,6 @@
 //! One turn of a job: is it due, is it ours, is it still due; then run it, and write down what became of it.
 
+use super::background::WorkThreads;
 use super::{JobHost, JobPlan};
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::job_lease::JobLease;
@@ -39,6 +40,8 @@ pub(super) struct JobReport {
     pub(super) counts: BTreeMap<&'static str, u64>,
     /// What should be looked at.
     pub(super) problems: Vec<String>,
+    /// What was left for the next run, and why. Nothing need be done about it.
+    pub(super) skipped: Vec<String>,
 }
 
 /// What a turn came to.
@@ -78,6 +81,8 @@ pub(super) struct JobRunner {
     pub(super) place: Option<Label>,
     pub(super) plan: JobPlan,
     pub(super) host: Arc<JobHost>,
+    /// What the work runs on.
+    pub(super) threads: Arc<WorkThreads>,
     pub(super) ending: watch::Receiver<Ending>,
 }
 
@@ -148,7 +153,7 @@ impl JobRunner {
         let (began, started) = (self.engine.lineages.now(), self.engine.clock.uptime());
         let job = self.lane.name;
         tracing::debug!(%job, "job begun");
-        let mut task = RunningWork(tokio::spawn(work));
+        let mut task = RunningWork(self.threads.spawn(work));
         let end = self.end(lease, &mut task).await;
         let mut left = None;
         if let RunEnd::GivenUp(..) = end {
@@ -228,12 +233,13 @@ fn said(end: RunEnd) -> (JobOutcome, BTreeMap<String, u64>, Option<String>) {
         RunEnd::Itself(Ok(report)) => {
             let counts = report.counts.into_iter();
             let counts = counts.map(|(name, count)| (name.to_owned(), count));
-            let message = report.problems.join("; ");
-            let message = Some(message).filter(|message| !message.is_empty());
-            let outcome = match &message {
-                None => JobOutcome::Done,
-                Some(_) => JobOutcome::Incomplete,
+            let outcome = if report.problems.is_empty() {
+                JobOutcome::Done
+            } else {
+                JobOutcome::Incomplete
             };
+            let said = [report.problems, report.skipped].concat();
+            let message = Some(said.join("; ")).filter(|message| !message.is_empty());
             (outcome, counts.collect(), message.map(shortened))
         }
         RunEnd::Itself(Err(error)) => {

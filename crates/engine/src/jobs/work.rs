@@ -1,7 +1,7 @@
 //! What each job does: a command of the engine, and what that says in numbers.
 
-use super::JobHost;
 use super::turn::JobReport;
+use super::{JobHost, projects, workspaces};
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::gc::RepoGc;
 use crate::job_lease::JobLease;
@@ -36,6 +36,8 @@ pub(super) fn work(
             JobName::ContainerCleanup => engine.container_job(&host, &lease).await,
             JobName::Gc => engine.gc_job(&lease).await,
             JobName::Proof => engine.proof_job(&host, &lease).await,
+            JobName::WorkspaceCheckpoint => workspaces::checkpoint_job(&host, &lease).await,
+            JobName::ProjectAutosave => projects::autosave_job(&host, &lease).await,
         }
     })
 }

@@ -21,6 +21,7 @@ pub(crate) mod same_databases;
 mod save;
 mod services;
 mod snapshots;
+mod unasked;
 mod upgrade;
 
 pub use crate::error::ProjectError;
@@ -39,6 +40,8 @@ pub use services::{ServiceState, ServiceStatus};
 pub use snapshots::{ProjectCollected, ProjectGc, ProjectStatus, ProjectVerified};
 
 pub use stasis_quiesce::service::launch;
+pub(crate) use unasked::UnaskedSave;
+pub use unasked::{AutosavedProject, ServiceUse};
 pub use upgrade::{ProjectDuplicated, ProjectUpgraded};
 
 use crate::bridge;

@@ -30,6 +30,7 @@ mod restore;
 mod room_for;
 mod session;
 mod show;
+pub(crate) mod unasked;
 mod undo;
 mod watch;
 

@@ -30,6 +30,10 @@ pub enum JobName {
     Gc,
     /// Restores a few snapshots into a scratch place, and checks them.
     Proof,
+    /// Makes checkpoints of the workspaces of a host.
+    WorkspaceCheckpoint,
+    /// Saves projects of a host.
+    ProjectAutosave,
 }
 
 crate::display_as_serialized!(JobName);
@@ -45,12 +49,14 @@ impl FromStr for JobName {
 
 impl JobName {
     /// Every job.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::LockReap,
         Self::SessionReap,
         Self::ContainerCleanup,
         Self::Gc,
         Self::Proof,
+        Self::WorkspaceCheckpoint,
+        Self::ProjectAutosave,
     ];
 
     /// What it is called in keys.
@@ -61,6 +67,8 @@ impl JobName {
             Self::ContainerCleanup => "container-cleanup",
             Self::Gc => "gc",
             Self::Proof => "proof",
+            Self::WorkspaceCheckpoint => "workspace-checkpoint",
+            Self::ProjectAutosave => "project-autosave",
         }
     }
 
@@ -71,15 +79,21 @@ impl JobName {
 
     /// Whether it is done at each host or engine for itself, because what it looks after is there and not in the store.
     pub fn is_of_a_place(self) -> bool {
-        matches!(self, Self::SessionReap | Self::ContainerCleanup)
+        match self {
+            Self::SessionReap
+            | Self::ContainerCleanup
+            | Self::WorkspaceCheckpoint
+            | Self::ProjectAutosave => true,
+            Self::LockReap | Self::Gc | Self::Proof => false,
+        }
     }
 
     /// How often it begins where nobody says it.
     pub fn usual_interval(self) -> Duration {
         match self {
-            Self::LockReap => 5 * MINUTE,
+            Self::LockReap | Self::WorkspaceCheckpoint => 5 * MINUTE,
             Self::SessionReap => MINUTE,
-            Self::ContainerCleanup => HOUR,
+            Self::ContainerCleanup | Self::ProjectAutosave => HOUR,
             Self::Gc => 24 * HOUR,
             Self::Proof => 6 * HOUR,
         }
@@ -89,9 +103,9 @@ impl JobName {
     pub fn usual_limit(self) -> Duration {
         match self {
             Self::LockReap => 10 * MINUTE,
-            Self::SessionReap | Self::ContainerCleanup => HOUR,
+            Self::SessionReap | Self::ContainerCleanup | Self::WorkspaceCheckpoint => HOUR,
             Self::Gc => 12 * HOUR,
-            Self::Proof => 3 * HOUR,
+            Self::Proof | Self::ProjectAutosave => 3 * HOUR,
         }
     }
 }

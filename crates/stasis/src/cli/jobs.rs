@@ -2,14 +2,16 @@
 
 use super::output::{printable, table};
 use super::profile::spawn;
-use super::{CliContext, duration, session, system_clock};
-use crate::config::JobDefaults;
+use super::{CliContext, byte_size, duration, project, session, system_clock, whole_machine};
+use crate::config::ServeDefaults;
 use crate::report::Exit;
-use anyhow::Context as _;
-use stasis_engine::jobs::{JobHost, JobList, JobPlan, JobRow, JobSettings};
+use anyhow::{Context as _, bail};
+use stasis_engine::jobs::{JobHost, JobList, JobPlan, JobRow, JobSettings, RunningJobs};
+use stasis_engine::kind::project::{AutosavedProject, ServiceUse};
 use stasis_engine::model::format::job::{JobName, JobOutcome};
 use stasis_engine::model::time::{Clock as _, Timestamp};
-use std::collections::BTreeMap;
+use stasis_engine::open::{Engine, StoreLocation};
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ const USUAL_ENGINE: &str = "/var/run/docker.sock";
 
 /// `stasis jobs`
 pub(super) async fn run(context: &CliContext) -> anyhow::Result<Exit> {
-    let settings = settings(&context.config.serve.jobs)?;
+    let settings = settings(&context.config.serve)?;
     let list = context.engine().await?.jobs().list(&settings).await?;
     let now = system_clock().now();
     context.output.result(&list, |list| text(list, now))?;
@@ -34,9 +36,13 @@ pub(super) async fn run(context: &CliContext) -> anyhow::Result<Exit> {
 }
 
 /// What the configuration says of jobs.
-pub(super) fn settings(said: &BTreeMap<JobName, JobDefaults>) -> anyhow::Result<JobSettings> {
-    let mut settings = JobSettings::default();
-    for (name, job) in said {
+pub(super) fn settings(serve: &ServeDefaults) -> anyhow::Result<JobSettings> {
+    let said = serve.background_bandwidth.as_deref().map(bandwidth);
+    let mut settings = JobSettings {
+        bandwidth: said.transpose()?,
+        ..JobSettings::default()
+    };
+    for (name, job) in &serve.jobs {
         if job.off {
             settings.plans.remove(name);
             continue;
@@ -53,17 +59,81 @@ pub(super) fn settings(said: &BTreeMap<JobName, JobDefaults>) -> anyhow::Result<
     Ok(settings)
 }
 
+/// How many bytes a second somebody wrote.
+fn bandwidth(text: &str) -> anyhow::Result<NonZeroU64> {
+    let bad = || {
+        let text = text.escape_debug();
+        format!("`{text}` is no number of bytes in a second; write it like 20MiB/s or 4MB/s")
+    };
+    let bytes = text
+        .strip_suffix("/s")
+        .and_then(|size| byte_size::positive(size).ok());
+    let bytes = bytes.and_then(NonZeroU64::new).with_context(bad);
+    bytes.context("`background_bandwidth` below [serve] in the configuration file")
+}
+
+/// Begins to run them, over a connection to the store that no request shares.
+pub(super) async fn start(
+    context: &CliContext,
+    engine: &Engine,
+    settings: &JobSettings,
+) -> anyhow::Result<RunningJobs> {
+    let host = host(context, settings).await?;
+    if *engine.location() == StoreLocation::Memory {
+        // Another one would be another store.
+        return Ok(engine.jobs().start(host, settings));
+    }
+    let own = context.writable_engine().await?;
+    Ok(own.jobs().start(host, settings))
+}
+
 /// What jobs need to know of this host.
-pub(super) fn host(context: &CliContext) -> anyhow::Result<JobHost> {
+async fn host(context: &CliContext, settings: &JobSettings) -> anyhow::Result<JobHost> {
     let sessions = session::host(context, None)?;
     let variable = context.environment.variables.get("DOCKER_HOST");
     let is_there =
         variable.is_some_and(|host| !host.is_empty()) || Path::new(USUAL_ENGINE).exists();
+    let saves = settings.plans.contains_key(&JobName::ProjectAutosave);
     Ok(JobHost {
         docker: is_there.then(|| sessions.docker.clone()),
         sessions,
         check: spawn()?,
+        // Without a place for state nothing was ever registered.
+        workspaces: context.environment.host_env().ok(),
+        projects: if saves {
+            projects(context).await?
+        } else {
+            Vec::new()
+        },
     })
+}
+
+/// The projects of this host that the configuration names.
+async fn projects(context: &CliContext) -> anyhow::Result<Vec<AutosavedProject>> {
+    let mut all = Vec::new();
+    for (name, said) in &context.config.serve.projects {
+        let opened = async {
+            let dir = &said.dir;
+            if !dir.is_absolute() {
+                bail!("`{}` is no absolute path", dir.display());
+            }
+            if !dir.is_dir() {
+                bail!("`{}` is no directory", dir.display());
+            }
+            whole_machine::refuse(context, dir, false)?;
+            project::served(context, dir, &said.tenant).await
+        };
+        let opened = opened.await.with_context(|| {
+            format!("`dir` below [serve.projects.{name}] in the configuration file")
+        })?;
+        let services = if said.hold_services {
+            ServiceUse::Held
+        } else {
+            ServiceUse::LeftAlone
+        };
+        all.push(AutosavedProject::new(name.clone(), opened, services));
+    }
+    Ok(all)
 }
 
 fn text(list: &JobList, now: Timestamp) -> String {

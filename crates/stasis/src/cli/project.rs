@@ -183,6 +183,17 @@ pub(super) async fn named_of(
     selector.look(context).await
 }
 
+/// A directory that a server saves, with a store that is made if it is not there yet.
+pub(super) async fn served(
+    context: &CliContext,
+    dir: &Path,
+    tenant: &TenantId,
+) -> anyhow::Result<project::Project> {
+    let home = Home::find(dir, context.environment.local_dirs.state.as_deref()).await?;
+    let engine = context.engine_at(location(context, &home)?, true).await?;
+    Ok(engine.project(home, tenant, host(context)?))
+}
+
 impl ProjectSelector {
     pub(super) fn of(dir: &Path) -> Self {
         Self {

@@ -110,7 +110,7 @@ impl ServeArgs {
                 "`{address}` is not on loopback: there every request needs a token, so leave out --insecure-loopback"
             ),
         };
-        let settings = jobs::settings(&context.config.serve.jobs)?;
+        let settings = jobs::settings(&context.config.serve)?;
         let tls = self.tls(context).await?;
         let workspaces = workspaces(context).await?;
         let stop = Stop::on_signals()?;
@@ -129,8 +129,11 @@ impl ServeArgs {
                 "warning: requests are not encrypted here, tokens included: give it a certificate with --tls-cert, or put a proxy with TLS before it",
             );
         }
-        let host = jobs::host(context)?;
-        let running = (!self.no_jobs).then(|| engine.jobs().start(host, &settings));
+        let running = if self.no_jobs {
+            None
+        } else {
+            Some(jobs::start(context, &engine, &settings).await?)
+        };
         let service = self.service(context, engine, address, no_tokens)?;
         let service = service.with_workspaces(workspaces);
         let service = service.with_roots(roots);

@@ -86,6 +86,11 @@ impl Served {
         self.ask(token, &format!("GET {path}"), "", "")
     }
 
+    /// The number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Asks it to end, and waits for that.
     pub(crate) fn stop(self) -> i32 {
         let id = self.child.id().to_string();

@@ -1,5 +1,6 @@
 //! The jobs of `stasis serve`, as an operator meets them: a real server, and what it does without being asked.
 
+use crate::project::eventually;
 use crate::serve::{Served, token};
 use crate::session::{Session, real_store};
 use serde_json::Value;
@@ -158,5 +159,96 @@ fn three_servers_on_one_bucket_do_the_work_once_and_one_that_is_killed_is_not_mi
     assert_eq!(reaps.count(), 1, "{list}");
     for server in servers {
         assert_eq!(server.stop(), 0);
+    }
+}
+
+/// How nice each thread of a server is, by its name; of the threads of jobs only those that have one.
+fn niceness(served: &Served) -> Vec<(String, i32)> {
+    let threads = format!("/proc/{}/task", served.id());
+    let stats = std::fs::read_dir(threads).unwrap().filter_map(|thread| {
+        // Threads end at any time.
+        let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).ok()?;
+        let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+        // The nineteenth value, counted from the number of the thread.
+        let nice = rest.split_whitespace().nth(16)?;
+        Some((name.to_owned(), nice.parse().unwrap()))
+    });
+    stats.collect()
+}
+
+#[test]
+fn a_workspace_and_a_project_that_change_are_kept_by_threads_that_leave_the_host_to_others() {
+    let session = Session::new();
+    let (shop, notes) = (session.home().join("shop"), session.home().join("notes"));
+    for dir in [&shop, &notes] {
+        std::fs::create_dir(dir).unwrap();
+        std::fs::write(dir.join("plan"), "one").unwrap();
+    }
+    let (dir, notes) = (shop.to_str().unwrap(), notes.to_str().unwrap());
+    session.data(0, &["workspace", "init", "--no-checkpoint", dir]);
+    let config = session.home().join("jobs.toml");
+    let text = format!(
+        "[serve]\nbackground_bandwidth = \"20MiB/s\"\n[serve.jobs.workspace_checkpoint]\nevery = \"1s\"\n\
+         [serve.jobs.project_autosave]\nevery = \"1s\"\n[serve.projects.notes]\ndir = \"{notes}\"\n"
+    );
+    std::fs::write(&config, text).unwrap();
+    let served = Served::with_jobs(&session, &["--config", config.to_str().unwrap()]);
+    let checkpoints = || {
+        let all = session.json(0, &["workspace", "list", "--workspace", dir]);
+        let rows = all["items"].as_array().unwrap();
+        assert!(rows.iter().all(|row| row["made_by"] == "serve"), "{all}");
+        rows.len()
+    };
+    let wait = Duration::from_mins(1);
+
+    eventually(wait, "there is a first checkpoint", || checkpoints() == 1);
+    std::fs::write(shop.join("plan"), "two and more").unwrap();
+    eventually(wait, "there is a second checkpoint", || checkpoints() == 2);
+    eventually(wait, "the project is saved", || {
+        let said = session.run(&["--json", "project", "--project", notes, "list"]);
+        said.code == 0 && said.out.contains("\"autosave\"")
+    });
+
+    let threads = niceness(&served);
+    let (jobs, others): (Vec<_>, Vec<_>) = threads.iter().partition(|one| one.0 == "stasis-job");
+    assert!(!jobs.is_empty(), "{threads:?}");
+    assert!(jobs.iter().all(|(_, nice)| *nice >= 10), "{threads:?}");
+    // What serves requests is as it was started.
+    assert!(others.iter().any(|(_, nice)| *nice < 10), "{threads:?}");
+    assert_eq!(served.stop(), 0);
+    let list = session.json(0, &["jobs"]);
+    for name in ["workspace_checkpoint", "project_autosave"] {
+        let row = row(&list, name);
+        assert_eq!(row["outcome"], "done", "{list}");
+        assert!(row["place"].is_string(), "{list}");
+    }
+    assert_eq!(checkpoints(), 2);
+}
+
+#[test]
+fn what_the_configuration_says_wrongly_of_background_work_is_said_at_the_start() {
+    let session = Session::new();
+    let config = session.home().join("jobs.toml");
+    for (text, said) in [
+        ("[serve]\nbackground_bandwidth = \"20MiB\"\n", "20MiB/s"),
+        (
+            "[serve.projects.all]\ndir = \"/\"\n",
+            "[serve.projects.all]",
+        ),
+        (
+            "[serve.projects.shop]\ndir = \"shop\"\n",
+            "no absolute path",
+        ),
+        (
+            "[serve.projects.shop]\ndir = \"/nowhere\"\n",
+            "no directory",
+        ),
+        ("[serve.projects.shop]\nholds = true\n", "unknown field"),
+    ] {
+        std::fs::write(&config, text).unwrap();
+        let words = ["--config", config.to_str().unwrap(), "serve"];
+        let refused = session.run(&[&words[..], &["--listen", "127.0.0.1:0"]].concat());
+        assert_ne!(refused.code, 0, "{text}");
+        assert!(refused.err.contains(said), "{text}: {}", refused.err);
     }
 }

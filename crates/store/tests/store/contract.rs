@@ -12,7 +12,9 @@ use stasis_store::backend::object_store::{Cloud, ObjectBucket, TransferSettings}
 use stasis_store::bucket::{Bucket, BucketErrorKind, Listed, objects};
 use stasis_store::contract;
 use stasis_store::layout::{self, Prefix};
+use stasis_store::paced::{Bandwidth, Paced};
 use stasis_store::retry::{RetrySettings, Retrying};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 #[tokio::test]
@@ -34,6 +36,13 @@ async fn a_retrying_bucket_keeps_the_contract() {
     let settings = RetrySettings::default();
 
     contract::all(&Retrying::new(MemoryBucket::new(), rng, settings)).await;
+}
+
+#[tokio::test]
+async fn a_paced_bucket_keeps_the_contract() {
+    let line = Bandwidth::new(NonZeroU64::MAX);
+
+    contract::all(&Paced::new(MemoryBucket::new(), Arc::new(line))).await;
 }
 
 #[tokio::test]

@@ -15,6 +15,8 @@ mod fake_server;
 #[cfg(test)]
 mod logs;
 #[cfg(test)]
+mod paced;
+#[cfg(test)]
 mod policies;
 #[cfg(test)]
 mod probe;

@@ -6,7 +6,7 @@ use crate::rigged::pool::{self, noise};
 use crate::subjects::SubjectKind;
 use futures_util::TryStreamExt as _;
 use stasis_model::format::event::EventKind;
-use stasis_model::format::job::{JobName, JobOutcome, JobRecord};
+use stasis_model::format::job::{JobLane, JobName, JobOutcome, JobRecord};
 use stasis_model::format::proof::ProofDocument;
 use stasis_store::bucket::{Bucket, objects};
 use stasis_store::documents::{jobs, proofs};
@@ -28,7 +28,12 @@ fn server(savers: &pool::World) -> (World, Server) {
 }
 
 /// Runs one job once.
-async fn run(server: &Server, name: JobName) -> JobRecord {
+pub(super) async fn run(server: &Server, name: JobName) -> JobRecord {
+    run_with(server, name, settings(super::LIMIT)).await
+}
+
+/// The same with other settings.
+pub(super) async fn run_with(server: &Server, name: JobName, how: JobSettings) -> JobRecord {
     // It is due because nobody knows of a run, and not again.
     let bucket = server.engine.bucket();
     let everything = Prefix::everything();
@@ -44,10 +49,15 @@ async fn run(server: &Server, name: JobName) -> JobRecord {
     {
         bucket.delete(record).await.unwrap();
     }
-    let lane = stasis_model::format::job::JobLane::of_store(name);
+    let lane = if name.is_of_a_place() {
+        JobLane::at(name, server.host.sessions.name.as_str())
+    } else {
+        JobLane::of_store(name)
+    };
     assert!(jobs::last(bucket, lane).await.unwrap().is_none());
     let only = JobSettings {
-        plans: [(name, settings(super::LIMIT).plans[&name])].into(),
+        plans: [(name, how.plans[&name])].into(),
+        ..how
     };
     let running: RunningJobs = server.engine.jobs().start(server.host.clone(), &only);
     for _ in 0..6_000 {

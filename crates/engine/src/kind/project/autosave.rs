@@ -95,7 +95,7 @@ impl Project {
     }
 
     /// What the live state looks like from outside.
-    async fn fingerprint(&self) -> Result<TreeDigest, Error> {
+    pub(super) async fn fingerprint(&self) -> Result<TreeDigest, Error> {
         let place: PathBuf = match &self.home.declared {
             Some(declared) => declared.current(),
             None => self.home.dir.clone(),

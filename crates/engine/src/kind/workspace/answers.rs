@@ -40,7 +40,7 @@ pub struct CheckpointRow {
     pub form: SlotForm,
     /// Whether everything that was there is in it.
     pub complete: bool,
-    /// Who asked for it: `cli`, `mcp`, `watch` or `hook`.
+    /// Who asked for it: `cli`, `mcp`, `watch`, `hook` or `serve`.
     pub made_by: Option<String>,
     /// What agents were about to do while the tree was this one: first what it was made for.
     #[serde(skip_serializing_if = "Vec::is_empty")]

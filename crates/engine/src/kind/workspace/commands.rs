@@ -17,6 +17,8 @@ pub enum Maker {
     Watch,
     /// A hook of an agent.
     Hook,
+    /// A server, without being asked.
+    Serve,
 }
 
 impl Maker {
@@ -27,6 +29,7 @@ impl Maker {
             Self::Mcp => "mcp",
             Self::Watch => "watch",
             Self::Hook => "hook",
+            Self::Serve => "serve",
         }
     }
 }

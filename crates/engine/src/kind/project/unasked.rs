@@ -1,0 +1,250 @@
+//! Saves that a server makes without being asked for each.
+//!
+//! 1. look at the directory anew: what its file says may have changed   2. refuse what nobody agreed to   3. make the project ours, or leave it
+//!    to whoever is there   4. look whether anything changed since the last such save   5. save   6. forget automatic snapshots that are too many
+//!
+//! *Always true:* no program is paused and no hook is run unless whoever configures the server said so; none is started or stopped. No
+//! snapshot goes that somebody asked for, pinned or labelled.
+
+use super::save::{ProjectSave, ProjectSaved};
+use super::{Declared, Home, Project};
+use crate::bridge;
+use crate::error::{Error, ErrorKind, error_chain};
+use crate::gc::RepoGc;
+use stasis_model::digest::TreeDigest;
+use stasis_model::failure::Failure;
+use stasis_model::format::key::PoolId;
+use stasis_model::format::manifest::{Consistency, SaveReason};
+use stasis_model::id::{Label, SnapshotId};
+use stasis_model::policy::retention::{
+    self, Clocks, OnDoubt, RetentionPolicy, Snapshot, SnapshotNeed, SnapshotOrigin,
+};
+use stasis_store::layout::ChunkRoot;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Whether the programs of a project may be paused, and its hooks run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServiceUse {
+    /// They are left alone: what cannot be saved so is not saved.
+    LeftAlone,
+    /// As whoever saves it by hand has them.
+    Held,
+}
+
+/// A project of this host that a server saves without being asked.
+#[derive(Clone, Debug)]
+pub struct AutosavedProject {
+    /// What the configuration calls it.
+    pub(crate) name: Label,
+    /// The project as it was when the server started.
+    pub(crate) project: Project,
+    services: ServiceUse,
+    /// What its state looked like before the last save.
+    seen: Arc<Mutex<Option<TreeDigest>>>,
+}
+
+/// What came of a save that nobody asked for.
+#[derive(Debug)]
+pub(crate) enum UnaskedSave {
+    /// There is a new snapshot, and so many automatic ones were forgotten.
+    Saved(Box<ProjectSaved>, u64),
+    /// Nothing changed.
+    Unchanged,
+    /// It was left alone, for this reason.
+    Skipped(String),
+}
+
+impl AutosavedProject {
+    /// A project that is there.
+    pub fn new(name: Label, project: Project, services: ServiceUse) -> Self {
+        Self {
+            name,
+            project,
+            services,
+            seen: Arc::default(),
+        }
+    }
+
+    /// The same over another way to its store.
+    pub(crate) fn with_project(&self, project: Project) -> Self {
+        Self {
+            project,
+            ..self.clone()
+        }
+    }
+
+    /// Saves it if it changed.
+    pub(crate) async fn save(&self, cancel: Arc<AtomicBool>) -> Result<UnaskedSave, Error> {
+        let dir = self.project.home.dir.clone();
+        if !bridge::blocking(move || dir.is_dir()).await {
+            return Ok(UnaskedSave::Skipped(
+                "its directory is not there".to_owned(),
+            ));
+        }
+        let project = self.project.as_it_is_now().await?;
+        if let Some(why) = project.why_not(self.services) {
+            return Ok(UnaskedSave::Skipped(why));
+        }
+        let lock = match project.exclusive("autosave").await {
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                return Ok(UnaskedSave::Skipped(error_chain(&error)));
+            }
+            lock => lock?,
+        };
+        if project.has_stopped_programs().await {
+            let why = "a restore that was interrupted left programs stopped: `stasis project start` starts them";
+            return Ok(UnaskedSave::Skipped(why.to_owned()));
+        }
+        project.recover_restore().await?;
+        let now = project.fingerprint().await?;
+        if project.is_seen_whole() && *self.seen() == Some(now) {
+            return Ok(UnaskedSave::Unchanged);
+        }
+        let command = ProjectSave {
+            cancel,
+            ..ProjectSave::new(SaveReason::Autosave)
+        };
+        let saved = match Box::pin(project.save_locked(command)).await {
+            // A writer that does not rest, or whoever was to be paused: it is tried again when its time has come.
+            Err(error) if matches!(error.kind(), ErrorKind::Retry | ErrorKind::Conflict) => {
+                return Ok(UnaskedSave::Skipped(error_chain(&error)));
+            }
+            saved => saved?,
+        };
+        if !saved.saved.published {
+            // The save may have touched what it saved.
+            let after = project.fingerprint().await?;
+            *self.seen() = Some(after);
+            return Ok(UnaskedSave::Unchanged);
+        }
+        *self.seen() = Some(now);
+        let forgotten = project.forget_autosaves().await?;
+        drop(lock);
+        Ok(UnaskedSave::Saved(Box::new(saved), forgotten))
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Option<TreeDigest>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Project {
+    /// The same by what its directory and its file are now; refused where that is another subject, or is kept elsewhere.
+    async fn as_it_is_now(&self) -> Result<Self, Error> {
+        let state = self.engine.local_dirs.state.as_deref();
+        let home = Home::find(&self.home.dir, state).await?;
+        // A directory that was never saved gets its id by chance: that of the start counts.
+        let home = if home.is_known() {
+            home
+        } else {
+            self.home.clone()
+        };
+        let store = |home: &Home| {
+            let said = home.declared.as_ref();
+            (
+                said.and_then(|one| one.config.store.clone()),
+                home.own_store(),
+            )
+        };
+        // One that nobody had saved may have been saved since, under the id that it got then.
+        let is_other = home.id != self.home.id;
+        if (is_other && self.home.is_known()) || store(&home) != store(&self.home) {
+            let said = "its file names another subject or store than when the server started";
+            let failure = Failure::of(ErrorKind::Invalid, said);
+            return Err(failure
+                .with_hint("start the server again if that is meant")
+                .into());
+        }
+        let engine = match self.engine.chunk_root.pool_id() {
+            PoolId::Tenant(tenant) if is_other => {
+                self.engine.rooted(ChunkRoot::project(&tenant, &home.id))
+            }
+            _ => self.engine.clone(),
+        };
+        let (home, host) = (home.hosted(state), self.host.clone());
+        Ok(Self { engine, home, host })
+    }
+
+    /// Why a save would do what nobody agreed to, if it would.
+    fn why_not(&self, services: ServiceUse) -> Option<String> {
+        let declared = self.home.declared.as_ref()?;
+        if services == ServiceUse::Held || !declared.is_held_for_a_save() {
+            return None;
+        }
+        Some("a save would pause its programs or run its hooks, and `hold_services` below its name in the configuration does not say that it may".to_owned())
+    }
+
+    /// Whether a restore stopped programs and died before they ran again.
+    async fn has_stopped_programs(&self) -> bool {
+        let Some(declared) = &self.home.declared else {
+            return false;
+        };
+        let path = declared.state.join(".stasis/stopped");
+        bridge::blocking(move || std::fs::metadata(path).is_ok_and(|seen| seen.len() > 0)).await
+    }
+
+    /// Whether one sees from outside that anything changed. Of what a server has one does not.
+    fn is_seen_whole(&self) -> bool {
+        let declared = self.home.declared.as_ref();
+        declared.is_none_or(|declared| declared.servers_of().next().is_none())
+    }
+
+    /// Forgets automatic snapshots beyond what its file says is kept, counted without all others; says how many.
+    async fn forget_autosaves(&self) -> Result<u64, Error> {
+        let said = self.home.declared.as_ref();
+        let said = said.map(|declared| declared.config.retention);
+        let policy = RetentionPolicy::Repository(said.unwrap_or_default().policy());
+        let all = self.autosaves().await?;
+        let bucket = &self.engine.bucket;
+        let clocks = Clocks {
+            local: self.engine.clock.now(),
+            store: bucket.clock_offset_ms().map(|_| self.engine.lineages.now()),
+            on_doubt: OnDoubt::RefuseAges,
+        };
+        let judged = retention::judge(&policy, &all, &clocks);
+        let going: Vec<SnapshotId> = judged.going().map(|one| one.id.clone()).collect();
+        if going.is_empty() {
+            return Ok(0);
+        }
+        let _ = self.engine.dirs().forget(&going).await?;
+        if self.engine.chunk_root.is_alone() {
+            // The pool of a store that others use too is swept by a job of its own.
+            let sweep = RepoGc::new(RetentionPolicy::KeepAll);
+            let _ = Box::pin(self.engine.dirs().gc(sweep)).await?;
+        }
+        Ok(going.len() as u64)
+    }
+
+    /// Its snapshots that were made without being asked for, and that nobody has named since.
+    async fn autosaves(&self) -> Result<Vec<Snapshot>, Error> {
+        let index = self.index().await?;
+        let needed = self.needed_for_undo().await?;
+        let all = index.snapshots.iter();
+        let all = all.filter(|one| one.reason == SaveReason::Autosave && one.labels.is_empty());
+        let one = |one: &stasis_model::format::manifest::Indexed| Snapshot {
+            created: one.at_ms,
+            id: one.id.clone(),
+            group: Label::nobody(),
+            bytes: one.bytes,
+            origin: SnapshotOrigin::Auto,
+            active: index.is_active(&one.id),
+            pinned: one.pinned,
+            verified: false,
+            rolled_back_at: None,
+            needed_for: needed.contains(&one.id).then_some(SnapshotNeed::Undo),
+        };
+        Ok(all.map(one).collect())
+    }
+}
+
+impl Declared {
+    /// Whether a save of it pauses programs, or runs what they want to be run around it.
+    fn is_held_for_a_save(&self) -> bool {
+        let mut volumes = self.config.volumes.values();
+        let mut services = self.config.services.values();
+        let is_paused = |consistency| consistency == Consistency::Generic;
+        volumes.any(|one| is_paused(one.consistency) && !one.services.is_empty())
+            || services.any(|one| one.hooks.pre_save.is_some() || one.hooks.post_save.is_some())
+    }
+}
