@@ -10,6 +10,7 @@ const HEADS = [{ name: "Job" }, { name: "State" }, { name: "Last run" }, { name:
 const WHAT = {
   lock_reap: "frees leases that expired", session_reap: "puts idle sessions to sleep", container_cleanup: "keeps the limits of containers",
   gc: "reclaims space", proof: "restores snapshots and checks them",
+  workspace_checkpoint: "keeps workspaces that changed", project_autosave: "saves the projects that are named",
 };
 
 function state(row) {
