@@ -12,7 +12,7 @@
 //!
 //! *Always true:* routes, what they allow, and the document that describes them come from one table ([`table`]), so that there is no
 //! route without a rule. Whatever belongs to another tenant is answered as if it were not there. No answer has a path of this host (but for the
-//! tools of models, which name their workspace), or says where the store is.
+//! tools of models, which name their workspace, and the directory that `stasis ui` shows), or says where the store is.
 
 mod answer;
 mod auth;
@@ -39,6 +39,7 @@ pub(crate) use limits::RequestLimits;
 pub(crate) use listener::{Listener, serve};
 pub(crate) use metrics::MetricsSettings;
 pub(crate) use openapi::document as openapi;
+pub(crate) use routes::directory::OwnDirectory;
 pub(crate) use routes::mcp::Workspaces;
 pub(crate) use service::{NoTokens, Service, ServiceParts};
 pub(crate) use tls::{Tls, TlsFiles};

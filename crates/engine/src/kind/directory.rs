@@ -8,12 +8,14 @@
 mod diff;
 mod entry;
 mod find;
+mod in_place;
 mod near;
 mod timeline;
 mod usage;
 
 pub use diff::DirDiff;
 pub use entry::EntryIn;
+pub use in_place::{ChangedInPlace, InPlace};
 pub use timeline::{RestoreMark, Timeline, TimelineEntry, TimelineItem, TimelineQuery};
 pub use usage::DirectoryUse;
 
@@ -274,6 +276,14 @@ impl Directory {
                 .with_hint("`stasis protect DIR` makes them from now on; `stasis log` lists what is saved of it")
                 .into()
         })
+    }
+
+    /// Where it lies.
+    pub fn dir(&self) -> Result<&Path, Error> {
+        match &self.workspace {
+            Some(workspace) => Ok(workspace.directory()),
+            None => Ok(&self.project()?.home().dir),
+        }
     }
 
     /// Its snapshots in the store.

@@ -321,6 +321,7 @@ pub(super) const ANSWERS: &[CommandAnswer] = &[
     one("key.init", &[of::<NewKey>()]),
     one("key.rotate", &[of::<RotatedKeys>()]),
     one("serve", &[of::<serve::Listening>()]),
+    one("ui", &[of::<everyday::PageOpened>()]),
     one("jobs", &[of::<JobList>()]),
     one("token.create", &[of::<TokenCreated>()]),
     one("token.list", &[of::<TokenList>()]),

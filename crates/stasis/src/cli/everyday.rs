@@ -5,9 +5,11 @@
 
 mod back;
 mod look;
+mod ui;
 mod upkeep;
 mod words;
 
 pub(super) use back::{RestoreArgs, SaveArgs, UndoArgs};
 pub(super) use look::{CatArgs, DiffArgs, DuArgs, FindArgs, LogArgs, LsArgs, ShowArgs};
+pub(super) use ui::{PageOpened, UiArgs};
 pub(super) use upkeep::{CheckArgs, CheckedDirectory, ForgetArgs, ForgetResult, GcArgs, PinArgs};

@@ -249,6 +249,10 @@ enum CliCommand {
     Mcp(mcp::McpArgs),
     /// Serve the store over HTTP to whoever has a token: snapshots of profiles, subjects, events
     Serve(serve::ServeArgs),
+    /// Show a directory on a page: its timeline, what each prompt changed, and the way back
+    ///
+    /// The address that it prints has a token in it, which ends with the command: open it in a browser on this machine.
+    Ui(everyday::UiArgs),
     /// Show what servers do without being asked: when each job ran last, what it said, when it is due
     Jobs,
     /// Show the audit log
@@ -305,6 +309,11 @@ impl CliContext {
     /// The store, made if it is a directory that is not there yet.
     async fn writable_engine(&self) -> anyhow::Result<Engine> {
         self.engine_at(self.location()?, true).await
+    }
+
+    /// A store of this process alone, which leaves nothing behind.
+    async fn engine_in_memory(&self) -> anyhow::Result<Engine> {
+        self.engine_at(StoreLocation::Memory, true).await
     }
 
     /// The repository that `--repo` names, else the store.
@@ -605,6 +614,7 @@ async fn run(command: CliCommand, context: CliContext) -> anyhow::Result<ExitCod
         CliCommand::Hook(hook) => hook.run(&context).await?,
         CliCommand::Mcp(mcp) => Box::pin(mcp.run(&context)).await?,
         CliCommand::Serve(serve) => Box::pin(serve.run(&context)).await?,
+        CliCommand::Ui(ui) => Box::pin(ui.run(&context)).await?,
         CliCommand::Jobs => jobs::run(&context).await?,
         CliCommand::Events(events) => events.run(&context).await?,
         CliCommand::Doctor => doctor::run(&context).await?,

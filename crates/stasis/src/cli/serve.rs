@@ -5,8 +5,8 @@ use super::mcp::forks_directory;
 use super::output::OutputLost;
 use super::{CliContext, duration, jobs, project, session, system_clock, system_rng};
 use crate::http::{
-    AllowedHosts, Listener, MetricsSettings, NoTokens, RequestLimits, Service, ServiceParts, Tls,
-    TlsFiles, Workspaces, openapi, serve,
+    AllowedHosts, Listener, MetricsSettings, NoTokens, OwnDirectory, RequestLimits, Service,
+    ServiceParts, Tls, TlsFiles, Workspaces, openapi, serve,
 };
 use crate::mcp::{OverHttp, Server, Stop};
 use crate::report::Exit;
@@ -19,6 +19,7 @@ use stasis_engine::host_roots::HostRoots;
 use stasis_engine::jobs::RunningJobs;
 use stasis_engine::kind::workspace::Workspace;
 use stasis_engine::metrics::MetricsPrefix;
+use stasis_engine::model::format::token::BearerToken;
 use stasis_engine::model::id::TenantId;
 use stasis_engine::open::Engine;
 use stasis_engine::stored::LookingHost;
@@ -228,6 +229,31 @@ impl ServeArgs {
     }
 }
 
+/// The page of one directory, for whoever works in it.
+pub(super) struct OwnPage {
+    /// Where it listens.
+    pub(super) address: SocketAddr,
+    /// What whoever opens it shows.
+    pub(super) token: BearerToken,
+    /// What it shows.
+    pub(super) directory: OwnDirectory,
+}
+
+impl OwnPage {
+    pub(super) fn service(self, context: &CliContext, engine: Engine) -> anyhow::Result<Service> {
+        let service = Service::new(ServiceParts {
+            engine,
+            clock: system_clock(),
+            rng: system_rng(),
+            hosts: AllowedHosts::new(self.address, &[]),
+            limits: RequestLimits::default(),
+            no_tokens: NoTokens::Refused,
+            looking: looking_host(context)?,
+        });
+        Ok(service.with_directory(self.directory, &self.token))
+    }
+}
+
 /// The workspaces of this host that models may work in.
 async fn workspaces(context: &CliContext) -> anyhow::Result<Workspaces> {
     let mut all = Workspaces::default();
@@ -270,7 +296,7 @@ fn scan_interval(text: &str) -> Result<Duration, String> {
 }
 
 /// Answers until somebody asks it to end; then requests and jobs have their time at once.
-async fn until_stopped(
+pub(super) async fn until_stopped(
     listener: Listener,
     service: Service,
     mut stop: Stop,

@@ -5,6 +5,7 @@ use super::auth::Caller;
 use super::metrics::ServiceMetrics;
 use super::operations::{Accepted, Answered, Operations};
 use super::problem::{Problem, ProblemCode};
+use super::routes::directory::OwnDirectory;
 use super::routes::health::Readiness;
 use super::routes::mcp::Workspaces;
 use super::routes::stats::CountedTenants;
@@ -95,6 +96,8 @@ pub(super) struct Call {
     pub(super) protocol: HeaderMap,
     /// Beneath which directories of that host it reads and writes for others.
     pub(super) roots: Arc<HostRoots>,
+    /// The one directory of that host that it shows, if it is there for that.
+    pub(super) directory: Option<Arc<OwnDirectory>>,
 }
 
 impl Call {

@@ -155,6 +155,30 @@ impl schemars::JsonSchema for SnapshotName {
     }
 }
 
+/// The same of a directory of this host, which has checkpoints besides: `cp-3`.
+#[derive(Clone, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct MomentName(pub(super) SnapshotRef);
+
+impl TryFrom<String> for MomentName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let parsed = text.parse::<SnapshotRef>();
+        parsed.map(Self).map_err(|why| why.to_string())
+    }
+}
+
+impl schemars::JsonSchema for MomentName {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "MomentName".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "minLength": 1, "examples": ["cp-3", "latest", "@-2h"] })
+    }
+}
+
 /// Yes or no, as a query says it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(try_from = "String")]

@@ -1,6 +1,7 @@
 //! What each route takes and answers. One file for each noun.
 
 pub(super) mod changes;
+pub(super) mod directory;
 pub(super) mod events;
 pub(super) mod health;
 pub(super) mod host;

@@ -9,6 +9,7 @@ use super::metrics::{MetricsSettings, ServiceMetrics, shows_token};
 use super::operations::{Answered, Operations, Recorded};
 use super::parameters::{add_query, decoded};
 use super::problem::{Problem, ProblemCode};
+use super::routes::directory::OwnDirectory;
 use super::routes::health::Readiness;
 use super::routes::mcp::{Workspaces, protocol_headers};
 use super::routes::stats::CountedTenants;
@@ -25,6 +26,7 @@ use stasis_engine::host_roots::HostRoots;
 use stasis_engine::kind::session::SessionHost;
 use stasis_engine::model::digest::RequestDigest;
 use stasis_engine::model::format::request::{IdempotencyKey, RequestMade};
+use stasis_engine::model::format::token::BearerToken;
 use stasis_engine::model::id::Generation;
 use stasis_engine::model::rng::Rng;
 use stasis_engine::model::time::Clock;
@@ -76,6 +78,7 @@ pub(crate) struct Service {
     host: Option<SessionHost>,
     workspaces: Arc<Workspaces>,
     roots: Arc<HostRoots>,
+    directory: Option<Arc<OwnDirectory>>,
 }
 
 /// What a service is made of.
@@ -153,6 +156,7 @@ impl Service {
             host: None,
             workspaces: Arc::default(),
             roots: Arc::default(),
+            directory: None,
             engine,
             clock,
             rng,
@@ -186,6 +190,16 @@ impl Service {
     pub(crate) fn with_workspaces(self, workspaces: Workspaces) -> Self {
         Self {
             workspaces: Arc::new(workspaces),
+            ..self
+        }
+    }
+
+    /// Shows this directory to whoever has this token, which no store knows.
+    #[must_use = "the service is not changed in place"]
+    pub(crate) fn with_directory(self, shown: OwnDirectory, token: &BearerToken) -> Self {
+        Self {
+            tokens: self.tokens.with_own(token),
+            directory: Some(Arc::new(shown)),
             ..self
         }
     }
@@ -316,6 +330,7 @@ impl Service {
             workspaces: self.workspaces.clone(),
             protocol: protocol_headers(&head.headers),
             roots: self.roots.clone(),
+            directory: self.directory.clone(),
         };
         let most = self.limits.body_bytes;
         Ok(Admitted {

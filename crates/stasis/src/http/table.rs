@@ -2,8 +2,8 @@
 
 use super::endpoint::{Route, route};
 use super::routes::{
-    changes, events, health, host, jobs, leases, mcp, metrics, operations, page, profile_snapshots,
-    sessions, snapshots, stats, subjects, token,
+    changes, directory, events, health, host, jobs, leases, mcp, metrics, operations, page,
+    profile_snapshots, sessions, snapshots, stats, subjects, token,
 };
 use std::sync::LazyLock;
 
@@ -47,6 +47,10 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         route::<stats::ShowStats>(),
         route::<host::SaveSubjectHere>(),
         route::<host::RestoreSnapshotHere>(),
+        route::<directory::ShowDirectory>(),
+        route::<directory::DiffDirectory>(),
+        route::<directory::RestoreDirectory>(),
+        route::<directory::UndoDirectory>(),
         route::<token::ShowToken>(),
         route::<page::ShowPage>(),
         route::<page::ShowPageFile>(),

@@ -223,7 +223,7 @@ fn request(method: &Method, path: &str) -> Request<Full<Bytes>> {
     built.header(HOST, OURS).body(Full::default()).unwrap()
 }
 
-/// A path of the table with a value in each place.
+/// A path of the table with a value in each place, and what has to stand behind the question mark.
 fn filled(path: &str) -> String {
     let parts = path.split('/').map(|part| match part {
         "{tenant_id}" => "acme",
@@ -240,7 +240,11 @@ fn filled(path: &str) -> String {
             part
         }
     });
-    parts.collect::<Vec<_>>().join("/")
+    let whole = parts.collect::<Vec<_>>().join("/");
+    match path {
+        "/v1/directory/diff" => whole + "?before=cp-0",
+        _ => whole,
+    }
 }
 
 fn without_id(mut body: Value) -> Value {

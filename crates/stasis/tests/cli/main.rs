@@ -111,6 +111,7 @@ mod suggestions;
 mod tab;
 mod talk;
 mod timeline;
+mod ui;
 mod unknown;
 mod workspace;
 mod workspace_attributes;

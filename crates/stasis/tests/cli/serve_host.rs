@@ -72,7 +72,7 @@ fn post(served: &Served, token: &str, path: &str, body: &Value) -> Answer {
 }
 
 /// How an operation ends that is asked for.
-fn ask(served: &Served, token: &str, path: &str, body: &Value) -> Value {
+pub(crate) fn ask(served: &Served, token: &str, path: &str, body: &Value) -> Value {
     let accepted = post(served, token, path, body);
     ended(served, token, &accepted)
 }

@@ -911,6 +911,16 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "ui",
+        &[
+            ("stasis ui", "the directory you are in"),
+            (
+                "stasis ui ~/shop --listen 127.0.0.1:7071",
+                "another one, at this port",
+            ),
+        ],
+    ),
+    (
         "jobs",
         &[
             ("stasis jobs", "when each ran last, and who runs it"),

@@ -116,8 +116,8 @@ pub(super) const GROUPS: &[Group] = &[
                 "Repair damaged documents; show the audit log",
             ),
             row(
-                &["serve", "jobs", "token", "key"],
-                "Serve the store over HTTP; its jobs, tokens; keys",
+                &["ui", "serve", "jobs", "token", "key"],
+                "A page of a directory; the store over HTTP; keys",
             ),
             row(&["completions", "man"], "Shell completions; man pages"),
         ],

@@ -3,7 +3,7 @@
 import { get, getAll, now, query, subjectPath } from "./api.js";
 import { badge, code, count, el, empty, link, place, short, span, table, words } from "./dom.js";
 
-const TONES = { added: "good", removed: "danger" };
+export const TONES = { added: "good", removed: "danger" };
 
 /** The hunks of a patch as rows of two sides: what goes and what comes stand beside each other. */
 export function sides(patch) {
@@ -44,7 +44,7 @@ export function sides(patch) {
   return rows;
 }
 
-function sideBySide(patch) {
+export function sideBySide(patch) {
   const cell = (one, tone) => [el("td", { class: `line ${one ? tone : "none"}` }, one ? String(one.at) : ""), el("td", { class: `text ${one ? tone : "none"}` }, one ? one.text : "")];
   const row = (one) => (one.hunk
     ? el("tr", {}, el("td", { class: "hunk", colspan: "4" }, one.hunk))

@@ -2,6 +2,7 @@
 
 import { token } from "./api.js";
 import { diff } from "./diff.js";
+import { changes, directory } from "./directory.js";
 import { el, link, problem } from "./dom.js";
 import { events } from "./events.js";
 import { files } from "./files.js";
@@ -14,7 +15,7 @@ import { storage } from "./storage.js";
 import { subject } from "./subject.js";
 import { subjects } from "./subjects.js";
 
-const VIEWS = { "": subjects, subject, files, diff, leases, operations, storage, jobs, events };
+const VIEWS = { "": subjects, directory, changes, subject, files, diff, leases, operations, storage, jobs, events };
 const main = document.getElementById("main");
 const header = document.getElementById("top");
 let who = null;
@@ -32,6 +33,7 @@ function top(view) {
     link("#/", el("span", { class: "brand" }, "Stasis")),
     ...(who ? [
       el("nav", { "aria-label": "Views" }, 
+        who.directory ? entry("directory", "#/directory", "Timeline") : null,
         entry("", "#/", "Subjects"), entry("leases", "#/leases", "Leases"), entry("operations", "#/operations", "Operations"), entry("storage", "#/storage", "Storage"),
         who.scope === "admin" ? entry("jobs", "#/jobs", "Jobs") : null, entry("events", "#/events", "Events")),
       el("span", { class: "who" }, `${who.tenant} · ${who.scope}`),
@@ -65,9 +67,11 @@ async function show({ keep = false } = {}) {
   leaving.abort();
   leaving = new AbortController();
   const { signal } = leaving;
-  const { view, rest, fields } = route();
   try {
     who ??= await whoami(signal);
+    // Whoever began with one directory sees that first.
+    if (who.directory && !location.hash) history.replaceState(null, "", "#/directory");
+    const { view, rest, fields } = route();
     top(view);
     if (!VIEWS[view]) throw { title: "There is no such view", detail: location.hash };
     if (!keep) main.replaceChildren(el("p", { class: "loading", role: "status" }, "Loading …"));
@@ -94,7 +98,28 @@ async function show({ keep = false } = {}) {
   }
 }
 
-addEventListener("hashchange", () => location.hash !== "#main" && (who || token.get() ? show() : leave()));
+/**
+ * The address that `stasis ui` prints has a token behind its `#`: it is taken out of it, and stays in this tab. Of a service for many a link
+ * must not sign anybody in: he would work as somebody else, and not know it.
+ */
+async function enter() {
+  const [, given] = /^#token=(\w+)$/.exec(location.hash) ?? [];
+  if (!given) return;
+  history.replaceState(null, "", location.pathname);
+  const before = token.get();
+  token.set(given);
+  const shown = await whoami().catch(() => null);
+  if (shown?.directory) who = shown;
+  else if (before) token.set(before);
+  else token.clear();
+}
+
+addEventListener("hashchange", async () => {
+  if (location.hash === "#main") return;
+  await enter();
+  if (who || token.get()) show();
+  else leave();
+});
 addEventListener("keydown", (event) => {
   const typing = event.target.closest("input, textarea, select, dialog");
   if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -103,4 +128,5 @@ addEventListener("keydown", (event) => {
   if (search) search.focus();
   else location.hash = "#/";
 });
+await enter();
 show();

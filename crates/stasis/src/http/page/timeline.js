@@ -6,7 +6,7 @@ import { now } from "./api.js";
 const [BAR, HIGH, TOP, BELOW] = [24, 104, 40, 48];
 
 function title(row, why) {
-  const parts = [short(row.snapshot), size(row.bytes), `${span(now() - row.at_ms)} ago`, row.mode ?? row.reason, row.host && `on ${row.host}`, row.labels?.message, row.pinned && "pinned", why];
+  const parts = [short(row.snapshot), size(row.bytes), `${span(now() - row.at_ms)} ago`, row.mode ?? row.reason, row.host && `on ${row.host}`, row.labels?.message, row.prompt && `before “${row.prompt}”`, row.pinned && "pinned", why];
   return svg("title", {}, parts.filter(Boolean).join(" · "));
 }
 
@@ -15,6 +15,9 @@ function proofMark({ broken, at_ms: at }, middle, y) {
   const said = svg("title", {}, `a proof ${broken ? "could not restore it" : "restored it"} ${span(now() - at)} ago`);
   return broken ? svg("path", { class: "proof", d: `M${middle - 6} ${y - 9}h12l-6 9z` }, said) : svg("path", { class: "proof came", d: `M${middle - 5} ${y - 4}l4 4l7 -8` }, said);
 }
+
+/** Before this one, somebody asked an agent for something. */
+const promptMark = (text, middle, y) => svg("g", { class: "asked" }, svg("title", {}, `before “${text}”`), svg("path", { d: `M${middle - 3} ${y - 10}l5 5l-5 5` }));
 
 /** An arrow from outside: what began as a copy of something else. */
 function forkMark(text, middle) {
@@ -41,6 +44,7 @@ function bar(row, { at, step, before, most, why, proof, fork }) {
     row.pinned ? svg("path", { class: "pin", d: `M${middle} ${y - 16}l5 5l-5 5l-5 -5z` }) : null,
     gone ? svg("text", { class: "mark", x: middle, y: y - 6 }, "×") : null,
     proof ? proofMark(proof, middle, above) : null,
+    row.prompt ? promptMark(row.prompt, middle, above) : null,
     fork ? forkMark(fork, middle) : null,
     bad ? svg("text", { class: "mark bad", x: middle, y: y - 6 }, "!") : null,
     row.mode && row.mode !== before?.mode ? svg("text", { class: "axis", x: middle, y: TOP + HIGH + 14 }, row.mode) : null,
@@ -93,6 +97,7 @@ function hosts(rows, step) {
 const says = (proved, broken) => [...proved.values()].some((one) => one.broken === broken);
 
 const LEGEND = [["active", "active"], ["", "saved"], ["aside", "newer, does not count"], ["bad", "! damaged"], ["gone", "× deleted"]];
+const ASKED = [["", "moment"], ["active", "latest save"]];
 
 /** `forked` says of a snapshot as what it began, if it is the copy of another one. */
 export function timeline(newestFirst, events, { whyNot, forked, chosen }) {
@@ -125,6 +130,6 @@ export function timeline(newestFirst, events, { whyNot, forked, chosen }) {
   const key = ([tone, text]) => el("span", {}, svg("svg", { width: 12, height: 12, "aria-hidden": "true" }, svg("rect", { class: `save ${tone}`, x: 1, y: 1, width: 10, height: 10, rx: 2 })), text);
   const pin = el("span", {}, svg("svg", { width: 12, height: 12, "aria-hidden": "true" }, svg("path", { class: "pin", d: "M6 1l5 5l-5 5l-5 -5z" })), "pinned");
   return el("figure", {}, scroll,
-    el("figcaption", { class: "legend" }, LEGEND.map(key), pin, rolled.length ? el("span", {}, "↶ rolled back") : null,
+    el("figcaption", { class: "legend" }, (rows.some((row) => row.prompt) ? ASKED : LEGEND).map(key), rows.some((row) => row.prompt) ? el("span", {}, "❯ before a prompt") : null, pin, rolled.length ? el("span", {}, "↶ rolled back") : null,
     instead.length ? el("span", {}, "⇠ loaded instead") : null, began.length ? el("span", {}, "○ a run began empty") : null, forks ? el("span", {}, "⤷ forked from elsewhere") : null, says(proved, false) ? el("span", {}, "✓ restored by a proof") : null, says(proved, true) ? el("span", {}, "▼ proof failed") : null, el("span", { class: "end" }, `${span(now() - rows[0].at_ms)} to ${span(now() - rows.at(-1).at_ms)} ago; highest bar ${size(most)}`)));
 }

@@ -57,6 +57,7 @@ static FILES: &[PageFile] = &[
     page_file!("timeline.js", SCRIPT),
     page_file!("files.js", SCRIPT),
     page_file!("diff.js", SCRIPT),
+    page_file!("directory.js", SCRIPT),
     page_file!("actions.js", SCRIPT),
     page_file!("restore.js", SCRIPT),
     page_file!("events.js", SCRIPT),

@@ -29,7 +29,7 @@ const PIECES: usize = 8;
 /// A path in a snapshot, without a slash at its beginning; bytes that are no text as `\xNN`. Nothing is the top.
 #[derive(Clone, Default, Deserialize)]
 #[serde(try_from = "String")]
-struct TreePath(EntryPath);
+pub(super) struct TreePath(pub(super) EntryPath);
 
 impl TryFrom<String> for TreePath {
     type Error = String;
@@ -37,6 +37,20 @@ impl TryFrom<String> for TreePath {
     fn try_from(text: String) -> Result<Self, String> {
         let path = text.parse::<EntryPath>();
         Ok(Self(path.map_err(|why| why.to_string())?))
+    }
+}
+
+impl TreePath {
+    /// Whether the text in it is compared: of one file, which has to be named.
+    pub(super) fn compared(&self, patch: Flag) -> Result<ComparedContent, Problem> {
+        match (patch.0, self.0.is_root()) {
+            (false, _) => Ok(ComparedContent::None),
+            (true, false) => Ok(ComparedContent::Patch),
+            (true, true) => {
+                let said = "say with `path` in which file the text is compared";
+                Err(Problem::new(ProblemCode::InvalidRequest, said))
+            }
+        }
     }
 }
 
@@ -372,16 +386,7 @@ impl Endpoint for DiffSnapshots {
     type Answer = DiffPage;
 
     async fn serve(self, _: NoBody, call: &Call) -> Result<Reply<DiffPage>, Problem> {
-        let within = &self.path.0;
-        if self.patch.0 && within.is_root() {
-            let said = "say with `path` in which file the text is compared";
-            return Err(Problem::new(ProblemCode::InvalidRequest, said));
-        }
-        let content = if self.patch.0 {
-            ComparedContent::Patch
-        } else {
-            ComparedContent::None
-        };
+        let (within, content) = (&self.path.0, self.path.compared(self.patch)?);
         let found = subject(call, self.kind, self.id.as_str()).await?;
         let (before, after) = (&self.before.0, &self.after.0);
         let diff = found.diff(before, after, within, content);

@@ -1,5 +1,6 @@
 //! What the token may do that a request shows.
 
+use super::directory::OwnDirectory;
 use crate::http::endpoint::{Access, Call, Endpoint, NoBody, Reply};
 use crate::http::problem::Problem;
 use http::Method;
@@ -23,6 +24,9 @@ pub(in crate::http) struct ShownToken {
     /// Beneath which directories of that host it saves and restores; only for a token that opens them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     roots: Vec<String>,
+    /// The directory that the service shows, if it is one of `stasis ui`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    directory: Option<String>,
     /// What its acts have as `actor` in the log of events.
     actor: String,
 }
@@ -45,6 +49,7 @@ impl Endpoint for ShowToken {
             tenant: call.tenant()?,
             scope: most.unwrap_or_default(),
             roots: roots.map(|root| root.display().to_string()).collect(),
+            directory: call.directory.as_deref().map(OwnDirectory::name),
             host,
             actor: call.actor().to_string(),
         }
