@@ -104,6 +104,49 @@ fn a_developer_sees_what_each_prompt_changed_and_goes_back_to_before_one() {
     assert_eq!(served.stop(), 0);
 }
 
+/// What stands in a group: its prompt, its checkpoint, the one that ends it, and its moments.
+const GROUPS: &str = "import('/page/directory.js').then(({ byPrompts }) => byPrompts([ \
+    { kind: 'checkpoint', snapshot: 'cp-101', at_ms: 300, agent_events: [{ event: 'prompt', prompt: 3, timestamp_ms: 299 }] }, \
+    { kind: 'undo', snapshot: 'u-1', at_ms: 250 }, \
+    { kind: 'checkpoint', snapshot: 'cp-100', at_ms: 101, agent_events: [ \
+      { event: 'prompt', prompt: 1, timestamp_ms: 100 }, { event: 'command', timestamp_ms: 120 }, \
+      { event: 'prompt', prompt: 2, timestamp_ms: 200 }, { event: 'prompt', prompt: 4, timestamp_ms: 500 }] }, \
+    { kind: 'snapshot', snapshot: 'saved', at_ms: 50 }, \
+  ]).map((one) => [one.prompt?.prompt ?? 0, one.item?.snapshot ?? '', one.after?.snapshot ?? '', one.steps.map((step) => step.snapshot).join(' ')]))";
+
+#[test]
+fn each_prompt_stands_once_where_it_was_asked_also_if_several_share_a_checkpoint() {
+    if !chromium() {
+        return;
+    }
+    let tree = worked_in();
+    let served = ui(&tree.session, &tree.dir());
+    let mut tab = Tab::open(&tree.session);
+    open(&mut tab, &served);
+
+    assert_eq!(
+        tab.evaluate(GROUPS),
+        json!([
+            // Somebody went back to the first one, and asked again.
+            [4, "cp-100", "", ""],
+            [3, "cp-101", "cp-100", "cp-101"],
+            [2, "cp-100", "cp-101", "u-1"],
+            [1, "cp-100", "cp-100", "cp-100"],
+            [0, "", "", "saved"],
+        ])
+    );
+    // Of a service for many, a link signs nobody in.
+    let host = ["token", "create", "--tenant", "acme", "--scope", "read"];
+    let other = tree.session.data(0, &host);
+    let many = Served::start(&tree.session, &[]);
+    let url = format!("{}/#token={}", many.url, other.lines().last().unwrap());
+    tab.call("Page.navigate", &json!({ "url": url }));
+    tab.until("!!document.querySelector('#token')");
+    assert_eq!(tab.evaluate("sessionStorage.length"), 0);
+    drop(tab);
+    assert_eq!((served.stop(), many.stop()), (0, 0));
+}
+
 #[test]
 fn what_changed_since_the_plan_is_not_deleted_without_having_been_shown() {
     let tree = worked_in();

@@ -208,7 +208,7 @@ export function byPrompts(items) {
   const rest = { steps: [] };
   for (const item of items) {
     // A prompt's own checkpoint may be complete a moment after it.
-    const own = groups.find((group) => group.item === item);
+    const own = groups.findLast((group) => group.item === item);
     const group = own ?? groups.find(({ prompt }) => prompt.timestamp_ms <= item.at_ms);
     (group ?? rest).steps.push(item);
   }
