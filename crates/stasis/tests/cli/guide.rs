@@ -1,6 +1,6 @@
 //! What the guides tell people to type is typed here.
 
-use crate::session::{STASIS, Session};
+use crate::session::{STASIS, Session, real_store};
 use stasis_testkit::docker::{Dockerd, IMAGE};
 use std::process::Command;
 
@@ -14,6 +14,7 @@ const SESSIONS: &str = include_str!("../../../../docs/guides/sessions.md");
 const BACK_UP: &str = include_str!("../../../../docs/guides/back-up-an-app.md");
 const DEPLOY: &str = include_str!("../../../../docs/guides/deploy.md");
 const CONTAINERS: &str = include_str!("../../../../docs/guides/containers.md");
+const GETTING_STARTED: &str = include_str!("../../../../docs/getting-started/README.md");
 const README: &str = include_str!("../../../../README.md");
 const FLAGS: &str = "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run \
     --disable-background-networking --disable-component-update --disable-sync --password-store=basic";
@@ -68,9 +69,7 @@ fn an_application_is_backed_up_in_the_words_of_the_guide() {
 
 #[test]
 fn a_service_speaks_tls_in_the_words_of_the_guide() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port().to_string();
-    drop(free);
+    let port = free_port().to_string();
     // Whatever fails, the service does not stay.
     let ended = "server=$!; trap 'kill $server 2>/dev/null' EXIT";
     let guide = DEPLOY.replace("7443", &port).replace("server=$!", ended);
@@ -101,6 +100,30 @@ fn a_login_moves_in_the_words_of_the_guide() {
     if has_chromium() {
         follow_blocks(MOVE_A_LOGIN, 2);
     }
+}
+
+/// The worked example: a profile goes from one sandbox to another through a bucket.
+#[test]
+fn a_login_outlives_its_sandbox_in_the_words_of_the_first_page() {
+    let Some(store) = real_store("STASIS_TEST_S3").filter(|_| has_chromium()) else {
+        return;
+    };
+    let of_its_own = format!("/getting-started-{}?", std::process::id());
+    let desk = Desk::new();
+    let store = store.replace("/test?", &of_its_own);
+    let before = format!("export STASIS_STORE='{store}'");
+    // Whatever fails, the site does not stay.
+    let ended = "site=$!; trap 'kill $site 2>/dev/null' EXIT";
+    let page = GETTING_STARTED.replace("8017", &free_port().to_string());
+    let page = page.replace("site=$!", ended);
+    for block in blocks(&page, TYPED) {
+        let lines = [before.clone()].into_iter().chain(typed(block));
+        desk.type_in_one_shell(&lines.collect::<Vec<_>>());
+    }
+    assert!(
+        !desk.session.home().join("one").exists(),
+        "the first sandbox went"
+    );
 }
 
 /// What the README types, each block in one shell; what it leaves to the reader is done before.
@@ -140,6 +163,26 @@ fn the_quick_starts_of_the_readme_work_as_they_are_written() {
     assert_eq!(std::fs::read_to_string(src).unwrap(), "one\n");
     // The watch that `protect` started ends because it is asked to.
     desk.prepare("stasis protect --off shop --yes");
+}
+
+/// A port that nobody listens at yet.
+fn free_port() -> u16 {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    free.local_addr().unwrap().port()
+}
+
+/// The lines of a block that are typed, each with what goes on after the shell asked for more.
+fn typed(block: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for line in block.lines() {
+        if let Some(line) = line.strip_prefix("$ ") {
+            lines.push(line.to_owned());
+        } else if let (Some(more), Some(last)) = (line.strip_prefix('>'), lines.last_mut()) {
+            last.push('\n');
+            last.push_str(more.strip_prefix(' ').unwrap_or(more));
+        }
+    }
+    lines
 }
 
 fn has_chromium() -> bool {
@@ -222,12 +265,12 @@ impl Desk {
 
     /// Every line must succeed; what one leaves (a directory, a variable) the next one finds.
     fn type_in_one_shell(&self, lines: &[String]) {
-        let typed = |line: &String| {
+        let checked = |line: &String| {
             format!(
                 "{line}\ncode=$?; if [ $code != 0 ]; then echo \"exit code $code\"; exit 97; fi\n"
             )
         };
-        let script: String = lines.iter().map(typed).collect();
+        let script: String = lines.iter().map(checked).collect();
         let mut shell = Command::new("sh");
         let plain = self.session.command(&[]);
         let variables = plain.get_envs();
