@@ -16,7 +16,7 @@ use stasis_model::format::job::{JobLane, JobName};
 use stasis_model::format::key::{KeyOwner, PoolId};
 use stasis_model::format::request::RequestId;
 use stasis_model::format::token::TokenId;
-use stasis_model::id::{Lineage, OpId, SessionRef, TenantId};
+use stasis_model::id::{Lineage, OpId, ProfileId, SessionRef, TenantId};
 use stasis_model::time::Timestamp;
 use std::borrow::Borrow;
 use std::fmt;
@@ -103,8 +103,8 @@ impl Prefix {
     }
 
     /// All lineages of one profile.
-    pub fn profile(lineage: &Lineage) -> Self {
-        Self(format!("snapshots/{}/{}/", lineage.tenant, lineage.profile))
+    pub fn profile(tenant: &TenantId, profile: &ProfileId) -> Self {
+        Self(format!("snapshots/{tenant}/{profile}/"))
     }
 
     /// All events of one tenant.

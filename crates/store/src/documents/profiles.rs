@@ -21,7 +21,7 @@ use stasis_model::digest::{ArchiveDigest, ManifestDigest};
 use stasis_model::format::document::{self, Document};
 use stasis_model::format::manifest::{ProfileManifest, UnfitManifest};
 use stasis_model::format::pointer::Active;
-use stasis_model::id::{Lineage, TenantId};
+use stasis_model::id::{Lineage, ProfileId, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
@@ -366,12 +366,13 @@ pub async fn lineages(
     lineages_under(bucket, &prefix).await
 }
 
-/// Every lineage of the profile that `lineage` is of.
+/// Every lineage of one profile: what that takes does not depend on how many others there are.
 pub async fn lineages_of_profile(
     bucket: &dyn Bucket,
-    lineage: &Lineage,
+    tenant: &TenantId,
+    profile: &ProfileId,
 ) -> Result<BTreeSet<Lineage>, BucketError> {
-    lineages_under(bucket, &Prefix::profile(lineage)).await
+    lineages_under(bucket, &Prefix::profile(tenant, profile)).await
 }
 
 /// How many bytes the archives of a tenant's profiles have, those without a manifest among them.
@@ -392,7 +393,7 @@ pub async fn profile_manifests(
     bucket: &dyn Bucket,
     lineage: &Lineage,
 ) -> Result<Vec<(Lineage, String)>, BucketError> {
-    let prefix = Prefix::profile(lineage);
+    let prefix = Prefix::profile(&lineage.tenant, &lineage.profile);
     let listed = objects(bucket, &prefix);
     let manifests = listed.try_filter_map(async |row| {
         let Some(lineage) = layout::lineage_of(&row.key) else {

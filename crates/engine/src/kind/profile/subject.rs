@@ -91,11 +91,8 @@ impl ShaPrefix {
 impl Profiles<'_> {
     /// Every lineage that a subject means; none is an error that names what there is instead.
     pub async fn lineages_of(self, subject: &ProfileRef) -> Result<Vec<Lineage>, Error> {
-        let of_tenant = profiles::lineages(&*self.bucket, Some(&subject.tenant)).await?;
-        let of_profile: Vec<Lineage> = of_tenant
-            .into_iter()
-            .filter(|lineage| lineage.profile == subject.profile)
-            .collect();
+        let (tenant, profile) = (&subject.tenant, &subject.profile);
+        let of_profile = profiles::lineages_of_profile(&*self.bucket, tenant, profile).await?;
         let is_meant =
             |lineage: &&Lineage| subject.major.is_none_or(|major| lineage.major == major);
         let meant: Vec<Lineage> = of_profile.iter().filter(is_meant).cloned().collect();

@@ -58,7 +58,9 @@ impl Profiles<'_> {
     /// The other majors of a profile that have an active snapshot.
     async fn other_actives(self, asked: &Lineage) -> Result<Vec<(Lineage, Active)>, Error> {
         let mut others = Vec::new();
-        for lineage in profiles::lineages_of_profile(&*self.bucket, asked).await? {
+        for lineage in
+            profiles::lineages_of_profile(&*self.bucket, &asked.tenant, &asked.profile).await?
+        {
             if lineage == *asked {
                 continue;
             }

@@ -110,6 +110,23 @@ async fn a_first_save_sends_twelve_requests_encrypted_or_not() {
     }
 }
 
+/// However many profiles a tenant has, nobody lists the others to look at one.
+#[tokio::test(start_paused = true)]
+async fn a_profile_is_looked_for_below_its_own_name() {
+    let world = World::new();
+    world.saved("first").await;
+    let profile = world.lineage.any_major();
+    counted(&world);
+
+    let found = world.engine.profiles().snapshots(&profile).await.unwrap();
+    let lists = counted(&world).into_iter();
+    let lists: Vec<String> = lists.filter(|one| one.starts_with("list ")).collect();
+
+    assert_eq!(found.snapshots.len(), 1);
+    let own = [format!("list {}", profile.profile), "list 131".to_owned()];
+    assert!(lists.iter().all(|one| own.contains(one)), "{lists:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_load_reads_every_document_once() {
     let world = World::new();
