@@ -170,12 +170,14 @@ pub async fn copy(
     let mut target = Lying::look(&**to, lineage).await?;
     source.ensure_follows(&target, lineage)?;
     for round in 0..ROUNDS {
-        let there: HashSet<&Listed> = target.rows.iter().collect();
+        // What an object's version is called, each store decides for itself.
+        let same = |row: &Listed| (row.key.clone(), row.size);
+        let there: HashSet<(Key, u64)> = target.rows.iter().map(same).collect();
         for role in [Role::Content, Role::Manifest] {
             let wanted = source.rows.iter();
             let wanted = wanted.filter(|row| layout::role(&row.key) == role);
             let (old, new): (Vec<Listed>, Vec<Listed>) =
-                wanted.cloned().partition(|row| there.contains(row));
+                wanted.cloned().partition(|row| there.contains(&same(row)));
             let is_manifest = u64::from(role == Role::Manifest);
             if round == 0 {
                 copied.objects_there += old.len() as u64;
