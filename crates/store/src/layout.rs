@@ -17,6 +17,7 @@ use stasis_model::format::key::{KeyOwner, PoolId};
 use stasis_model::format::request::RequestId;
 use stasis_model::format::token::TokenId;
 use stasis_model::id::{Lineage, OpId, ProfileId, SessionRef, TenantId};
+use stasis_model::protocol::gc::ChunkName;
 use stasis_model::time::Timestamp;
 use std::borrow::Borrow;
 use std::fmt;
@@ -277,6 +278,11 @@ pub fn is_part(name: &str) -> bool {
         "tenants",
     ];
     PARTS.contains(&name)
+}
+
+/// Whether this is a chunk, of whichever pool.
+pub fn is_chunk(key: &Key) -> bool {
+    key.file_name().parse::<ChunkName>().is_ok()
 }
 
 /// What an object is to somebody who copies a store: what leads to others is copied after them.

@@ -4,13 +4,14 @@
 //! one that a whole listing does not have is not there.
 //!
 //! *Always true:* what a view answers is what the store had when it was listed through that very view, or later. It is for
-//! lists: whoever decides or changes something reads the store.
+//! lists: whoever decides or changes something reads the store. Of chunks it notes nothing: there may be millions of them, and who
+//! lists them wants their sizes.
 
 use crate::bucket::{
     Bucket, BucketError, ByteStream, DerivedObject, Head, Listed, ListedPage, Object, PageToken,
     Swap,
 };
-use crate::layout::{Key, Prefix};
+use crate::layout::{self, Key, Prefix};
 use async_trait::async_trait;
 use bytes::Bytes;
 use stasis_model::format::document::Version;
@@ -133,6 +134,9 @@ enum KnownObject {
 
 impl ListedSoFar {
     fn find(&self, key: &Key) -> KnownObject {
+        if layout::is_chunk(key) {
+            return KnownObject::Unknown;
+        }
         let has_it = |prefix: &Prefix| key.as_str().starts_with(prefix.as_str());
         match self.versions.get(key) {
             Some(Some(version)) => KnownObject::Version(version.clone()),
@@ -153,7 +157,7 @@ impl ListedSoFar {
             }
             _ => {}
         }
-        for row in &page.rows {
+        for row in page.rows.iter().filter(|row| !layout::is_chunk(&row.key)) {
             match self.versions.entry(row.key.clone()) {
                 // One that was written through this view meanwhile stays unknown.
                 Entry::Occupied(mut known) if known.get().is_some() => {

@@ -78,6 +78,24 @@ async fn what_a_whole_listing_does_not_have_is_not_there() {
     );
 }
 
+/// A pool has millions of them: a count of the store must not have all their names at once.
+#[tokio::test]
+async fn of_chunks_nothing_is_noted_and_each_is_read_from_the_store() {
+    let world = World::new(10_000);
+    let chunk = format!("pools/acme/chunks/ab/sha256:{}", "ab".repeat(32));
+    world.put(&chunk, "bytes").await;
+    world.put("pools/acme/repo.json", "settings").await;
+    let view = world.listed().await;
+
+    assert_eq!(lock(&view.listed).versions.len(), 1);
+    assert_eq!(read(&view, &chunk).await.unwrap(), "bytes");
+    assert_eq!(world.remembered(), 0);
+    // One that came later is not said to be absent.
+    let later = chunk.replace("ab", "cd");
+    world.put(&later, "more").await;
+    assert_eq!(read(&view, &later).await.unwrap(), "more");
+}
+
 #[tokio::test]
 async fn a_listing_that_was_not_finished_says_nothing_of_what_it_lacks() {
     let world = World::new(1000);
