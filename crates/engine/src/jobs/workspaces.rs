@@ -3,7 +3,7 @@
 use super::JobHost;
 use super::turn::JobReport;
 use super::work::ends_all;
-use crate::error::{Error, error_chain};
+use crate::error::{Error, ErrorKind, error_chain};
 use crate::job_lease::JobLease;
 use crate::kind::workspace::unasked::{UnaskedCheckpoint, checkpoint_unasked, registered};
 use std::path::Path;
@@ -23,7 +23,10 @@ pub(super) async fn checkpoint_job(host: &JobHost, lease: &JobLease) -> Result<J
         };
         match came {
             Ok(came) => report.count(word(came), 1),
-            Err(error) if ends_all(&error) => return Err(error),
+            // Checkpoints need no store: a disk that does not answer is the disk of this one.
+            Err(error) if ends_all(&error) && error.kind() != ErrorKind::Unreachable => {
+                return Err(error);
+            }
             Err(error) => {
                 let why = error_chain(&error);
                 report.problems.push(format!("{workspace}: {why}"));

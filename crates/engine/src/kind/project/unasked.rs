@@ -112,13 +112,11 @@ impl AutosavedProject {
             }
             saved => saved?,
         };
+        // What was written while it was saved is seen the next time. So is what the save itself touched: that costs one more look.
+        *self.seen() = Some(now);
         if !saved.saved.published {
-            // The save may have touched what it saved.
-            let after = project.fingerprint().await?;
-            *self.seen() = Some(after);
             return Ok(UnaskedSave::Unchanged);
         }
-        *self.seen() = Some(now);
         let forgotten = project.forget_autosaves().await?;
         drop(lock);
         Ok(UnaskedSave::Saved(Box::new(saved), forgotten))
