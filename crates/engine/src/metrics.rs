@@ -10,6 +10,7 @@ use crate::kind::profile::{
     FallbackReason, LoadOutcome, ProfileError, ProfileLoaded, ProfileRan, ProfileSaved, RunOutcome,
     SaveOutcome, outcome_of,
 };
+use crate::lease::Acquired;
 use crate::reap::Reaped;
 use crate::subjects::SubjectKind;
 use crate::warning::Warning;
@@ -213,6 +214,15 @@ impl ProfileSamples {
             None => samples.push(self.snapshot("failed")),
         }
         samples
+    }
+
+    /// A lease that somebody asked for.
+    pub fn leased(&self, asked: &Result<Acquired, Error>) -> Vec<Sample> {
+        match asked {
+            Ok(lease) => acquired(&lease.warnings),
+            Err(error) if is_held(error) => vec![lock("conflict_409")],
+            Err(_) => Vec::new(),
+        }
     }
 
     /// Holders whose locks the reaper freed.

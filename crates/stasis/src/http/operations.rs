@@ -17,6 +17,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaGenerator;
 use serde::Serialize;
 use serde_json::Value;
+use stasis_engine::metrics::operation;
 use stasis_engine::model::format::request::{
     IdempotencyKey, RequestEnd, RequestId, RequestMade, RequestState,
 };
@@ -29,6 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tracing::{Instrument as _, Span};
 
 /// How often the record of work that goes on is renewed.
@@ -153,12 +155,13 @@ impl Operations {
         let Recorded {
             key,
             made,
+            answered,
             ready,
             call,
             held,
-            ..
         } = recorded;
-        let tenant = made.tenant.clone();
+        let (tenant, name) = (made.tenant.clone(), made.route.clone());
+        let (metrics, since) = (call.metrics.clone(), Instant::now());
         let begun = self.engine.requests().begin(key.as_ref(), made).await?;
         let (running, row) = match begun {
             BegunRequest::New(running, row) => (running, row),
@@ -173,6 +176,10 @@ impl Operations {
         let this = self.clone();
         let doing = async move {
             let reply = this.work(ready, call, (&running, &progress)).await;
+            if answered == Answered::AsOperation {
+                let outcome = if reply.is_ok() { "done" } else { "failed" };
+                metrics.add(operation(name.as_str(), outcome, since.elapsed()));
+            }
             this.lock_running().remove(&running.id);
             drop(held);
             reply

@@ -3,6 +3,7 @@
 use crate::profile::ALICE;
 use crate::profile_metrics::check_metrics;
 use crate::serve::{Served, token, two_snapshots};
+use crate::serve_host::ask;
 use crate::session::Session;
 use serde_json::json;
 use std::fs;
@@ -201,5 +202,69 @@ fn what_is_damaged_is_counted_as_that_until_it_is_mended() {
     assert_eq!(mended.value(snapshots), Some(2.0), "{}", mended.0);
     let code = |prefix: &str| session.run(&["serve", "--metrics-prefix", prefix]).code;
     assert_eq!(code("7 up"), 2);
+    assert_eq!(served.stop(), 0);
+}
+
+#[test]
+fn operations_that_end_are_counted_by_what_they_did_and_how_they_ended() {
+    let session = Session::new();
+    two_snapshots(&session);
+    let write = token(&session, "acme", "write");
+    let served = Served::start(&session, &[]);
+    let fork = |target: &str| {
+        let path = "/v1/subjects/profile/alice@131/fork";
+        ask(
+            &served,
+            &write,
+            path,
+            &json!({ "target": target, "snapshot": "latest" }),
+        )
+    };
+    assert_eq!(fork("bob")["state"], "done");
+    assert_eq!(fork("bob")["state"], "failed", "there is one already");
+
+    let took = "stasis_operation_seconds_count{operation=\"fork_subject\"}";
+    let scraped = until(&served, &write, |one| one.value(took) == Some(2.0));
+    let ended = |outcome: &str| {
+        let sample = "stasis_operations_total{operation=\"fork_subject\",outcome=\"OUTCOME\"}";
+        scraped.value(&sample.replace("OUTCOME", outcome))
+    };
+    assert_eq!((ended("done"), ended("failed")), (Some(1.0), Some(1.0)));
+    assert_eq!(served.stop(), 0);
+}
+
+#[test]
+fn leases_that_are_asked_for_and_taken_away_over_http_are_counted() {
+    let session = Session::new();
+    two_snapshots(&session);
+    let admin = token(&session, "acme", "admin");
+    let served = Served::start(&session, &[]);
+    let lease = |run: &str| {
+        let body = json!({ "id": "alice@131", "run_id": run, "host": "h" }).to_string();
+        served.ask(&admin, "POST /v1/leases", "", &body).status
+    };
+    assert_eq!((lease("one"), lease("two")), (200, 409));
+    let unlock = |headers: &str, body: &str| {
+        let line = "POST /v1/subjects/profile/alice@131/force-unlock";
+        served.ask(&admin, line, headers, body)
+    };
+    let plan = unlock("", "{}");
+    let seen = plan
+        .head
+        .lines()
+        .find_map(|line| line.strip_prefix("etag: "));
+    let seen = format!("If-Match: {}\r\n", seen.unwrap());
+    let unlocked = unlock(&seen, r#"{ "confirm": true, "reason": "it is gone" }"#);
+    assert_eq!(unlocked.status, 200, "{}", unlocked.text);
+
+    let scraped = scrape(&served, &admin);
+    for (sample, count) in [
+        ("lock_acquire_total{outcome=\"acquired\"}", 1.0),
+        ("lock_acquire_total{outcome=\"conflict_409\"}", 1.0),
+        ("lock_evict_total{reason=\"operator_force\"}", 1.0),
+    ] {
+        let found = scraped.value(&format!("stasis_profile_{sample}"));
+        assert_eq!(found, Some(count), "{sample}: {}", scraped.0);
+    }
     assert_eq!(served.stop(), 0);
 }

@@ -138,6 +138,9 @@ impl Endpoint for RollBackSubject {
         } else {
             plan
         };
+        if done.applied && done.evicts.is_some() {
+            call.metrics.add(call.metrics.of_profiles().forced());
+        }
         let generation = done.generation;
         Ok(Reply::of(done, Some(generation)))
     }
@@ -440,6 +443,7 @@ impl Endpoint for ForceUnlockSubject {
             actor: call.actor(),
         };
         let unlocked = call.engine.leases().force_unlock(cmd).await?;
+        call.metrics.add(call.metrics.of_profiles().forced());
         Ok(SubjectUnlocked {
             applied: true,
             lock,

@@ -135,7 +135,10 @@ impl Endpoint for AcquireLease {
             },
             ttl: duration(body.ttl_ms),
         };
-        Ok(leases.acquire(cmd).await?.into())
+        let acquired = leases.acquire(cmd).await;
+        let samples = call.metrics.of_profiles().leased(&acquired);
+        call.metrics.add(samples);
+        Ok(acquired?.into())
     }
 }
 
