@@ -4,7 +4,7 @@ mod changes;
 mod leases;
 mod operations;
 
-use super::endpoint::Route;
+use super::endpoint::{Access, Route};
 use super::hosts::AllowedHosts;
 use super::limits::RequestLimits;
 use super::listener::answer_all;
@@ -221,6 +221,88 @@ fn with_token(mut request: Request<Full<Bytes>>, token: &str) -> Request<Full<By
 fn request(method: &Method, path: &str) -> Request<Full<Bytes>> {
     let built = Request::builder().method(method).uri(path);
     built.header(HOST, OURS).body(Full::default()).unwrap()
+}
+
+/// Who may use each route: whoever adds one says it here, too, and whoever changes one sees what it opens.
+const ALLOWED: &[(Access, &[&str])] = &[
+    (
+        Access::Anybody,
+        &["healthz", "readyz", "openapi", "page", "page_file"],
+    ),
+    (
+        Access::Token(TokenScope::Read),
+        &[
+            "scrape_metrics",
+            "list_profile_snapshots",
+            "show_profile_snapshot",
+            "list_subjects",
+            "show_subject",
+            "list_snapshots",
+            "show_snapshot",
+            "list_files",
+            "read_file",
+            "diff_snapshots",
+            "list_events",
+            "list_leases",
+            "list_operations",
+            "show_operation",
+            "watch_operation",
+            "show_stats",
+            "show_token",
+        ],
+    ),
+    (
+        Access::Token(TokenScope::Write),
+        &[
+            "rollback_profile",
+            "acquire_lease",
+            "renew_lease",
+            "release_lease",
+            "beat_session",
+            "roll_back_subject",
+            "pin_snapshot",
+            "unpin_snapshot",
+            "fork_subject",
+        ],
+    ),
+    (
+        Access::Token(TokenScope::Admin),
+        &[
+            "delete_profile_snapshot",
+            "force_unlock_profile",
+            "list_jobs",
+            "delete_subject_snapshot",
+            "force_unlock_subject",
+        ],
+    ),
+    (
+        Access::HostToken(TokenScope::Write),
+        &[
+            "wake_session",
+            "sleep_session",
+            "call_tools",
+            "save_subject",
+            "restore_snapshot",
+            "restore_directory",
+            "undo_directory",
+        ],
+    ),
+    (
+        Access::HostToken(TokenScope::Read),
+        &["show_directory", "diff_directory"],
+    ),
+];
+
+#[test]
+fn every_route_is_open_to_those_who_are_named_here_and_to_nobody_else() {
+    for route in table::routes() {
+        let mut allowed = ALLOWED.iter();
+        let allowed = allowed.find(|(_, names)| names.contains(&route.name));
+        let (access, _) = allowed.unwrap_or_else(|| panic!("{} is not in the list", route.name));
+        assert_eq!(route.access, *access, "{}", route.name);
+    }
+    let named: usize = ALLOWED.iter().map(|(_, names)| names.len()).sum();
+    assert_eq!(named, table::routes().len());
 }
 
 /// A path of the table with a value in each place, and what has to stand behind the question mark.
