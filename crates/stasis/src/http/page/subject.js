@@ -48,7 +48,8 @@ function pointer(lineage) {
 
 function capturedIn(lineage) {
   const said = lineage.snapshot?.manifest?.captured_in ?? {};
-  const parts = [said.host_region, said.egress_geo].filter(Boolean);
+  const { country, region } = said.egress_ip_geo ?? {};
+  const parts = [said.host_region, [country, region].filter(Boolean).join(" ")].filter(Boolean);
   const version = lineage.snapshot?.manifest?.chrome_version;
   return [version && ["Browser", `Chrome ${version}`], parts.length && ["Captured in", parts.join(", ")]].filter(Boolean);
 }
