@@ -1,6 +1,6 @@
 //! `stasis ui`
 
-use super::words::NoSnapshot;
+use super::words::TypedWords;
 use crate::cli::serve::{OwnPage, until_stopped};
 use crate::cli::{CliContext, system_rng};
 use crate::http::{Listener, OwnDirectory};
@@ -12,13 +12,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_engine::error::{Error, ErrorKind};
 use stasis_engine::model::format::token::BearerToken;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 
 /// `stasis ui`
 #[derive(Debug, Args)]
 pub(in crate::cli) struct UiArgs {
-    #[command(flatten)]
-    which: NoSnapshot,
+    /// A directory, or `dir:NAME` as `stasis list` shows it [default: the directory you are in]
+    #[arg(value_name = "DIRECTORY")]
+    subject: Option<OsString>,
     /// Listen at this address of loopback; port 0 is any that is free
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -42,7 +44,7 @@ impl UiArgs {
                 "`{address}` is not on loopback: the page is for whoever works on this host; `stasis serve` is for others"
             );
         }
-        let typed = self.which.read(context)?;
+        let typed = TypedWords::read(context, self.subject.as_slice(), 0)?;
         if typed.profile().is_some() || typed.is_nowhere() {
             bail!("the page of one directory is shown; `stasis serve` has a page for every kind");
         }
