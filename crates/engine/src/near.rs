@@ -7,6 +7,7 @@ use stasis_model::nearest::nearest;
 use stasis_store::bucket::Bucket;
 use stasis_store::documents::roots;
 use stasis_store::layout::ChunkRoot;
+use stasis_store::part::Part;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,7 +28,9 @@ pub(crate) async fn near_subjects(
     typed: &Path,
 ) -> Vec<String> {
     // That the store cannot be listed is not what went wrong.
-    let all = roots::directories(bucket, tenant).await.unwrap_or_default();
+    let all = roots::directories(bucket, tenant, &Part::Whole)
+        .await
+        .unwrap_or_default();
     let names = all.iter().filter_map(ChunkRoot::directory);
     let names = names.flat_map(|(_, id)| names_of(&id));
     let typed = typed.file_name().unwrap_or(typed.as_os_str());

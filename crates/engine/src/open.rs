@@ -90,6 +90,8 @@ pub struct Engine {
     pub(crate) location: StoreLocation,
     pub(crate) local_dirs: LocalDirs,
     pub(crate) trusted: Arc<OnceCell<()>>,
+    /// Whether listings of the store go on where they are asked to, once that is known.
+    pub(crate) lists_go_on: Arc<OnceCell<bool>>,
     /// Where snapshots in chunks are kept.
     pub(crate) chunk_root: ChunkRoot,
     /// The tenant's key, for encrypted lineages and pools.
@@ -165,6 +167,7 @@ impl Engine {
             location,
             local_dirs,
             trusted,
+            lists_go_on: Arc::default(),
             chunk_root: ChunkRoot::pool(&TenantId::default()),
             tenant_key: None,
             pools: Arc::default(),

@@ -14,7 +14,7 @@ use stasis_store::documents::lineages;
 use stasis_store::documents::lineages::ReadError;
 use stasis_store::layout;
 use stasis_store::location::StoreLocation;
-use stasis_store::probe;
+use stasis_store::probe::{self, CheckName};
 pub use stasis_store::probe::{ProbeReport, summary};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -60,6 +60,27 @@ impl StoreHealth<'_> {
             .get_or_try_init(|| self.find_trust())
             .await
             .copied()
+    }
+
+    /// Whether a listing of the store goes on where it is asked to. Of a bucket whose report does not say, it is not relied on.
+    pub(crate) async fn lists_go_on(self) -> bool {
+        if !matches!(self.location, StoreLocation::S3(_)) {
+            return true;
+        }
+        let known = self.lists_go_on.get_or_try_init(|| self.reported());
+        known.await.is_ok_and(|goes_on| *goes_on)
+    }
+
+    /// What the last report says of that, as an error where there is none.
+    async fn reported(self) -> Result<bool, ()> {
+        let says = |report: &ProbeReport| report.says(CheckName::ListGoesOn);
+        if let Some(goes_on) = self.local_report().await.as_ref().and_then(says) {
+            return Ok(goes_on);
+        }
+        let key = layout::probe_result();
+        let stored = lineages::read::<ProbeReport>(&*self.bucket, &key).await;
+        let stored = stored.map_err(drop)?;
+        stored.and_then(|found| says(&found.value)).ok_or(())
     }
 
     async fn find_trust(self) -> Result<(), Error> {

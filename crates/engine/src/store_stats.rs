@@ -18,9 +18,11 @@ use serde::Serialize;
 use stasis_model::format::key::PoolId;
 use stasis_model::id::{ProfileId, TenantId};
 use stasis_model::metrics::{self, Sample, Series};
+use stasis_store::documents::containers::containers;
 use stasis_store::documents::proofs;
 use stasis_store::documents::roots::Root;
 use stasis_store::layout::{ChunkRoot, Key, ProofSubject};
+use stasis_store::part::Part;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What there is of one kind.
@@ -165,7 +167,8 @@ impl Engine {
         found: &mut Found,
     ) -> Result<KindStats, Error> {
         let mut stats = KindStats::chunked();
-        for row in self.containers().subjects(tenant).await? {
+        let named = containers(&*self.bucket, tenant, &Part::Whole).await?;
+        for row in self.containers().subjects(named).await? {
             found.note_pool(row.engine.dirs().root());
             match row.error {
                 Some(_) => stats.add_unreadable(1),

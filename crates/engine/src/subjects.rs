@@ -4,6 +4,7 @@
 //! is an error, and never looks like an empty one.
 
 mod list;
+mod page;
 
 pub use crate::address::{DIR_PREFIX, PROFILE_PREFIX};
 use crate::address::{SubjectAddress, shell_word};
@@ -16,6 +17,7 @@ use crate::kind::workspace::{WorkspaceRow, workspaces};
 use crate::near::{did_you_mean, names_of, near_subjects};
 use crate::open::Engine;
 use crate::own_places;
+pub use page::{SubjectCursor, SubjectPage, SubjectsAsked};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stasis_model::display_as_serialized;
@@ -25,6 +27,7 @@ use stasis_model::nearest::nearest;
 use stasis_store::documents::roots;
 use stasis_store::layout::ChunkRoot;
 use stasis_store::location::StoreLocation;
+use stasis_store::part::Part;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -197,7 +200,17 @@ impl Engine {
         &self,
         tenant: Option<&TenantId>,
     ) -> Result<Vec<(ChunkRoot, TenantId, ProjectId)>, Error> {
-        let all = roots::directories(&self.bucket, tenant).await?.into_iter();
+        self.directories_in(tenant, &Part::Whole).await
+    }
+
+    /// Those in a part of the listing.
+    pub(crate) async fn directories_in(
+        &self,
+        tenant: Option<&TenantId>,
+        part: &Part,
+    ) -> Result<Vec<(ChunkRoot, TenantId, ProjectId)>, Error> {
+        let all = roots::directories(&self.bucket, tenant, part).await?;
+        let all = all.into_iter();
         let named = all.filter_map(|root| {
             let (owner, id) = root.directory()?;
             Some((root, owner, id))

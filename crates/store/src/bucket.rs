@@ -192,6 +192,17 @@ pub trait Bucket: fmt::Debug + Send + Sync {
         page_in_order(self, prefix, token).await
     }
 
+    /// Lists what comes after `after` in the order in which the store lists, some `limit` rows of it; `next` says only whether there
+    /// is more. Only for a store that is known to go on there ([`crate::probe::CheckName::ListGoesOn`]).
+    async fn list_after(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<ListedPage, BucketError> {
+        rows_in_order(self, prefix, after, limit).await
+    }
+
     /// Removes an object; removing a missing one is fine.
     async fn delete(&self, key: &Key) -> Result<(), BucketError>;
 
@@ -289,6 +300,15 @@ impl<B: Bucket + ?Sized> Bucket for Arc<B> {
         (**self).list_page(prefix, token).await
     }
 
+    async fn list_after(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<ListedPage, BucketError> {
+        (**self).list_after(prefix, after, limit).await
+    }
+
     async fn delete(&self, key: &Key) -> Result<(), BucketError> {
         (**self).delete(key).await
     }
@@ -329,8 +349,18 @@ pub async fn page_in_order<B: Bucket + ?Sized>(
     token: Option<&PageToken>,
 ) -> Result<ListedPage, BucketError> {
     let after = token.and_then(|token| Key::from_listing(token.as_str()));
-    let rows = bucket.list(prefix, after.as_ref(), PAGE).await?;
-    let last = rows.last().filter(|_| rows.len() == PAGE);
+    rows_in_order(bucket, prefix, after.as_ref(), PAGE).await
+}
+
+/// The same from a key on, for stores that list in byte order.
+pub async fn rows_in_order<B: Bucket + ?Sized>(
+    bucket: &B,
+    prefix: &Prefix,
+    after: Option<&Key>,
+    limit: usize,
+) -> Result<ListedPage, BucketError> {
+    let rows = bucket.list(prefix, after, limit).await?;
+    let last = rows.last().filter(|_| rows.len() == limit);
     let next = last.map(|row| PageToken::new(row.key.as_str()));
     Ok(ListedPage { rows, next })
 }

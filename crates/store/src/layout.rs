@@ -83,6 +83,12 @@ impl Prefix {
         Self(format!("{}{beginning}", self.0))
     }
 
+    /// What comes after everything in the directory that is called so and before what lies beside it, in whichever order a store
+    /// lists. Nothing of ours is called like it.
+    pub(crate) fn end_of(&self, directory: &str) -> Key {
+        Key(format!("{}{directory}/~", self.0))
+    }
+
     /// Everything in the store.
     pub fn everything() -> Self {
         Self(String::new())

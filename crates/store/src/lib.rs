@@ -57,5 +57,6 @@ pub mod layout;
 pub mod listed_view;
 pub mod location;
 pub mod paced;
+pub mod part;
 pub mod probe;
 pub mod retry;

@@ -1,11 +1,13 @@
 //! One look at many documents that reads only those which changed since the look before.
 //!
 //! A listing says of each object which version it has. A document that was read under that version need not be read again, and
-//! one that a whole listing does not have is not there.
+//! one that a whole listing does not have is not there, nor one in a directory that a part of a listing went through.
 //!
 //! *Always true:* what a view answers is what the store had when it was listed through that very view, or later. It is for
 //! lists: whoever decides or changes something reads the store. Of chunks it notes nothing: there may be millions of them, and who
 //! lists them wants their sizes.
+
+mod passed;
 
 use crate::bucket::{
     Bucket, BucketError, ByteStream, DerivedObject, Head, Listed, ListedPage, Object, PageToken,
@@ -14,6 +16,7 @@ use crate::bucket::{
 use crate::layout::{self, Key, Prefix};
 use async_trait::async_trait;
 use bytes::Bytes;
+use passed::PassedDirectories;
 use stasis_model::format::document::Version;
 use stasis_model::id::OpId;
 use stasis_model::time::Timestamp;
@@ -123,6 +126,7 @@ struct ListedSoFar {
     /// Where the pages that were listed without a gap go on, by what they list.
     next: HashMap<Prefix, PageToken>,
     whole: HashSet<Prefix>,
+    passed: PassedDirectories,
 }
 
 /// What a view knows of an object.
@@ -140,7 +144,7 @@ impl ListedSoFar {
         let has_it = |prefix: &Prefix| key.as_str().starts_with(prefix.as_str());
         match self.versions.get(key) {
             Some(Some(version)) => KnownObject::Version(version.clone()),
-            None if self.whole.iter().any(has_it) => KnownObject::Absent,
+            None if self.whole.iter().any(has_it) || self.passed.has(key) => KnownObject::Absent,
             Some(None) | None => KnownObject::Unknown,
         }
     }
@@ -157,6 +161,10 @@ impl ListedSoFar {
             }
             _ => {}
         }
+        self.note_versions(page);
+    }
+
+    fn note_versions(&mut self, page: &ListedPage) {
         for row in page.rows.iter().filter(|row| !layout::is_chunk(&row.key)) {
             match self.versions.entry(row.key.clone()) {
                 // One that was written through this view meanwhile stays unknown.
@@ -269,6 +277,19 @@ impl Bucket for ListedView {
     ) -> Result<ListedPage, BucketError> {
         let page = self.bucket.list_page(prefix, token).await?;
         lock(&self.listed).note(prefix, token, &page);
+        Ok(page)
+    }
+
+    async fn list_after(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<ListedPage, BucketError> {
+        let page = self.bucket.list_after(prefix, after, limit).await?;
+        let mut listed = lock(&self.listed);
+        listed.note_versions(&page);
+        listed.passed.note(prefix, after, &page);
         Ok(page)
     }
 

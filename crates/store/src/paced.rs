@@ -169,6 +169,15 @@ impl<B: Bucket> Bucket for Paced<B> {
         self.inner.list_page(prefix, token).await
     }
 
+    async fn list_after(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<ListedPage, BucketError> {
+        self.inner.list_after(prefix, after, limit).await
+    }
+
     async fn delete(&self, key: &Key) -> Result<(), BucketError> {
         self.inner.delete(key).await
     }

@@ -93,12 +93,14 @@ pub enum CheckName {
     Ranges,
     /// Writers that add up by read and swap lose nothing.
     ConcurrentIncrements,
+    /// A listing goes on after any directory, in the order in which it lists, whatever order that is.
+    ListGoesOn,
     /// The store's clock and ours agree within 30 seconds.
     Clock,
 }
 
 impl CheckName {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::CreateTwice,
         Self::StaleSwap,
         Self::SwapOfMissing,
@@ -107,11 +109,12 @@ impl CheckName {
         Self::Ranges,
         Self::RacingCreates,
         Self::ConcurrentIncrements,
+        Self::ListGoesOn,
         Self::Clock,
     ];
 
     fn is_required(self) -> bool {
-        self != Self::Clock
+        !matches!(self, Self::ListGoesOn | Self::Clock)
     }
 
     fn words(self) -> &'static str {
@@ -124,6 +127,7 @@ impl CheckName {
             Self::ListAfterWrite => "a listing sees the writes before it",
             Self::Ranges => "parts of objects can be read",
             Self::ConcurrentIncrements => "concurrent increments lose nothing",
+            Self::ListGoesOn => "a listing goes on where it is asked to",
             Self::Clock => "the clocks agree",
         }
     }
@@ -142,6 +146,14 @@ pub enum CheckVerdict {
     Failed,
     /// Not asked, or not finished in time.
     Unknown,
+}
+
+impl ProbeReport {
+    /// Whether the store was seen to do it; not known if it was not asked.
+    pub fn says(&self, name: CheckName) -> Option<bool> {
+        let check = self.checks.iter().find(|check| check.name == name)?;
+        (check.verdict != CheckVerdict::Unknown).then_some(check.verdict == CheckVerdict::Honoured)
+    }
 }
 
 /// Asks a store whether it keeps its word. Fails when it cannot be asked, unless it has broken a promise before that.

@@ -156,6 +156,16 @@ impl<B: Bucket> Bucket for Retrying<B> {
         self.again(|| self.inner.list_page(prefix, token)).await
     }
 
+    async fn list_after(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<ListedPage, BucketError> {
+        self.again(|| self.inner.list_after(prefix, after, limit))
+            .await
+    }
+
     async fn delete(&self, key: &Key) -> Result<(), BucketError> {
         self.again(|| self.inner.delete(key)).await
     }

@@ -22,7 +22,7 @@ use stasis_model::id::OpId;
 use stasis_model::time::Timestamp;
 use stasis_store::bucket::{
     Bucket, BucketError, BucketErrorKind, ByteStream, DerivedObject, Head, Listed, ListedPage,
-    Object, PageToken, Swap, page_in_order,
+    Object, PageToken, Swap, page_in_order, rows_in_order,
 };
 use stasis_store::layout::{Key, Prefix};
 use std::fmt;
@@ -289,6 +289,15 @@ impl Bucket for FaultyBucket {
         token: Option<&PageToken>,
     ) -> Result<ListedPage, BucketError> {
         page_in_order(self, prefix, token).await
+    }
+
+    async fn list_after(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<ListedPage, BucketError> {
+        rows_in_order(self, prefix, after, limit).await
     }
 
     async fn delete(&self, key: &Key) -> Result<(), BucketError> {

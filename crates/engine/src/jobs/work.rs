@@ -14,6 +14,7 @@ use stasis_model::id::TenantId;
 use stasis_model::policy::retention::{OnDoubt, RetentionPolicy};
 use stasis_store::documents::{containers, profiles, roots};
 use stasis_store::layout::ChunkRoot;
+use stasis_store::part::Part;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -98,7 +99,7 @@ impl Engine {
         let Some(docker) = &host.docker else {
             return Ok(report);
         };
-        let all = containers::containers(&*self.bucket, None).await?;
+        let all = containers::containers(&*self.bucket, None, &Part::Whole).await?;
         let tenants: BTreeSet<TenantId> = all.into_iter().map(|(tenant, _)| tenant).collect();
         for tenant in tenants {
             lease.ensure_held()?;

@@ -46,6 +46,7 @@ pub use delete::{DeleteSnapshot, Deleted};
 pub use diff::{Changes, CookieName, DiffSnapshots, Differing, OneSided, ProfileDiff};
 pub use fork::{ForkOrigin, ForkProfile, Forked};
 pub use inventory::{LockWord, SnapshotRow, SnapshotStatus};
+pub(crate) use list::LineageTotals;
 pub use list::{
     DamagedManifest, Orphan, ProfileList, ProfileLog, ProfileRow, ProfileSnapshotUse, ProfileUse,
     SnapshotList,

@@ -6,7 +6,7 @@ use crate::catalog::references::is_damage;
 use crate::check::Remedy;
 use crate::error::Error;
 use crate::kind::container::ContainerSubjectRow;
-use crate::kind::profile::ProfileRow;
+use crate::kind::profile::{LineageTotals, ProfileRow};
 use crate::kind::session::SessionRow;
 use crate::open::Engine;
 use crate::seen::Memory;
@@ -14,10 +14,13 @@ use crate::subjects::{DIR_PREFIX, PROFILE_PREFIX};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use stasis_model::format::key::PoolId;
 use stasis_model::format::manifest::{RepoDocument, SnapshotIndex};
-use stasis_model::id::{ProjectId, TenantId};
+use stasis_model::id::{ContainerSubject, Lineage, ProjectId, SessionRef, TenantId};
 use stasis_model::time::Timestamp;
+use stasis_store::documents::containers::containers;
 use stasis_store::documents::roots::Root;
+use stasis_store::documents::sessions;
 use stasis_store::layout::ChunkRoot;
+use stasis_store::part::Part;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -27,8 +30,24 @@ const READS_IN_FLIGHT: usize = 16;
 /// The indexes of how many directories are held at once.
 const HELD: usize = 256;
 
+/// All kinds, in the order of their names.
+pub(super) const KINDS: [SubjectKind; 4] = [
+    SubjectKind::Container,
+    SubjectKind::Dir,
+    SubjectKind::Profile,
+    SubjectKind::Session,
+];
+
+/// Subjects of one kind, before anything of them is read.
+pub(super) enum NamedSubjects {
+    Dirs(Vec<(ChunkRoot, TenantId, ProjectId)>),
+    Profiles(Vec<(Lineage, LineageTotals)>),
+    Sessions(Vec<SessionRef>),
+    Containers(Vec<(TenantId, ContainerSubject)>),
+}
+
 /// What the pools of subjects say of themselves, each read once.
-type Pools = HashMap<PoolId, Result<RepoDocument, SubjectError>>;
+pub(super) type Pools = HashMap<PoolId, Result<RepoDocument, SubjectError>>;
 
 /// The index of a directory, and what this host remembered of it before that was read.
 struct LookedAt {
@@ -40,19 +59,10 @@ impl Engine {
     /// Lists every subject of the store.
     pub async fn subjects(&self, tenant: Option<&TenantId>) -> Result<SubjectList, Error> {
         let listing = self.for_listing();
-        let mut pools = Pools::new();
-        let mut items = self.directory_rows(&listing, tenant, &mut pools).await?;
-        let profiles = listing.profiles().list(tenant).await?.profiles;
-        items.extend(profiles.into_iter().map(profile_row));
-        for session in listing.sessions().list(tenant).await?.items {
-            items.push(self.session_row(&session, &mut pools).await?);
-        }
-        let mut containers = listing.containers().subjects(tenant).await?;
-        if containers.iter().any(|one| one.error.is_some()) {
-            containers = self.containers().subjects(tenant).await?;
-        }
-        for container in containers {
-            items.extend(self.container_row(container, &mut pools).await?);
+        let (mut items, mut pools) = (Vec::new(), Pools::new());
+        for kind in KINDS {
+            let named = listing.named(kind, tenant, &Part::Whole).await?;
+            items.extend(self.rows_of(&listing, named, &mut pools).await?);
         }
         if items.is_empty() {
             self.dirs().ensure_edition().await?;
@@ -69,14 +79,59 @@ impl Engine {
         })
     }
 
+    /// The names of the subjects of one kind in a part of the listing.
+    pub(super) async fn named(
+        &self,
+        kind: SubjectKind,
+        tenant: Option<&TenantId>,
+        part: &Part,
+    ) -> Result<NamedSubjects, Error> {
+        Ok(match kind {
+            SubjectKind::Dir => NamedSubjects::Dirs(self.directories_in(tenant, part).await?),
+            SubjectKind::Profile => {
+                NamedSubjects::Profiles(self.profiles().counted(tenant, part).await?)
+            }
+            SubjectKind::Session => {
+                NamedSubjects::Sessions(sessions::all(&*self.bucket, tenant, part).await?)
+            }
+            SubjectKind::Container => {
+                NamedSubjects::Containers(containers(&*self.bucket, tenant, part).await?)
+            }
+        })
+    }
+
+    /// What is known of them, in the same order; nothing of those that were deleted.
+    pub(super) async fn rows_of(
+        &self,
+        listing: &Self,
+        named: NamedSubjects,
+        pools: &mut Pools,
+    ) -> Result<Vec<SubjectRow>, Error> {
+        match named {
+            NamedSubjects::Dirs(named) => self.directory_rows(listing, &named, pools).await,
+            NamedSubjects::Profiles(counted) => {
+                let mut rows = Vec::with_capacity(counted.len());
+                for mut row in listing.profiles().rows(counted).await? {
+                    // What was remembered may be what somebody has mended since.
+                    if !row.damage.is_empty() {
+                        row = self.profiles().row_again(row).await?;
+                    }
+                    rows.push(profile_row(row));
+                }
+                Ok(rows)
+            }
+            NamedSubjects::Sessions(named) => self.session_rows(listing, &named, pools).await,
+            NamedSubjects::Containers(named) => self.container_rows(listing, named, pools).await,
+        }
+    }
+
     async fn directory_rows(
         &self,
         listing: &Self,
-        tenant: Option<&TenantId>,
+        all: &[(ChunkRoot, TenantId, ProjectId)],
         pools: &mut Pools,
     ) -> Result<Vec<SubjectRow>, Error> {
         let places = self.places().await?;
-        let all = listing.directories(tenant).await?;
         let mut rows = Vec::with_capacity(all.len());
         for some in all.chunks(HELD) {
             let layouts: Vec<ChunkRoot> = some.iter().map(|found| found.0.clone()).collect();
@@ -92,6 +147,52 @@ impl Engine {
                 }
                 rows.extend(row);
             }
+        }
+        Ok(rows)
+    }
+
+    async fn session_rows(
+        &self,
+        listing: &Self,
+        named: &[SessionRef],
+        pools: &mut Pools,
+    ) -> Result<Vec<SubjectRow>, Error> {
+        let (mut documents, mut unreadable) = listing.sessions().documents_of(named).await?;
+        if !unreadable.is_empty() {
+            let again: Vec<SessionRef> = unreadable.into_iter().map(|(one, _)| one).collect();
+            let read = self.sessions().documents_of(&again).await?;
+            documents.extend(read.0);
+            unreadable = read.1;
+        }
+        let mut rows = Vec::with_capacity(named.len());
+        for row in self.sessions().rows(&documents) {
+            rows.push(self.session_row(&row, pools).await?);
+        }
+        for (session, error) in unreadable {
+            rows.push(self.unreadable_session(&session, &error.into()));
+        }
+        let place = |row: &SubjectRow| {
+            named
+                .iter()
+                .position(|one| row.id() == one.session.as_str())
+        };
+        rows.sort_by_cached_key(place);
+        Ok(rows)
+    }
+
+    async fn container_rows(
+        &self,
+        listing: &Self,
+        named: Vec<(TenantId, ContainerSubject)>,
+        pools: &mut Pools,
+    ) -> Result<Vec<SubjectRow>, Error> {
+        let mut found = listing.containers().subjects(named.clone()).await?;
+        if found.iter().any(|one| one.error.is_some()) {
+            found = self.containers().subjects(named).await?;
+        }
+        let mut rows = Vec::with_capacity(found.len());
+        for container in found {
+            rows.extend(self.container_row(container, pools).await?);
         }
         Ok(rows)
     }
@@ -152,6 +253,24 @@ impl Engine {
         };
         let encrypted = pool.as_ref().ok().map(RepoDocument::is_encrypted);
         Ok(session_row(row, encrypted, pool.as_ref().err().cloned()))
+    }
+
+    /// One whose document cannot be read.
+    fn unreadable_session(&self, session: &SessionRef, error: &Error) -> SubjectRow {
+        let root = Root::new(self.bucket.clone(), ChunkRoot::session(session));
+        let remedy = Remedy::for_document(error);
+        SubjectRow {
+            subject: format!("{SESSION_PREFIX}{session}"),
+            kind: SubjectKind::Session,
+            tenant: session.tenant.clone(),
+            snapshots: 0,
+            newest: None,
+            newest_ms: None,
+            bytes: 0,
+            encrypted: None,
+            dir: None,
+            error: Some(self.unusable(&root, error, remedy)),
+        }
     }
 
     /// What is known of a container; nothing of one whose snapshots are all gone.

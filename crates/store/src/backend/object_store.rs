@@ -120,6 +120,30 @@ impl ObjectBucket {
         Path::parse(whole).bucket_error(BucketErrorKind::Unsupported, doing, key)
     }
 
+    async fn page(
+        &self,
+        prefix: &Prefix,
+        options: PaginatedListOptions,
+    ) -> Result<ListedPage, BucketError> {
+        let spelled = self.spelled(prefix);
+        let own = self.spelled(&Prefix::everything()).len();
+        let page = self.cloud.pages.list_paginated(Some(&spelled), options);
+        let page = self.ask(0, page).await.0;
+        let page = page.while_asking("list", prefix)?;
+        let row = |object: ::object_store::ObjectMeta| {
+            let name = object.location.as_ref();
+            let key = name.get(own..).and_then(Key::from_listing)?;
+            let size = object.size;
+            let version = object.e_tag.clone().map(Version::new);
+            let row = Listed { key, size, version };
+            name.starts_with(&spelled).then_some(row)
+        };
+        Ok(ListedPage {
+            rows: page.result.objects.into_iter().filter_map(row).collect(),
+            next: page.page_token.map(PageToken::new),
+        })
+    }
+
     /// What our own keys begin with in the bucket, before `prefix`.
     fn spelled(&self, prefix: &Prefix) -> String {
         match self.cloud.prefix.as_str() {
@@ -379,27 +403,35 @@ impl Bucket for ObjectBucket {
         prefix: &Prefix,
         token: Option<&PageToken>,
     ) -> Result<ListedPage, BucketError> {
-        let spelled = self.spelled(prefix);
-        let own = self.spelled(&Prefix::everything()).len();
         let options = PaginatedListOptions {
             page_token: token.map(|token| token.as_str().to_owned()),
             ..PaginatedListOptions::default()
         };
-        let page = self.cloud.pages.list_paginated(Some(&spelled), options);
-        let page = self.ask(0, page).await.0;
-        let page = page.while_asking("list", prefix)?;
-        let row = |object: ::object_store::ObjectMeta| {
-            let name = object.location.as_ref();
-            let key = name.get(own..).and_then(Key::from_listing)?;
-            let size = object.size;
-            let version = object.e_tag.clone().map(Version::new);
-            let row = Listed { key, size, version };
-            name.starts_with(&spelled).then_some(row)
-        };
-        Ok(ListedPage {
-            rows: page.result.objects.into_iter().filter_map(row).collect(),
-            next: page.page_token.map(PageToken::new),
-        })
+        self.page(prefix, options).await
+    }
+
+    async fn list_after(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<ListedPage, BucketError> {
+        let own = self.spelled(&Prefix::everything());
+        let mut token: Option<PageToken> = None;
+        loop {
+            let options = PaginatedListOptions {
+                offset: after.map(|after| format!("{own}{after}")),
+                max_keys: Some(limit),
+                page_token: token.as_ref().map(|token| token.as_str().to_owned()),
+                ..PaginatedListOptions::default()
+            };
+            let page = self.page(prefix, options).await?;
+            // What only the token leads to is asked for with it: a page may be empty and not the last one.
+            if !page.rows.is_empty() || page.next.is_none() || page.next == token {
+                return Ok(page);
+            }
+            token = page.next;
+        }
     }
 
     async fn delete(&self, key: &Key) -> Result<(), BucketError> {

@@ -1,10 +1,11 @@
 //! Which containers a tenant has snapshots of, and which containers were made of those.
 
-use crate::bucket::{Bucket, BucketError, objects};
+use crate::bucket::{Bucket, BucketError};
 use crate::documents::lineages::{ReadError, read};
-use crate::layout::{ChunkRoot, Prefix};
+use crate::documents::roots::named_in;
+use crate::layout::ChunkRoot;
+use crate::part::Part;
 use bytes::Bytes;
-use futures_util::TryStreamExt;
 use stasis_model::container::restoration::Restoration;
 use stasis_model::format::document;
 use stasis_model::id::{ContainerSubject, SnapshotId, TenantId};
@@ -13,9 +14,10 @@ use stasis_model::id::{ContainerSubject, SnapshotId, TenantId};
 pub async fn containers(
     bucket: &dyn Bucket,
     tenant: Option<&TenantId>,
+    part: &Part,
 ) -> Result<Vec<(TenantId, ContainerSubject)>, BucketError> {
     let prefix = tenant.map_or_else(ChunkRoot::subjects, ChunkRoot::containers);
-    named_in(bucket, &prefix, ChunkRoot::as_container).await
+    named_in(bucket, &prefix, part, ChunkRoot::as_container).await
 }
 
 /// The snapshots of a tenant whose images the store has, or has some of.
@@ -24,24 +26,8 @@ pub async fn images(
     tenant: &TenantId,
 ) -> Result<Vec<SnapshotId>, BucketError> {
     let prefix = ChunkRoot::images(tenant);
-    let named = named_in(bucket, &prefix, ChunkRoot::as_image).await?;
+    let named = named_in(bucket, &prefix, &Part::Whole, ChunkRoot::as_image).await?;
     Ok(named.into_iter().map(|(_, id)| id).collect())
-}
-
-async fn named_in<T: PartialEq>(
-    bucket: &dyn Bucket,
-    prefix: &Prefix,
-    name: impl Fn(&ChunkRoot) -> Option<T>,
-) -> Result<Vec<T>, BucketError> {
-    let listed = objects(bucket, prefix);
-    let mut listed = std::pin::pin!(listed);
-    let mut found = Vec::new();
-    while let Some(row) = listed.try_next().await? {
-        let named = ChunkRoot::subject_of(&row.key).and_then(|root| name(&root));
-        // In the order of keys, so that those of one subject follow one another.
-        found.extend(named.filter(|one| found.last() != Some(one)));
-    }
-    Ok(found)
 }
 
 /// Writes down that a container was made of a snapshot.

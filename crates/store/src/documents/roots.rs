@@ -5,6 +5,7 @@
 use crate::bucket::{Bucket, BucketError, BucketErrorKind, Listed, Swap, objects};
 use crate::documents::lineages::{ReadError, read};
 use crate::layout::{ChunkRoot, Key, Prefix};
+use crate::part::Part;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, TryStreamExt};
 use stasis_model::chunk_name::to_rows;
@@ -544,9 +545,30 @@ pub async fn all(bucket: &Arc<dyn Bucket>) -> Result<Vec<ChunkRoot>, ReadError> 
 pub async fn directories(
     bucket: &Arc<dyn Bucket>,
     tenant: Option<&TenantId>,
+    part: &Part,
 ) -> Result<Vec<ChunkRoot>, BucketError> {
     let prefix = tenant.map_or_else(ChunkRoot::subjects, ChunkRoot::directories);
-    directories_in(objects(&**bucket, &prefix)).await
+    let own = |root: &ChunkRoot| root.directory().map(|_| root.clone());
+    named_in(&**bucket, &prefix, part, own).await
+}
+
+/// The subjects of a kind in a part of a listing, in its order.
+pub(super) async fn named_in<T: PartialEq + Clone + Send>(
+    bucket: &dyn Bucket,
+    prefix: &Prefix,
+    part: &Part,
+    name: impl Fn(&ChunkRoot) -> Option<T> + Send + Sync,
+) -> Result<Vec<T>, BucketError> {
+    let of_key = |key: &Key| ChunkRoot::subject_of(key).and_then(|root| name(&root));
+    let mut listed = part.objects(bucket, prefix, of_key);
+    let mut found = Vec::new();
+    while let Some((named, _)) = listed.try_next().await? {
+        // Those of one subject follow one another.
+        if found.last() != Some(&named) {
+            found.push(named);
+        }
+    }
+    Ok(found)
 }
 
 /// Those of a tenant whose id is a name, or begins with it and a dash, as far as so many objects lead to them: for whoever must not

@@ -3,14 +3,15 @@
 use crate::bucket::{Bucket, BucketError, objects};
 use crate::documents::changing::{self, ChangingError};
 use crate::documents::lineages::{ReadError, read};
+use crate::documents::roots::named_in;
 use crate::layout::{self, ChunkRoot};
+use crate::part::Part;
 use futures_util::TryStreamExt;
 use stasis_model::digest::StoreDigest;
 use stasis_model::format::document::Versioned;
 use stasis_model::id::{OpId, SessionRef, TenantId};
 use stasis_model::session::document::SessionDocument;
 use stasis_model::session::step::SessionRefusal;
-use std::collections::BTreeSet;
 
 /// Why a session was not changed.
 pub type SessionError = ChangingError<SessionRefusal>;
@@ -42,16 +43,19 @@ pub async fn change(
     changing::change(bucket, &key, op_id, rule).await
 }
 
-/// Every session of a tenant, or of all, in order.
+/// Every session of a tenant, or of all, in order; of a part, in that of the store.
 pub async fn all(
     bucket: &dyn Bucket,
     tenant: Option<&TenantId>,
+    part: &Part,
 ) -> Result<Vec<SessionRef>, BucketError> {
     let prefix = tenant.map_or_else(ChunkRoot::subjects, ChunkRoot::sessions);
-    let listed = objects(bucket, &prefix);
-    let owners = listed.try_filter_map(async |row| Ok(ChunkRoot::session_of(&row.key)));
-    let owners: BTreeSet<SessionRef> = owners.try_collect().await?;
-    Ok(owners.into_iter().collect())
+    let mut all = named_in(bucket, &prefix, part, ChunkRoot::as_session).await?;
+    if *part == Part::Whole {
+        all.sort();
+        all.dedup();
+    }
+    Ok(all)
 }
 
 /// Says that a session is about to run in a sandbox, before its document does.

@@ -4,7 +4,7 @@ use super::{CheckName, CheckVerdict};
 use crate::bucket::{Bucket, BucketError, BucketErrorKind, Swap};
 use crate::layout::{self, Key, Prefix};
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use stasis_model::format::document::Version;
 use stasis_model::id::OpId;
 use stasis_model::rng::Rng;
@@ -57,6 +57,7 @@ impl ProbeScratch<'_> {
             CheckName::ListAfterWrite => self.list_after_write().await,
             CheckName::Ranges => self.ranges().await,
             CheckName::ConcurrentIncrements => self.concurrent_increments().await,
+            CheckName::ListGoesOn => self.list_goes_on().await,
             CheckName::Clock => Ok(self.clock()),
         }
     }
@@ -260,6 +261,62 @@ impl ProbeScratch<'_> {
         let scratch = Prefix::probe_scratch(self.id);
         let rows = self.bucket.list(&scratch, None, usize::MAX).await?;
         Ok(rows.iter().any(|row| row.key == *key))
+    }
+
+    async fn list_goes_on(&self) -> Result<CheckFinding, BucketError> {
+        let names = [
+            "order/a-b/x",
+            "order/a/x",
+            "order/a/y/z",
+            "order/a0/x",
+            "order/b/x",
+        ];
+        let keys = names.map(|name| self.key(name));
+        let puts = keys.iter().map(|key| self.bucket.put(key, self.fresh()));
+        try_join_all(puts).await?;
+        let beneath = Prefix::probe_scratch(self.id).starting("order/");
+        let whole = self.listed_after(&beneath, None).await?;
+        let directory = |key: &Key| {
+            let inner = &key.as_str()[beneath.as_str().len()..];
+            inner.split('/').next().map(str::to_owned)
+        };
+        let mut directories: Vec<_> = whole.iter().filter_map(directory).collect();
+        directories.dedup();
+        if whole.len() != keys.len() || directories.len() != 4 {
+            return Ok(ignored("what lies in one directory is not listed together"));
+        }
+        for name in directories {
+            let end = beneath.end_of(&name);
+            let passed = whole
+                .iter()
+                .rposition(|key| directory(key).as_ref() == Some(&name));
+            let expected = &whole[passed.map_or(0, |last| last + 1)..];
+            if self.listed_after(&beneath, Some(&end)).await? != expected {
+                return Ok(ignored(
+                    "a listing after a directory was not the rest of it",
+                ));
+            }
+        }
+        Ok(honoured("a listing went on after each of four directories"))
+    }
+
+    /// Names as the store lists them, two at a time.
+    async fn listed_after(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Key>,
+    ) -> Result<Vec<Key>, BucketError> {
+        let mut keys: Vec<Key> = Vec::new();
+        loop {
+            let after = keys.last().or(after);
+            let page = self.bucket.list_after(prefix, after, 2).await?;
+            let is_over = page.next.is_none() || page.rows.is_empty();
+            keys.extend(page.rows.into_iter().map(|row| row.key));
+            // A store that begins anew each time would never end.
+            if is_over || keys.len() > 16 {
+                return Ok(keys);
+            }
+        }
     }
 
     async fn ranges(&self) -> Result<CheckFinding, BucketError> {

@@ -6,7 +6,7 @@ use stasis_model::time::Timestamp;
 use stasis_store::backend::file::FileBucket;
 use stasis_store::backend::memory::MemoryBucket;
 use stasis_store::bucket::{
-    Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, Object, Swap,
+    Bucket, BucketError, BucketErrorKind, ByteStream, Head, Listed, ListedPage, Object, Swap,
 };
 use stasis_store::layout::{Key, Prefix};
 use stasis_store::probe::{CheckName, CheckVerdict, ProbeReport, ProbeVerdict, probe, summary};
@@ -22,6 +22,8 @@ enum Flaw {
     IgnoresIfMissing,
     /// Answers reads from a copy that is never brought up to date.
     ForgetsWhatWasListed,
+    /// Lists from the beginning, wherever it is asked to go on.
+    BeginsAnew,
     /// Never answers.
     Silent,
     /// Refuses our keys.
@@ -136,6 +138,16 @@ impl Bucket for Flawed {
         }
     }
 
+    async fn list_after(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<ListedPage, BucketError> {
+        let after = after.filter(|_| self.1 != Flaw::BeginsAnew);
+        self.0.list_after(prefix, after, limit).await
+    }
+
     async fn delete(&self, key: &Key) -> Result<(), BucketError> {
         self.0.delete(key).await
     }
@@ -180,7 +192,8 @@ async fn memory_and_a_directory_pass_and_are_left_clean() {
         let report = probed(bucket).await;
 
         assert_eq!(report.verdict, ProbeVerdict::MultiWriter, "{report:#?}");
-        assert_eq!(report.checks.len(), 9);
+        assert_eq!(report.checks.len(), 10);
+        assert_eq!(report.says(CheckName::ListGoesOn), Some(true));
         let left = bucket.list(&Prefix::everything(), None, 9).await.unwrap();
         assert!(left.is_empty(), "{left:?}");
     }
@@ -302,6 +315,14 @@ async fn a_clock_that_is_an_hour_off_is_said_but_refuses_nothing() {
 }
 
 #[tokio::test]
+async fn a_listing_that_begins_anew_is_said_but_refuses_nothing() {
+    let report = probed(&Flawed::with(Flaw::BeginsAnew)).await;
+
+    assert_eq!(report.verdict, ProbeVerdict::MultiWriter, "{report:#?}");
+    assert_eq!(report.says(CheckName::ListGoesOn), Some(false));
+}
+
+#[tokio::test]
 async fn a_report_is_a_document() {
     let report = probed(&MemoryBucket::new()).await;
 
@@ -330,10 +351,10 @@ async fn an_s3_store_passes_the_probe() {
 
     println!("the probe took {:?}", start.elapsed());
     assert_eq!(report.verdict, ProbeVerdict::MultiWriter, "{report:#?}");
-    assert_eq!(
-        verdict_of(&report, CheckName::Clock),
-        CheckVerdict::Honoured
-    );
+    for name in [CheckName::ListGoesOn, CheckName::Clock] {
+        let verdict = verdict_of(&report, name);
+        assert_eq!(verdict, CheckVerdict::Honoured, "{name:?}");
+    }
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ use stasis_model::snapshot_ref::{SnapshotRef, Unresolved};
 use stasis_model::subject_ref::CONTAINER_PREFIX;
 use stasis_store::documents::containers::containers;
 use stasis_store::documents::roots::Root;
+use stasis_store::part::Part;
 
 /// How many indexes are read at once.
 const READS_IN_FLIGHT: usize = 16;
@@ -102,8 +103,16 @@ pub(super) fn typed(subject: &ContainerSubject) -> String {
 impl Containers<'_> {
     /// All containers of a tenant, or of all, of which there are snapshots. One that cannot be read hides no other.
     pub(super) async fn found(self, tenant: Option<&TenantId>) -> Result<FoundContainers, Error> {
+        let named = containers(&*self.bucket, tenant, &Part::Whole).await?;
+        self.found_of(named).await
+    }
+
+    /// The same of those that are called so.
+    pub(super) async fn found_of(
+        self,
+        named: Vec<(TenantId, ContainerSubject)>,
+    ) -> Result<FoundContainers, Error> {
         let mut all = FoundContainers::default();
-        let named = containers(&*self.bucket, tenant).await?;
         let looks = stream::iter(named).map(|(tenant, subject)| self.look_at(tenant, subject));
         let mut looks = looks.buffered(READS_IN_FLIGHT);
         while let Some(looked) = looks.try_next().await? {
@@ -160,7 +169,7 @@ impl Containers<'_> {
         here: Option<&str>,
     ) -> Result<LookedAt, Error> {
         let name = name.strip_prefix(CONTAINER_PREFIX).unwrap_or(name);
-        let subjects = containers(&*self.bucket, Some(tenant)).await?;
+        let subjects = containers(&*self.bucket, Some(tenant), &Part::Whole).await?;
         let is_here = |subject: &ContainerSubject| Some(subject.engine()) == here;
         let mut fits = Vec::new();
         for (tenant, subject) in &subjects {

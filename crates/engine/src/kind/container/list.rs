@@ -17,7 +17,7 @@ use stasis_model::container::trigger::SnapshotTrigger;
 use stasis_model::format::manifest::{
     CapturedVolume, ContainerManifest, Indexed, SaveReason, SnapshotManifest, VolumeManifest,
 };
-use stasis_model::id::{Label, SnapshotId, TenantId};
+use stasis_model::id::{ContainerSubject, Label, SnapshotId, TenantId};
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_store::documents::containers::restorations;
 use std::collections::{BTreeMap, BTreeSet};
@@ -319,9 +319,9 @@ impl Containers<'_> {
     /// The containers of which a tenant, or anybody, has snapshots, with their indexes.
     pub(crate) async fn subjects(
         self,
-        tenant: Option<&TenantId>,
+        named: Vec<(TenantId, ContainerSubject)>,
     ) -> Result<Vec<ContainerSubjectRow>, Error> {
-        let all = self.found(tenant).await?;
+        let all = self.found_of(named).await?;
         let readable = all.readable.into_iter().map(|one| ContainerSubjectRow {
             subject: typed(&one.subject),
             tenant: one.tenant,

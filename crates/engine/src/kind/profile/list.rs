@@ -6,7 +6,7 @@ use crate::address::as_typed;
 use crate::error::{Error, error_chain};
 use crate::handle::Profiles;
 use crate::warning::Warning;
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
@@ -14,10 +14,9 @@ use stasis_model::format::key::KeyOwner;
 use stasis_model::format::pointer::Pointer;
 use stasis_model::id::{Label, Lineage, ProfileRef, TenantId};
 use stasis_model::time::Timestamp;
-use stasis_store::bucket::objects;
 use stasis_store::layout::{self, Prefix};
+use stasis_store::part::Part;
 use std::collections::BTreeMap;
-use tokio::task::JoinSet;
 
 /// How many lineages are looked at together.
 const TOGETHER: usize = 16;
@@ -192,7 +191,7 @@ impl SnapshotList {
 
 /// What a listing shows of one lineage.
 #[derive(Clone, Copy, Default)]
-struct LineageTotals {
+pub(crate) struct LineageTotals {
     snapshots: u64,
     bytes: u64,
     has_data_key: bool,
@@ -229,37 +228,60 @@ impl Profiles<'_> {
 
     /// Lists profiles: one row per lineage.
     pub async fn list(self, tenant: Option<&TenantId>) -> Result<ProfileList, Error> {
+        let counted = self.counted(tenant, &Part::Whole).await?;
+        let mut profiles = self.rows(counted).await?;
+        profiles.sort_by(|one, other| one.subject.cmp(&other.subject));
+        let warnings = self.clock_warnings();
+        Ok(ProfileList { profiles, warnings })
+    }
+
+    /// The lineages in a part of the listing, with what that says of them; of a part, in the order of the store.
+    pub(crate) async fn counted(
+        self,
+        tenant: Option<&TenantId>,
+        part: &Part,
+    ) -> Result<Vec<(Lineage, LineageTotals)>, Error> {
         let prefix = tenant.map_or_else(Prefix::lineages, Prefix::lineages_of);
-        let mut listed = objects(&*self.bucket, &prefix);
-        let mut counted: BTreeMap<Lineage, LineageTotals> = BTreeMap::new();
-        while let Some(row) = listed.try_next().await? {
-            let Some(lineage) = layout::lineage_of(&row.key) else {
-                continue;
-            };
+        let mut listed = part.objects(&*self.bucket, &prefix, layout::lineage_of);
+        let mut places: BTreeMap<Lineage, usize> = BTreeMap::new();
+        let mut counted: Vec<(Lineage, LineageTotals)> = Vec::new();
+        while let Some((lineage, row)) = listed.try_next().await? {
             let object = layout::snapshot_object(&lineage, &row.key);
             let is_data_key = row.key == layout::data_key(&KeyOwner::Lineage(lineage.clone()));
-            let total = counted.entry(lineage).or_default();
+            let place = *places.entry(lineage.clone()).or_insert(counted.len());
+            if place == counted.len() {
+                counted.push((lineage, LineageTotals::default()));
+            }
+            let total = &mut counted[place].1;
             match object {
                 Some(object) if object.is_manifest => total.snapshots += 1,
                 Some(_) => total.bytes += row.size,
                 None => total.has_data_key |= is_data_key,
             }
         }
-        let mut profiles = Vec::with_capacity(counted.len());
-        let counted: Vec<_> = counted.into_iter().collect();
-        for batch in counted.chunks(TOGETHER) {
-            let mut looking = JoinSet::new();
-            for (lineage, totals) in batch {
-                let (engine, lineage, totals) = (self.engine.clone(), lineage.clone(), *totals);
-                looking.spawn(async move { engine.profiles().row(lineage, totals).await });
-            }
-            for row in looking.join_all().await {
-                profiles.push(row?);
-            }
-        }
-        profiles.sort_by(|one, other| one.subject.cmp(&other.subject));
-        let warnings = self.clock_warnings();
-        Ok(ProfileList { profiles, warnings })
+        Ok(counted)
+    }
+
+    /// What is known of each, in the same order.
+    pub(crate) async fn rows(
+        self,
+        counted: Vec<(Lineage, LineageTotals)>,
+    ) -> Result<Vec<ProfileRow>, Error> {
+        let looks = stream::iter(counted).map(|(lineage, totals)| {
+            let engine = self.engine.clone();
+            async move { engine.profiles().row(lineage, totals).await }
+        });
+        looks.buffered(TOGETHER).try_collect().await
+    }
+
+    /// The same, read anew.
+    pub(crate) async fn row_again(self, row: ProfileRow) -> Result<ProfileRow, Error> {
+        let totals = LineageTotals {
+            snapshots: row.snapshots,
+            bytes: row.bytes,
+            has_data_key: row.encrypted,
+        };
+        self.row(row.subject, totals).await
     }
 
     async fn row(self, subject: Lineage, totals: LineageTotals) -> Result<ProfileRow, Error> {

@@ -16,6 +16,7 @@ use stasis_model::session::document::{
 };
 use stasis_model::time::Timestamp;
 use stasis_store::documents::sessions;
+use stasis_store::part::Part;
 
 /// Where a session stands, in one word.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
@@ -183,12 +184,17 @@ impl Sessions<'_> {
     /// All sessions of a tenant, or of all.
     pub async fn list(self, tenant: Option<&TenantId>) -> Result<SessionList, Error> {
         let (documents, unreadable) = self.documents(tenant).await?;
-        let now = self.now();
-        let items = documents.iter().map(|one| SessionRow::of(one, now));
         Ok(SessionList {
-            items: items.collect(),
+            items: self.rows(&documents),
             unreadable,
         })
+    }
+
+    /// What a list shows of each.
+    pub(crate) fn rows(self, documents: &[SessionDocument]) -> Vec<SessionRow> {
+        let now = self.now();
+        let rows = documents.iter().map(|one| SessionRow::of(one, now));
+        rows.collect()
     }
 
     /// One session, as a list has it.
@@ -203,7 +209,9 @@ impl Sessions<'_> {
     /// Tenants that have sessions, whose names are near to one that has none.
     pub async fn near_tenants(self, typed: &TenantId) -> Vec<String> {
         // That the store cannot be listed is not what went wrong.
-        let all = sessions::all(&*self.bucket, None).await.unwrap_or_default();
+        let all = sessions::all(&*self.bucket, None, &Part::Whole)
+            .await
+            .unwrap_or_default();
         let names = all.into_iter().map(|one| one.tenant.to_string());
         nearest(typed.as_str(), names.map(|name| (name.clone(), name)))
     }

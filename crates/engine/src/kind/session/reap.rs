@@ -19,7 +19,9 @@ use stasis_model::id::{Epoch, SandboxName, SessionRef, TenantId};
 use stasis_model::protocol::job::JobRefusal;
 use stasis_model::session::document::{SessionDocument, SessionState};
 use stasis_store::documents::jobs::{self, JobError};
+use stasis_store::documents::lineages::ReadError;
 use stasis_store::documents::sessions;
+use stasis_store::part::Part;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -307,7 +309,19 @@ impl Sessions<'_> {
         self,
         tenant: Option<&TenantId>,
     ) -> Result<(Vec<SessionDocument>, Vec<String>), Error> {
-        let all = sessions::all(&*self.bucket, tenant).await?;
+        let all = sessions::all(&*self.bucket, tenant, &Part::Whole).await?;
+        let (documents, unreadable) = self.documents_of(&all).await?;
+        let unreadable = unreadable.into_iter();
+        let unreadable =
+            unreadable.map(|(session, error)| format!("{session}: {}", error_chain(&error)));
+        Ok((documents, unreadable.collect()))
+    }
+
+    /// The same of these, with why those that cannot be read cannot.
+    pub(crate) async fn documents_of(
+        self,
+        all: &[SessionRef],
+    ) -> Result<(Vec<SessionDocument>, Vec<(SessionRef, ReadError)>), Error> {
         let (mut documents, mut unreadable) = (Vec::new(), Vec::new());
         for some in all.chunks(TOGETHER * 4) {
             let mut reading = JoinSet::new();
@@ -327,7 +341,7 @@ impl Sessions<'_> {
                         documents.extend(found.filter(SessionDocument::is_alive));
                     }
                     Err(error) if error.kind() == ErrorKind::Corrupt => {
-                        unreadable.push(format!("{session}: {}", error_chain(&error)));
+                        unreadable.push((session, error));
                     }
                     Err(error) => return Err(error.into()),
                 }

@@ -3,7 +3,7 @@
 use super::events::LoggedEvent;
 use super::snapshots::subject;
 use crate::http::endpoint::{Access, Call, Endpoint, NoBody, Reply};
-use crate::http::parameters::{PageSize, page};
+use crate::http::parameters::PageSize;
 use crate::http::private::scrubbed;
 use crate::http::problem::Problem;
 use http::Method;
@@ -17,7 +17,7 @@ use stasis_engine::model::format::event::AuditEvent;
 use stasis_engine::model::format::token::TokenScope;
 use stasis_engine::model::id::{ProfileRef, SessionRef, TenantId};
 use stasis_engine::stored::StoredSnapshot;
-use stasis_engine::subjects::{SubjectKind, SubjectRow};
+use stasis_engine::subjects::{SubjectCursor, SubjectKind, SubjectRow, SubjectsAsked};
 use std::str::FromStr;
 
 /// `GET /v1/subjects`
@@ -64,12 +64,19 @@ impl Endpoint for ListSubjects {
 
     async fn serve(self, _: NoBody, call: &Call) -> Result<Reply<SubjectPage>, Problem> {
         let tenant = call.tenant()?;
-        let mut items = call.engine.subjects(Some(&tenant)).await?.items;
-        items.retain(|row| self.kind.is_none_or(|kind| row.kind == kind));
-        let (items, next_cursor) = page(items, self.cursor.as_deref(), self.limit, |row| {
-            row.subject.as_str()
-        });
-        let items = items.into_iter().map(|mut row| {
+        let cursor = |text: &String| {
+            let none = || Problem::parameters(&"`cursor` is not the `next_cursor` of a page");
+            SubjectCursor::parse(&tenant, text).ok_or_else(none)
+        };
+        let asked = SubjectsAsked {
+            after: self.cursor.as_ref().map(cursor).transpose()?,
+            kind: self.kind,
+            most: self.limit.rows(),
+            tenant,
+        };
+        let page = call.engine.subjects_page(&asked).await?;
+        let next_cursor = page.next.map(|cursor| cursor.to_string());
+        let items = page.items.into_iter().map(|mut row| {
             // Where it lies on the server's host is nobody's business who is not there.
             row.dir = None;
             if let Some(error) = &mut row.error {
