@@ -4,6 +4,7 @@
 //! several times over.
 
 use std::any::Any;
+use std::cell::OnceCell;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
@@ -94,11 +95,50 @@ pub(crate) struct BackgroundThreads(Option<tokio::runtime::Runtime>);
 /// How many of them do async work; those that block are as many as there is work.
 const BACKGROUND_WORKERS: usize = 2;
 
+thread_local! {
+    /// On threads for background work, a way back to those of whoever started them.
+    static USUAL: OnceCell<tokio::runtime::Handle> = const { OnceCell::new() };
+}
+
+/// Does work on threads that have the usual priority of the process: for what starts programs, which would have that of our thread for
+/// good, and for what others stand still for. Whoever drops this stops it.
+pub(crate) async fn at_usual_priority<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> T {
+    let work: Pin<Box<dyn Future<Output = T> + Send>> = Box::pin(work);
+    let Some(usual) = USUAL.with(|usual| usual.get().cloned()) else {
+        return work.await;
+    };
+    let mut task = AbortOnDrop(usual.spawn(work));
+    match (&mut task.0).await {
+        Ok(done) => done,
+        Err(gone) => match gone.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Those threads have ended, and so will ours.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+/// A task that ends with whoever waits for it.
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 impl BackgroundThreads {
     /// Starts them.
     pub(crate) fn start() -> io::Result<Self> {
         let is_said = AtomicBool::new(false);
+        let usual = tokio::runtime::Handle::try_current().ok();
         let yielding = move || {
+            if let Some(usual) = &usual {
+                // Once for each thread.
+                let _ = USUAL.with(|own| own.set(usual.clone()));
+            }
             let yielded = stasis_sys::background::yield_to_others();
             if let Err(error) = yielded
                 && !is_said.swap(true, Ordering::Relaxed)

@@ -14,12 +14,14 @@
 //!   both move on. Both ask before each lineage or pool whether the lease is still ours, to spare the work.
 //! - `proof`: restores into a place of its own, and writes down when. It asks before each snapshot.
 //! - `workspace_checkpoint`: a checkpoint is made under the lock of its session, and none where the last one has it all.
-//! - `project_autosave`: a save is made under the lock of its project, and none where nothing changed.
+//! - `project_autosave`: a save is made under the lock of its project, and none where nothing changed. One that is given up ends what its hooks
+//!   began, in a task of its own; its server waits for that.
 //!
 //! The work runs on threads that leave the host to others, over a line that may be limited (`background`).
 
 mod background;
 mod list;
+mod order;
 mod projects;
 mod proof;
 mod scheduler;
@@ -31,6 +33,7 @@ mod workspaces;
 
 pub use background::JobThreads;
 pub use list::{JobList, JobRow, RunningJob};
+pub use order::TurnOrder;
 pub use scheduler::RunningJobs;
 
 use crate::check::Spawn;
@@ -101,6 +104,8 @@ pub struct JobHost {
     pub workspaces: Option<HostEnv>,
     /// The projects that are saved without being asked.
     pub projects: Vec<AutosavedProject>,
+    /// Which of its workspaces and projects had a turn when.
+    pub tried: TurnOrder,
 }
 
 impl JobHost {
@@ -111,6 +116,15 @@ impl JobHost {
             JobName::WorkspaceCheckpoint => self.workspaces.is_some(),
             JobName::ProjectAutosave => !self.projects.is_empty(),
             JobName::LockReap | JobName::SessionReap | JobName::Gc | JobName::Proof => true,
+        }
+    }
+
+    /// Waits for what a job began and must not leave where it stands, however the job ended: the hooks after a save.
+    async fn settled(&self, job: JobName) {
+        if job == JobName::ProjectAutosave {
+            for project in &self.projects {
+                project.settled().await;
+            }
         }
     }
 }

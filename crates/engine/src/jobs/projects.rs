@@ -3,19 +3,21 @@
 use super::JobHost;
 use super::turn::JobReport;
 use super::work::ends_all;
-use crate::bridge::CancelOnDrop;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::job_lease::JobLease;
-use crate::kind::project::{AutosavedProject, ProjectSaved, UnaskedSave};
+use crate::kind::project::{AutosavedProject, UnaskedSave};
+use stasis_model::format::job::JobName;
 
 /// Saves each project that changed; one that is busy is passed over until the next run, and what kept it is said.
 pub(super) async fn autosave_job(host: &JobHost, lease: &JobLease) -> Result<JobReport, Error> {
+    const JOB: JobName = JobName::ProjectAutosave;
     let mut report = JobReport::default();
-    for project in &host.projects {
+    let projects: Vec<&AutosavedProject> = host.projects.iter().collect();
+    for project in host.tried.in_order(JOB, projects, |one| one.name.as_str()) {
         lease.ensure_held()?;
+        host.tried.begin(JOB, project.name.as_str());
         report.count("scanned", 1);
-        let cancel = CancelOnDrop::default();
-        let saved = Box::pin(project.save(cancel.flag())).await;
+        let saved = project.save().await;
         note(&mut report, project, saved)?;
     }
     Ok(report)
@@ -28,12 +30,9 @@ fn note(
 ) -> Result<(), Error> {
     let name = &project.name;
     match saved {
-        Ok(UnaskedSave::Saved(saved, forgotten)) => {
+        Ok(UnaskedSave::Saved(forgotten)) => {
             report.count("saved", 1);
             report.count("forgotten", forgotten);
-            report
-                .problems
-                .extend(lost(&saved).map(|lost| format!("{name}: {lost}")));
         }
         Ok(UnaskedSave::Unchanged) => report.count("unchanged", 1),
         Ok(UnaskedSave::Skipped(why)) => {
@@ -48,11 +47,10 @@ fn note(
             .problems
             .push(format!("{name}: {}", error_chain(&error))),
     }
+    // Whatever came of it: a loss is said until somebody has agreed to it.
+    let lost = project.losses().into_iter();
+    report
+        .problems
+        .extend(lost.map(|lost| format!("{name}: {lost}")));
     Ok(())
-}
-
-/// Databases that are gone or broken since the last save, in words.
-fn lost(saved: &ProjectSaved) -> impl Iterator<Item = String> {
-    let lost = saved.saved.lost_databases.iter();
-    lost.map(|one| format!("database {}: {}", one.path, one.how.words()))
 }

@@ -29,10 +29,12 @@ const HANDING_BACK: Duration = Duration::from_secs(8);
 pub struct RunningJobs {
     ending: watch::Sender<Ending>,
     clocks: JoinSet<()>,
+    host: Arc<JobHost>,
 }
 
 impl RunningJobs {
-    /// Begins nothing any more, and waits for what runs: for so long, and then its leases are given back.
+    /// Begins nothing any more, and waits for what runs: for so long, and then its leases are given back. A save that is given up then still
+    /// runs what its hooks want to be run, for as long as those may take.
     pub async fn end(mut self, grace: Duration) {
         self.ending.send_replace(Ending::Soon);
         if tokio::time::timeout(grace, all_over(&mut self.clocks))
@@ -43,6 +45,14 @@ impl RunningJobs {
         }
         self.ending.send_replace(Ending::Now);
         let over = tokio::time::timeout(HANDING_BACK, all_over(&mut self.clocks));
+        if over.await.is_ok() {
+            return;
+        }
+        for one in &self.host.projects {
+            let within = one.project.gives_way_within();
+            let _ = tokio::time::timeout(within, one.settled()).await;
+        }
+        let over = tokio::time::timeout(BREATH, all_over(&mut self.clocks));
         if over.await.is_err() {
             tracing::warn!("some jobs were not over before the end; their leases expire");
         }
@@ -87,7 +97,11 @@ impl Jobs<'_> {
             };
             clocks.spawn(clock.run());
         }
-        RunningJobs { ending, clocks }
+        RunningJobs {
+            ending,
+            clocks,
+            host,
+        }
     }
 }
 
@@ -153,7 +167,7 @@ impl JobClock {
             JobTurn::Elsewhere(lock) => within(lock.expires_at.since(now())),
             JobTurn::Ran(record, left) => {
                 // Another server may go on; here it does not begin anew beside what is left of it.
-                if let Some(left) = left {
+                if let Some(mut left) = left {
                     let job = self.name;
                     tracing::warn!(%job, "a job that was given up does not end");
                     let mut ending = self.ending.clone();
@@ -161,6 +175,8 @@ impl JobClock {
                         () = left.ended() => {}
                         _ = ending.wait_for(|ending| *ending != Ending::Not) => {}
                     }
+                    // Not even a server that ends leaves this where it stands.
+                    left.settled().await;
                 }
                 if record.outcome.is_over() {
                     within(BREATH)

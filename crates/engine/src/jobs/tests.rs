@@ -1,6 +1,8 @@
 //! Jobs on three hosts that share a store, on a clock that the tests move.
 
 mod background;
+mod given_up;
+mod losses;
 mod projects;
 mod proofs;
 mod workspaces;
@@ -8,7 +10,7 @@ mod workspaces;
 use super::background::WorkThreads;
 use super::scheduler::RunningJobs;
 use super::turn::{Ending, JobReport, JobRunner, JobTurn};
-use super::{JobHost, JobPlan, JobRow, JobSettings, JobThreads};
+use super::{JobHost, JobPlan, JobRow, JobSettings, JobThreads, TurnOrder};
 use crate::check::Spawn;
 use crate::error::{Error, ErrorKind};
 use crate::job_lease::JobLease;
@@ -107,6 +109,7 @@ impl World {
             },
             workspaces: None,
             projects: Vec::new(),
+            tried: TurnOrder::default(),
         };
         Server {
             bucket,

@@ -5,7 +5,7 @@ use super::{JobHost, JobPlan};
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::job_lease::JobLease;
 use crate::open::Engine;
-use stasis_model::format::job::{JobLane, JobOutcome, JobRecord, JobRun};
+use stasis_model::format::job::{JobLane, JobName, JobOutcome, JobRecord, JobRun};
 use stasis_model::format::lease::{Holder, Lock};
 use stasis_model::id::{Epoch, Label};
 use stasis_model::protocol::job::{JobRefusal, is_due, next_due};
@@ -55,20 +55,30 @@ pub(super) enum JobTurn {
     Ran(Box<JobRecord>, Option<RunningWork>),
 }
 
-/// Work that ends with whoever waits for it.
+/// Work that ends with whoever waits for it, but for what must not be left where it stands.
 #[derive(Debug)]
-pub(super) struct RunningWork(JoinHandle<Result<JobReport, Error>>);
+pub(super) struct RunningWork {
+    task: JoinHandle<Result<JobReport, Error>>,
+    job: JobName,
+    host: Arc<JobHost>,
+}
 
 impl RunningWork {
     /// Waits until nothing of it is left.
-    pub(super) async fn ended(mut self) {
-        let _ = (&mut self.0).await;
+    pub(super) async fn ended(&mut self) {
+        let _ = (&mut self.task).await;
+        self.settled().await;
+    }
+
+    /// Waits until nothing of it is left that must come to its end.
+    pub(super) async fn settled(&self) {
+        self.host.settled(self.job).await;
     }
 }
 
 impl Drop for RunningWork {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -153,13 +163,17 @@ impl JobRunner {
         let (began, started) = (self.engine.lineages.now(), self.engine.clock.uptime());
         let job = self.lane.name;
         tracing::debug!(%job, "job begun");
-        let mut task = RunningWork(self.threads.spawn(work));
-        let end = self.end(lease, &mut task).await;
+        let mut work = RunningWork {
+            task: self.threads.spawn(work),
+            job,
+            host: self.host.clone(),
+        };
+        let end = self.end(lease, &mut work.task).await;
         let mut left = None;
         if let RunEnd::GivenUp(..) = end {
-            task.0.abort();
-            let ended = tokio::time::timeout(LAST_MOMENTS, &mut task.0).await;
-            left = ended.is_err().then_some(task);
+            work.task.abort();
+            let ended = tokio::time::timeout(LAST_MOMENTS, work.ended()).await;
+            left = ended.is_err().then_some(work);
         }
         let (outcome, counts, message) = said(end);
         let run = JobRun {
@@ -180,11 +194,15 @@ impl JobRunner {
     }
 
     /// Waits until the work is over, or has to be.
-    async fn end(&self, lease: &JobLease, task: &mut RunningWork) -> RunEnd {
+    async fn end(
+        &self,
+        lease: &JobLease,
+        task: &mut JoinHandle<Result<JobReport, Error>>,
+    ) -> RunEnd {
         let mut ending = self.ending.clone();
         let limit = self.plan.limit;
         tokio::select! {
-            done = lease.keep_while(&mut task.0) => match done {
+            done = lease.keep_while(task) => match done {
                 Some(Ok(done)) => RunEnd::Itself(done),
                 Some(Err(error)) => {
                     let bug = stasis_model::failure::Failure::of(ErrorKind::Bug, error);

@@ -3,8 +3,8 @@
 //! A [`Home`] says what the project is; [`Project`] joins it with the store in which its snapshots lie. A directory without
 //! a `stasis.toml` is a project too: plain files, whose snapshots lie in a store elsewhere and nothing in the directory.
 //!
-//! *Always true:* one save, restore, start or stop of a project at a time, on its host; whoever comes second is told at
-//! once who is there. `current/` is never changed by a save, and by a restore only when everything that takes its place
+//! *Always true:* one save, restore, start or stop of a project at a time, on its host (`lock`); whoever comes second is told at
+//! once who is there, unless that is a save that nobody asked for, which gives way. `current/` is never changed by a save, and by a restore only when everything that takes its place
 //! has been verified.
 
 mod autosave;
@@ -15,6 +15,8 @@ mod dotenv;
 mod home;
 mod init;
 pub(crate) mod known;
+mod lock;
+mod losses;
 pub(crate) mod namesakes;
 mod restore;
 pub(crate) mod same_databases;
@@ -49,7 +51,6 @@ use crate::check;
 use crate::error::{Error, ErrorKind};
 use crate::open::Engine;
 use crate::system::typed_at;
-use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
 use stasis_model::failure::Failure;
 use stasis_model::format::manifest::{SnapshotIndex, StoredManifest};
 use stasis_model::id::{SnapshotId, SubjectName, TenantId};
@@ -129,25 +130,6 @@ impl Project {
         Some(state.join("projects").join(self.home.id.as_str()))
     }
 
-    /// Makes the project ours alone, or says who is there.
-    pub(crate) async fn exclusive(&self, doing: &'static str) -> Result<Option<LockFile>, Error> {
-        self.home.place()?;
-        let Some(place) = self.own_place() else {
-            return Ok(None);
-        };
-        let path = place.join("project.lock");
-        let now = self.engine.clock.now();
-        let words = format!("{doing} by process {} since {now}", std::process::id());
-        let attempt = bridge::blocking(move || LockFile::take(&path, &words)).await;
-        match attempt.map_err(ProjectError::Lock)? {
-            LockAttempt::Taken(lock) => Ok(Some(lock)),
-            LockAttempt::Held(holder) => {
-                let project = self.home.id.clone();
-                Err(ProjectError::InProgress { project, holder }.into())
-            }
-        }
-    }
-
     /// Makes the place for its snapshots, if it is not there yet, and remembers which directory this is.
     pub(crate) async fn ensure_root(&self) -> Result<(), Error> {
         self.remember().await?;
@@ -206,6 +188,32 @@ async fn or_cancelled<T>(
             done = &mut work => return Ok(done),
             () = tokio::time::sleep(TICK) => {
                 if cancel.load(std::sync::atomic::Ordering::Relaxed) {
+                    return Err(ProjectError::Cancelled.into());
+                }
+            }
+        }
+    }
+}
+
+/// For how long something that somebody wants to stop may end by itself.
+const LAST_MOMENTS: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Does async work that hears of it itself when somebody wants to stop, and then does away with what it made; if it does not end soon, as
+/// on a line that is slow, it is dropped where it stands.
+async fn or_dropped<T>(
+    cancel: &std::sync::atomic::AtomicBool,
+    work: impl Future<Output = T>,
+) -> Result<T, Error> {
+    tokio::pin!(work);
+    let mut left = LAST_MOMENTS;
+    loop {
+        tokio::select! {
+            done = &mut work => return Ok(done),
+            () = tokio::time::sleep(TICK) => {
+                if cancel.load(std::sync::atomic::Ordering::Relaxed) {
+                    left = left.saturating_sub(TICK);
+                }
+                if left.is_zero() {
                     return Err(ProjectError::Cancelled.into());
                 }
             }

@@ -6,7 +6,7 @@ use super::{CliContext, byte_size, duration, project, session, system_clock, who
 use crate::config::ServeDefaults;
 use crate::report::Exit;
 use anyhow::{Context as _, bail};
-use stasis_engine::jobs::{JobHost, JobList, JobPlan, JobRow, JobSettings, RunningJobs};
+use stasis_engine::jobs::{JobHost, JobList, JobPlan, JobRow, JobSettings, RunningJobs, TurnOrder};
 use stasis_engine::kind::project::{AutosavedProject, ServiceUse};
 use stasis_engine::model::format::job::{JobName, JobOutcome};
 use stasis_engine::model::time::{Clock as _, Timestamp};
@@ -105,6 +105,7 @@ async fn host(context: &CliContext, settings: &JobSettings) -> anyhow::Result<Jo
         } else {
             Vec::new()
         },
+        tried: TurnOrder::default(),
     })
 }
 

@@ -12,7 +12,7 @@ use stasis_sys::background::NICENESS;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-fn niceness() -> i32 {
+pub(super) fn niceness() -> i32 {
     rustix::process::getpriority_process(None).unwrap()
 }
 

@@ -11,30 +11,46 @@ use stasis_model::format::manifest::SaveReason;
 use stasis_quiesce::watchdog::HelperCommand;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// A file that says nothing but what is needed.
-const PLAIN: &str = "id = \"shop\"\nlayout = \"in-place\"\n[retention]\nmax_snapshots = 2\n";
+pub(super) const PLAIN: &str =
+    "id = \"shop\"\nlayout = \"in-place\"\n[retention]\nmax_snapshots = 2\n";
 
 /// A project, and a server that saves it.
-struct Desk {
+pub(super) struct Desk {
     world: World,
-    server: Server,
-    dir: PathBuf,
-    project: Project,
+    pub(super) server: Server,
+    pub(super) dir: PathBuf,
+    pub(super) project: Project,
 }
 
 impl Desk {
-    async fn new(file: &str, services: ServiceUse) -> Self {
+    pub(super) async fn new(file: &str, services: ServiceUse) -> Self {
         let world = World::new();
-        let mut server = world.server("one");
+        let server = world.server("one");
         let dir = world.home.path().join("shop");
-        fs::create_dir(&dir).unwrap();
+        let project = Self::at(&server, &dir, file).await;
+        let mut desk = Self {
+            world,
+            server,
+            dir,
+            project,
+        };
+        desk.look_after("shop", desk.project.clone(), services);
+        desk
+    }
+
+    /// The project that lies in a new directory.
+    async fn at(server: &Server, dir: &Path, file: &str) -> Project {
+        fs::create_dir(dir).unwrap();
         if !file.is_empty() {
             fs::write(dir.join(FILE), file).unwrap();
         }
         let state = server.engine.local_dirs.state.clone();
-        let home = Home::find(&dir, state.as_deref()).await.unwrap();
+        let home = Home::find(dir, state.as_deref()).await.unwrap();
         let host = Host {
             variables: BTreeMap::new(),
             check: Spawn {
@@ -44,24 +60,29 @@ impl Desk {
             watchdog: HelperCommand::this_program(&[]),
         };
         let tenant = "acme".parse().unwrap();
-        let project = server.engine.project(home, &tenant, host);
-        let name = "shop".parse().unwrap();
-        let saved = AutosavedProject::new(name, project.clone(), services);
-        server.host.projects = vec![saved];
-        Self {
-            world,
-            server,
-            dir,
-            project,
-        }
+        server.engine.project(home, &tenant, host)
+    }
+
+    fn look_after(&mut self, name: &str, project: Project, services: ServiceUse) {
+        let saved = AutosavedProject::new(name.parse().unwrap(), project, services);
+        self.server.host.projects.push(saved);
+    }
+
+    /// Another project, which is plain and comes after those that there are.
+    pub(super) async fn another(&mut self) -> Project {
+        let dir = self.world.home.path().join("till");
+        let file = PLAIN.replace("shop", "till");
+        let project = Self::at(&self.server, &dir, &file).await;
+        self.look_after("till", project.clone(), ServiceUse::LeftAlone);
+        project
     }
 
     /// Something that was not there before.
-    fn change(&self, length: usize) {
+    pub(super) fn change(&self, length: usize) {
         fs::write(self.dir.join("orders"), vec![b'x'; length]).unwrap();
     }
 
-    async fn run(&self) -> JobRecord {
+    pub(super) async fn run(&self) -> JobRecord {
         run(&self.server, JobName::ProjectAutosave).await
     }
 
@@ -220,4 +241,39 @@ async fn a_plain_directory_goes_on_under_the_id_under_which_somebody_saved_it_me
     assert_eq!(desk.run().await.counts["saved"], 1);
 
     assert_eq!(by_hand.list().await.unwrap().len(), 2);
+}
+
+/// Its own hook writes to what is saved, once, when all of it was read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_written_during_a_save_that_found_nothing_is_saved_the_next_time() {
+    for is_watched in [false, true] {
+        let place = tempfile::tempdir().unwrap();
+        let once = place.path().join("once");
+        let file = format!(
+            "{PLAIN}[services.web]\npid_file = \"web.pid\"\n[services.web.hooks]\n\
+             post_save = \"[ $STASIS_REASON != autosave ] || [ -e '{0}' ] || {{ touch '{0}'; echo more >> orders; }}\"\n",
+            once.display()
+        );
+        let desk = Desk::new(&file, ServiceUse::Held).await;
+        desk.change(1);
+        let asked = ProjectSave::new(SaveReason::Manual);
+        let _ = Box::pin(desk.project.save(asked)).await.unwrap();
+        assert!(!once.exists());
+
+        if is_watched {
+            let mut saves = Vec::new();
+            let watching = desk.project.autosave(Some(0), Arc::default(), |saved| {
+                saves.push(saved.unwrap().saved.published);
+                saves != [false, true]
+            });
+            let watching = tokio::time::timeout(Duration::from_mins(1), Box::pin(watching));
+            watching.await.expect("it was never saved").unwrap();
+            assert_eq!(saves, [false, true]);
+            continue;
+        }
+        assert_eq!(desk.run().await.counts["unchanged"], 1);
+        assert!(once.exists());
+        assert_eq!(desk.run().await.counts["saved"], 1);
+        assert_eq!(desk.run().await.counts["unchanged"], 1);
+    }
 }

@@ -7,15 +7,20 @@
 
 use super::proofs::run;
 use super::{Server, World};
+use crate::error::{Error, ErrorKind};
+use crate::jobs::turn::JobReport;
+use crate::jobs::workspaces::note;
+use crate::kind::workspace::unasked::giving_way;
 use crate::kind::workspace::{CheckpointRow, HostEnv, InitWorkspace, Workspace};
 use crate::system::SystemClock;
 use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
+use stasis_model::failure::Failure;
 use stasis_model::format::job::{JobName, JobOutcome, JobRecord};
 use stasis_model::time::{Clock, Timestamp};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A clock by which whoever waits has waited long.
@@ -84,6 +89,13 @@ impl Host {
     }
 }
 
+fn hold(path: &Path) -> LockFile {
+    match LockFile::take(path, "a test").unwrap() {
+        LockAttempt::Taken(lock) => lock,
+        LockAttempt::Held(by) => panic!("{by}"),
+    }
+}
+
 async fn checkpoints(workspace: &Workspace) -> Vec<CheckpointRow> {
     workspace.list(false).await.unwrap().snapshots
 }
@@ -130,13 +142,9 @@ async fn where_a_watch_or_somebody_else_is_at_it_and_where_none_are_wanted_none_
         host.workspace("busy").await,
         host.workspace("gone").await,
     );
-    let hold = |path: PathBuf| match LockFile::take(&path, "a test").unwrap() {
-        LockAttempt::Taken(lock) => lock,
-        LockAttempt::Held(by) => panic!("{by}"),
-    };
-    let watch = hold(host.session(watched.directory()).join("watch.lock"));
+    let watch = hold(&host.session(watched.directory()).join("watch.lock"));
     off.set_hooks(false).await.unwrap();
-    let session = hold(host.session(busy.directory()).join("session.lock"));
+    let session = hold(&host.session(busy.directory()).join("session.lock"));
     fs::remove_dir_all(gone.directory()).unwrap();
     let clock = Arc::new(LeapingClock::default());
     let env = host.env.clone();
@@ -168,4 +176,41 @@ async fn a_workspace_that_cannot_be_read_is_said_and_the_others_have_theirs() {
     assert!(said.contains("config.toml"), "{said}");
     assert_eq!(record.counts["made"], 1);
     assert_eq!(checkpoints(&good).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_checkpoint_before_a_prompt_comes_first() {
+    let host = Host::new();
+    let shop = host.workspace("shop").await;
+    let hook_lock = host.session(shop.directory()).join("hook.lock");
+
+    let hook = hold(&hook_lock);
+    let left = host.run().await;
+    assert_eq!(count(&left, "busy"), 1, "{left:?}");
+    drop(hook);
+
+    // One that comes meanwhile is not kept waiting.
+    let cancel = AtomicBool::new(false);
+    let making = async {
+        let hook = hold(&hook_lock);
+        while !cancel.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        drop(hook);
+    };
+    let ((), gave_way) = giving_way(&shop, &cancel, making).await;
+    assert!(gave_way);
+    assert_eq!(count(&host.run().await, "made"), 1);
+}
+
+#[test]
+fn a_disk_that_does_not_answer_ends_no_other_checkpoint() {
+    let failed = |kind| Err(Error::from(Failure::of(kind, "it does not answer")));
+    let mut report = JobReport::default();
+
+    note(&mut report, "/mnt/shop", failed(ErrorKind::Unreachable)).unwrap();
+
+    assert_eq!(report.problems, ["/mnt/shop: it does not answer"]);
+    let fenced = note(&mut report, "/srv/till", failed(ErrorKind::Fenced));
+    assert_eq!(fenced.unwrap_err().kind(), ErrorKind::Fenced);
 }

@@ -4,7 +4,7 @@
 //! leads to what was stored, the directory of the capture is gone, and programs that were paused run again.
 
 use super::capture::ProjectCapture;
-use super::{Declared, FILE, Project, or_cancelled};
+use super::{Declared, FILE, Project, or_cancelled, or_dropped};
 use crate::bridge;
 use crate::error::{Error, ProjectError, error_chain};
 use crate::host_roots::HostPlace;
@@ -406,7 +406,8 @@ impl Project {
         let mut settings = PauseSettings::new(self.engine.freezes(), self.host.watchdog.clone());
         settings.max = LONGEST_PAUSE;
         let cancel = command.cancel.clone();
-        bridge::blocking(move || {
+        let has_writers = !writers.is_empty();
+        let cloning = bridge::blocking(move || {
             let paused = held(&writers, &settings, &names)?;
             let cloned = names.iter().try_for_each(|name| {
                 let source = capture.live(name);
@@ -419,8 +420,13 @@ impl Project {
             }
             capture.view.dress()?;
             Ok(capture)
-        })
-        .await
+        });
+        // While others stand still for it, nobody is modest.
+        if has_writers {
+            bridge::at_usual_priority(cloning).await
+        } else {
+            cloning.await
+        }
     }
 
     fn repo_save_of(&self, command: &ProjectSave, source: &std::path::Path) -> RepoSave {
@@ -451,8 +457,9 @@ impl Project {
 
     async fn try_store(&self, save: RepoSave, steps: &mut Steps) -> Result<RepoSaved, Error> {
         steps.begin(ProjectStep::Copy);
-        let labels = save.labels.clone();
-        let gathered = self.engine.dirs().save_gather(save).await?;
+        let (labels, cancel) = (save.labels.clone(), save.cancel.clone());
+        let gathering = Box::pin(self.engine.dirs().save_gather(save));
+        let gathered = or_dropped(&cancel, gathering).await??;
         if gathered.is_nothing_new() {
             let saved = self.engine.dirs().save_nothing(gathered).await?;
             for (key, value) in &labels {

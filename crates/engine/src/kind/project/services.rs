@@ -289,6 +289,15 @@ impl Project {
         }
     }
 
+    /// How long what its programs want to be run after a save may take, all of it.
+    pub(super) fn post_save_limit(&self) -> Duration {
+        let declared = self.home.declared.iter();
+        let services = declared.flat_map(|declared| declared.config.services.values());
+        let hooks = services.map(|service| &service.hooks);
+        let hooks = hooks.filter(|hooks| hooks.post_save.is_some());
+        Duration::from_secs(hooks.fold(0, |all: u64, hooks| all.saturating_add(hooks.timeout_s)))
+    }
+
     /// Runs what every program wants to be run at a moment, in the order of the file; the first that fails ends it.
     pub(super) async fn run_hooks(
         &self,
@@ -315,7 +324,9 @@ impl Project {
                 call: self.call(command, variables.to_vec()),
                 timeout: Duration::from_secs(config.hooks.timeout_s),
             };
-            let run = ran(name, moment, hook::run(&hook).await);
+            // What it starts may be a service, which would have the priority of our thread for good.
+            let ended = bridge::at_usual_priority(async move { hook::run(&hook).await }).await;
+            let run = ran(name, moment, ended);
             let failed = (!run.ok).then(|| run.clone());
             runs.push(run);
             if let Some(run) = failed {

@@ -1,15 +1,17 @@
 //! Saves that a server makes without being asked for each.
 //!
 //! 1. look at the directory anew: what its file says may have changed   2. refuse what nobody agreed to   3. make the project ours, or leave it
-//!    to whoever is there   4. look whether anything changed since the last such save   5. save   6. forget automatic snapshots that are too many
+//!    to whoever is there or comes meanwhile   4. look whether anything changed since the last such save   5. save   6. look whether anything was
+//!    lost   7. forget automatic snapshots that are too many
 //!
-//! *Always true:* no program is paused and no hook is run unless whoever configures the server said so; none is started or stopped. No
-//! snapshot goes that somebody asked for, pinned or labelled.
+//! *Always true:* no program is paused and no hook is run unless whoever configures the server said so; none is started or stopped. A save
+//! that is given up runs the hooks that end what others began: it is a task of its own, which nobody drops. No snapshot goes that somebody
+//! asked for, pinned or labelled, and none that has what the next one has lost.
 
-use super::save::{ProjectSave, ProjectSaved};
+use super::save::ProjectSave;
 use super::{Declared, Home, Project};
-use crate::bridge;
-use crate::error::{Error, ErrorKind, error_chain};
+use crate::bridge::{self, CancelOnDrop};
+use crate::error::{Error, ErrorKind, ProjectError, error_chain};
 use crate::gc::RepoGc;
 use stasis_model::digest::TreeDigest;
 use stasis_model::failure::Failure;
@@ -20,8 +22,9 @@ use stasis_model::policy::retention::{
     self, Clocks, OnDoubt, RetentionPolicy, Snapshot, SnapshotNeed, SnapshotOrigin,
 };
 use stasis_store::layout::ChunkRoot;
+use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Whether the programs of a project may be paused, and its hooks run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,15 +43,25 @@ pub struct AutosavedProject {
     /// The project as it was when the server started.
     pub(crate) project: Project,
     services: ServiceUse,
+    known: Arc<Mutex<Known>>,
+    /// Held while a save of it goes on, also one that was given up.
+    saving: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// What was found the last time.
+#[derive(Debug, Default)]
+struct Known {
     /// What its state looked like before the last save.
-    seen: Arc<Mutex<Option<TreeDigest>>>,
+    seen: Option<TreeDigest>,
+    /// What its last snapshot lacks that one before it has.
+    losses: Vec<String>,
 }
 
 /// What came of a save that nobody asked for.
 #[derive(Debug)]
 pub(crate) enum UnaskedSave {
     /// There is a new snapshot, and so many automatic ones were forgotten.
-    Saved(Box<ProjectSaved>, u64),
+    Saved(u64),
     /// Nothing changed.
     Unchanged,
     /// It was left alone, for this reason.
@@ -62,7 +75,8 @@ impl AutosavedProject {
             name,
             project,
             services,
-            seen: Arc::default(),
+            known: Arc::default(),
+            saving: Arc::default(),
         }
     }
 
@@ -74,8 +88,40 @@ impl AutosavedProject {
         }
     }
 
-    /// Saves it if it changed.
-    pub(crate) async fn save(&self, cancel: Arc<AtomicBool>) -> Result<UnaskedSave, Error> {
+    /// Saves it if it changed, in a task of its own. Whoever drops this asks it to give up; what its hooks began, it ends all the same.
+    pub(crate) async fn save(&self) -> Result<UnaskedSave, Error> {
+        let Ok(only) = self.saving.clone().try_lock_owned() else {
+            let why = "its last save was given up, and has not come to its end";
+            return Ok(UnaskedSave::Skipped(why.to_owned()));
+        };
+        let cancel = CancelOnDrop::default();
+        let (own, flag) = (self.clone(), cancel.flag());
+        let work: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(async move {
+            let saved = Box::pin(own.save_unless_cancelled(&flag)).await;
+            drop(only);
+            saved
+        });
+        match tokio::spawn(work).await {
+            Ok(saved) => saved,
+            Err(gone) => match gone.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // Its threads end, and with them its server.
+                Err(_) => Err(ProjectError::Cancelled.into()),
+            },
+        }
+    }
+
+    /// Waits until no save of it goes on.
+    pub(crate) async fn settled(&self) {
+        drop(self.saving.lock().await);
+    }
+
+    /// What its last snapshot lacks that one before it has, in words.
+    pub(crate) fn losses(&self) -> Vec<String> {
+        self.known().losses.clone()
+    }
+
+    async fn save_unless_cancelled(&self, cancel: &Arc<AtomicBool>) -> Result<UnaskedSave, Error> {
         let dir = self.project.home.dir.clone();
         if !bridge::blocking(move || dir.is_dir()).await {
             return Ok(UnaskedSave::Skipped(
@@ -86,44 +132,69 @@ impl AutosavedProject {
         if let Some(why) = project.why_not(self.services) {
             return Ok(UnaskedSave::Skipped(why));
         }
-        let lock = match project.exclusive("autosave").await {
+        let lock = match project.exclusive_unasked().await {
             Err(error) if error.kind() == ErrorKind::Conflict => {
                 return Ok(UnaskedSave::Skipped(error_chain(&error)));
             }
             lock => lock?,
         };
+        let saving = Box::pin(self.save_locked(&project, cancel));
+        let (saved, is_wanted) = project.giving_way(cancel, saving).await;
+        drop(lock);
+        match saved {
+            Err(error) if is_wanted && error.kind() == ErrorKind::Cancelled => {
+                let why = "somebody else wanted it meanwhile";
+                Ok(UnaskedSave::Skipped(why.to_owned()))
+            }
+            // A writer that does not rest, or whoever was to be paused: it is tried again when its time has come.
+            Err(error) if matches!(error.kind(), ErrorKind::Retry | ErrorKind::Conflict) => {
+                Ok(UnaskedSave::Skipped(error_chain(&error)))
+            }
+            saved => saved,
+        }
+    }
+
+    /// Saves a project that is ours alone, if it changed.
+    async fn save_locked(
+        &self,
+        project: &Project,
+        cancel: &Arc<AtomicBool>,
+    ) -> Result<UnaskedSave, Error> {
         if project.has_stopped_programs().await {
             let why = "a restore that was interrupted left programs stopped: `stasis project start` starts them";
             return Ok(UnaskedSave::Skipped(why.to_owned()));
         }
         project.recover_restore().await?;
-        let now = project.fingerprint().await?;
-        if project.is_seen_whole() && *self.seen() == Some(now) {
+        let now = project.fingerprint(cancel).await?;
+        if project.is_seen_whole() && self.known().seen == Some(now) {
+            // Somebody may have agreed to them since.
+            if !self.losses().is_empty() {
+                self.look_for_losses(project).await?;
+            }
             return Ok(UnaskedSave::Unchanged);
         }
         let command = ProjectSave {
-            cancel,
+            cancel: cancel.clone(),
             ..ProjectSave::new(SaveReason::Autosave)
         };
-        let saved = match Box::pin(project.save_locked(command)).await {
-            // A writer that does not rest, or whoever was to be paused: it is tried again when its time has come.
-            Err(error) if matches!(error.kind(), ErrorKind::Retry | ErrorKind::Conflict) => {
-                return Ok(UnaskedSave::Skipped(error_chain(&error)));
-            }
-            saved => saved?,
-        };
+        let saved = Box::pin(project.save_locked(command)).await?;
+        self.look_for_losses(project).await?;
         // What was written while it was saved is seen the next time. So is what the save itself touched: that costs one more look.
-        *self.seen() = Some(now);
+        self.known().seen = Some(now);
         if !saved.saved.published {
             return Ok(UnaskedSave::Unchanged);
         }
-        let forgotten = project.forget_autosaves().await?;
-        drop(lock);
-        Ok(UnaskedSave::Saved(Box::new(saved), forgotten))
+        Ok(UnaskedSave::Saved(project.forget_autosaves().await?))
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, Option<TreeDigest>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    async fn look_for_losses(&self, project: &Project) -> Result<(), Error> {
+        let losses = project.losses().await?;
+        self.known().losses = losses;
+        Ok(())
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -202,6 +273,7 @@ impl Project {
         };
         let judged = retention::judge(&policy, &all, &clocks);
         let going: Vec<SnapshotId> = judged.going().map(|one| one.id.clone()).collect();
+        let going = self.without_those_before_a_loss(going).await?;
         if going.is_empty() {
             return Ok(0);
         }

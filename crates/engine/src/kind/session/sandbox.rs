@@ -6,6 +6,7 @@
 use super::memory::{self, is_remembered, remember_commands};
 use super::sandbox_container::{self, SandboxContainer};
 use super::{LEASE_TTL, SessionHost, failure};
+use crate::bridge;
 use crate::error::{Error, ErrorKind};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -408,7 +409,9 @@ impl<'s> LiveSandbox<'s> {
         let dir = PathBuf::from(&self.place.dir);
         call.directory = Some(dir).filter(|dir| dir.is_dir());
         call.environment = self.environment();
-        let result = hook::run(&HookCommand { call, timeout }).await?;
+        let hook = HookCommand { call, timeout };
+        let ended = bridge::at_usual_priority(async move { hook::run(&hook).await });
+        let result = ended.await?;
         let said = match result.ending {
             HookExit::Exited(0) => return Ok(()),
             HookExit::Exited(code) => format!("`{command}` ended with {code}"),

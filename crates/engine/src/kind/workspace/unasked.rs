@@ -1,7 +1,8 @@
 //! Checkpoints that a server makes without being asked for any.
 //!
 //! They are those of a watch, in the same ring and by the same rules: none where nothing changed since the last automatic one. Where
-//! somebody watches, that watch makes them; where somebody wants no automatic ones, there are none.
+//! somebody watches, that watch makes them; where somebody wants no automatic ones, there are none. An agent waits for the checkpoint before
+//! its prompt, and nobody for this one: it gives way, at the next file.
 
 use super::Workspace;
 use super::commands::{CreateCheckpoint, Maker};
@@ -12,6 +13,11 @@ use stasis_disk::fs::lock_file::LockFile;
 use stasis_disk::progress::Progress;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How often is looked whether the hook of an agent waits.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// What came of a checkpoint that nobody asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,13 +66,46 @@ pub(crate) async fn checkpoint_unasked(
     {
         return Ok(UnaskedCheckpoint::Watched);
     }
+    if is_hook_at_work(&workspace).await {
+        return Ok(UnaskedCheckpoint::Busy);
+    }
     let cancel = CancelOnDrop::default();
     let command = CreateCheckpoint::automatic(Maker::Serve);
     let (progress, flag) = (Arc::new(Progress::default()), cancel.flag());
-    match workspace.create_watched(command, progress, flag).await {
+    let making = workspace.create_watched(command, progress, flag.clone());
+    let (made, gave_way) = giving_way(&workspace, &flag, making).await;
+    match made {
         Ok(made) if made.created => Ok(UnaskedCheckpoint::Made),
         Ok(_) => Ok(UnaskedCheckpoint::Unchanged),
         Err(error) if error.kind() == ErrorKind::Conflict => Ok(UnaskedCheckpoint::Busy),
+        Err(error) if gave_way && error.kind() == ErrorKind::Cancelled => {
+            Ok(UnaskedCheckpoint::Busy)
+        }
         Err(error) => Err(error),
     }
+}
+
+/// Does what ends when `cancel` is set; that is set when the hook of an agent waits. Says whether it was.
+pub(crate) async fn giving_way<T>(
+    workspace: &Workspace,
+    cancel: &AtomicBool,
+    work: impl Future<Output = T>,
+) -> (T, bool) {
+    let mut gave_way = false;
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return (done, gave_way),
+            () = tokio::time::sleep(AGAIN) => {}
+        }
+        if !gave_way && is_hook_at_work(workspace).await {
+            gave_way = true;
+            cancel.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+async fn is_hook_at_work(workspace: &Workspace) -> bool {
+    let workspace = workspace.clone();
+    bridge::blocking(move || workspace.hook_at_work().is_some()).await
 }
