@@ -1,8 +1,10 @@
 //! Jobs on three hosts that share a store, on a clock that the tests move.
 
 mod background;
+mod containers;
 mod projects;
 mod proofs;
+mod reaping;
 mod workspaces;
 
 use super::background::WorkThreads;
@@ -107,6 +109,7 @@ impl World {
             },
             workspaces: None,
             projects: Vec::new(),
+            containers: Vec::new(),
         };
         Server {
             bucket,
