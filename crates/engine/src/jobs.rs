@@ -10,6 +10,7 @@
 //! - `session_reap`: what is done to a session is decided by its own document, which only one claims at a time (ADR 84).
 //! - `container_cleanup`: whoever removes something of a container has the lock of that container on its engine's host; what is gone already
 //!   is passed over.
+//! - `container_snapshot`: a snapshot is made under the lock of its container, and none where the last one of that very container has it all.
 //! - `gc`: a profile's sweep removes only what its pointer says is deleted, a pool's goes round by round in `gc.json`, which two sweeps cannot
 //!   both move on. Both ask before each lineage or pool whether the lease is still ours, to spare the work.
 //! - `proof`: restores into a place of its own, and writes down when. It asks before each snapshot.
@@ -20,6 +21,7 @@
 //! The work runs on threads that leave the host to others, over a line that may be limited (`background`).
 
 mod background;
+mod containers;
 mod list;
 mod order;
 mod projects;
@@ -38,6 +40,7 @@ pub use scheduler::RunningJobs;
 
 use crate::check::Spawn;
 use crate::job_lease::JOB_LEASE_TTL;
+use crate::kind::container::AutosavedContainer;
 use crate::kind::project::AutosavedProject;
 use crate::kind::session::SessionHost;
 use crate::kind::workspace::HostEnv;
@@ -106,6 +109,8 @@ pub struct JobHost {
     pub projects: Vec<AutosavedProject>,
     /// Which of its workspaces and projects had a turn when.
     pub tried: TurnOrder,
+    /// The containers of that engine of which snapshots are made without being asked.
+    pub containers: Vec<AutosavedContainer>,
 }
 
 impl JobHost {
@@ -113,6 +118,7 @@ impl JobHost {
     fn has(&self, job: JobName) -> bool {
         match job {
             JobName::ContainerCleanup => self.docker.is_some(),
+            JobName::ContainerSnapshot => self.docker.is_some() && !self.containers.is_empty(),
             JobName::WorkspaceCheckpoint => self.workspaces.is_some(),
             JobName::ProjectAutosave => !self.projects.is_empty(),
             JobName::LockReap | JobName::SessionReap | JobName::Gc | JobName::Proof => true,

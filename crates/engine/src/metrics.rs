@@ -21,8 +21,10 @@ use stasis_model::id::Label;
 use stasis_model::invalid::Invalid;
 use stasis_model::metrics::{self, MetricsRegistry, Sample};
 use stasis_model::protocol::step::Refusal;
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What the names of all series begin with: `stasis`, and then an underscore.
@@ -64,6 +66,38 @@ pub struct MetricsFile {
     pub path: PathBuf,
     /// What every name begins with.
     pub prefix: MetricsPrefix,
+}
+
+/// Where a process that serves others counts what the engine does on its way to something else: programs that stood still, holders that a
+/// job threw out. Whoever counts by results has none.
+#[derive(Clone, Default)]
+pub struct SampleSink(Option<Arc<dyn Fn(Vec<Sample>) + Send + Sync>>);
+
+impl fmt::Debug for SampleSink {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_there = self.0.is_some();
+        out.debug_tuple("SampleSink").field(&is_there).finish()
+    }
+}
+
+impl SampleSink {
+    /// Samples go there.
+    pub fn new(add: impl Fn(Vec<Sample>) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(add)))
+    }
+
+    pub(crate) fn add(&self, samples: Vec<Sample>) {
+        if let Some(add) = self.0.as_deref().filter(|_| !samples.is_empty()) {
+            add(samples);
+        }
+    }
+
+    /// Programs stood still for so long, if they did.
+    pub(crate) fn add_frozen(&self, kind: SubjectKind, took: Duration) {
+        if !took.is_zero() {
+            self.add(vec![frozen(kind, took)]);
+        }
+    }
 }
 
 /// What acts on profiles are as samples.

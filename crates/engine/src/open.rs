@@ -3,6 +3,7 @@
 use crate::bridge;
 use crate::error::Error;
 use crate::key_source::{KeySource, KnownPools};
+use crate::metrics::SampleSink;
 use crate::own_places;
 use crate::warning::{self, Warning};
 use stasis_disk::crypt::TenantKey;
@@ -102,6 +103,8 @@ pub struct Engine {
     pub(crate) provisional_after: Duration,
     /// Documents that lists have read, for a process that lists again and again.
     pub(crate) documents: Option<Arc<DocumentMemory>>,
+    /// Where what it does is counted.
+    pub(crate) counted: SampleSink,
 }
 
 impl Engine {
@@ -173,7 +176,14 @@ impl Engine {
             pools: Arc::default(),
             provisional_after: PROVISIONAL_AFTER,
             documents: None,
+            counted: SampleSink::default(),
         }
+    }
+
+    /// The same engine, which counts there for how long programs stand still, and whom its jobs throw out.
+    #[must_use = "the engine is not changed in place"]
+    pub fn with_samples(self, counted: SampleSink) -> Self {
+        Self { counted, ..self }
     }
 
     /// The same engine, whose saves put a provisional manifest when they have lasted so long, and then again and again: two

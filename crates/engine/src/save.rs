@@ -112,6 +112,21 @@ impl DirRepo<'_> {
         self.save_publish(ready).await
     }
 
+    /// The volumes of a tree, measured as they would be published.
+    pub(crate) async fn save_measured(
+        self,
+        gathered: &GatheredTree,
+    ) -> Result<BTreeMap<String, VolumeManifest>, Error> {
+        let GatheredTree {
+            command,
+            began,
+            saved,
+            ..
+        } = gathered;
+        let source = ChunkFetcher::new(began.root.clone(), began.codec.clone());
+        measured_volumes(&command.volumes, &saved.list, source).await
+    }
+
     /// Puts the manifest, and makes sure that no sweep can hurt what it names: steps 3 and 4.
     pub(crate) async fn save_describe(self, gathered: GatheredTree) -> Result<Ready, Error> {
         match self.described(&gathered).await {

@@ -56,6 +56,9 @@ pub(crate) struct ServeDefaults {
     /// Projects of this host that it saves without being asked, by name.
     #[serde(default)]
     pub(crate) projects: BTreeMap<Label, ProjectDefaults>,
+    /// Containers of the host's Docker engine of which it makes snapshots without being asked, by name.
+    #[serde(default)]
+    pub(crate) containers: BTreeMap<Label, ContainerDefaults>,
     /// How much content its jobs move in a second, such as `20MiB/s`.
     pub(crate) background_bandwidth: Option<String>,
 }
@@ -85,6 +88,21 @@ pub(crate) struct ProjectDefaults {
     /// Whether its programs may be paused for a save, and its hooks run.
     #[serde(default)]
     pub(crate) hold_services: bool,
+}
+
+/// A container of which snapshots are made without being asked.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ContainerDefaults {
+    /// Its name, or its id; what it is called here when not given.
+    pub(crate) container: Option<String>,
+    /// Whose snapshots they are; `default` when not given.
+    #[serde(default)]
+    pub(crate) tenant: TenantId,
+    /// How often, such as `30m`; every hour when not given.
+    pub(crate) every: Option<String>,
+    /// For how long it may stand still each time, such as `5s`.
+    pub(crate) max_freeze: Option<String>,
 }
 
 /// Settings of one job.

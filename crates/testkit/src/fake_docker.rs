@@ -84,6 +84,26 @@ impl FakeDocker {
         Self { home, ..daemon }
     }
 
+    /// Starts one that answers to each request, as `METHOD PATH`, a code and a body as `answers` says; without one it never answers.
+    ///
+    /// # Panics
+    ///
+    /// Where no socket can be made.
+    pub fn scripted(
+        answers: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static,
+    ) -> Self {
+        let daemon = Self::start(FakePause::Refused(500, ""));
+        let (state, answers) = (Arc::clone(&daemon.state), Arc::new(answers));
+        let home = listen(move |stream| {
+            let asked = heard(&stream, &state);
+            match answers(&asked) {
+                Some((code, body)) => write_answer(&stream, code, &body),
+                None => sleep(Duration::from_hours(1)),
+            }
+        });
+        Self { home, ..daemon }
+    }
+
     /// Its address, as in `DOCKER_HOST`. There is a space in it.
     pub fn host(&self) -> String {
         format!("unix://{}", self.home.path().join("the socket").display())
@@ -127,11 +147,7 @@ fn lock(state: &Mutex<FakeState>) -> MutexGuard<'_, FakeState> {
 }
 
 fn answer(stream: &UnixStream, state: &Mutex<FakeState>, pause: FakePause) {
-    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
-    let first = lines.next().unwrap_or_default();
-    let _head = lines.find(String::is_empty);
-    let asked = first.trim_end_matches(" HTTP/1.1").to_owned();
-    lock(state).asked.push(asked.clone());
+    let asked = heard(stream, state);
     let (code, body) = if asked.ends_with("/unpause") {
         match unpause(state, stream) {
             Some(answer) => answer,
@@ -149,9 +165,22 @@ fn answer(stream: &UnixStream, state: &Mutex<FakeState>, pause: FakePause) {
         );
         (200, body)
     };
+    write_answer(stream, code, &body);
+}
+
+/// What was asked, as `METHOD PATH`.
+fn heard(stream: &UnixStream, state: &Mutex<FakeState>) -> String {
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    let first = lines.next().unwrap_or_default();
+    let _head = lines.find(String::is_empty);
+    let asked = first.trim_end_matches(" HTTP/1.1").to_owned();
+    lock(state).asked.push(asked.clone());
+    asked
+}
+
+fn write_answer(mut stream: &UnixStream, code: u16, body: &str) {
     let head = "Content-Type: application/json\r\nConnection: close";
     let length = body.len();
-    let mut stream = stream;
     let _ = write!(
         stream,
         "HTTP/1.1 {code} X\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}"

@@ -77,6 +77,12 @@ impl Jobs<'_> {
                 *one = one.with_project(Project { engine, ..project });
             }
         }
+        // Each has a store of its own, and all count in one place.
+        for one in &mut host.projects {
+            let project = one.project.clone();
+            let engine = project.engine.clone().with_samples(self.counted.clone());
+            *one = one.with_project(Project { engine, ..project });
+        }
         let (host, threads) = (
             Arc::new(host),
             Arc::new(WorkThreads::start(settings.threads)),
@@ -190,7 +196,9 @@ impl JobClock {
     /// What runs on one server at a time, and what its place is called.
     async fn lane(&self) -> Result<(JobLane, Option<Label>), Error> {
         let place = match (self.name, &self.host.docker) {
-            (JobName::ContainerCleanup, Some(docker)) => docker.engine().await?.id,
+            (JobName::ContainerCleanup | JobName::ContainerSnapshot, Some(docker)) => {
+                docker.engine().await?.id
+            }
             (name, _) if name.is_of_a_place() => self.host.sessions.name.to_string(),
             (name, _) => return Ok((JobLane::of_store(name), None)),
         };

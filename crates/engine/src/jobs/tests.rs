@@ -1,10 +1,12 @@
 //! Jobs on three hosts that share a store, on a clock that the tests move.
 
 mod background;
+mod containers;
 mod given_up;
 mod losses;
 mod projects;
 mod proofs;
+mod reaping;
 mod workspaces;
 
 use super::background::WorkThreads;
@@ -110,6 +112,7 @@ impl World {
             workspaces: None,
             projects: Vec::new(),
             tried: TurnOrder::default(),
+            containers: Vec::new(),
         };
         Server {
             bucket,

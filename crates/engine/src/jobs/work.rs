@@ -1,5 +1,6 @@
 //! What each job does: a command of the engine, and what that says in numbers.
 
+use super::containers::snapshot_job;
 use super::turn::JobReport;
 use super::{JobHost, projects, workspaces};
 use crate::error::{Error, ErrorKind, error_chain};
@@ -8,6 +9,7 @@ use crate::job_lease::JobLease;
 use crate::kind::container::{CleanupContainers, ContainerHost};
 use crate::kind::profile::ProfileGc;
 use crate::kind::session::{ReapSessions, SessionFate, SleptState};
+use crate::metrics::ProfileSamples;
 use crate::open::Engine;
 use stasis_model::format::job::JobName;
 use stasis_model::id::TenantId;
@@ -32,9 +34,10 @@ pub(super) fn work(
 ) -> JobWork {
     Box::pin(async move {
         match job {
-            JobName::LockReap => engine.lock_reap_job().await,
+            JobName::LockReap => engine.lock_reap_job(&host).await,
             JobName::SessionReap => engine.session_reap_job(&host).await,
             JobName::ContainerCleanup => engine.container_job(&host, &lease).await,
+            JobName::ContainerSnapshot => snapshot_job(&engine, &host, &lease).await,
             JobName::Gc => engine.gc_job(&lease).await,
             JobName::Proof => engine.proof_job(&host, &lease).await,
             JobName::WorkspaceCheckpoint => workspaces::checkpoint_job(&host, &lease).await,
@@ -59,8 +62,13 @@ pub(super) fn ends_all(error: &Error) -> bool {
 
 impl Engine {
     /// Frees the locks of the dead, with the grace of each tenant's policy.
-    async fn lock_reap_job(&self) -> Result<JobReport, Error> {
+    async fn lock_reap_job(&self, host: &JobHost) -> Result<JobReport, Error> {
         let reaped = self.leases().reap(None, None).await?;
+        let samples = ProfileSamples {
+            with_subjects: false,
+            host: host.sessions.name.clone(),
+        };
+        self.counted.add(samples.reaped(&reaped));
         let mut report = JobReport::default();
         report.count("scanned", reaped.scanned as u64);
         report.count("evicted", reaped.evicted.len() as u64);

@@ -39,6 +39,7 @@ mod stats;
 mod still;
 mod take_back;
 mod through;
+mod unasked;
 mod validate;
 mod volume_tar;
 mod volumes;
@@ -67,6 +68,8 @@ pub use stasis_model::policy::retention::AgeCountBytes;
 pub use stasis_quiesce::docker::{ContainerHealth, Docker};
 pub use stasis_quiesce::freeze::MAX_FREEZE;
 pub use stats::{ContainerStats, ContainersStats};
+pub use unasked::AutosavedContainer;
+pub(crate) use unasked::UnaskedSnapshot;
 pub use validate::{ContainerValidated, MountValidated, validate};
 
 use crate::error::{Error, ErrorKind};

@@ -26,6 +26,8 @@ pub enum JobName {
     SessionReap,
     /// Keeps the limits on snapshots of containers of a Docker engine.
     ContainerCleanup,
+    /// Makes snapshots of containers of a Docker engine.
+    ContainerSnapshot,
     /// Removes what no snapshot needs any more.
     Gc,
     /// Restores a few snapshots into a scratch place, and checks them.
@@ -49,10 +51,11 @@ impl FromStr for JobName {
 
 impl JobName {
     /// Every job.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::LockReap,
         Self::SessionReap,
         Self::ContainerCleanup,
+        Self::ContainerSnapshot,
         Self::Gc,
         Self::Proof,
         Self::WorkspaceCheckpoint,
@@ -65,6 +68,7 @@ impl JobName {
             Self::LockReap => "lock-reap",
             Self::SessionReap => "session-reap",
             Self::ContainerCleanup => "container-cleanup",
+            Self::ContainerSnapshot => "container-snapshot",
             Self::Gc => "gc",
             Self::Proof => "proof",
             Self::WorkspaceCheckpoint => "workspace-checkpoint",
@@ -82,6 +86,7 @@ impl JobName {
         match self {
             Self::SessionReap
             | Self::ContainerCleanup
+            | Self::ContainerSnapshot
             | Self::WorkspaceCheckpoint
             | Self::ProjectAutosave => true,
             Self::LockReap | Self::Gc | Self::Proof => false,
@@ -91,7 +96,7 @@ impl JobName {
     /// How often it begins where nobody says it.
     pub fn usual_interval(self) -> Duration {
         match self {
-            Self::LockReap | Self::WorkspaceCheckpoint => 5 * MINUTE,
+            Self::LockReap | Self::WorkspaceCheckpoint | Self::ContainerSnapshot => 5 * MINUTE,
             Self::SessionReap => MINUTE,
             Self::ContainerCleanup | Self::ProjectAutosave => HOUR,
             Self::Gc => 24 * HOUR,
@@ -105,7 +110,7 @@ impl JobName {
             Self::LockReap => 10 * MINUTE,
             Self::SessionReap | Self::ContainerCleanup | Self::WorkspaceCheckpoint => HOUR,
             Self::Gc => 12 * HOUR,
-            Self::Proof | Self::ProjectAutosave => 3 * HOUR,
+            Self::Proof | Self::ProjectAutosave | Self::ContainerSnapshot => 3 * HOUR,
         }
     }
 }
@@ -265,5 +270,33 @@ impl JobRecord {
             op_id,
             extra: Map::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_known_by_its_names_and_begins_as_often_as_the_guide_says() {
+        let guide = [
+            (JobName::LockReap, 5, 10),
+            (JobName::SessionReap, 1, 60),
+            (JobName::ContainerCleanup, 60, 60),
+            (JobName::ContainerSnapshot, 5, 180),
+            (JobName::Gc, 24 * 60, 12 * 60),
+            (JobName::Proof, 6 * 60, 180),
+            (JobName::WorkspaceCheckpoint, 5, 60),
+            (JobName::ProjectAutosave, 60, 180),
+        ];
+        assert_eq!(guide.map(|(job, ..)| job), JobName::ALL);
+        for (job, every, limit) in guide {
+            assert_eq!(job.usual_interval(), every * MINUTE, "{job}");
+            assert_eq!(job.usual_limit(), limit * MINUTE, "{job}");
+            assert_eq!(job.to_string().parse(), Ok(job));
+            assert_eq!(JobName::from_key_part(job.key_part()), Some(job));
+            assert_eq!(job.key_part().replace('-', "_"), job.to_string());
+        }
+        assert!("reap".parse::<JobName>().is_err());
     }
 }

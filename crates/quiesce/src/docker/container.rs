@@ -11,6 +11,7 @@ use serde_json::Value;
 pub use stasis_model::container::status::ContainerStatus;
 use stasis_model::failure::{ErrorKind, Failure};
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A container, with all that is needed to make the same one again.
@@ -50,6 +51,9 @@ pub struct ContainerFacts {
     pub ports: Value,
     /// What is mounted in it, by destination.
     pub mounts: Vec<ContainerMount>,
+    /// Where everything lies on the engine's host that it wrote outside of its mounts, if the engine says that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_files: Option<PathBuf>,
 }
 
 impl ContainerFacts {
@@ -71,7 +75,10 @@ impl ContainerFacts {
             .network_settings
             .map_or((None, None), |settings| (settings.networks, settings.ports));
         let name = found.name.unwrap_or_default();
+        let layers = found.graph_driver.map(|driver| driver.data);
+        let own_files = layers.and_then(|mut data| data.remove("UpperDir"));
         Ok(Self {
+            own_files: own_files.map(PathBuf::from),
             id: found.id.unwrap_or_default(),
             name: name.trim_start_matches('/').to_owned(),
             created: found.created.unwrap_or_default(),

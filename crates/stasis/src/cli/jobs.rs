@@ -3,12 +3,15 @@
 use super::output::{printable, table};
 use super::profile::spawn;
 use super::{CliContext, byte_size, duration, project, session, system_clock, whole_machine};
-use crate::config::ServeDefaults;
+use crate::config::{ContainerDefaults, ServeDefaults};
 use crate::report::Exit;
 use anyhow::{Context as _, bail};
 use stasis_engine::jobs::{JobHost, JobList, JobPlan, JobRow, JobSettings, RunningJobs, TurnOrder};
+use stasis_engine::kind::container::AutosavedContainer;
 use stasis_engine::kind::project::{AutosavedProject, ServiceUse};
+use stasis_engine::metrics::SampleSink;
 use stasis_engine::model::format::job::{JobName, JobOutcome};
+use stasis_engine::model::id::Label;
 use stasis_engine::model::time::{Clock as _, Timestamp};
 use stasis_engine::open::{Engine, StoreLocation};
 use std::num::NonZeroU64;
@@ -72,32 +75,38 @@ fn bandwidth(text: &str) -> anyhow::Result<NonZeroU64> {
     bytes.context("`background_bandwidth` below [serve] in the configuration file")
 }
 
-/// Begins to run them, over a connection to the store that no request shares.
+/// Begins to run them, over a connection to the store that no request shares; what they do is counted with what requests do.
 pub(super) async fn start(
     context: &CliContext,
     engine: &Engine,
     settings: &JobSettings,
+    counted: SampleSink,
 ) -> anyhow::Result<RunningJobs> {
     let host = host(context, settings).await?;
-    if *engine.location() == StoreLocation::Memory {
+    let own = if *engine.location() == StoreLocation::Memory {
         // Another one would be another store.
-        return Ok(engine.jobs().start(host, settings));
-    }
-    let own = context.writable_engine().await?;
-    Ok(own.jobs().start(host, settings))
+        engine.clone()
+    } else {
+        context.writable_engine().await?
+    };
+    Ok(own.with_samples(counted).jobs().start(host, settings))
 }
 
 /// What jobs need to know of this host.
 async fn host(context: &CliContext, settings: &JobSettings) -> anyhow::Result<JobHost> {
     let sessions = session::host(context, None)?;
     let variable = context.environment.variables.get("DOCKER_HOST");
-    let is_there =
-        variable.is_some_and(|host| !host.is_empty()) || Path::new(USUAL_ENGINE).exists();
+    let containers = containers(context)?;
+    // An engine whose containers are named may be started after us.
+    let is_there = variable.is_some_and(|host| !host.is_empty())
+        || Path::new(USUAL_ENGINE).exists()
+        || !containers.is_empty();
     let saves = settings.plans.contains_key(&JobName::ProjectAutosave);
     Ok(JobHost {
         docker: is_there.then(|| sessions.docker.clone()),
         sessions,
         check: spawn()?,
+        containers,
         // Without a place for state nothing was ever registered.
         workspaces: context.environment.host_env().ok(),
         projects: if saves {
@@ -107,6 +116,35 @@ async fn host(context: &CliContext, settings: &JobSettings) -> anyhow::Result<Jo
         },
         tried: TurnOrder::default(),
     })
+}
+
+/// The containers of this host's engine that the configuration names.
+fn containers(context: &CliContext) -> anyhow::Result<Vec<AutosavedContainer>> {
+    let all = context.config.serve.containers.iter();
+    let all = all.map(|(name, said)| {
+        let named = container(name, said);
+        named.with_context(|| format!("[serve.containers.{name}] in the configuration file"))
+    });
+    all.collect()
+}
+
+fn container(name: &Label, said: &ContainerDefaults) -> anyhow::Result<AutosavedContainer> {
+    let of = said.container.clone().unwrap_or_else(|| name.to_string());
+    if of.is_empty() {
+        bail!("`container` is the name of a container, or its id");
+    }
+    let mut saved = AutosavedContainer::new(name.clone(), of, said.tenant.clone());
+    let time = |key: &str, text: &str| {
+        let time = duration::positive(text).map_err(anyhow::Error::msg);
+        time.with_context(|| format!("`{key}`"))
+    };
+    if let Some(every) = &said.every {
+        saved.every = time("every", every)?;
+    }
+    if let Some(longest) = &said.max_freeze {
+        saved.max_freeze = time("max_freeze", longest)?;
+    }
+    Ok(saved)
 }
 
 /// The projects of this host that the configuration names.

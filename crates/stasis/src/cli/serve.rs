@@ -130,12 +130,14 @@ impl ServeArgs {
                 "warning: requests are not encrypted here, tokens included: give it a certificate with --tls-cert, or put a proxy with TLS before it",
             );
         }
-        let running = if self.no_jobs {
-            None
+        let has_jobs = !self.no_jobs;
+        let service = self.service(context, engine.clone(), address, no_tokens)?;
+        let running = if has_jobs {
+            let counted = service.sample_sink();
+            Some(jobs::start(context, &engine, &settings, counted).await?)
         } else {
-            Some(jobs::start(context, &engine, &settings).await?)
+            None
         };
-        let service = self.service(context, engine, address, no_tokens)?;
         let service = service.with_workspaces(workspaces);
         let service = service.with_roots(roots);
         let listening = Listening {

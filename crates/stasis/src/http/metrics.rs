@@ -13,7 +13,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use stasis_engine::error::error_chain;
 use stasis_engine::events::EventTally;
-use stasis_engine::metrics::{MetricsPrefix, ProfileSamples};
+use stasis_engine::metrics::{MetricsPrefix, ProfileSamples, SampleSink};
 use stasis_engine::model::id::{Label, TenantId};
 use stasis_engine::model::metrics::{self, MetricsRegistry, Sample, Series, TENANT_LABEL};
 use stasis_engine::model::time::{Clock, Timestamp};
@@ -123,6 +123,12 @@ impl ServiceMetrics {
             with_subjects: self.settings.per_profile,
             host: self.settings.host.clone(),
         }
+    }
+
+    /// Where the engine adds what it does on its way to something else.
+    pub(super) fn sink(self: &Arc<Self>) -> SampleSink {
+        let metrics = self.clone();
+        SampleSink::new(move |samples| metrics.add(samples))
     }
 
     /// Adds what this process did.

@@ -24,6 +24,7 @@ use hyper::body::Body;
 use serde_json::{Map, Value};
 use stasis_engine::host_roots::HostRoots;
 use stasis_engine::kind::session::SessionHost;
+use stasis_engine::metrics::SampleSink;
 use stasis_engine::model::digest::RequestDigest;
 use stasis_engine::model::format::request::{IdempotencyKey, RequestMade};
 use stasis_engine::model::format::token::BearerToken;
@@ -169,11 +170,18 @@ impl Service {
     /// Counts under these names.
     #[must_use = "the service is not changed in place"]
     pub(crate) fn with_metrics(self, settings: MetricsSettings) -> Self {
-        let metrics = ServiceMetrics::new(settings, self.clock.clone());
+        let metrics = Arc::new(ServiceMetrics::new(settings, self.clock.clone()));
+        let engine = self.engine.clone().with_samples(metrics.sink());
         Self {
-            metrics: Arc::new(metrics),
+            engine,
+            metrics,
             ..self
         }
+    }
+
+    /// Where whoever works beside it counts what he does.
+    pub(crate) fn sample_sink(&self) -> SampleSink {
+        self.metrics.sink()
     }
 
     /// The same for what lies on this host, too.

@@ -28,6 +28,7 @@ mod container_imports;
 mod container_interrupted;
 mod container_limits;
 mod container_networks;
+mod container_periodic;
 mod container_proofs;
 mod container_sessions;
 mod container_snapshots;

@@ -58,6 +58,11 @@ fn an_expired_lock_is_reaped_by_a_server_and_everybody_sees_that_it_was() {
         (&1_000.into(), &false.into())
     );
     assert!(row(&list.body, "gc")["outcome"].is_null(), "{}", list.body);
+    eventually(Duration::from_mins(1), "the eviction is counted", || {
+        let scraped = served.get(&reader, "/metrics").text;
+        let line = "stasis_profile_lock_evict_total{reason=\"ttl_expired\"} 1";
+        scraped.lines().any(|one| one == line)
+    });
     // It ends in time, and holds nothing any more.
     assert_eq!(served.stop(), 0);
     let after = session.json(0, &["jobs"]);
@@ -244,6 +249,16 @@ fn what_the_configuration_says_wrongly_of_background_work_is_said_at_the_start()
             "no directory",
         ),
         ("[serve.projects.shop]\nholds = true\n", "unknown field"),
+        (
+            "[serve.containers.web]\nevery = \"often\"\n",
+            "[serve.containers.web]",
+        ),
+        (
+            "[serve.containers.web]\nmax_freeze = \"0s\"\n",
+            "`max_freeze`",
+        ),
+        ("[serve.containers.web]\ncontainer = \"\"\n", "its id"),
+        ("[serve.containers.web]\nimage = \"x\"\n", "unknown field"),
     ] {
         std::fs::write(&config, text).unwrap();
         let words = ["--config", config.to_str().unwrap(), "serve"];

@@ -1,5 +1,6 @@
 //! The proof that goes round, and the sweep, on real snapshots.
 
+use super::containers::ENGINE;
 use super::{Server, World, settings};
 use crate::jobs::{JobSettings, RunningJobs};
 use crate::rigged::pool::{self, noise};
@@ -49,10 +50,10 @@ pub(super) async fn run_with(server: &Server, name: JobName, how: JobSettings) -
     {
         bucket.delete(record).await.unwrap();
     }
-    let lane = if name.is_of_a_place() {
-        JobLane::at(name, server.host.sessions.name.as_str())
-    } else {
-        JobLane::of_store(name)
+    let lane = match name {
+        JobName::ContainerCleanup | JobName::ContainerSnapshot => JobLane::at(name, ENGINE),
+        name if name.is_of_a_place() => JobLane::at(name, server.host.sessions.name.as_str()),
+        name => JobLane::of_store(name),
     };
     assert!(jobs::last(bucket, lane).await.unwrap().is_none());
     let only = JobSettings {

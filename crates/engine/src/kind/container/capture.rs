@@ -10,7 +10,6 @@ use super::create::{ContainerSaved, CreateSnapshot};
 use super::find::subject_name;
 use super::image::{MadeFor, commit, discard_image, image_name, original_image, original_image_id};
 use super::still::{Released, Still};
-use super::take_back::{Forward, TakenBack};
 use super::volumes::{PlannedVolumes, planned};
 use super::{ContainerHost, SeenEngine, failure};
 use crate::bridge;
@@ -18,7 +17,7 @@ use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Containers;
 use crate::open::Engine;
 use crate::save::{GatheredTree, RepoSave};
-use crate::warning::Warning;
+use crate::subjects::SubjectKind;
 use stasis_disk::fs::atomic_write::{atomic_write, make_directory, make_private_directory};
 use stasis_disk::tree::staging_view::StagingView;
 use stasis_model::container::capture::{never_captured, unmet};
@@ -74,54 +73,6 @@ pub(super) struct StillTree {
 }
 
 impl Containers<'_> {
-    /// Saves a container.
-    #[tracing::instrument(skip_all, err(level = "info"), fields(container = %how.container))]
-    pub async fn create(
-        self,
-        host: &ContainerHost,
-        how: &CreateSnapshot,
-    ) -> Result<ContainerSaved, Error> {
-        self.store().ensure_trusted().await?;
-        let seen = host.look().await?;
-        if seen.docker.container(&how.container).await?.is_none() {
-            self.take_back_named(host, &seen, &how.container).await?;
-        }
-        let facts = seen.container(&how.container).await?;
-        let lock = self.lock(&seen, &facts.name, "saved").await?;
-        // It may have changed until it was ours.
-        let facts = seen.container(&facts.id).await?;
-        let name = facts.name.clone();
-        let back = Box::pin(self.take_back(host, &seen, &name, Forward::IfItWorks));
-        let facts = match back.await? {
-            TakenBack::Nothing => facts,
-            TakenBack::Back | TakenBack::Forward(_) | TakenBack::Gone(..) => {
-                seen.container(&name).await?
-            }
-        };
-        let saved = self.capture(CaptureRequest {
-            host,
-            seen: &seen,
-            facts: &facts,
-            how,
-            reason: SaveReason::Manual,
-            was: &facts.status,
-            first: None,
-        });
-        let mut saved = Box::pin(saved).await?;
-        drop(lock);
-        if let Some(limits) = &how.limits {
-            // The snapshot is there, whatever becomes of the others.
-            match Box::pin(self.keep_limits(host, &seen, limits)).await {
-                Ok(kept) => saved.removed = kept.snapshots,
-                Err(error) => {
-                    let reason = error_chain(&error);
-                    saved.warnings.push(Warning::LimitsNotKept { reason });
-                }
-            }
-        }
-        Ok(saved)
-    }
-
     /// Saves most of a container that runs, so that little is left to be saved when it does not; names what must be known then.
     pub(super) async fn warm(self, of: CaptureRequest<'_>) -> Result<SnapshotId, Error> {
         let capture = self.begin(&of).await?;
@@ -133,6 +84,15 @@ impl Containers<'_> {
 
     /// Saves a container that is ours alone.
     pub(super) async fn capture(self, of: CaptureRequest<'_>) -> Result<ContainerSaved, Error> {
+        let saved = Box::pin(self.capture_unless_same(of)).await?;
+        saved.ok_or_else(not_saved)
+    }
+
+    /// The same; nothing where nobody asked for it and the last snapshot has it all.
+    pub(super) async fn capture_unless_same(
+        self,
+        of: CaptureRequest<'_>,
+    ) -> Result<Option<ContainerSaved>, Error> {
         let started = self.clock.uptime();
         let capture = self.begin(&of).await?;
         if of.first.is_none() {
@@ -147,18 +107,18 @@ impl Containers<'_> {
                     if of.first.is_some() {
                         capture.forget_first_passes(of.first).await;
                     }
-                    return Ok(ContainerSaved {
+                    return Ok(Some(ContainerSaved {
                         elapsed_ms: self.engine.dirs().elapsed_ms(started),
                         ..saved
-                    });
+                    }));
                 }
+                Err(Attempt::Unchanged) => return Ok(None),
                 Err(Attempt::Again(error)) => last = Some(error),
                 Err(Attempt::Over(error)) => return Err(error),
             }
             tracing::info!("once more");
         }
-        let given_up = || failure(ErrorKind::Failed, "it was not saved").into();
-        Err(last.unwrap_or_else(given_up))
+        Err(last.unwrap_or_else(not_saved))
     }
 
     /// Decides what is saved, and makes a place for it.
@@ -201,6 +161,8 @@ pub(super) enum Attempt {
     Again(Error),
     /// No other one will.
     Over(Error),
+    /// None is needed: the last snapshot has it all.
+    Unchanged,
 }
 
 impl From<Error> for Attempt {
@@ -217,6 +179,10 @@ impl From<Failure> for Attempt {
     fn from(failure: Failure) -> Self {
         Self::Over(failure.into())
     }
+}
+
+pub(super) fn not_saved() -> Error {
+    failure(ErrorKind::Failed, "it was not saved").into()
 }
 
 fn not_read() -> Error {
@@ -285,6 +251,7 @@ impl Capture<'_> {
         // What may have been published needs its image.
         let is_gone = |error: &Attempt| match error {
             Attempt::Again(error) | Attempt::Over(error) => error.kind() != ErrorKind::Unknown,
+            Attempt::Unchanged => true,
         };
         if ended.as_ref().is_err_and(is_gone) {
             discard_image(&self.seen.docker, &image_name(&id)).await;
@@ -393,6 +360,10 @@ impl Capture<'_> {
         let (tree, image) = self.read(id, command, view).await;
         let released = still.release(docker, self.facts).await;
         // Why there is no image is said first: without one nothing was read.
+        if let Ok(released) = &released {
+            let counted = &self.engine.counted;
+            counted.add_frozen(SubjectKind::Container, released.paused_for);
+        }
         let (image, tree, released) = (image?, tree?, released?);
         if !released.held {
             tree.give_up().await;

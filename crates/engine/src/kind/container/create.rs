@@ -1,6 +1,12 @@
 //! How a container is saved, and what is said of it then.
 
+use super::capture::{CaptureRequest, not_saved};
 use super::cleanup::RemovedSnapshot;
+use super::limits::Going;
+use super::take_back::{Forward, TakenBack};
+use super::{ContainerHost, SeenEngine};
+use crate::error::Error;
+use crate::handle::Containers;
 use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,6 +15,7 @@ use stasis_model::container::capture::{CaptureWishes, NotCaptured};
 use stasis_model::container::mount::ContainerMountKind;
 use stasis_model::container::trigger::SnapshotTrigger;
 use stasis_model::digest::TreeDigest;
+use stasis_model::format::manifest::SaveReason;
 use stasis_model::id::{Label, SnapshotId, TenantId};
 use stasis_model::policy::retention::AgeCountBytes;
 use stasis_quiesce::freeze::MAX_FREEZE;
@@ -153,4 +160,58 @@ pub struct UnsoundDatabase {
     pub path: String,
     /// Why.
     pub reason: String,
+}
+
+impl Containers<'_> {
+    /// Saves a container.
+    #[tracing::instrument(skip_all, err(level = "info"), fields(container = %how.container))]
+    pub async fn create(
+        self,
+        host: &ContainerHost,
+        how: &CreateSnapshot,
+    ) -> Result<ContainerSaved, Error> {
+        self.store().ensure_trusted().await?;
+        let seen = host.look().await?;
+        if seen.docker.container(&how.container).await?.is_none() {
+            self.take_back_named(host, &seen, &how.container).await?;
+        }
+        let saved = self.save_named((host, &seen), how, SaveReason::Manual);
+        let mut saved = Box::pin(saved).await?.ok_or_else(not_saved)?;
+        if let Some(limits) = &how.limits {
+            let room = self.make_room((host, &seen), (limits, Going::All), &mut saved);
+            Box::pin(room).await;
+        }
+        Ok(saved)
+    }
+
+    /// Saves a container that is there. Nothing comes of an automatic save that adds nothing.
+    pub(super) async fn save_named(
+        self,
+        (host, seen): (&ContainerHost, &SeenEngine),
+        how: &CreateSnapshot,
+        reason: SaveReason,
+    ) -> Result<Option<ContainerSaved>, Error> {
+        let facts = seen.container(&how.container).await?;
+        let _lock = self.lock(seen, &facts.name, "saved").await?;
+        // It may have changed until it was ours.
+        let facts = seen.container(&facts.id).await?;
+        let name = facts.name.clone();
+        let back = Box::pin(self.take_back(host, seen, &name, Forward::IfItWorks));
+        let facts = match back.await? {
+            TakenBack::Nothing => facts,
+            TakenBack::Back | TakenBack::Forward(_) | TakenBack::Gone(..) => {
+                seen.container(&name).await?
+            }
+        };
+        let saved = self.capture_unless_same(CaptureRequest {
+            host,
+            seen,
+            facts: &facts,
+            how,
+            reason,
+            was: &facts.status,
+            first: None,
+        });
+        Box::pin(saved).await
+    }
 }

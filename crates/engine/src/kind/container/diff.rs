@@ -267,7 +267,7 @@ const OWN_LABELS: &str = "stasis.";
 const ASKED: [&str; 5] = ["Aliases", "DriverOpts", "GwPriority", "IPAMConfig", "Links"];
 
 /// The networks of a container, with what somebody asked for in each. Engines before 25 add the beginning of its id to its names.
-fn asked_networks(networks: &Value, id: &str) -> Value {
+pub(super) fn asked_networks(networks: &Value, id: &str) -> Value {
     let mut networks = networks.clone();
     let all = networks.as_object_mut();
     for network in all.into_iter().flat_map(|all| all.values_mut()) {

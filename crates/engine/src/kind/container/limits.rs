@@ -1,22 +1,47 @@
 //! Which snapshots of containers are beyond the limits, or of no use any more.
 
 use super::cleanup::{ContainersCleaned, RemovedSnapshot};
+use super::create::ContainerSaved;
 use super::find::FoundContainer;
 use super::list::{ContainerSnapshotStatus, KnownImages};
 use super::{ContainerHost, SeenEngine};
-use crate::error::Error;
+use crate::error::{Error, error_chain};
 use crate::handle::Containers;
+use crate::warning::Warning;
 use stasis_model::format::manifest::SaveReason;
 use stasis_model::id::{Label, SnapshotId};
 use stasis_model::policy::retention::{
-    AgeCountBytes, Clocks, OnDoubt, RetentionPolicy, Snapshot, SnapshotNeed, SnapshotOrigin, judge,
+    AgeCountBytes, Clocks, Judgement, OnDoubt, RetentionPolicy, RetentionVerdict, Snapshot,
+    SnapshotNeed, SnapshotOrigin, judge,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the limits say of all snapshots of a tenant.
 pub(super) struct Judged {
     pub(super) going: Vec<RemovedSnapshot>,
+    /// Those among them that nobody asked for or named.
+    automatic: BTreeSet<SnapshotId>,
     pub(super) clock_doubt: Option<String>,
+}
+
+/// What goes when there is no room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Going {
+    /// Whatever is beyond the limits.
+    All,
+    /// Of that, what was made without being asked for, and that nobody has named since.
+    Automatic,
+}
+
+/// Snapshots that are judged together.
+#[derive(Default)]
+struct Judging {
+    /// What somebody asked for, has named, or needs to take a restore back.
+    asked: Vec<Snapshot>,
+    /// What a server made by itself.
+    automatic: Vec<Snapshot>,
+    /// What a restore replaced, and nobody can go back to any more.
+    replaced: Vec<RemovedSnapshot>,
 }
 
 /// Those that are of one engine: what another one has is none of its business.
@@ -26,16 +51,36 @@ fn of_engine<'f>(all: &'f [FoundContainer], engine: &str) -> Vec<&'f FoundContai
 }
 
 impl Containers<'_> {
-    /// Removes what is beyond the limits, now that a snapshot was made; says what went.
-    pub(super) async fn keep_limits(
+    /// Removes what is beyond the limits, now that a snapshot was made, and says so with it. That is there, whatever becomes of the others.
+    pub(super) async fn make_room(
         self,
-        host: &ContainerHost,
-        seen: &SeenEngine,
-        limits: &AgeCountBytes,
+        on: (&ContainerHost, &SeenEngine),
+        limits: (&AgeCountBytes, Going),
+        saved: &mut ContainerSaved,
+    ) {
+        match Box::pin(self.keep_limits(on, limits)).await {
+            Ok(kept) => saved.removed = kept.snapshots,
+            Err(error) => {
+                let reason = error_chain(&error);
+                saved.warnings.push(Warning::LimitsNotKept { reason });
+            }
+        }
+    }
+
+    async fn keep_limits(
+        self,
+        (host, seen): (&ContainerHost, &SeenEngine),
+        (limits, going): (&AgeCountBytes, Going),
     ) -> Result<ContainersCleaned, Error> {
         // Of a container that cannot be read nothing goes, and nothing of it counts.
         let all = self.found(Some(&host.tenant)).await?.readable;
-        let judged = self.judged(&all, &seen.digits, limits).await?;
+        let mut judged = self.judged(&all, &seen.digits, limits).await?;
+        if going == Going::Automatic {
+            let automatic = judged.automatic;
+            judged
+                .going
+                .retain(|one| automatic.contains(&one.snapshot_id));
+        }
         let mut cleaned = ContainersCleaned {
             clock_doubt: judged.clock_doubt,
             snapshots: judged.going,
@@ -52,16 +97,66 @@ impl Containers<'_> {
     }
 
     /// What is beyond the limits of one engine: age first, then count, then bytes, the oldest first.
+    ///
+    /// What was made without being asked for takes the room that the others leave, and so pushes out none of them.
     pub(super) async fn judged(
         self,
         all: &[FoundContainer],
         engine: &str,
         limits: &AgeCountBytes,
     ) -> Result<Judged, Error> {
-        let all = of_engine(all, engine);
-        let sizes = self.sizes(&all, limits.max_bytes).await?;
-        let (mut snapshots, mut names) = (Vec::new(), BTreeMap::new());
-        let (mut replaced, now) = (Vec::new(), self.clock.now());
+        let Judging {
+            asked,
+            automatic,
+            replaced,
+        } = self.judging(&of_engine(all, engine), limits).await?;
+        let clocks = Clocks {
+            local: self.clock.now(),
+            store: self.bucket.clock_offset_ms().map(|_| self.lineages.now()),
+            on_doubt: OnDoubt::RefuseAges,
+        };
+        let names = all.iter().flat_map(|of| {
+            let name = of.subject.container();
+            of.index.finished().map(move |one| (&one.id, name))
+        });
+        let names: BTreeMap<&SnapshotId, &str> = names.collect();
+        let row = |one: &RetentionVerdict<'_>| RemovedSnapshot {
+            snapshot_id: one.snapshot.id.clone(),
+            container_name: names[&one.snapshot.id].to_owned(),
+            because: one
+                .goes_because
+                .map_or_else(String::new, |why| why.to_string())
+                .replace("its group", "its container"),
+        };
+        let first = judge(
+            &RetentionPolicy::AgeCountBytes(limits.clone()),
+            &asked,
+            &clocks,
+        );
+        let left = RetentionPolicy::AgeCountBytes(left_by(&first, limits));
+        let second = judge(&left, &automatic, &clocks);
+        // The oldest first, as they go.
+        let going = |judgement: &Judgement<'_>| {
+            let going = judgement.verdicts.iter().rev();
+            let going = going.filter(|one| !one.is_kept());
+            going.map(&row).collect::<Vec<_>>()
+        };
+        let unasked = going(&second);
+        let doubt = first.clock.as_ref().or(second.clock.as_ref());
+        Ok(Judged {
+            automatic: unasked.iter().map(|one| one.snapshot_id.clone()).collect(),
+            clock_doubt: doubt.map(ToString::to_string),
+            going: [replaced, going(&first), unasked].concat(),
+        })
+    }
+
+    async fn judging(
+        self,
+        all: &[&FoundContainer],
+        limits: &AgeCountBytes,
+    ) -> Result<Judging, Error> {
+        let sizes = self.sizes(all, limits.max_bytes).await?;
+        let (mut judging, now) = (Judging::default(), self.clock.now());
         let needed = self.needed_to_go_back().await?;
         for of in all {
             let mut undo = of.index.finished();
@@ -71,53 +166,36 @@ impl Containers<'_> {
                 let is_undo = one.reason == SaveReason::BeforeRestore;
                 // What was replaced takes no place among what somebody saved, and only the last of it is something to go back to.
                 if is_undo && undo != Some(one) && !one.pinned && !needed.contains(&one.id) {
-                    replaced.push(RemovedSnapshot {
+                    judging.replaced.push(RemovedSnapshot {
                         snapshot_id: one.id.clone(),
                         container_name: of.subject.container().to_owned(),
                         because: "undo needs it no more".to_owned(),
                     });
                     continue;
                 }
-                let size = sizes.get(&one.id).copied().unwrap_or_default();
-                names.insert(one.id.clone(), of.subject.container().to_owned());
                 let group = if is_undo { " undo" } else { "" };
                 let group = format!("{}{group}", of.subject).parse();
-                snapshots.push(Snapshot {
+                let snapshot = Snapshot {
                     id: one.id.clone(),
                     group: group.unwrap_or_else(|_| Label::nobody()),
                     created: one.at_ms,
-                    bytes: size.bytes(),
+                    bytes: sizes.get(&one.id).copied().unwrap_or_default().bytes(),
                     origin: SnapshotOrigin::Auto,
                     active: false,
                     pinned: one.pinned || needed.contains(&one.id),
                     verified: false,
                     rolled_back_at: None,
                     needed_for: (undo == Some(one)).then_some(SnapshotNeed::Undo),
-                });
+                };
+                let is_automatic = one.reason == SaveReason::Autosave && one.labels.is_empty();
+                if is_automatic {
+                    judging.automatic.push(snapshot);
+                } else {
+                    judging.asked.push(snapshot);
+                }
             }
         }
-        let clocks = Clocks {
-            local: self.clock.now(),
-            store: self.bucket.clock_offset_ms().map(|_| self.lineages.now()),
-            on_doubt: OnDoubt::RefuseAges,
-        };
-        let policy = RetentionPolicy::AgeCountBytes(limits.clone());
-        let judgement = judge(&policy, &snapshots, &clocks);
-        let going = judgement.verdicts.iter().filter(|one| !one.is_kept());
-        // The oldest first, as they go.
-        let going = going.rev().map(|one| RemovedSnapshot {
-            snapshot_id: one.snapshot.id.clone(),
-            container_name: names[&one.snapshot.id].clone(),
-            because: one
-                .goes_because
-                .map_or_else(String::new, |why| why.to_string())
-                .replace("its group", "its container"),
-        });
-        replaced.extend(going);
-        Ok(Judged {
-            going: replaced,
-            clock_doubt: judgement.clock.as_ref().map(ToString::to_string),
-        })
+        Ok(judging)
     }
 
     /// Snapshots of which no container can be made any more.
@@ -145,5 +223,20 @@ impl Containers<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// The room that is left by what stays. Of one container there may be as many automatic ones as others.
+fn left_by(kept: &Judgement<'_>, limits: &AgeCountBytes) -> AgeCountBytes {
+    let kept = kept.verdicts.iter().filter(|one| one.is_kept());
+    let (mut in_all, mut max_bytes) = (limits.in_all, limits.max_bytes);
+    for one in kept {
+        in_all = in_all.saturating_sub(1);
+        max_bytes = max_bytes.saturating_sub(one.snapshot.bytes);
+    }
+    AgeCountBytes {
+        in_all,
+        max_bytes,
+        ..limits.clone()
     }
 }

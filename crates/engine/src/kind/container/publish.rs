@@ -49,6 +49,10 @@ impl Capture<'_> {
                 return Err(error.into());
             }
         };
+        if self.adds_nothing(&tree, manifest).await? {
+            tree.give_up().await;
+            return Err(Attempt::Unchanged);
+        }
         let how = self.how;
         manifest.trigger = how.trigger;
         manifest.description = how.description.clone();

@@ -252,6 +252,7 @@ impl RestoreLook<'_> {
             networks: container.networks.clone(),
             ports: Value::Null,
             mounts: container.mounts.clone(),
+            own_files: None,
         };
         let mut creation = ContainerCreation::like(&saved, name);
         creation.overrides.image = Some(image_name(&self.found.id));

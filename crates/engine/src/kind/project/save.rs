@@ -10,6 +10,7 @@ use crate::error::{Error, ProjectError, error_chain};
 use crate::host_roots::HostPlace;
 use crate::result::{Moment, ServiceHookRun, reason_word};
 use crate::save::{RepoSave, RepoSaved};
+use crate::subjects::SubjectKind;
 use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -406,6 +407,7 @@ impl Project {
         let mut settings = PauseSettings::new(self.engine.freezes(), self.host.watchdog.clone());
         settings.max = LONGEST_PAUSE;
         let cancel = command.cancel.clone();
+        let counted = self.engine.counted.clone();
         let has_writers = !writers.is_empty();
         let cloning = bridge::blocking(move || {
             let paused = held(&writers, &settings, &names)?;
@@ -414,6 +416,7 @@ impl Project {
                 capture.clone_volume(name, &source, &cancel)
             });
             let resumed = paused.map(|paused| resumed(paused, &names)).transpose()?;
+            counted.add_frozen(SubjectKind::Dir, resumed.unwrap_or_default());
             cloned?;
             if let Some(paused_for) = resumed {
                 capture.paused(&names, paused_for);

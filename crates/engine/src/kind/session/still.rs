@@ -15,6 +15,7 @@ use crate::bridge;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::handle::Sessions;
 use crate::save::RepoSaved;
+use crate::subjects::SubjectKind;
 use stasis_model::id::SessionRef;
 use stasis_model::session::document::{SandboxDriver, SessionDocument};
 use stasis_quiesce::freeze::{FreezeSettings, Frozen};
@@ -49,6 +50,8 @@ impl Sessions<'_> {
             };
             let saved = self.save_whole(document, how).await;
             let (held, stood_still) = frozen.release(session).await?;
+            let counted = &self.engine.counted;
+            counted.add_frozen(SubjectKind::Session, stood_still);
             let saved = saved?;
             if held {
                 return Ok((saved, Some(stood_still)));

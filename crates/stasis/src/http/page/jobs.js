@@ -9,6 +9,7 @@ const TONES = { done: "good", incomplete: "warn", failed: "danger", stuck: "dang
 const HEADS = [{ name: "Job" }, { name: "State" }, { name: "Last run" }, { name: "Outcome" }, { name: "What it did" }, { name: "Every", number: true }, { name: "Due" }];
 const WHAT = {
   lock_reap: "frees leases that expired", session_reap: "puts idle sessions to sleep", container_cleanup: "keeps the limits of containers",
+  container_snapshot: "saves the containers that are named",
   gc: "reclaims space", proof: "restores snapshots and checks them",
   workspace_checkpoint: "keeps workspaces that changed", project_autosave: "saves the projects that are named",
 };
