@@ -633,8 +633,8 @@ async fn a_copy_stops_where_the_other_store_may_have_no_more_and_goes_on_when_it
     pair.shop.write("note", b"two").save().await;
     let allow = async |most: u64| {
         let settings = [("quotas.max_snapshots".to_owned(), most.to_string())];
-        let tenants = pair.copy.engine.tenants();
-        let set = tenants.set_policy("acme".parse().unwrap(), &settings, &Label::nobody());
+        let (tenants, nobody) = (pair.copy.engine.tenants(), Label::nobody());
+        let set = tenants.set_policy("acme".parse().unwrap(), &settings, &nobody);
         set.await.unwrap();
     };
     allow(1).await;
