@@ -20,6 +20,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
+#[path = "check/table_rows.rs"]
+mod table_rows;
+
 /// A directory with a tree to check and one for copies.
 struct Home(TempDir);
 

@@ -358,6 +358,7 @@ impl Engine {
     async fn copy_profile(&self, to: &Self, lineage: &Lineage) -> Result<CopiedSubject, Error> {
         self.ensure_fitting_key(to, lineage).await?;
         to.store().ensure_trusted().await?;
+        to.ensure_copy_room(self, lineage).await?;
         let copied = copying::copy(&self.bucket, &to.bucket, lineage).await?;
         let subject = format!("{PROFILE_PREFIX}{lineage}");
         let mut one = CopiedSubject::new(subject, lineage.tenant.clone());

@@ -2,40 +2,42 @@
 //!
 //! What is stored are the archives of profiles and the chunks of everything else, as a listing shows them; documents beside them
 //! are not counted. A save counts once, before it stores its first byte, and goes on from there by what it stores itself: saves
-//! that run at the same time do not know of one another.
+//! that run at the same time do not know of one another. Snapshots are counted then too ([`snapshots`]); deleted ones are none.
 //!
 //! *Always true:* a save that stores nothing new asks nothing and is never refused; what would go beyond a quota is refused
-//! before it is sent.
+//! before it is sent, and what is sent again to where it lies already needs no room.
+
+mod snapshots;
 
 use crate::error::{Error, ErrorKind};
 use crate::open::Engine;
 use stasis_model::failure::Failure;
-use stasis_model::format::manifest::ProfileManifest;
-use stasis_model::id::{Lineage, TenantId};
+use stasis_model::id::TenantId;
 use stasis_model::policy::tenant::{Quotas, TenantPolicy};
-use stasis_store::documents::profiles::{archive_bytes, profile_manifests};
+use stasis_store::documents::profiles::{ListedObject, profile_objects};
 use stasis_store::documents::roots::Root;
 use stasis_store::layout::ChunkRoot;
+use std::sync::Arc;
 use tokio::sync::Mutex;
 
 /// What one save may still store.
+#[derive(Clone)]
 pub(crate) struct StorageRoom {
     engine: Engine,
     tenant: TenantId,
     quotas: Option<Quotas>,
-    room: Mutex<Room>,
+    replaced: Option<ChunkRoot>,
+    room: Arc<Mutex<Room>>,
 }
 
 #[derive(Clone, Copy)]
 enum Room {
     /// Nothing was stored yet.
     NotAsked,
+    /// There was room for the snapshot, and its bytes need none.
     NoQuota,
-    /// How much may be stored, and how much is.
-    Quota {
-        most: u64,
-        stored: u64,
-    },
+    /// How much may be stored, and how much is, once that was counted.
+    Quota { most: u64, stored: Option<u64> },
 }
 
 impl StorageRoom {
@@ -44,7 +46,8 @@ impl StorageRoom {
             engine,
             tenant,
             quotas: None,
-            room: Mutex::new(Room::NotAsked),
+            replaced: None,
+            room: Arc::new(Mutex::new(Room::NotAsked)),
         }
     }
 
@@ -54,39 +57,63 @@ impl StorageRoom {
         self
     }
 
-    /// Takes room for so many bytes that are about to be stored.
+    /// Says whose snapshots go once there is the new one: they take no room from it.
+    pub(crate) fn replacing(mut self, subject: Option<&ChunkRoot>) -> Self {
+        self.replaced = subject.cloned();
+        self
+    }
+
+    /// Takes room for so many bytes that are about to be stored, and before the first of them for their snapshot.
     pub(crate) async fn take(&self, bytes: u64) -> Result<(), Error> {
         let mut room = self.room.lock().await;
-        if matches!(*room, Room::NotAsked) {
-            *room = self.ask().await?;
-        }
+        self.begin(&mut room, 1).await?;
         let Room::Quota { most, stored } = *room else {
             return Ok(());
         };
+        let stored = match stored {
+            Some(stored) => stored,
+            None => self.engine.stored_bytes(&self.tenant).await?,
+        };
         let then = stored.saturating_add(bytes);
-        if then > most {
+        if bytes > 0 && then > most {
             return Err(no_room(&self.tenant, most, stored).into());
         }
-        *room = Room::Quota { most, stored: then };
+        *room = Room::Quota {
+            most,
+            stored: Some(then),
+        };
         Ok(())
+    }
+
+    /// Takes room for the snapshot, unless its first byte has done that.
+    pub(crate) async fn take_snapshot(&self) -> Result<(), Error> {
+        self.take_snapshots(1).await
+    }
+
+    /// The same for several at once.
+    async fn take_snapshots(&self, more: u64) -> Result<(), Error> {
+        let mut room = self.room.lock().await;
+        self.begin(&mut room, more).await
     }
 
     async fn policy_now(&self) -> Result<TenantPolicy, Error> {
         self.engine.tenants().policy(&self.tenant).await
     }
 
-    async fn ask(&self) -> Result<Room, Error> {
-        let most = match &self.quotas {
-            Some(quotas) => quotas.max_bytes,
-            None => self.policy_now().await?.quotas.max_bytes,
-        };
-        match most {
-            0 => Ok(Room::NoQuota),
-            most => Ok(Room::Quota {
-                most,
-                stored: self.engine.stored_bytes(&self.tenant).await?,
-            }),
+    async fn begin(&self, room: &mut Room, more: u64) -> Result<(), Error> {
+        if !matches!(room, Room::NotAsked) {
+            return Ok(());
         }
+        let quotas = match &self.quotas {
+            Some(quotas) => quotas.clone(),
+            None => self.policy_now().await?.quotas,
+        };
+        self.ensure_snapshots(quotas.max_snapshots, more).await?;
+        *room = match quotas.max_bytes {
+            0 => Room::NoQuota,
+            most => Room::Quota { most, stored: None },
+        };
+        Ok(())
     }
 }
 
@@ -95,35 +122,14 @@ impl Engine {
     pub(crate) async fn stored_bytes(&self, tenant: &TenantId) -> Result<u64, Error> {
         let pool = Root::new(self.bucket.clone(), ChunkRoot::pool(tenant));
         let (_, chunks) = pool.chunk_totals().await?;
-        Ok(chunks + archive_bytes(&*self.bucket, tenant).await?)
+        let objects = profile_objects(&*self.bucket, tenant, None).await?;
+        let archives = objects.iter().filter(|one| !one.object.is_manifest);
+        Ok(chunks + bytes_of(archives))
     }
+}
 
-    /// Refuses one more snapshot of a profile, or its bytes, if a quota of its tenant does not allow it.
-    pub(crate) async fn ensure_profile_room(
-        &self,
-        quotas: &Quotas,
-        lineage: &Lineage,
-        new: &ProfileManifest,
-    ) -> Result<(), Error> {
-        let most = quotas.max_snapshots_per_profile;
-        if *quotas == Quotas::default() {
-            return Ok(());
-        }
-        let there = profile_manifests(&*self.bucket, lineage).await?;
-        let archive = new.archive_sha256.to_string();
-        let is_there =
-            |(of, digits): &(Lineage, String)| of == lineage && archive.starts_with(digits);
-        if there.iter().any(is_there) {
-            return Ok(());
-        }
-        let count = there.len() as u64;
-        if most > 0 && count >= most {
-            return Err(too_many(lineage, most, count).into());
-        }
-        let room = StorageRoom::new(self.clone(), lineage.tenant.clone());
-        let room = room.knowing(Some(quotas));
-        room.take(new.archive_size_bytes).await
-    }
+fn bytes_of<'a>(objects: impl Iterator<Item = &'a ListedObject>) -> u64 {
+    objects.map(|one| one.size).sum()
 }
 
 fn no_room(tenant: &TenantId, most: u64, stored: u64) -> Failure {
@@ -132,17 +138,6 @@ fn no_room(tenant: &TenantId, most: u64, stored: u64) -> Failure {
     );
     let hint = format!(
         "`stasis gc` removes what no snapshot needs any more, what was stored of this one among it; delete or forget snapshots before, or allow more: stasis tenant policy set {tenant} quotas.max_bytes=N"
-    );
-    Failure::of(ErrorKind::Limit, said).with_hint(hint)
-}
-
-fn too_many(lineage: &Lineage, most: u64, count: u64) -> Failure {
-    let (tenant, profile) = (&lineage.tenant, lineage.any_major());
-    let said = format!(
-        "`{profile}` has {count} snapshots, and tenant `{tenant}` may have {most} of a profile"
-    );
-    let hint = format!(
-        "delete one (`stasis log profile:{profile}` names them), or allow more: stasis tenant policy set {tenant} quotas.max_snapshots_per_profile=N"
     );
     Failure::of(ErrorKind::Limit, said).with_hint(hint)
 }

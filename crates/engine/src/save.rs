@@ -164,6 +164,7 @@ impl DirRepo<'_> {
         );
         let lost = lost_databases(command, began, saved, &manifest, &gathered.damaged.paths())?;
         manifest.is_held_back = !lost.is_empty() && !command.force;
+        gathered.storing.ensure_room().await?;
         let stored = closed(&began.root, &began.codec, &manifest, &saved.names);
         let naming = Naming {
             root: &began.root,

@@ -468,6 +468,7 @@ impl StoredSubject {
             (Of::Chunks(directory), Found::Chunks(before), Found::Chunks(after)) => {
                 let diff = directory.diff_within(&before, Some(&after), content, within);
                 let diff = diff.await?;
+                let uncounted = diff.uncounted.into_iter();
                 Ok(StoredDiff {
                     before: diff.before,
                     after: after.to_string(),
@@ -476,7 +477,9 @@ impl StoredSubject {
                     cookies: None,
                     local_storage: None,
                     indexed_db: None,
-                    unread: Vec::new(),
+                    unread: uncounted
+                        .map(|one| format!("{}: {}", one.path, one.why))
+                        .collect(),
                     patch: diff.content.patch,
                     not_in_patch: diff.content.not_in_patch,
                 })

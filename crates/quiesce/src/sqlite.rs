@@ -33,12 +33,10 @@ mod find;
 mod live;
 mod offline;
 mod retry_budget;
-mod rows;
 
 pub use check::Integrity;
 pub use copy_file::LiveFile;
 pub use find::{find_databases, is_companion, is_database};
-pub use rows::row_counts;
 
 use copy_file::{CopyFile, SourceStat};
 use live::CheckpointedDatabase;

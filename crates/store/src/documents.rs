@@ -15,4 +15,5 @@ pub mod repair;
 pub mod requests;
 pub mod roots;
 pub mod sessions;
+pub mod subjects;
 pub mod tokens;

@@ -30,11 +30,13 @@ mod cookie_rows;
 mod cookie_store;
 mod limits;
 mod process;
+mod table_rows;
 
 pub use child::child;
 pub(super) use cookie_rows::{CookieRow, CookieRows, read as read_cookie_rows};
 pub use cookie_store::cookie_store;
 pub(super) use limits::RowValues;
+pub use table_rows::{TableRows, table_rows};
 
 use super::find::{self, JOURNAL, SQLITE};
 use super::scratch::{CheckScratch, CopyState};
@@ -43,6 +45,7 @@ use crate::fs::fd::c_name;
 use crate::fs::metadata;
 use crate::fs::root_dir::RootDir;
 use answer::SqliteClaim;
+use limits::{ChildLimits, ChildTask};
 use process::ChildEnd;
 use rustix::io::{self, Errno};
 use stasis_model::failure::AtPath;
@@ -75,30 +78,18 @@ pub fn check(
         );
         return Ok(Verdict::Limit { what });
     }
-    let scratch = CheckScratch::make(&settings.scratch)?;
-    let mut limits = limits::ChildLimits {
-        task: limits::ChildTask::CheckInPlace(settings.depth),
-        memory: settings.memory,
-        seconds: settings.time.as_secs().saturating_add(1),
-        largest: 0,
-        messages: settings.messages,
+    let tasks = TaskPair {
+        in_place: ChildTask::CheckInPlace(settings.depth),
+        of_copy: ChildTask::Check(settings.depth),
     };
-    if settings.access == SqliteAccess::InPlace && originals.are_at_rest() {
-        let input = originals.database().at("open again", &settings.scratch)?;
-        let ended = process::run_with_input(spawn, &limits, &scratch, settings, input.into())?;
+    let verdict = originals.ask(tasks, settings, spawn, |ended| {
         match judge(ended, originals.has_header, settings) {
             // Such as a path that is too long for SQLite.
-            Verdict::Unable { .. } => {}
-            verdict => return Ok(verdict),
+            verdict @ Verdict::Unable { .. } => Err(verdict),
+            verdict => Ok(verdict),
         }
-    }
-    if originals.copy(&scratch, settings)? == CopyState::Torn {
-        return Ok(Verdict::Changed);
-    }
-    limits.task = limits::ChildTask::Check(settings.depth);
-    limits.largest = bytes.saturating_add(GROWTH);
-    let ended = process::run(spawn, &limits, &scratch, settings)?;
-    Ok(judge(ended, originals.has_header, settings))
+    })?;
+    Ok(verdict.unwrap_or(Verdict::Changed))
 }
 
 fn judge(ended: ChildEnd, has_header: bool, settings: &CheckSettings) -> Verdict {
@@ -130,6 +121,13 @@ fn judge(ended: ChildEnd, has_header: bool, settings: &CheckSettings) -> Verdict
 fn unable(why: &str) -> Verdict {
     let why = super::message::printable(why);
     Verdict::Unable { why }
+}
+
+/// One question, of a database where it lies and of a copy.
+#[derive(Clone, Copy)]
+struct TaskPair {
+    in_place: ChildTask,
+    of_copy: ChildTask,
 }
 
 /// The files of a database, open for reading.
@@ -167,6 +165,40 @@ impl Originals {
     fn database(&self) -> std::io::Result<OwnedFd> {
         let (_, file, _) = &self.files[0];
         file.try_clone()
+    }
+
+    /// Has the process answer a question: where the database lies if that may be and it can be heard, else of a copy; `None`
+    /// when it changed while it was copied.
+    fn ask<T>(
+        &self,
+        tasks: TaskPair,
+        settings: &CheckSettings,
+        spawn: &Spawn,
+        hear: impl Fn(ChildEnd) -> Result<T, T>,
+    ) -> Result<Option<T>, CheckError> {
+        let scratch = CheckScratch::make(&settings.scratch)?;
+        let mut limits = ChildLimits {
+            task: tasks.in_place,
+            memory: settings.memory,
+            seconds: settings.time.as_secs().saturating_add(1),
+            largest: 0,
+            messages: settings.messages,
+        };
+        if settings.access == SqliteAccess::InPlace && self.are_at_rest() {
+            let input = self.database().at("open again", &settings.scratch)?;
+            let ended = process::run_with_input(spawn, &limits, &scratch, settings, input.into())?;
+            if let Ok(answer) = hear(ended) {
+                return Ok(Some(answer));
+            }
+        }
+        if self.copy(&scratch, settings)? == CopyState::Torn {
+            return Ok(None);
+        }
+        limits.task = tasks.of_copy;
+        limits.largest = self.bytes().saturating_add(GROWTH);
+        let ended = process::run(spawn, &limits, &scratch, settings)?;
+        let (Ok(answer) | Err(answer)) = hear(ended);
+        Ok(Some(answer))
     }
 
     fn copy(

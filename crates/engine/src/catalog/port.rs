@@ -241,6 +241,11 @@ impl Storing {
         all.any(|name| !self.is_given(name))
     }
 
+    /// Whether a chunk that snapshots need is damaged or missing, as far as anybody looked.
+    fn is_lost(&self, name: &ChunkName) -> bool {
+        self.damaged.contains(name) || lock(&self.looked).get(name) == Some(&false)
+    }
+
     fn found_damaged(&self) -> Vec<ChunkName> {
         let looked = lock(&self.looked);
         let damaged = looked.iter().filter(|(_, is_whole)| !**is_whole);
@@ -437,7 +442,9 @@ impl ChunkSink for Storing {
 
     fn put(&self, chunk: EncodedChunk) -> Result<(), ChunkError> {
         self.land()?;
-        if let Some(room) = &self.room {
+        // What lies there damaged, or is missing, gets back the room that it had.
+        let limit = self.room.as_ref().filter(|_| !self.is_lost(&chunk.name));
+        if let Some(room) = limit {
             let taken = self.crossing.wait(room.take(chunk.bytes.len() as u64));
             moved(chunk.name, taken)?;
         }

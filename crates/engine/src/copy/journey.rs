@@ -307,6 +307,7 @@ impl<'j> Journey<'j> {
         storing: &LongSave,
     ) -> Result<StoredManifest, Error> {
         storing.finish().await?;
+        storing.ensure_room().await?;
         let stored = closed(&self.target, &self.codec, manifest, &list.names);
         let naming = Naming {
             root: &self.target,

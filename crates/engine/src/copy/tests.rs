@@ -12,7 +12,7 @@ use crate::restore::RepoRestore;
 use crate::rigged::pool::{Saver, SteppedClock, World, all, key, noise};
 use crate::rigged::{Rigged, Turn};
 use stasis_model::format::manifest::{SaveReason, SnapshotIndex};
-use stasis_model::id::SnapshotId;
+use stasis_model::id::{Label, SnapshotId};
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_store::bucket::Bucket;
 use std::fs;
@@ -624,4 +624,26 @@ async fn stopped_at_any_request_it_leads_only_to_what_is_whole_and_goes_on() {
         }
     }
     assert!(stopped > 20, "{stopped}");
+}
+
+#[tokio::test]
+async fn a_copy_stops_where_the_other_store_may_have_no_more_and_goes_on_when_it_may() {
+    let pair = Pair::new().await;
+    pair.shop.write("note", b"one").save().await;
+    pair.shop.write("note", b"two").save().await;
+    let allow = async |most: u64| {
+        let settings = [("quotas.max_snapshots".to_owned(), most.to_string())];
+        let (tenants, nobody) = (pair.copy.engine.tenants(), Label::nobody());
+        let set = tenants.set_policy("acme".parse().unwrap(), &settings, &nobody);
+        set.await.unwrap();
+    };
+    allow(1).await;
+
+    let refused = pair.copy().await.unwrap_err();
+
+    assert_eq!(refused.kind(), ErrorKind::Limit, "{refused:?}");
+    assert_eq!(index(&pair.copy).await.snapshots.len(), 1);
+    allow(2).await;
+    assert_eq!(pair.copy().await.unwrap().snapshots, 1);
+    is_equal(&pair.shop, &pair.copy).await;
 }

@@ -300,10 +300,9 @@ impl ProfileError {
             | Self::HotRefused(_)
             | Self::OtherRegion { .. }
             | Self::FreezeBudget { .. }
-            | Self::SnapshotTooLarge { .. }
-            | Self::ProfileExists(_) => ErrorKind::Limit,
+            | Self::SnapshotTooLarge { .. } => ErrorKind::Limit,
             Self::LeaseLost { .. } => ErrorKind::Fenced,
-            Self::InUse { .. } => ErrorKind::Conflict,
+            Self::InUse { .. } | Self::ProfileExists(_) => ErrorKind::Conflict,
             Self::NoMajor(_)
             | Self::OtherMajor { .. }
             | Self::Version(_)

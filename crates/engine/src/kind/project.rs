@@ -19,6 +19,7 @@ mod lock;
 mod losses;
 pub(crate) mod namesakes;
 mod restore;
+mod row_counts;
 pub(crate) mod same_databases;
 mod save;
 mod services;
@@ -29,7 +30,7 @@ mod upgrade;
 pub use crate::error::ProjectError;
 pub use crate::result::{Moment, ProjectSnapshot, ServiceHookRun};
 pub use browse::{SnapshotUse, SubjectUse};
-pub use compare::{ProjectDiff, TableDiff};
+pub use compare::ProjectDiff;
 pub(crate) use home::SessionHome;
 pub use home::{Declared, FILE, Home};
 pub use init::{FindingKind, ProjectFinding, ProjectInit, ProjectMade, init};
@@ -37,6 +38,7 @@ pub(crate) use known::KnownDirs;
 pub use restore::{
     KeptDatabase, ProjectRestore, ProjectRestored, RestoreRecord, SetAsideEntry, UndoRestore,
 };
+pub use row_counts::{TableDiff, UncountedDatabase};
 pub use save::{MESSAGE_LABEL, ProjectSave, ProjectSaved, ProjectStep, StepTaken};
 pub use services::{ServiceState, ServiceStatus};
 pub use snapshots::{ProjectCollected, ProjectGc, ProjectStatus, ProjectVerified};

@@ -337,15 +337,17 @@ impl DirRepo<'_> {
         let room = match root.layout().pool_id() {
             PoolId::Tenant(tenant) => {
                 let room = StorageRoom::new(self.engine.clone(), tenant);
-                Some(room.knowing(place.quotas))
+                // A session has one snapshot: the one before goes when there is another.
+                let replaced = root.layout().as_session().map(|_| root.layout());
+                Some(room.knowing(place.quotas).replacing(replaced))
             }
             PoolId::State => None,
         };
         let storing = storing.knowing(damaged, is_empty).near(is_near);
-        let storing = storing.within(room);
+        let storing = storing.within(room.clone());
         let (engine, storing) = (self.engine.clone(), storing.borrowing(lend));
         let long = LongSave::new(engine, storing, place, guard.clone(), donors);
-        Ok(Arc::new(long))
+        Ok(Arc::new(long.within(room)))
     }
 
     async fn save_settings(self, command: &RepoSave, began: &SaveBasis) -> SaveSettings {

@@ -18,6 +18,7 @@ use crate::catalog::references;
 use crate::error::{Error, ErrorKind};
 use crate::handle::DirRepo;
 use crate::open::Engine;
+use crate::quota::StorageRoom;
 use stasis_disk::form::chunked::{
     ChunkCodec, ChunkError, ChunkLook, ChunkSink, EncodedChunk, PlacedChunk,
 };
@@ -41,6 +42,8 @@ pub(crate) struct LongSave {
     root: Root,
     repo: RepoDocument,
     donors: Option<Arc<Donors>>,
+    /// How much may be stored.
+    room: Option<StorageRoom>,
     incarnation: Incarnation,
     lease: Epoch,
     kept: Mutex<Kept>,
@@ -95,6 +98,7 @@ impl LongSave {
             root: root.clone(),
             repo: repo.clone(),
             donors,
+            room: None,
             incarnation: index.incarnation,
             lease: index.fence.epoch,
             kept: Mutex::new(Kept {
@@ -103,6 +107,20 @@ impl LongSave {
                 documents: Vec::new(),
                 failed: 0,
             }),
+        }
+    }
+
+    /// Says how much may be stored.
+    pub(super) fn within(mut self, room: Option<StorageRoom>) -> Self {
+        self.room = room;
+        self
+    }
+
+    /// Refuses the snapshot if its tenant may not have one more. One that stored something was asked about before that.
+    pub(crate) async fn ensure_room(&self) -> Result<(), Error> {
+        match &self.room {
+            Some(room) => room.take_snapshot().await,
+            None => Ok(()),
         }
     }
 

@@ -132,6 +132,8 @@ impl ContainerRetention {
 pub struct Quotas {
     /// Bytes in all.
     pub max_bytes: u64,
+    /// Snapshots in all, of subjects of every kind.
+    pub max_snapshots: u64,
     /// Snapshots of one profile.
     pub max_snapshots_per_profile: u64,
 }

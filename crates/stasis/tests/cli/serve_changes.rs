@@ -149,6 +149,15 @@ fn a_profile_is_pinned_forked_and_freed_of_a_snapshot() {
     assert_eq!(forked["state"], "done", "{forked}");
     assert_eq!(forked["answer"]["sha256"], first);
     session.json(0, &["profile", "show", "acme/bob"]);
+    let taken = post(
+        &served,
+        &admin,
+        &format!("{subject}/fork"),
+        "",
+        &json!({ "target": "bob", "snapshot": &first[..12] }),
+    );
+    let taken = followed(&served, &admin, &taken);
+    assert_eq!(taken["problem"]["status"], 409, "{taken}");
 
     let plan = delete("", "");
     assert_eq!((plan.status, &plan.body["applied"]), (200, &json!(false)));

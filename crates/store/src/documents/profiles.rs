@@ -14,7 +14,7 @@ use crate::bucket::{
     received,
 };
 use crate::documents::lineages::ReadError;
-use crate::layout::{self, Key, Prefix, SnapshotKeys, Spelling, StoredForm};
+use crate::layout::{self, Key, Prefix, SnapshotKeys, SnapshotObject, Spelling, StoredForm};
 use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt;
 use stasis_model::digest::{ArchiveDigest, ManifestDigest};
@@ -375,35 +375,48 @@ pub async fn lineages_of_profile(
     lineages_under(bucket, &Prefix::profile(tenant, profile)).await
 }
 
-/// How many bytes the archives of a tenant's profiles have, those without a manifest among them.
-pub async fn archive_bytes(bucket: &dyn Bucket, tenant: &TenantId) -> Result<u64, BucketError> {
-    let prefix = Prefix::lineages_of(tenant);
-    let listed = objects(bucket, &prefix);
-    let add = async |sum: u64, row: Listed| {
-        let object = layout::lineage_of(&row.key)
-            .and_then(|lineage| layout::snapshot_object(&lineage, &row.key));
-        let is_archive = object.is_some_and(|object| !object.is_manifest);
-        Ok(if is_archive { sum + row.size } else { sum })
-    };
-    listed.try_fold(0, add).await
+/// An archive or a manifest, as a listing shows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListedObject {
+    /// Whose it is.
+    pub lineage: Lineage,
+    /// What it is.
+    pub object: SnapshotObject,
+    /// How many bytes it has.
+    pub size: u64,
 }
 
-/// The manifests of a profile, of all its majors: whose each is, and how the digest of its archive begins.
-pub async fn profile_manifests(
+impl ListedObject {
+    /// Whether it is the archive of this digest, or one with the same short name.
+    pub fn may_be_archive(&self, lineage: &Lineage, digest: ArchiveDigest) -> bool {
+        !self.object.is_manifest
+            && self.lineage == *lineage
+            && digest.to_string().starts_with(&self.object.digits)
+    }
+}
+
+/// The archives and manifests of a tenant's profiles, or of one of them, over all majors; an archive without a manifest among them.
+pub async fn profile_objects(
     bucket: &dyn Bucket,
-    lineage: &Lineage,
-) -> Result<Vec<(Lineage, String)>, BucketError> {
-    let prefix = Prefix::profile(&lineage.tenant, &lineage.profile);
-    let listed = objects(bucket, &prefix);
-    let manifests = listed.try_filter_map(async |row| {
+    tenant: &TenantId,
+    profile: Option<&ProfileId>,
+) -> Result<Vec<ListedObject>, BucketError> {
+    let prefix = match profile {
+        Some(profile) => Prefix::profile(tenant, profile),
+        None => Prefix::lineages_of(tenant),
+    };
+    let found = objects(bucket, &prefix).try_filter_map(async |row| {
         let Some(lineage) = layout::lineage_of(&row.key) else {
             return Ok(None);
         };
         let object = layout::snapshot_object(&lineage, &row.key);
-        let manifest = object.filter(|object| object.is_manifest);
-        Ok(manifest.map(|object| (lineage, object.digits)))
+        Ok(object.map(|object| ListedObject {
+            lineage,
+            object,
+            size: row.size,
+        }))
     });
-    manifests.try_collect().await
+    found.try_collect().await
 }
 
 async fn lineages_under(

@@ -3,7 +3,7 @@
 use super::answer::{SqliteAnswer, SqliteClaim};
 use super::connection::open;
 use super::limits::{ChildLimits, ChildTask, enclose};
-use super::{cookie_rows, cookie_store};
+use super::{cookie_rows, cookie_store, table_rows};
 use crate::check::find::{self, JOURNAL};
 use crate::check::{Depth, Messages, Recovered};
 use crate::fs::sys::confine::{Reach, confine};
@@ -34,6 +34,7 @@ pub fn child(arguments: &[OsString]) -> String {
         ChildTask::Check(depth) | ChildTask::CheckInPlace(depth) => depth,
         ChildTask::CookieRows(values) => return cookie_rows::answer(&limits, values),
         ChildTask::CookieStore => return cookie_store::answer(&limits),
+        ChildTask::TableRows | ChildTask::TableRowsInPlace => return table_rows::answer(&limits),
     };
     let pending = PendingAnswer::see();
     let mut answer = match check(&limits, depth) {
@@ -49,7 +50,7 @@ pub fn child(arguments: &[OsString]) -> String {
 /// What the system does not enforce is done without: then the limits have to do, and that what is opened is a copy or cannot be written to.
 fn bind(limits: &ChildLimits) -> rustix::io::Result<()> {
     limits.bind()?;
-    if let ChildTask::CheckInPlace(_) = limits.task {
+    if limits.task.is_in_place() {
         // The directory in which it lies must be seen until it is open: its root is changed then.
         confine(Reach::File(std::io::stdin().as_fd()));
         return Ok(());

@@ -1,6 +1,6 @@
 //! A database, opened by somebody who trusts nothing in it.
 
-use super::limits::{ChildLimits, ChildTask, enclose};
+use super::limits::{ChildLimits, enclose};
 use crate::fs::sys::descriptor;
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
@@ -11,16 +11,16 @@ use rusqlite::{Connection, OpenFlags};
 pub(super) fn open(limits: &ChildLimits) -> rusqlite::Result<Connection> {
     // SQLite opens what the name of our standard input leads to, so nobody may move it meanwhile.
     let input = format!("file:{}?immutable=1", descriptor::STANDARD_INPUT);
-    let (name, flags) = match limits.task {
-        ChildTask::CheckInPlace(_) => {
-            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-            (&*input, flags)
-        }
-        _ => ("db", OpenFlags::SQLITE_OPEN_READ_WRITE),
+    let is_in_place = limits.task.is_in_place();
+    let (name, flags) = if is_in_place {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        (&*input, flags)
+    } else {
+        ("db", OpenFlags::SQLITE_OPEN_READ_WRITE)
     };
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(name, flags)?;
-    if let ChildTask::CheckInPlace(_) = limits.task {
+    if is_in_place {
         // Nothing of it was parsed so far but a few numbers of its header.
         enclose().map_err(|_| rusqlite::Error::InvalidQuery)?;
     }

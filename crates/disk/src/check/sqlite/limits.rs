@@ -16,6 +16,17 @@ pub(super) enum ChildTask {
     CookieRows(RowValues),
     /// Says how the encrypted values of cookies begin.
     CookieStore,
+    /// Says how many rows each table of the copy has.
+    TableRows,
+    /// The same of the database that its standard input is.
+    TableRowsInPlace,
+}
+
+impl ChildTask {
+    /// Whether the database is the standard input, which nobody writes to.
+    pub(super) fn is_in_place(self) -> bool {
+        matches!(self, Self::CheckInPlace(_) | Self::TableRowsInPlace)
+    }
 }
 
 /// Whether the values of cookies are wanted.
@@ -25,7 +36,7 @@ pub(in crate::check) enum RowValues {
     Without,
 }
 
-const TASKS: [(ChildTask, &str); 7] = [
+const TASKS: [(ChildTask, &str); 9] = [
     (ChildTask::CookieStore, "cookie-store"),
     (ChildTask::Check(Depth::Quick), "quick"),
     (ChildTask::Check(Depth::Full), "full"),
@@ -33,6 +44,8 @@ const TASKS: [(ChildTask, &str); 7] = [
     (ChildTask::CheckInPlace(Depth::Full), "full-in-place"),
     (ChildTask::CookieRows(RowValues::Without), "cookie-rows"),
     (ChildTask::CookieRows(RowValues::With), "cookie-values"),
+    (ChildTask::TableRows, "table-rows"),
+    (ChildTask::TableRowsInPlace, "table-rows-in-place"),
 ];
 
 /// What the process is for, and what it may use.

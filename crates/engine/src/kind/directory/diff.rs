@@ -5,7 +5,7 @@ use crate::bridge;
 use crate::catalog::reader::SnapshotReader;
 use crate::diff::TreeDifference;
 use crate::error::{Error, OPEN_DIRECTORY, WorkspaceError};
-use crate::kind::project::TableDiff;
+use crate::kind::project::{TableDiff, UncountedDatabase};
 use crate::tree_patch::{self, ComparedContent, ContentDiff, PatchTree, ReadFile};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -38,6 +38,9 @@ pub struct DirDiff {
     /// Databases whose tables have other numbers of rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<TableDiff>,
+    /// Databases that could not be counted, or not all of their tables.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub uncounted: Vec<UncountedDatabase>,
     /// What differs in the contents, as far as that was asked for.
     #[serde(flatten)]
     pub content: ContentDiff,
@@ -92,6 +95,7 @@ impl Directory {
             };
             diff.items.retain(|one| is_within(&one.path));
             diff.tables.retain(|one| is_within(&one.path));
+            diff.uncounted.retain(|one| is_within(&one.path));
         }
         if content == ComparedContent::None {
             return Ok(diff);
@@ -117,11 +121,11 @@ impl Directory {
         after: Option<&DirSnapshot>,
     ) -> Result<DirDiff, Error> {
         let is_stored = |one: &DirSnapshot| matches!(one, DirSnapshot::Stored(_));
-        let (items, tables) = if is_stored(before) && after.is_none_or(is_stored) {
+        let (items, tables, uncounted) = if is_stored(before) && after.is_none_or(is_stored) {
             let newer = after.cloned().map(SnapshotRef::from);
             let older = SnapshotRef::from(before.clone());
             let diff = self.project()?.diff(&older, newer.as_ref()).await?;
-            (diff.items, diff.tables)
+            (diff.items, diff.tables, diff.uncounted)
         } else {
             let was = self.contents(before).await?;
             let is = match after {
@@ -133,13 +137,14 @@ impl Directory {
                 path: path.to_string(),
                 change,
             });
-            (items.collect(), Vec::new())
+            (items.collect(), Vec::new(), Vec::new())
         };
         Ok(DirDiff {
             before: before.to_string(),
             after: after.map(ToString::to_string),
             items,
             tables,
+            uncounted,
             content: ContentDiff::default(),
         })
     }

@@ -1,6 +1,7 @@
 //! What differs: between two snapshots, or between a snapshot and what is there now.
 
 use super::capture::ProjectCapture;
+use super::row_counts::{ComparedRows, RowComparison, TableDiff, UncountedDatabase};
 use super::same_databases::StoredDatabases;
 use super::save::ProjectSave;
 use super::{Declared, Project};
@@ -24,8 +25,6 @@ use stasis_model::id::SnapshotId;
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::diff::ChangeKind;
-use stasis_quiesce::sqlite;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::os::fd::AsFd;
 
@@ -42,20 +41,9 @@ pub struct ProjectDiff {
     /// Databases whose tables have other numbers of rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<TableDiff>,
-}
-
-/// A table of a SQLite database that has another number of rows.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-#[non_exhaustive]
-pub struct TableDiff {
-    /// Which database.
-    pub path: String,
-    /// Which table.
-    pub table: String,
-    /// Rows before; none when there was no such table.
-    pub before: Option<u64>,
-    /// Rows after.
-    pub after: Option<u64>,
+    /// Databases that could not be counted, or not all of their tables.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub uncounted: Vec<UncountedDatabase>,
 }
 
 impl Project {
@@ -75,17 +63,19 @@ impl Project {
                 after: None,
                 items: entries.collect(),
                 tables: Vec::new(),
+                uncounted: Vec::new(),
             });
         };
         let after = self.resolve(&index, after)?;
         let (old, new) = (self.wanted(&before), self.wanted(&after));
         let entries = self.engine.dirs().diff(&old, &new).await?;
-        let tables = self.tables(&before, &after, &entries).await?;
+        let rows = self.rows(&before, &after, &entries).await?;
         Ok(ProjectDiff {
             before,
             after: Some(after),
             items: entries,
-            tables,
+            tables: rows.tables,
+            uncounted: rows.uncounted,
         })
     }
 
@@ -172,12 +162,12 @@ impl Project {
     }
 
     /// Counts the rows of databases that differ.
-    async fn tables(
+    async fn rows(
         &self,
         before: &SnapshotId,
         after: &SnapshotId,
         entries: &[TreeDifference],
-    ) -> Result<Vec<TableDiff>, Error> {
+    ) -> Result<ComparedRows, Error> {
         let changed = entries
             .iter()
             .filter(|entry| entry.change == ChangeKind::Content);
@@ -186,28 +176,24 @@ impl Project {
             .filter_map(|entry| EntryPath::parse(entry.path.as_bytes()).ok())
             .collect();
         if paths.is_empty() {
-            return Ok(Vec::new());
+            return Ok(ComparedRows::default());
         }
         let scratch = self.engine.scratch().await?;
-        let sides = [(before, "before"), (after, "after")];
-        for (id, name) in sides {
-            let target = scratch.root().join(name);
+        let sides = ["before", "after"];
+        for (id, side) in [before, after].into_iter().zip(sides) {
+            let target = scratch.root().join(side);
             let restore = RepoRestore {
                 only: paths.clone(),
                 ..RepoRestore::new(self.wanted(id), target)
             };
             let _ = self.engine.dirs().restore(restore).await?;
         }
+        let spawn = self.host.check.clone();
         bridge::blocking(move || {
-            let mut found = Vec::new();
-            for path in &paths {
-                let path = path.to_string();
-                let count = |side: &str| sqlite::row_counts(&scratch.root().join(side).join(&path));
-                if let (Ok(Some(before)), Ok(Some(after))) = (count("before"), count("after")) {
-                    found.extend(differing(&path, &before, &after));
-                }
-            }
-            Ok(found)
+            let copies = scratch.root();
+            let [before, after] = sides.map(|side| copies.join(side));
+            let comparison = RowComparison::open(&before, &after, copies, &spawn)?;
+            Ok(comparison.compare(&paths))
         })
         .await
     }
@@ -261,24 +247,11 @@ fn shown<'a>(
     })
 }
 
-fn differing<'a>(
-    path: &'a str,
-    before: &'a BTreeMap<String, u64>,
-    after: &'a BTreeMap<String, u64>,
-) -> impl Iterator<Item = TableDiff> + 'a {
-    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    let row = |name: &String| TableDiff {
-        path: path.to_owned(),
-        table: name.clone(),
-        before: before.get(name).copied(),
-        after: after.get(name).copied(),
-    };
-    let rows = names.into_iter().map(row).collect::<Vec<_>>();
-    rows.into_iter().filter(|row| row.before != row.after)
-}
-
 /// Whether a file is worth a look: what it is, is seen when it is opened.
 fn is_like_a_database(path: &str) -> bool {
     let end = path.rsplit('.').next().unwrap_or_default();
     path.starts_with("volumes/") || ["db", "sqlite", "sqlite3"].contains(&end)
 }
+
+#[cfg(test)]
+mod tests;

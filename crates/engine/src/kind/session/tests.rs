@@ -325,3 +325,23 @@ async fn what_a_session_costs_does_not_grow_with_their_number_and_unchanged_ones
     );
     assert_eq!((stored_few, stored_many), (0, 0));
 }
+
+#[tokio::test]
+async fn a_session_of_a_tenant_that_may_have_no_more_is_saved_again_and_another_is_not() {
+    let world = World::new();
+    let (one, other) = (world.register("one").await, world.register("other").await);
+    let settings = [("quotas.max_snapshots".to_owned(), "1".to_owned())];
+    let (tenants, nobody) = (world.engine.tenants(), Label::nobody());
+    let set = tenants.set_policy("acme".parse().unwrap(), &settings, &nobody);
+    set.await.unwrap();
+    world.snapshot(&one).await.unwrap();
+
+    write(&world.dir("one"), "two");
+    let again = world.snapshot(&one).await.unwrap();
+    let refused = world.snapshot(&other).await.unwrap_err();
+
+    assert!(!again.unchanged);
+    assert_eq!(world.manifests(&one).await, 1);
+    assert_eq!(refused.kind(), ErrorKind::Limit, "{refused:?}");
+    assert_eq!(world.manifests(&other).await, 0);
+}

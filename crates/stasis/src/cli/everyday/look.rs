@@ -198,7 +198,7 @@ fn diff_text(diff: &DirDiff) -> String {
         (Some(patch), _) => workspace::patch_text(patch),
         (None, Some(_)) if diff.items.is_empty() => String::new(),
         (None, Some(stat)) => workspace::stat_text(stat),
-        (None, None) => show::listed_text(&diff.items, &diff.tables),
+        (None, None) => show::listed_text(&diff.items, &diff.tables, &diff.uncounted),
     }
 }
 

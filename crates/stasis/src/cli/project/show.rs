@@ -9,6 +9,7 @@ use serde::Serialize;
 use stasis_engine::diff::TreeDifference;
 use stasis_engine::kind::project::{
     Project, ProjectDiff, ProjectSnapshot, ProjectStatus, ServiceState, TableDiff,
+    UncountedDatabase,
 };
 use stasis_engine::model::format::manifest::SnapshotManifest;
 use stasis_engine::model::snapshot_ref::SnapshotRef;
@@ -195,12 +196,16 @@ pub(in crate::cli) async fn diff(
     after: Option<&SnapshotRef>,
 ) -> anyhow::Result<()> {
     let diff = project.diff(before, after).await?;
-    let text = |diff: &ProjectDiff| listed_text(&diff.items, &diff.tables);
+    let text = |diff: &ProjectDiff| listed_text(&diff.items, &diff.tables, &diff.uncounted);
     context.output.result(&diff, text)
 }
 
-/// Entries that differ, and tables that have other numbers of rows.
-pub(in crate::cli) fn listed_text(items: &[TreeDifference], tables: &[TableDiff]) -> String {
+/// Entries that differ, tables that have other numbers of rows, and databases that could not be counted.
+pub(in crate::cli) fn listed_text(
+    items: &[TreeDifference],
+    tables: &[TableDiff],
+    uncounted: &[UncountedDatabase],
+) -> String {
     let entries = differences(items).into_iter();
     let rows = |rows: Option<u64>| rows.map_or("none".to_owned(), |rows| rows.to_string());
     let tables = tables.iter().map(|table| {
@@ -212,5 +217,10 @@ pub(in crate::cli) fn listed_text(items: &[TreeDifference], tables: &[TableDiff]
             rows(table.after)
         )
     });
-    entries.chain(tables).collect::<Vec<_>>().join("\n")
+    let uncounted = uncounted.iter().map(|one| {
+        let (path, why) = (printable(&one.path), printable(&one.why));
+        format!("rows      {path}: could not be counted: {why}")
+    });
+    let lines = entries.chain(tables).chain(uncounted);
+    lines.collect::<Vec<_>>().join("\n")
 }

@@ -263,6 +263,7 @@ export async function changes({ fields, signal }) {
   const rows = found.items.map((row) => ({ cells: [badge(words(row.change), TONES[row.change]), path ? row.path : link(here({ path: row.path }), row.path)] }));
   const tables = (found.tables ?? []).map((row) => ({ cells: [row.path, el("code", {}, row.table), String(row.before ?? "–"), String(row.after ?? "–")] }));
   const gaps = (found.not_in_patch ?? []).map((gap) => el("li", {}, gap.path, ": ", typeof gap.why === "string" ? words(gap.why) : JSON.stringify(gap.why)));
+  const uncounted = (found.uncounted ?? []).map((one) => el("li", {}, `${one.path}: ${one.why}`));
   const now = found.after ? code(found.after) : "now";
   return el("div", {},
     el("nav", { class: "crumbs", "aria-label": "Path" }, link("#/directory", "Timeline"), " / ", path ? [link(here({}), "changes"), " / ", path] : "changes"),
@@ -271,6 +272,7 @@ export async function changes({ fields, signal }) {
     found.patch ? sideBySide(found.patch) : path && found.items.length ? empty("No text to compare", "What differs is not text: see below.") : null,
     gaps.length ? el("section", {}, el("h2", {}, "Not shown as text"), el("ul", {}, gaps)) : null,
     tables.length ? el("section", {}, el("h2", {}, "Tables"), table("Tables", [{ name: "Database" }, { name: "Table" }, { name: "Rows before", number: true }, { name: "Rows after", number: true }], tables)) : null,
+    uncounted.length ? el("section", { class: "note warn" }, el("h2", {}, "Rows that could not be counted"), el("ul", {}, uncounted)) : null,
     rows.length && !found.patch ? el("section", {}, el("h2", {}, "Files"), table("Files", [{ name: "Change" }, { name: "Path" }], rows)) : null,
     found.next_cursor ? el("p", { class: "quiet" }, `The first ${rows.length} are shown.`) : null,
     rows.length ? null : empty("Nothing differs", "Both have the same content."));

@@ -120,7 +120,7 @@ fn attempts(task: ChildTask, runner: Runner) -> Vec<(String, String)> {
 }
 
 fn expected(task: ChildTask, runner: Runner) -> Vec<(String, String)> {
-    let is_in_place = matches!(task, ChildTask::CheckInPlace(_));
+    let is_in_place = task.is_in_place();
     let is_enclosed = runner == Runner::Ourselves && process::geteuid().is_root() && !is_in_place;
     let (denied, refused) = (Errno::ACCESS, format!("{:?}", Some(Errno::PERM)));
     // Beneath its new root there are no such names.
@@ -172,6 +172,8 @@ fn the_process_reaches_nothing_but_what_it_was_given_and_goes_on() {
             ChildTask::CheckInPlace(Depth::Quick),
             ChildTask::CookieRows(RowValues::With),
             ChildTask::CookieStore,
+            ChildTask::TableRows,
+            ChildTask::TableRowsInPlace,
         ] {
             let became = attempts(task, runner);
 
