@@ -24,12 +24,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::failure::Failure;
 use stasis_model::format::manifest::{Mode, ProfileManifest, SaveReason, SnapshotManifest};
-use stasis_model::id::{ChromeMajor, Label, Lineage, ProfileRef, SessionRef, TenantId};
+use stasis_model::id::{ChromeMajor, Label, ProfileRef, SessionRef, TenantId};
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::diff::ChangeKind;
-use stasis_store::layout::ProofSubject;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -234,7 +233,7 @@ impl From<SnapshotRow> for StoredSnapshot {
             marks: row.marks,
             labels: BTreeMap::new(),
             damage: row.damage,
-            proof: None,
+            proof: row.proof,
         }
     }
 }
@@ -356,26 +355,11 @@ impl StoredSubject {
         Ok(StoredSnapshots { items, unreadable })
     }
 
-    /// Says of each which was restored, and when.
+    /// Says of each which was restored, and when; those of profiles say it already.
     async fn add_proofs(&self, rows: &mut [StoredSnapshot]) -> Result<(), Error> {
-        let majors: BTreeSet<Option<ChromeMajor>> =
-            rows.iter().map(|row| row.chrome_major).collect();
-        for major in majors {
-            let known = match (&self.of, major) {
-                (Of::Chunks(directory), _) => directory.project()?.proofs().await?,
-                (Of::Profile(profile), Some(major)) => {
-                    let lineage = Lineage {
-                        tenant: profile.tenant.clone(),
-                        profile: profile.profile.clone(),
-                        major,
-                    };
-                    self.engine
-                        .proofs_of(&ProofSubject::Profile(lineage))
-                        .await?
-                }
-                (Of::Profile(_), None) => continue,
-            };
-            for row in rows.iter_mut().filter(|row| row.chrome_major == major) {
+        if let Of::Chunks(directory) = &self.of {
+            let known = directory.project()?.proofs().await?;
+            for row in rows {
                 row.proof = known.get(&row.snapshot).cloned();
             }
         }
@@ -401,8 +385,7 @@ impl StoredSubject {
                 let row = shown.lineages.into_iter().find_map(|one| one.snapshot);
                 let row = row.ok_or_else(|| absent(SubjectKind::Profile, &wanted.to_string()))?;
                 let metadata = StoredMetadata::Profile(Box::new(row.manifest.clone()));
-                let mut row = row.into();
-                self.add_proofs(std::slice::from_mut(&mut row)).await?;
+                let row = row.into();
                 Ok(StoredSnapshotShown { row, metadata })
             }
             (Of::Chunks(directory), Found::Chunks(found)) => {
