@@ -2,8 +2,10 @@
 //!
 //! What a directory has on its own host only (checkpoints, what is there now) is not in it.
 
+mod events;
 mod restore;
 
+pub use events::SubjectEvents;
 pub use restore::{RestoreStored, StoredRestored};
 
 use crate::catalog::ListedEntry;
@@ -51,6 +53,7 @@ pub struct LookingHost {
 pub struct StoredSubject {
     engine: Engine,
     host: LookingHost,
+    tenant: TenantId,
     of: Of,
 }
 
@@ -312,6 +315,7 @@ impl Engine {
         Ok(StoredSubject {
             engine: self.clone(),
             host: host.clone(),
+            tenant: tenant.clone(),
             of,
         })
     }
