@@ -7,7 +7,9 @@ use stasis_model::format::event::{AuditEvent, EventKind, Severity};
 use stasis_model::id::{Label, TenantId};
 use stasis_model::metrics::{self, Sample};
 use stasis_model::time::Timestamp;
-use stasis_store::documents::events::{self, Latest};
+use stasis_store::documents::events;
+pub use stasis_store::documents::events::{EventPlace, Latest};
+pub(crate) use stasis_store::documents::events::{EventSearch, FoundEvents};
 use stasis_store::layout;
 pub use stasis_store::layout::Key;
 use std::collections::{BTreeSet, HashMap};
@@ -223,6 +225,25 @@ impl AuditLog<'_> {
                 })
             }
         }
+    }
+
+    /// The last events of a tenant that come before a place in its log, at most `most`, and what could not be read among them.
+    pub async fn before(
+        self,
+        tenant: &TenantId,
+        place: Option<EventPlace>,
+        most: usize,
+    ) -> Result<Latest, Error> {
+        Ok(events::latest_before(&*self.bucket, tenant, place, most).await?)
+    }
+
+    /// The last events that happened to one subject of a tenant.
+    pub(crate) async fn about(
+        self,
+        tenant: &TenantId,
+        search: &EventSearch<'_>,
+    ) -> Result<FoundEvents, Error> {
+        Ok(events::latest_about(&*self.bucket, tenant, search).await?)
     }
 
     /// The last `most` events of one tenant, or of all, and what could not be read among them.

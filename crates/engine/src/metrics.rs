@@ -353,6 +353,8 @@ fn evicted(reason: &str) -> Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
+    use stasis_model::failure::Failure;
 
     #[test]
     fn a_prefix_is_written_with_or_without_its_underscore() {
@@ -363,6 +365,98 @@ mod tests {
         assert_eq!(prefix("stasis"), Some(MetricsPrefix::default()));
         for bad in ["", "_", "7up", "a-b", "a b", "a{"] {
             assert_eq!(prefix(bad), None, "{bad}");
+        }
+    }
+
+    fn samples() -> ProfileSamples {
+        ProfileSamples {
+            with_subjects: false,
+            host: Label::nobody(),
+        }
+    }
+
+    /// A load that came to nothing, for a reason.
+    fn fallback(reason: FallbackReason) -> ProfileLoaded {
+        ProfileLoaded {
+            subject: "acme/alice@131".parse().unwrap(),
+            outcome: LoadOutcome::FreshFallback,
+            reason: Some(reason),
+            detail: None,
+            sha256: None,
+            base_sha256: None,
+            active_sha256: None,
+            upgraded_from: None,
+            captured_at: None,
+            captured_at_ms: None,
+            dir: String::new(),
+            kept: None,
+            empty: false,
+            files: 0,
+            bytes: 0,
+            archive_bytes: 0,
+            bytes_fetched: 0,
+            databases: 0,
+            download_ms: 0,
+            extract_ms: 0,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The one sample that there is, as it is written.
+    fn written(samples: &[Sample]) -> String {
+        let [sample] = samples else {
+            panic!("one sample, not {samples:?}");
+        };
+        let mut all = MetricsRegistry::default();
+        all.add(sample);
+        let text = all.render("");
+        text.lines().last().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_load_is_counted_by_what_was_wrong_whether_it_was_refused_or_began_empty() {
+        let snapshot = || "abc".to_owned();
+        let refused = |error: ProfileError| Err(error.into());
+        let too_large = ProfileError::SnapshotTooLarge {
+            snapshot: snapshot(),
+            bytes: 9,
+            limit: 1,
+        };
+        let damaged = ProfileError::Integrity {
+            snapshot: snapshot(),
+            databases: vec!["Default/Cookies".to_owned()],
+        };
+        for (word, loads) in [
+            (
+                "too_large",
+                [Ok(fallback(FallbackReason::TooLarge)), refused(too_large)],
+            ),
+            (
+                "integrity_failed",
+                [
+                    Ok(fallback(FallbackReason::IntegrityFailed)),
+                    refused(damaged),
+                ],
+            ),
+        ] {
+            for load in loads {
+                let counted = written(&samples().loaded(&load));
+                let wanted = format!("profile_load_total{{outcome=\"{word}\",host=\"\"}} 1");
+                assert_eq!(counted, wanted);
+            }
+        }
+    }
+
+    #[test]
+    fn a_save_that_fails_is_counted_and_one_that_somebody_gave_up_is_skipped() {
+        for (kind, word) in [
+            (ErrorKind::Unreachable, "failed"),
+            (ErrorKind::Cancelled, "skipped"),
+        ] {
+            let error = Failure::of(kind, "the archive was not stored");
+            let counted = written(&samples().saved(&Err(error.into())));
+            let wanted = format!("profile_snapshot_total{{outcome=\"{word}\",host=\"\"}} 1");
+            assert_eq!(counted, wanted);
         }
     }
 }

@@ -45,6 +45,8 @@ impl From<&SnapshotProof> for ProofShown {
 pub struct ProofStats {
     /// How many were tried.
     pub tried: u64,
+    /// How many of them came back at some time.
+    pub restored: u64,
     /// When one last came back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restored_at_ms: Option<Timestamp>,
@@ -98,8 +100,9 @@ impl Engine {
         };
         stats.tried += known.snapshots.len() as u64;
         let restored = known.snapshots.values();
-        let restored = restored.filter_map(|one| one.restored_at_ms).max();
-        stats.restored_at_ms = stats.restored_at_ms.max(restored);
+        let restored = restored.filter_map(|one| one.restored_at_ms);
+        stats.restored += restored.clone().count() as u64;
+        stats.restored_at_ms = stats.restored_at_ms.max(restored.max());
         let broken = known.snapshots.iter().filter(|(_, one)| one.broken);
         let broken: Vec<&String> = broken.map(|(name, _)| name).collect();
         if !broken.is_empty() {

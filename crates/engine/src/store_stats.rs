@@ -174,7 +174,13 @@ impl Engine {
                 Some(_) => stats.add_unreadable(1),
                 // Nothing is left of one whose snapshots are all gone.
                 None if row.newest.is_none() => {}
-                None => stats.add(row.snapshots, row.bytes),
+                None => {
+                    stats.add(row.snapshots, row.bytes);
+                    let root = row.engine.dirs().root();
+                    let subject = ProofSubject::Chunked(root.layout().clone());
+                    self.count_proofs(&mut stats.proofs, &subject, &found.tried)
+                        .await?;
+                }
             }
         }
         Ok(stats)
@@ -203,6 +209,12 @@ impl KindStats {
         if let Some(all) = &mut self.logical_bytes {
             *all += bytes;
         }
+    }
+
+    /// How many snapshots no proof has restored yet: at least so many, for one that was deleted counts among those that came back until
+    /// another one of its subject is tried.
+    fn unproved(&self) -> u64 {
+        self.snapshots.saturating_sub(self.proofs.restored)
     }
 
     fn add_unreadable(&mut self, count: u64) {
@@ -257,6 +269,9 @@ impl StoreStats {
             add(metrics::STORE_SNAPSHOTS, stats.snapshots);
             if let Some(bytes) = stats.logical_bytes {
                 add(metrics::STORE_LOGICAL, bytes);
+            }
+            if stats.snapshots > 0 {
+                add(metrics::PROOF_UNPROVED, stats.unproved());
             }
             if stats.proofs.tried > 0 {
                 add(metrics::PROOF_BROKEN, stats.proofs.broken);

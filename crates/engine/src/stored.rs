@@ -2,8 +2,10 @@
 //!
 //! What a directory has on its own host only (checkpoints, what is there now) is not in it.
 
+mod events;
 mod restore;
 
+pub use events::SubjectEvents;
 pub use restore::{RestoreStored, StoredRestored};
 
 use crate::catalog::ListedEntry;
@@ -24,12 +26,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::failure::Failure;
 use stasis_model::format::manifest::{Mode, ProfileManifest, SaveReason, SnapshotManifest};
-use stasis_model::id::{ChromeMajor, Label, Lineage, ProfileRef, SessionRef, TenantId};
+use stasis_model::id::{ChromeMajor, Label, ProfileRef, SessionRef, TenantId};
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_model::tree::EntryPath;
 use stasis_model::tree::diff::ChangeKind;
-use stasis_store::layout::ProofSubject;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,6 +53,7 @@ pub struct LookingHost {
 pub struct StoredSubject {
     engine: Engine,
     host: LookingHost,
+    tenant: TenantId,
     of: Of,
 }
 
@@ -234,7 +236,7 @@ impl From<SnapshotRow> for StoredSnapshot {
             marks: row.marks,
             labels: BTreeMap::new(),
             damage: row.damage,
-            proof: None,
+            proof: row.proof,
         }
     }
 }
@@ -313,6 +315,7 @@ impl Engine {
         Ok(StoredSubject {
             engine: self.clone(),
             host: host.clone(),
+            tenant: tenant.clone(),
             of,
         })
     }
@@ -356,26 +359,11 @@ impl StoredSubject {
         Ok(StoredSnapshots { items, unreadable })
     }
 
-    /// Says of each which was restored, and when.
+    /// Says of each which was restored, and when; those of profiles say it already.
     async fn add_proofs(&self, rows: &mut [StoredSnapshot]) -> Result<(), Error> {
-        let majors: BTreeSet<Option<ChromeMajor>> =
-            rows.iter().map(|row| row.chrome_major).collect();
-        for major in majors {
-            let known = match (&self.of, major) {
-                (Of::Chunks(directory), _) => directory.project()?.proofs().await?,
-                (Of::Profile(profile), Some(major)) => {
-                    let lineage = Lineage {
-                        tenant: profile.tenant.clone(),
-                        profile: profile.profile.clone(),
-                        major,
-                    };
-                    self.engine
-                        .proofs_of(&ProofSubject::Profile(lineage))
-                        .await?
-                }
-                (Of::Profile(_), None) => continue,
-            };
-            for row in rows.iter_mut().filter(|row| row.chrome_major == major) {
+        if let Of::Chunks(directory) = &self.of {
+            let known = directory.project()?.proofs().await?;
+            for row in rows {
                 row.proof = known.get(&row.snapshot).cloned();
             }
         }
@@ -401,8 +389,7 @@ impl StoredSubject {
                 let row = shown.lineages.into_iter().find_map(|one| one.snapshot);
                 let row = row.ok_or_else(|| absent(SubjectKind::Profile, &wanted.to_string()))?;
                 let metadata = StoredMetadata::Profile(Box::new(row.manifest.clone()));
-                let mut row = row.into();
-                self.add_proofs(std::slice::from_mut(&mut row)).await?;
+                let row = row.into();
                 Ok(StoredSnapshotShown { row, metadata })
             }
             (Of::Chunks(directory), Found::Chunks(found)) => {

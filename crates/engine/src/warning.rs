@@ -5,7 +5,7 @@ use crate::error::ErrorKind;
 use crate::result::DatabaseVerdict;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stasis_model::id::SnapshotId;
+use stasis_model::id::{ChromeMajor, SnapshotId};
 
 /// Something the caller should know although the operation was applied. What a user reads of it stands beside each.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, thiserror::Error, JsonSchema)]
@@ -37,6 +37,46 @@ pub enum Warning {
         from: String,
         /// Where we are.
         here: String,
+    },
+    /// The snapshot that counts was captured elsewhere than the one that it derives from: sites may ask again who it is.
+    #[error(
+        "{sha256} of `{subject}` was captured in {here}, and the snapshot that its run began with in {from}: sites may challenge it"
+    )]
+    CapturedElsewhere {
+        /// Of which lineage.
+        subject: String,
+        /// The first digits of the snapshot.
+        sha256: String,
+        /// Where the one before it was captured.
+        from: String,
+        /// Where it was captured.
+        here: String,
+    },
+    /// Another Chrome has a newer snapshot of the profile, which a run with this one does not begin with.
+    #[error(
+        "`{other}` has the snapshot {sha256}, which is newer than the one that counts of `{subject}`: a run with Chrome {major} does not begin with it"
+    )]
+    OtherMajorIsNewer {
+        /// Of which lineage there is an older one.
+        subject: String,
+        /// The major version of its Chrome.
+        major: ChromeMajor,
+        /// The lineage of the other Chrome.
+        other: String,
+        /// The first digits of the newer one.
+        sha256: String,
+    },
+    /// No snapshot counts for this Chrome, and others have some.
+    #[error(
+        "no snapshot of `{subject}` counts, and {} has one: whether a run begins with that or empty, the tenant's policy says \
+         (on_major_upgrade)",
+        .others.join(" and ")
+    )]
+    OnlyOtherMajors {
+        /// Of which lineage there is none.
+        subject: String,
+        /// The lineages that have one.
+        others: Vec<String>,
     },
     /// The browser had crashed before the snapshot was captured.
     #[error("the browser had crashed before this snapshot was captured")]

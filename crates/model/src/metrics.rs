@@ -60,6 +60,7 @@ series! {
     OPERATIONS = "operations_total", Counter, "Operations of the service that ended, by what was done and how it ended.";
     OPERATION_SECONDS = "operation_seconds", Seconds, "Time that operations of the service took, by what was done.";
     PROOF_AGE = "proof_age_seconds", Gauge, "Time since a snapshot of this kind was last restored and found right.";
+    PROOF_UNPROVED = "proof_unproved_snapshots", Gauge, "Snapshots that were not restored yet to prove them, by kind.";
     PROOF_BROKEN = "proof_broken_snapshots", Gauge, "Snapshots that did not come back when they were last restored to prove them, by kind.";
     BUILD_INFO = "build_info", Gauge, "1, with the version of the program.";
     HTTP_REQUESTS = "http_requests_total", Counter, "Requests that were answered, by route, method and status.";

@@ -11,7 +11,7 @@ pub use snapshot::{
     SnapshotKeys, SnapshotObject, Spelling, StoredForm, lineage_of, snapshot_object,
 };
 
-use stasis_model::digest::{ArchiveDigest, StoreDigest};
+use stasis_model::digest::{ArchiveDigest, FileDigest, StoreDigest};
 use stasis_model::format::job::{JobLane, JobName};
 use stasis_model::format::key::{KeyOwner, PoolId};
 use stasis_model::format::request::RequestId;
@@ -326,9 +326,32 @@ pub fn role(key: &Key) -> Role {
     }
 }
 
+/// What an event is about, in its name: the first digits of a digest of what that is called, so that whoever looks for the events of one
+/// subject need not read those of all others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EventTag(String);
+
+impl EventTag {
+    const DIGITS: usize = 16;
+
+    /// That of a subject as it is typed; of events about none, the empty text.
+    pub fn of(subject: &str) -> Self {
+        let mut digits = FileDigest::of(subject.as_bytes()).to_string();
+        digits.truncate(Self::DIGITS);
+        Self(digits)
+    }
+}
+
 /// An event.
-pub fn event(tenant: &TenantId, at: Timestamp, id: OpId) -> Key {
-    Key(format!("events/{tenant}/{}/{id}.json", at.day()))
+pub fn event(tenant: &TenantId, at: Timestamp, id: OpId, tag: &EventTag) -> Key {
+    Key(format!("events/{tenant}/{}/{id}.{}.json", at.day(), tag.0))
+}
+
+/// What an event is about, from its key; nothing where that does not say it, as those of older builds do not.
+pub fn event_tag(key: &Key) -> Option<EventTag> {
+    let (_, tag) = key.file_name().strip_suffix(".json")?.rsplit_once('.')?;
+    let is_tag = tag.len() == EventTag::DIGITS && tag.bytes().all(|one| one.is_ascii_hexdigit());
+    is_tag.then(|| EventTag(tag.to_owned()))
 }
 
 /// What lies before all events of a tenant from that day on, and after those of the days before.

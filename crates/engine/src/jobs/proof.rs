@@ -10,20 +10,22 @@
 use super::JobHost;
 use super::turn::JobReport;
 use super::work::ends_all;
+use crate::address::SubjectAddress;
 use crate::catalog::SnapshotSelector;
 use crate::error::{Error, ErrorKind, error_chain};
 use crate::job_lease::JobLease;
 use crate::kind::profile::ProfileVerify;
 use crate::open::Engine;
 use stasis_disk::progress::Progress;
+use stasis_model::failure::Failure;
 use stasis_model::format::event::{EventKind, Severity};
 use stasis_model::format::proof::{ProofDocument, SnapshotProof};
-use stasis_model::id::{Label, OpId, TenantId};
+use stasis_model::id::{Label, OpId, SnapshotId, TenantId};
 use stasis_model::invalid::Invalid;
 use stasis_model::snapshot_ref::SnapshotRef;
 use stasis_model::time::Timestamp;
 use stasis_store::documents::{profiles, proofs, roots};
-use stasis_store::layout::ProofSubject;
+use stasis_store::layout::{ChunkRoot, ProofSubject};
 use std::sync::Arc;
 
 /// How many snapshots are restored in one run.
@@ -85,12 +87,10 @@ impl Engine {
     async fn subjects_to_prove(&self) -> Result<Vec<ProofSubject>, Error> {
         let lineages = profiles::lineages(&*self.bucket, None).await?;
         let mut all: Vec<ProofSubject> = lineages.into_iter().map(ProofSubject::Profile).collect();
-        // A container comes back only on a Docker engine, and its image is not in the tree.
+        // An image is proven with the snapshot of the container that it is of.
         let chunked = roots::all(&self.bucket).await?.into_iter();
-        let is_tree = |root: &stasis_store::layout::ChunkRoot| {
-            root.as_container().is_none() && root.as_image().is_none()
-        };
-        all.extend(chunked.filter(is_tree).map(ProofSubject::Chunked));
+        let chunked = chunked.filter(|root| root.as_image().is_none());
+        all.extend(chunked.map(ProofSubject::Chunked));
         let known = proofs::all(&*self.bucket).await?;
         let (tried, mut never): (Vec<_>, Vec<_>) = all
             .into_iter()
@@ -179,7 +179,7 @@ impl Engine {
                 .with("detail", why.as_str());
             let event = match subject {
                 ProofSubject::Profile(lineage) => event.about(lineage.clone(), self.rng.op_id()),
-                ProofSubject::Chunked(root) => event.with("subject", root.name()),
+                ProofSubject::Chunked(root) => event.with("subject", self.typed(root)),
             };
             // The message of the job says it as well.
             let _ = self.events().record(&tenant_of(subject), event).await;
@@ -187,6 +187,12 @@ impl Engine {
         let (proof, op_id) = ((snapshot, &proof), self.rng.op_id());
         proofs::record(&*self.bucket, subject, proof, all, op_id).await?;
         Ok(())
+    }
+
+    /// What a subject is called wherever one is named; one that is none, by where it lies.
+    fn typed(&self, root: &ChunkRoot) -> String {
+        let address = SubjectAddress::of_root(&self.location, root);
+        address.map_or_else(|| root.name().to_owned(), |address| address.subject)
     }
 
     /// Snapshots of a subject that can be restored, the active one first, then the newest.
@@ -219,8 +225,7 @@ impl Engine {
         snapshot: &str,
         host: &JobHost,
     ) -> Result<Vec<String>, Error> {
-        let unnamed =
-            |error: Invalid| Error::from(stasis_model::failure::Failure::of(ErrorKind::Bug, error));
+        let unnamed = |error: Invalid| Error::from(Failure::of(ErrorKind::Bug, error));
         match subject {
             ProofSubject::Profile(lineage) => {
                 let verify = ProfileVerify {
@@ -235,16 +240,46 @@ impl Engine {
                 Ok(Vec::new())
             }
             ProofSubject::Chunked(root) => {
-                let wanted: SnapshotRef = snapshot.parse().map_err(unnamed)?;
-                let of = self.rooted(root.clone());
-                let progress = Arc::new(Progress::default());
-                let wanted = SnapshotSelector::new(wanted);
-                let proved = of
-                    .dirs()
-                    .prove(wanted, host.check.clone(), progress)
-                    .await?;
-                Ok(proved.damaged)
+                let mut damaged = self.restore_tree(root, snapshot, host).await?;
+                if let Some((tenant, _)) = root.as_container() {
+                    let id: SnapshotId = snapshot.parse().map_err(unnamed)?;
+                    damaged.extend(self.restore_image(&tenant, &id, host).await?);
+                }
+                Ok(damaged)
             }
+        }
+    }
+
+    /// Restores one that is a tree of chunks to a scratch place; of a container that is what its volumes hold.
+    async fn restore_tree(
+        &self,
+        root: &ChunkRoot,
+        snapshot: &str,
+        host: &JobHost,
+    ) -> Result<Vec<String>, Error> {
+        let wanted = snapshot.parse::<SnapshotRef>();
+        let wanted = wanted.map_err(|error| Failure::of(ErrorKind::Bug, error))?;
+        let wanted = SnapshotSelector::new(wanted);
+        let of = self.rooted(root.clone());
+        let progress = Arc::new(Progress::default());
+        let proved = of.dirs().prove(wanted, host.check.clone(), progress);
+        Ok(proved.await?.damaged)
+    }
+
+    /// The same of the layers of a container's image, where the store has them: then any engine can run the snapshot. That one does is
+    /// proven by nobody.
+    async fn restore_image(
+        &self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+        host: &JobHost,
+    ) -> Result<Vec<String>, Error> {
+        let root = ChunkRoot::image(tenant, id);
+        let of = self.rooted(root.clone());
+        let index = of.dirs().index_to_look().await?;
+        match index.latest().map(|layers| layers.id.to_string()) {
+            Some(layers) => self.restore_tree(&root, &layers, host).await,
+            None => Ok(Vec::new()),
         }
     }
 }

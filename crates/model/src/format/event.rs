@@ -2,7 +2,7 @@
 
 use crate::display_as_serialized;
 use crate::format::document::Document;
-use crate::id::{Label, Lineage, OpId};
+use crate::id::{Label, Lineage, OpId, PROFILE_PREFIX, SESSION_PREFIX};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -32,6 +32,8 @@ pub enum EventKind {
     Rekeyed,
     /// A snapshot was not loaded, and a run went on with a fresh profile.
     FreshFallback,
+    /// A snapshot was loaded in another region than the one that it was captured in not long before.
+    RegionChanged,
     /// The active snapshot could not be loaded, and a run went on with an older one.
     PredecessorLoaded,
     /// A profile was carried to a newer Chrome.
@@ -137,10 +139,58 @@ impl AuditEvent {
         }
     }
 
+    /// The subject that it happened to, as it is typed, of a profile without the major version of its browser: `dir:notes`,
+    /// `profile:acme/alice`; nothing, if it happened to none.
+    pub fn happened_to(&self) -> Option<String> {
+        if let Some(Lineage {
+            tenant, profile, ..
+        }) = &self.subject
+        {
+            return Some(format!("{PROFILE_PREFIX}{tenant}/{profile}"));
+        }
+        let said = |name: &str| self.details.get(name).and_then(Value::as_str);
+        if let Some(session) = said("session") {
+            return Some(format!("{SESSION_PREFIX}{session}"));
+        }
+        let subject = said("subject")?;
+        // What a command takes besides, such as the tenant, is no part of the name.
+        let name = subject.split_once(' ').map_or(subject, |(name, _)| name);
+        let profile = name.starts_with(PROFILE_PREFIX);
+        let without_major = name.rsplit_once('@').filter(|_| profile);
+        Some(without_major.map_or(name, |(name, _)| name).to_owned())
+    }
+
     /// The same event with one more detail.
     #[must_use = "the event is not changed in place"]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.details.insert(name.to_owned(), value.into());
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Timestamp;
+
+    #[test]
+    fn an_event_says_what_it_happened_to_whichever_way_that_is_written_down() {
+        let (id, actor) = (OpId::default(), Label::nobody());
+        let at = Timestamp::from_millis(0);
+        let event = AuditEvent::new(id, EventKind::Delete, Severity::Info, at, actor);
+        let with = |name: &str, value: &str| event.clone().with(name, value).happened_to();
+
+        let lineage: Lineage = "acme/alice@131".parse().unwrap();
+        let of_profile = event.clone().about(lineage, id).happened_to();
+        assert_eq!(of_profile.as_deref(), Some("profile:acme/alice"));
+        for (name, value, subject) in [
+            ("session", "acme/42", "session:acme/42"),
+            ("subject", "dir:notes", "dir:notes"),
+            ("subject", "dir:notes --tenant acme", "dir:notes"),
+            ("subject", "profile:acme/alice@131", "profile:acme/alice"),
+        ] {
+            assert_eq!(with(name, value).as_deref(), Some(subject), "{value}");
+        }
+        assert_eq!(with("token", "x"), None);
     }
 }

@@ -49,6 +49,7 @@ mod plan;
 mod profile;
 mod progress;
 mod project;
+mod proof;
 mod protect;
 mod reference;
 mod repo;

@@ -382,6 +382,35 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_age_of_a_proof_grows_and_of_what_was_never_proven_there_is_none() {
+        let (engine, acme) = (engine().await, "acme".parse().unwrap());
+        let service = metrics(false);
+        let hour = Duration::from_hours(1);
+        let proven = service.clock.now().minus(hour);
+        locked(&service.proofs).insert(SubjectKind::Dir, proven);
+        let labels = [("kind", "dir")];
+        let broken = Sample::of(metrics::PROOF_BROKEN, &labels, 2.0);
+        locked(&service.scanned).push(broken);
+
+        let text = service.exposition(&engine, &acme).await;
+
+        let value = |sample: &str| -> Option<f64> {
+            let mut lines = text.lines();
+            let rest = lines.find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '))?;
+            rest.parse().ok()
+        };
+        let age = value("mantis_proof_age_seconds{kind=\"dir\"}").unwrap();
+        assert!((3600.0..3700.0).contains(&age), "{age}");
+        assert_eq!(value("mantis_proof_age_seconds{kind=\"profile\"}"), None);
+        let broken = value("mantis_proof_broken_snapshots{kind=\"dir\"}");
+        assert_eq!(broken, Some(2.0));
+        // The store is counted anew: what it says of proofs is what counts.
+        service.scan(&engine).await;
+        let text = service.exposition(&engine, &acme).await;
+        assert!(!text.contains("mantis_proof_"), "{text}");
+    }
+
+    #[tokio::test]
     async fn the_store_and_the_proofs_are_there_once_they_were_counted() {
         let (engine, acme) = (engine().await, "acme".parse().unwrap());
         let metrics = metrics(false);

@@ -101,6 +101,7 @@ mod serve_mcp;
 mod serve_metrics;
 mod serve_page;
 mod serve_page_figures;
+mod serve_page_marks;
 mod serve_page_restore;
 mod serve_tls;
 mod session;

@@ -5,14 +5,15 @@
 use crate::bucket::{Bucket, BucketError, objects};
 use crate::documents::lineages::{ReadError, read};
 use crate::excerpt::excerpt;
-use crate::layout::{self, Key, Prefix};
+use crate::layout::{self, EventTag, Key, Prefix};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use stasis_model::format::document;
 use stasis_model::format::event::AuditEvent;
-use stasis_model::id::TenantId;
+use stasis_model::id::{OpId, TenantId};
 use stasis_model::time::Timestamp;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// How many events are read at once.
 const READS_IN_FLIGHT: usize = 16;
@@ -20,6 +21,15 @@ const READS_IN_FLIGHT: usize = 16;
 const STRANGERS: usize = 1000;
 /// How much is said about an event that cannot be read.
 const REASON_LENGTH: usize = 300;
+
+/// How many names one listing of a search asks for.
+const NAMES: usize = 1000;
+/// How many listings a search for the events of one subject may ask for.
+const SEARCH_LISTINGS: usize = 24;
+/// How many events it may read: those that are about the subject by their names, and those whose names do not say what they are about.
+const SEARCH_READS: usize = 500;
+/// What a search looks at first; each time that is not enough, it looks at twice as much before it.
+const SEARCH_BEGINS: Duration = Duration::from_hours(24);
 
 /// The end of a tenant's log.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -30,13 +40,61 @@ pub struct Latest {
     pub unreadable: Vec<(Key, String)>,
 }
 
+/// Where an event stands in the log of its tenant.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct EventPlace {
+    /// When it happened, by the writer's clock.
+    pub at_ms: Timestamp,
+    /// Which of those of that moment it is.
+    pub id: OpId,
+}
+
+impl From<&AuditEvent> for EventPlace {
+    fn from(event: &AuditEvent) -> Self {
+        let (at_ms, id) = (event.at_ms, event.id);
+        Self { at_ms, id }
+    }
+}
+
+/// Which events of a tenant are looked for.
+#[derive(Clone, Copy)]
+pub struct EventSearch<'a> {
+    /// The subject that they are about, as it is typed: see [`AuditEvent::happened_to`].
+    pub subject: &'a str,
+    /// Which of those.
+    pub is_wanted: &'a (dyn Fn(&AuditEvent) -> bool + Send + Sync),
+    /// How many at most: the newest.
+    pub most: usize,
+    /// Where the search begins, and goes back from.
+    pub now: Timestamp,
+}
+
+/// What a search found.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct FoundEvents {
+    /// The newest ones, oldest first.
+    pub events: Vec<AuditEvent>,
+    /// Where something lies that is about the subject by its name, and is no event we understand; and why, in one line.
+    pub unreadable: Vec<(Key, String)>,
+    /// The day on which the search ended: of it and of those before not all events were looked at, and there may be more. Nothing, if the
+    /// whole log was.
+    pub ended_on: Option<String>,
+}
+
+/// What is left for a search.
+struct EventSearchBudget {
+    listings: usize,
+    reads: usize,
+}
+
 /// Writes an event down.
 pub async fn record(
     bucket: &dyn Bucket,
     tenant: &TenantId,
     event: &AuditEvent,
 ) -> Result<(), BucketError> {
-    let key = layout::event(tenant, event.at_ms, event.id);
+    let tag = EventTag::of(&event.happened_to().unwrap_or_default());
+    let key = layout::event(tenant, event.at_ms, event.id, &tag);
     bucket.put(&key, Bytes::from(document::render(event))).await
 }
 
@@ -46,10 +104,26 @@ pub async fn latest(
     tenant: &TenantId,
     most: usize,
 ) -> Result<Latest, BucketError> {
+    latest_before(bucket, tenant, None, most).await
+}
+
+/// The same of those that come before a place in the log.
+pub async fn latest_before(
+    bucket: &dyn Bucket,
+    tenant: &TenantId,
+    before: Option<EventPlace>,
+    most: usize,
+) -> Result<Latest, BucketError> {
+    let last_day = before.map(|place| place.at_ms.day());
+    let is_before = |event: &AuditEvent| before.is_none_or(|place| EventPlace::from(event) < place);
     let rows = bucket
         .list(&Prefix::events_of(tenant), None, usize::MAX)
         .await?;
-    let keys: Vec<Key> = rows.into_iter().map(|row| row.key).collect();
+    let mut keys: Vec<Key> = rows.into_iter().map(|row| row.key).collect();
+    keys.retain(|key| match (&last_day, layout::event_day(key)) {
+        (Some(last), Some(day)) => day <= last.as_str(),
+        _ => true,
+    });
     // Keys sort by day; within a day only the events themselves know their order.
     let mut days = keys
         .chunk_by(|a, b| layout::event_day(a) == layout::event_day(b))
@@ -57,12 +131,124 @@ pub async fn latest(
     let mut found = Latest::default();
     while let Some(day) = days.next().filter(|_| found.events.len() < most) {
         read_day(bucket, day, &mut found).await?;
+        found.events.retain(is_before);
     }
     let Latest { events, unreadable } = &mut found;
-    events.sort_by_key(|event| (event.at_ms, event.id));
+    events.sort_by_key(|event| EventPlace::from(event));
     events.drain(..events.len().saturating_sub(most));
     unreadable.sort();
     Ok(found)
+}
+
+/// The last events of a tenant that are about one subject, however busy the tenant is: of others the names alone are looked at.
+///
+/// The search goes back from now in stretches that grow, and asks for a bounded number of things; where it ends is said.
+pub async fn latest_about(
+    bucket: &dyn Bucket,
+    tenant: &TenantId,
+    search: &EventSearch<'_>,
+) -> Result<FoundEvents, BucketError> {
+    let mut found = FoundEvents::default();
+    let first = bucket.list(&Prefix::events_of(tenant), None, 1).await?;
+    let Some(oldest) = first.first().and_then(|row| layout::event_day(&row.key)) else {
+        return Ok(found);
+    };
+    let mut budget = EventSearchBudget {
+        listings: SEARCH_LISTINGS,
+        reads: SEARCH_READS,
+    };
+    let (mut length, mut from) = (SEARCH_BEGINS, search.now.minus(SEARCH_BEGINS));
+    let mut until = None;
+    loop {
+        let within = (from, until.as_deref());
+        let (days, is_cut) = days_within(bucket, tenant, within, &mut budget).await?;
+        if is_cut && until.is_some() {
+            // The newest days of the stretch are those that were not listed.
+            found.ended_on = until;
+            break;
+        }
+        for (day, keys) in days.into_iter().rev() {
+            let is_whole = read_about(bucket, search, keys, &mut budget, &mut found).await?;
+            if is_cut || !is_whole || found.events.len() >= search.most {
+                let is_rest = is_cut || !is_whole || found.events.len() > search.most;
+                found.ended_on = (is_rest || day.as_str() > oldest).then_some(day);
+                return Ok(found.newest(search.most));
+            }
+        }
+        if from.day().as_str() <= oldest {
+            break;
+        }
+        until = Some(from.day());
+        length *= 2;
+        from = from.minus(length);
+    }
+    Ok(found.newest(search.most))
+}
+
+impl FoundEvents {
+    fn newest(mut self, most: usize) -> Self {
+        self.events.sort_by_key(|event| EventPlace::from(event));
+        let older = self.events.len().saturating_sub(most);
+        self.events.drain(..older);
+        self.unreadable.sort();
+        self
+    }
+}
+
+/// The keys of a tenant's events from one day on and until another one begins, by day; and whether there are more than could be listed.
+async fn days_within(
+    bucket: &dyn Bucket,
+    tenant: &TenantId,
+    (from, until): (Timestamp, Option<&str>),
+    budget: &mut EventSearchBudget,
+) -> Result<(BTreeMap<String, Vec<Key>>, bool), BucketError> {
+    let is_beyond = |key: &Key| match (until, layout::event_day(key)) {
+        (Some(until), Some(day)) => day >= until,
+        _ => false,
+    };
+    let (mut days, mut after) = (BTreeMap::<String, Vec<Key>>::new(), None);
+    loop {
+        if budget.listings == 0 {
+            return Ok((days, true));
+        }
+        budget.listings -= 1;
+        let listed = keys_since(bucket, tenant, from, after.as_ref(), NAMES).await?;
+        let is_last = listed.len() < NAMES || listed.last().is_some_and(is_beyond);
+        after = listed.last().cloned();
+        for key in listed.into_iter().filter(|key| !is_beyond(key)) {
+            let day = layout::event_day(&key).unwrap_or_default().to_owned();
+            days.entry(day).or_default().push(key);
+        }
+        if is_last {
+            return Ok((days, false));
+        }
+    }
+}
+
+/// Reads what is about the subject among the events of a day, as far as their names say that; whether all of that was read.
+async fn read_about(
+    bucket: &dyn Bucket,
+    search: &EventSearch<'_>,
+    mut keys: Vec<Key>,
+    budget: &mut EventSearchBudget,
+    found: &mut FoundEvents,
+) -> Result<bool, BucketError> {
+    let wanted = EventTag::of(search.subject);
+    keys.retain(|key| layout::event_tag(key).is_none_or(|tag| tag == wanted));
+    // Those of older builds last: they may be about anything.
+    keys.sort_by_key(|key| layout::event_tag(key).is_none());
+    let is_whole = keys.len() <= budget.reads;
+    keys.truncate(budget.reads);
+    budget.reads -= keys.len();
+    let read = read_all(bucket, &keys).await?;
+    let is_about = |event: &AuditEvent| event.happened_to().as_deref() == Some(search.subject);
+    let events = read.events.into_iter();
+    let events = events.filter(|event| is_about(event) && (search.is_wanted)(event));
+    found.events.extend(events);
+    let unreadable = read.unreadable.into_iter();
+    let unreadable = unreadable.filter(|(key, _)| layout::event_tag(key).is_some());
+    found.unreadable.extend(unreadable);
+    Ok(is_whole)
 }
 
 /// At most `most` events of a tenant whose keys come after `after`, or, where nothing is named, those from the day of `from` on.

@@ -7,6 +7,7 @@ use crate::kind::project::ProjectSnapshot;
 use crate::kind::workspace::{
     ChangesSummary, CheckpointRow, ForkMark, GapMark, UndoRow, UnreadableSlot, Workspace, summed,
 };
+use crate::proofs::ProofShown;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_disk::form::slots::Manifest;
@@ -70,6 +71,9 @@ pub struct TimelineItem {
     /// What differs from the snapshot or checkpoint before it, in numbers; none if that was not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed: Option<ChangesSummary>,
+    /// Of a snapshot in the store: what became of the last attempt to restore it into a scratch place, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proof: Option<ProofShown>,
 }
 
 /// What is in a timeline.
@@ -111,6 +115,7 @@ impl TimelineItem {
             at_ms,
             entry,
             changed: None,
+            proof: None,
         }
     }
 
@@ -183,7 +188,11 @@ impl Directory {
                 rows => {
                     let rows = rows?.into_iter();
                     let rows = rows.filter(|row| row.active || !query.published_only);
-                    items.extend(rows.map(TimelineItem::from));
+                    let known = project.proofs().await?;
+                    items.extend(rows.map(TimelineItem::from).map(|item| TimelineItem {
+                        proof: known.get(&item.snapshot).cloned(),
+                        ..item
+                    }));
                 }
             }
         }

@@ -1,6 +1,9 @@
 //! How the snapshots of one lineage stand to its pointer.
 
 use crate::address::as_typed;
+use crate::error::Error;
+use crate::handle::Profiles;
+use crate::proofs::ProofShown;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::digest::ArchiveDigest;
@@ -11,6 +14,7 @@ use stasis_model::id::Lineage;
 use stasis_model::protocol::publish::published;
 use stasis_model::time::Timestamp;
 use stasis_store::documents::profiles::{StoredSnapshot, StoredSnapshots};
+use stasis_store::layout::ProofSubject;
 use std::collections::BTreeSet;
 
 /// What is to be known of a snapshot besides its manifest.
@@ -52,6 +56,9 @@ pub struct SnapshotRow {
     /// What is missing of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub damage: Option<String>,
+    /// What became of the last attempt to restore it into a scratch place, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proof: Option<ProofShown>,
     /// Everything that was written down about it.
     #[schemars(with = "serde_json::Value")]
     pub manifest: ProfileManifest,
@@ -195,8 +202,25 @@ impl Inventory {
             sha256_prefix: archive.prefix(),
             marks: marks.map(|(mark, _)| mark).collect(),
             damage,
+            proof: None,
             manifest: one.manifest.clone(),
         }
+    }
+}
+
+impl Profiles<'_> {
+    /// Says of some snapshots of a lineage what became of the last attempts to restore them.
+    pub(super) async fn add_proofs<'row>(
+        self,
+        lineage: &Lineage,
+        rows: impl IntoIterator<Item = &'row mut SnapshotRow>,
+    ) -> Result<(), Error> {
+        let subject = ProofSubject::Profile(lineage.clone());
+        let known = self.proofs_of(&subject).await?;
+        for row in rows {
+            row.proof = known.get(&row.manifest.archive_sha256.to_string()).cloned();
+        }
+        Ok(())
     }
 }
 

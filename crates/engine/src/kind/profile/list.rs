@@ -318,7 +318,9 @@ impl Profiles<'_> {
         };
         for lineage in self.lineages_of(subject).await? {
             let inventory = self.inventory(&lineage).await?;
-            list.snapshots.extend(inventory.rows());
+            let mut rows = inventory.rows();
+            self.add_proofs(&lineage, &mut rows).await?;
+            list.snapshots.extend(rows);
             let subject = || lineage.clone();
             for (key, error) in &inventory.stored.unfit {
                 list.damaged.push(DamagedManifest {

@@ -179,8 +179,10 @@ impl Profiles<'_> {
             Err(failure) => Err(failure),
         };
         let failure = match loaded {
-            Ok(loaded) => {
+            Ok(mut loaded) => {
                 self.note_load(load, &loaded).await?;
+                let recorded = self.log_region(load, &loaded).await;
+                loaded.warnings.extend(recorded);
                 return Ok(loaded);
             }
             Err(failure) => failure,
@@ -191,6 +193,23 @@ impl Profiles<'_> {
             return Err(*failure.error);
         }
         self.fresh(load, Some(failure)).await
+    }
+
+    /// Writes down that a snapshot went to another region, for whoever asks later why sites challenged the run.
+    async fn log_region(self, load: &ProfileLoad, loaded: &ProfileLoaded) -> Option<Warning> {
+        let changed = loaded.warnings.iter().find_map(|warning| match warning {
+            Warning::RegionChanged { from, here } => Some((from.as_str(), here.as_str())),
+            _ => None,
+        });
+        let (from, here) = changed?;
+        let kind = EventKind::RegionChanged;
+        let event = self.events().event(kind, Severity::Warning, &load.actor);
+        let event = event
+            .about(load.lineage.clone(), self.lineages.op_id())
+            .with("sha256", loaded.sha256.map(|sha| sha.to_string()))
+            .with("from", from)
+            .with("here", here);
+        self.events().record(&load.lineage.tenant, event).await
     }
 
     /// Loads what was chosen, or what was published before it.

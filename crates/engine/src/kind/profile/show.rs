@@ -1,6 +1,7 @@
 //! One snapshot, and what its lineage's pointer and lock say.
 
 use super::inventory::{Inventory, LockWord, SnapshotRow};
+use super::load::judge::{known_flaws, moved_since};
 use super::subject::ShaPrefix;
 use crate::address::as_typed;
 use crate::error::{Error, ProfileError};
@@ -9,6 +10,7 @@ use crate::warning::Warning;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stasis_model::format::lease::Lock;
+use stasis_model::format::manifest::ProfileManifest;
 use stasis_model::format::pointer::Pointer;
 use stasis_model::id::{Lineage, ProfileRef};
 use stasis_store::documents::profiles::{LineageSnapshots, StoredSnapshot};
@@ -56,11 +58,21 @@ impl Profiles<'_> {
         for lineage in self.lineages_of(subject).await? {
             every.push(self.inventory(&lineage).await?);
         }
-        let lineages = match sha {
+        let mut lineages = match sha {
             Some(sha) => vec![self.shown_by_sha(&every, sha, subject)?],
             None => self.shown_active(&every, subject).await?,
         };
-        let warnings = self.clock_warnings();
+        let mut warnings = self.clock_warnings();
+        for one in &mut lineages {
+            self.add_proofs(&one.subject, &mut one.snapshot).await?;
+            let inventory = every.iter().find(|found| found.lineage == one.subject);
+            let manifest = one.snapshot.as_ref().map(|row| &row.manifest);
+            warnings.extend(inventory.zip(manifest).into_iter().flat_map(about_snapshot));
+            // Whoever asks for one snapshot knows which browser it is of.
+            if sha.is_none() && one.damage.is_empty() {
+                warnings.extend(self.other_majors(&one.subject, manifest).await);
+            }
+        }
         Ok(ShownProfile { lineages, warnings })
     }
 
@@ -117,6 +129,15 @@ impl Profiles<'_> {
             damage: inventory.damage.clone(),
         }
     }
+}
+
+/// What a load of a snapshot would say, as far as its manifest and that of the one before it tell.
+fn about_snapshot((inventory, manifest): (&Inventory, &ProfileManifest)) -> Vec<Warning> {
+    let mut stored = inventory.stored.snapshots.iter();
+    let before = manifest.predecessor_sha256;
+    let before = stored.find(|one| Some(one.active.archive) == before);
+    let moved = before.and_then(|before| moved_since(&before.manifest, manifest));
+    moved.into_iter().chain(known_flaws(manifest)).collect()
 }
 
 fn of_inventory(inventory: &Inventory) -> impl Iterator<Item = (&Inventory, &StoredSnapshot)> {

@@ -12,6 +12,7 @@ mod orphans;
 mod publish;
 mod quotas;
 mod requests;
+mod shown;
 mod swept;
 
 use super::capture::{BrowserState, Capture, ProfileSaved};

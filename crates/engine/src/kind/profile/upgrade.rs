@@ -122,6 +122,44 @@ impl Profiles<'_> {
         }
     }
 
+    /// What a run should know of other versions of its browser before it begins with this snapshot, or with none.
+    ///
+    /// What differs between them only a load finds out, which has both: see [`Self::not_carried`].
+    pub(super) async fn other_majors(
+        self,
+        lineage: &Lineage,
+        own: Option<&ProfileManifest>,
+    ) -> Option<Warning> {
+        // What is damaged of others is theirs to say.
+        let others = self.other_actives(lineage).await.ok()?;
+        let Some(own) = own else {
+            let others: Vec<String> = others.iter().map(|(one, _)| one.to_string()).collect();
+            let subject = lineage.to_string();
+            return (!others.is_empty()).then_some(Warning::OnlyOtherMajors { subject, others });
+        };
+        let carried = own.upgraded_from.map(|from| from.sha256);
+        let mut newest: Option<ProfileManifest> = None;
+        for (other, active) in others {
+            if carried == Some(active.archive) {
+                continue;
+            }
+            let snapshots = LineageSnapshots::of(&*self.bucket, &other);
+            let Ok(manifest) = snapshots.manifest(&active).await else {
+                continue;
+            };
+            let since = newest.as_ref().unwrap_or(own).captured_at_ms;
+            if manifest.captured_at_ms > since {
+                newest = Some(manifest);
+            }
+        }
+        newest.map(|newest| Warning::OtherMajorIsNewer {
+            subject: lineage.to_string(),
+            major: lineage.major,
+            other: newest.lineage().to_string(),
+            sha256: newest.archive_sha256.prefix(),
+        })
+    }
+
     /// A word about the snapshot of an older major that has something which this one lacks. `None` where a user would miss
     /// nothing: it is what this lineage was carried from, or older than that, or keeps no site signed in that this one does not.
     pub(super) async fn not_carried(

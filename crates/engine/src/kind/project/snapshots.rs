@@ -1,6 +1,7 @@
 //! The snapshots of a project: listed, shown, kept, let go, proven.
 
 use super::{KeptDatabase, Project, ServiceState};
+use crate::address::SubjectAddress;
 use crate::catalog::{ChunkFetcher, OpenedSnapshot};
 use crate::check::RepoChecked;
 use crate::error::Error;
@@ -100,6 +101,11 @@ impl Project {
     pub async fn proofs(&self) -> Result<BTreeMap<String, ProofShown>, Error> {
         let root = self.engine.dirs().root().layout().clone();
         self.engine.proofs_of(&ProofSubject::Chunked(root)).await
+    }
+
+    /// What it is called wherever a subject is named, as far as it is one of a store.
+    pub(crate) fn address(&self) -> Option<SubjectAddress> {
+        SubjectAddress::of_root(&self.engine.location, self.engine.dirs().root().layout())
     }
 
     /// The snapshot that somebody means.

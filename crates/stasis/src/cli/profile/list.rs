@@ -2,6 +2,7 @@
 
 use crate::cli::byte_size::size;
 use crate::cli::output::{printable, table, word};
+use crate::cli::proof::proved;
 use crate::cli::{CliContext, system_clock};
 use crate::report::Exit;
 use clap::Args;
@@ -156,19 +157,27 @@ pub(super) fn snapshots(
     damaged: &[DamagedManifest],
     damage: &[String],
 ) -> String {
+    let now = system_clock().now();
+    // Where no snapshot was tried there is nothing to say of proofs.
+    let has_proofs = rows.iter().any(|row| row.proof.is_some());
     let row = |row: &SnapshotRow| {
         let manifest = &row.manifest;
-        vec![
+        let proof = has_proofs.then(|| proved(row.proof.as_ref(), now).unwrap_or_default());
+        let mut cells = vec![
             row.sha256_prefix.clone(),
-            manifest.captured_at_ms.age(system_clock().now()),
+            manifest.captured_at_ms.age(now),
             size(manifest.archive_size_bytes),
             word(&manifest.mode),
             manifest.chrome_major_version.to_string(),
             marks(&row.marks),
-            row.damage.clone().unwrap_or_default(),
-        ]
+        ];
+        cells.extend(proof);
+        cells.push(row.damage.clone().unwrap_or_default());
+        cells
     };
-    let head = ["SHA256", "CAPTURED", "SIZE", "MODE", "CHROME", "MARKS", ""];
+    let mut head = vec!["SHA256", "CAPTURED", "SIZE", "MODE", "CHROME", "MARKS"];
+    head.extend(has_proofs.then_some("PROOF"));
+    head.push("");
     let mut lines = vec![table(&head, rows.iter().map(row).collect())];
     for orphan in orphans {
         let (key, size) = (printable(&orphan.key), size(orphan.size_bytes));

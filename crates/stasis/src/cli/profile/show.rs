@@ -1,15 +1,17 @@
 //! `stasis profile show`
 
 use super::list::{exit, marks};
-use crate::cli::CliContext;
 use crate::cli::byte_size::size;
 use crate::cli::output::{printable, word};
+use crate::cli::proof::proved;
+use crate::cli::{CliContext, system_clock};
 use crate::report::{Exit, holder_lines};
 use clap::Args;
 use stasis_engine::kind::profile::{ShaPrefix, ShownLineage, ShownProfile, SnapshotRow};
 use stasis_engine::model::format::lease::LockState;
 use stasis_engine::model::format::pointer::Pointer;
 use stasis_engine::model::id::ProfileRef;
+use stasis_engine::model::time::Clock as _;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ProfileShowArgs {
@@ -84,6 +86,10 @@ fn snapshot(row: &SnapshotRow) -> String {
         ("sha256", manifest.archive_sha256.to_string()),
         ("marks", marks(&row.marks)),
         ("damage", row.damage.clone().unwrap_or_default()),
+        (
+            "proof",
+            proved(row.proof.as_ref(), system_clock().now()).unwrap_or_default(),
+        ),
         ("captured at", manifest.captured_at_ms.to_string()),
         (
             "captured by",

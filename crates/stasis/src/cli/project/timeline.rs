@@ -3,6 +3,7 @@
 use super::save::MESSAGE;
 use crate::cli::byte_size::size;
 use crate::cli::output::{plural, printable, short, table};
+use crate::cli::proof::proved;
 use crate::cli::workspace::event_text;
 use stasis_engine::kind::directory::{
     RestoreMark, SnapshotPlace, Timeline, TimelineEntry, TimelineItem,
@@ -29,7 +30,7 @@ pub(in crate::cli) fn text(timeline: &Timeline, now: Timestamp, one_is_published
             place.to_owned(),
             size_of(item),
             changed(item.changed.as_ref()),
-            what(item, one_is_published),
+            with_proof(item, what(item, one_is_published), now),
         ]
     };
     let head = ["SNAPSHOT", "AGE", "WHERE", "SIZE", "CHANGED", "WHAT"];
@@ -81,6 +82,14 @@ fn what(item: &TimelineItem, one_is_published: bool) -> String {
         TimelineEntry::Fork(mark) => fork(mark),
         TimelineEntry::Gap(mark) => gap(mark),
         _ => String::new(),
+    }
+}
+
+/// The same with what became of a proof.
+fn with_proof(item: &TimelineItem, what: String, now: Timestamp) -> String {
+    match proved(item.proof.as_ref(), now) {
+        Some(proved) => format!("{what}, {proved}"),
+        None => what,
     }
 }
 

@@ -30,7 +30,7 @@ export async function events({ signal, reload }) {
   const draw = () => {
     const text = search.value.trim().toLowerCase();
     const found = all.filter((event) => (!warnings.checked || event.severity === "WARNING") && words(JSON.stringify(event)).toLowerCase().includes(text));
-    said.textContent = `${count(found.length, "event")}${log.unreadable ? `; ${log.unreadable} cannot be read` : ""}`;
+    said.textContent = `${count(found.length, "event")}${log.unreadable ? `; ${log.unreadable} cannot be read` : ""}${log.next_cursor ? `; of the newest ${all.length}, older ones are in the log` : ""}`;
     const none = all.length ? empty("Nothing matches", "No event has this in it.") : empty("Nothing happened", "Nobody forced, deleted or rolled back anything yet, and no run was degraded.");
     list.replaceChildren(found.length ? el("div", { class: "panel" }, eventList(found.slice(0, 500), true)) : none);
   };

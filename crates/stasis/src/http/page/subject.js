@@ -73,10 +73,11 @@ const damagedMarks = (row) => (row.marks ?? []).filter((mark) => mark.startsWith
 function why(shown, rows, explained, view) {
   const newer = rows.filter((row) => explained(row));
   const lineages = shown.profile?.lineages ?? [];
+  const ended = shown.events_ended_on;
   const failed = new Map([...proofs(rows, shown.events)].filter(([, one]) => one.broken));
   const damage = [...new Set([...(shown.unreadable ?? []), ...lineages.flatMap((one) => one.damage ?? []), ...rows.map((row) => [row, row.damage ?? damagedMarks(row)]).filter(([, said]) => said).map(([row, said]) => `${short(row.snapshot)}: ${said}`),
     ...rows.filter((row) => failed.has(row.snapshot)).map((row) => `${short(row.snapshot)}: a proof could not restore it ${span(now() - failed.get(row.snapshot).at_ms)} ago`)])];
-  const warnings = (shown.profile?.warnings ?? []).map((one) => one.message ?? one.detail ?? JSON.stringify(one));
+  const warnings = (shown.warnings ?? []).map((one) => one.message);
   return el("section", { class: "panel", "aria-labelledby": "why" },
     el("h2", { id: "why" }, "Why does a run use this data?"),
     el("p", { class: "verdict" }, ...verdict(shown, newer, damage)),
@@ -87,7 +88,9 @@ function why(shown, rows, explained, view) {
     facts([["Damage", ...(damage.length ? [badge(`${damage.length} seen`, "danger"), el("ul", {}, damage.map((one) => el("li", {}, one)))] : [badge("none seen", "good")])],
       warnings.length ? ["Warnings", el("ul", {}, warnings.map((one) => el("li", {}, one)))] : null])),
     el("div", {}, el("h3", {}, "Last events"),
-      shown.events.length ? eventList(shown.events.slice(0, 5)) : el("p", { class: "quiet" }, "Nothing forced, destructive or degraded is in the log about it."))));
+      shown.events.length ? eventList(shown.events.slice(0, 5)) : el("p", { class: "quiet" }, `Nothing forced, destructive or degraded is in the log about it${ended ? ` since ${ended}` : ""}.`),
+      ended ? el("p", { class: "quiet small" }, `Of ${ended} and the days before, not all events were looked at: there may be more. `, link("#/events", "All events")) : null,
+      shown.events_unreadable ? el("p", { class: "quiet small" }, `${count(shown.events_unreadable, "event")} about it cannot be read.`) : null)));
 }
 
 function marks(row, proof) {

@@ -3,7 +3,7 @@
 //! A lease is held by whoever has its token, `<epoch>.<operation>`, which `POST /v1/leases` answers and no list shows.
 
 use crate::http::endpoint::{Access, Call, Endpoint, NoBody, Reply};
-use crate::http::parameters::{PageSize, ProfileName};
+use crate::http::parameters::{PageSize, ProfileName, page};
 use crate::http::problem::Problem;
 use http::Method;
 use schemars::JsonSchema;
@@ -47,6 +47,9 @@ fn duration(ttl_ms: Option<NonZeroU64>) -> Option<Duration> {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::http) struct ListLeases {
+    /// Where the page before this one ended: its `next_cursor`
+    #[serde(default)]
+    cursor: Option<String>,
     /// How many there are at most: those that expire next
     #[serde(default)]
     limit: PageSize,
@@ -62,6 +65,18 @@ pub(in crate::http) struct LeasePage {
     /// Those that cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<UnreadableLease>,
+    /// Where the next page begins; there is none where this is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+/// Where a lease stands in the list, whenever somebody asks: a text that sorts as the list does.
+fn place(row: &LeaseRow) -> String {
+    if row.live {
+        format!("held {} {}", row.expires_at, row.subject)
+    } else {
+        format!("nobody {}", row.subject)
+    }
 }
 
 impl Endpoint for ListLeases {
@@ -77,11 +92,15 @@ impl Endpoint for ListLeases {
         let engine = call.engine.for_listing();
         let list = engine.leases().list(&call.tenant()?).await?;
         let total = list.items.len() as u64;
-        let mut items = list.items;
-        items.truncate(self.limit.rows());
+        let rows = list.items.into_iter().map(|row| (place(&row), row));
+        let mut rows: Vec<(String, LeaseRow)> = rows.collect();
+        rows.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let cursor = self.cursor.as_deref();
+        let (rows, next_cursor) = page(rows, cursor, self.limit, |(place, _)| place);
         Ok(LeasePage {
-            items,
+            items: rows.into_iter().map(|(_, row)| row).collect(),
             total,
+            next_cursor,
             unreadable: list.unreadable,
         }
         .into())

@@ -9,15 +9,13 @@ use crate::http::problem::Problem;
 use http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use stasis_engine::address::{CONTAINER_PREFIX, DIR_PREFIX};
 use stasis_engine::kind::profile::ShownProfile;
 use stasis_engine::kind::session::SessionRow;
-use stasis_engine::model::format::event::AuditEvent;
 use stasis_engine::model::format::token::TokenScope;
 use stasis_engine::model::id::{ProfileRef, SessionRef, TenantId};
 use stasis_engine::stored::StoredSnapshot;
 use stasis_engine::subjects::{SubjectCursor, SubjectKind, SubjectRow, SubjectsAsked};
+use stasis_engine::warning::Warning;
 use std::str::FromStr;
 
 /// `GET /v1/subjects`
@@ -93,8 +91,6 @@ impl Endpoint for ListSubjects {
 
 /// How many events of a subject are shown.
 const EVENTS: usize = 20;
-/// Among how many of its tenant they are looked for.
-const LOOKED_AT: usize = 500;
 
 /// `GET /v1/subjects/{kind}/{id}`
 #[derive(Deserialize, JsonSchema)]
@@ -123,11 +119,46 @@ pub(in crate::http) struct ShownSubject {
     /// Of a session: where it stands.
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<SessionRow>,
+    /// What speaks against what a run would start from: of a profile, another version of its browser, another place.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<ShownWarning>,
     /// The last forced, destructive and degraded acts, the newest first.
     events: Vec<LoggedEvent>,
+    /// The day on which the search for them ended: of it and of those before not all were looked at, and there may be more. The whole log
+    /// was, where this is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    events_ended_on: Option<String>,
+    /// How many of them cannot be read.
+    #[serde(skip_serializing_if = "is_zero")]
+    events_unreadable: u64,
     /// Documents that cannot be read, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<String>,
+}
+
+/// Something to know, and what a user reads of it.
+#[derive(Serialize, JsonSchema)]
+struct ShownWarning {
+    #[serde(flatten)]
+    warning: Warning,
+    message: String,
+}
+
+impl From<&Warning> for ShownWarning {
+    fn from(warning: &Warning) -> Self {
+        Self {
+            message: scrubbed(&warning.to_string()),
+            warning: warning.clone(),
+        }
+    }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde gives the field as it is"
+)]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Endpoint for ShowSubject {
@@ -158,11 +189,9 @@ impl Endpoint for ShowSubject {
             }
             None => None,
         };
-        let log = call.engine.events();
-        let log = log.latest(Some(&tenant), LOOKED_AT).await?;
-        let events = log.events.into_iter().map(|(_, event)| event).rev();
-        let events = events.filter(|event| self.is_about(event, &tenant));
-        let events: Vec<LoggedEvent> = events.take(EVENTS).map(Into::into).collect();
+        let log = found.events(EVENTS).await?;
+        let warnings = profile.iter().flat_map(|one| &one.warnings);
+        let warnings = warnings.map(Into::into).collect();
         let pointers = profile.iter().flat_map(|one| &one.lineages);
         let pointers: Vec<_> = pointers.filter_map(|one| one.pointer.as_ref()).collect();
         let generation = match &pointers[..] {
@@ -176,7 +205,10 @@ impl Endpoint for ShowSubject {
             newer: newest,
             latest: all.items.into_iter().filter(|one| one.active).collect(),
             session: session.map(without_place),
-            events,
+            warnings,
+            events: log.events.into_iter().map(Into::into).collect(),
+            events_ended_on: log.ended_on,
+            events_unreadable: log.unreadable,
             unreadable: all.unreadable.iter().map(|one| scrubbed(one)).collect(),
             id: self.id,
             profile,
@@ -194,23 +226,6 @@ impl ShowSubject {
     ) -> Option<Result<T, Problem>> {
         let named = || format!("{tenant}/{}", self.id).parse();
         (self.kind == kind).then(|| named().map_err(|_| Problem::nowhere()))
-    }
-
-    /// Whether it happened to this subject.
-    fn is_about(&self, event: &AuditEvent, tenant: &TenantId) -> bool {
-        let (name, wanted) = match self.kind {
-            SubjectKind::Profile => {
-                return event.subject.as_ref().is_some_and(|lineage| {
-                    let profile = lineage.profile.as_str();
-                    self.id == profile || self.id == format!("{profile}@{}", lineage.major)
-                });
-            }
-            SubjectKind::Session => ("session", format!("{tenant}/{}", self.id)),
-            SubjectKind::Dir => ("subject", format!("{DIR_PREFIX}{}", self.id)),
-            SubjectKind::Container => ("subject", format!("{CONTAINER_PREFIX}{}", self.id)),
-        };
-        let said = event.details.get(name).and_then(Value::as_str);
-        said == Some(&wanted)
     }
 }
 

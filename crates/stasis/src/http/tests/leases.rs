@@ -86,6 +86,107 @@ async fn what_expires_next_comes_first_and_others_see_nothing_of_it() {
 }
 
 #[tokio::test]
+async fn pages_of_leases_have_each_of_them_once_also_while_time_goes_on() {
+    let world = World::new().await;
+    let token = world.token("acme", TokenScope::Write, None).await;
+    for number in 1..=5_u64 {
+        let body = json!({ "id": format!("p{number}@1"), "ttl_ms": number * 60_000 });
+        let acquired = world.post(&token, "/v1/leases", &body).await;
+        assert_eq!(acquired.status, 200, "{}", acquired.body);
+    }
+
+    let (mut names, mut query) = (Vec::new(), "?limit=2".to_owned());
+    loop {
+        let page = listed(&world, &token, &query).await;
+        assert_eq!(page["total"], 5, "{page}");
+        for row in page["items"].as_array().unwrap() {
+            names.push(row["subject"].as_str().unwrap().to_owned());
+        }
+        world.clock.advance(Duration::from_secs(10));
+        let Some(cursor) = page["next_cursor"].as_str() else {
+            break;
+        };
+        let cursor: String = form_urlencoded::byte_serialize(cursor.as_bytes()).collect();
+        query = format!("?limit=2&cursor={cursor}");
+    }
+
+    let wanted = [1, 2, 3, 4, 5].map(|number| format!("profile:acme/p{number}@1"));
+    assert_eq!(names, wanted);
+}
+
+#[tokio::test]
+async fn the_log_is_read_page_by_page_to_its_beginning() {
+    let world = World::new().await;
+    // Each of them is an event, two at each moment.
+    for _ in 0..3 {
+        world.token("acme", TokenScope::Write, None).await;
+        world.token("acme", TokenScope::Write, None).await;
+        world.clock.advance(Duration::from_hours(20));
+    }
+    let reader = world.token("acme", TokenScope::Read, None).await;
+    world.token("other", TokenScope::Read, None).await;
+    let get = async |query: &str| {
+        let get = request(&Method::GET, &format!("/v1/events?{query}"));
+        world.ask(with_token(get, &reader)).await
+    };
+    let ids = |page: &Value| -> Vec<String> {
+        let rows = page["items"].as_array().unwrap().iter();
+        let id = |row: &Value| row["id"].as_str().unwrap().to_owned();
+        rows.map(id).collect()
+    };
+    let all = ids(&get("limit=100").await.body);
+    assert_eq!(all.len(), 7);
+
+    let (mut pages, mut query) = (Vec::new(), "limit=3".to_owned());
+    loop {
+        let page = get(&query).await.body;
+        pages.push(ids(&page));
+        let Some(cursor) = page["next_cursor"].as_str() else {
+            break;
+        };
+        query = format!("limit=3&cursor={cursor}");
+    }
+
+    // The newest page first, and in each of them the oldest first.
+    let lengths: Vec<usize> = pages.iter().map(Vec::len).collect();
+    assert_eq!(lengths, [3, 3, 1]);
+    let found: Vec<String> = pages.into_iter().rev().flatten().collect();
+    assert_eq!(found, all);
+    assert_eq!(get("cursor=nonsense").await.status, 400);
+}
+
+#[tokio::test]
+async fn a_subject_has_its_own_events_however_much_happens_besides() {
+    let world = World::new().await;
+    let admin = world.token("acme", TokenScope::Admin, None).await;
+    let lease = json!({ "id": "alice@131", "run_id": "nightly" });
+    let acquired = world.post(&admin, "/v1/leases", &lease).await;
+    assert_eq!(acquired.status, 200, "{}", acquired.body);
+    let path = "/v1/profile-snapshots/acme/alice/force-unlock";
+    let unlock = json!({ "confirm": true, "reason": "it hangs" });
+    assert_eq!(world.post(&admin, path, &unlock).await.status, 200);
+    // Much happens besides.
+    for _ in 0..30 {
+        world.token("acme", TokenScope::Read, None).await;
+    }
+    let tenant = "acme".parse().unwrap();
+    let profile = stasis_engine::subjects::SubjectKind::Profile;
+    let found = world
+        .engine
+        .stored(&tenant, profile, "alice@131", &looking_host());
+
+    let events = found.await.unwrap().events(20).await.unwrap();
+
+    let kinds: Vec<String> = events
+        .events
+        .iter()
+        .map(|one| one.kind.to_string())
+        .collect();
+    assert_eq!(kinds, ["force_unlock"]);
+    assert_eq!((events.ended_on, events.unreadable), (None, 0));
+}
+
+#[tokio::test]
 async fn a_heartbeat_of_a_session_that_nobody_registered_is_a_404() {
     let world = World::new().await;
     let token = world.token("acme", TokenScope::Write, None).await;

@@ -3,8 +3,9 @@
 use super::command::{FallbackReason, OnFailure, ProfileLoad};
 use crate::error::{Error, ErrorKind, ProfileError, ReadError};
 use crate::warning::Warning;
-use stasis_model::format::manifest::{CookieStore, Mode, ProfileManifest};
+use stasis_model::format::manifest::{CapturedIn, CookieStore, Mode, ProfileManifest};
 use stasis_model::format::pointer::Active;
+use stasis_model::id::Label;
 use stasis_model::policy::tenant::{OnRegionChange, TenantPolicy};
 use stasis_model::time::Timestamp;
 use std::time::Duration;
@@ -104,6 +105,61 @@ pub(super) fn fetch_failure(error: Error) -> LoadFailure {
     LoadFailure::new(reason, error)
 }
 
+/// The region that a snapshot was captured in, and the one that it goes to, if they are two.
+fn other_region(manifest: &ProfileManifest, here: Option<&Label>) -> Option<(String, String)> {
+    let (from, here) = (manifest.captured_in.host_region.as_ref()?, here?);
+    (from != here).then(|| (from.to_string(), here.to_string()))
+}
+
+/// Whether what is in a snapshot is new enough at a moment for sites to ask where it comes from.
+fn does_place_matter(manifest: &ProfileManifest, at: Timestamp) -> bool {
+    at.since(manifest.captured_at_ms) < REGION_MATTERS
+}
+
+/// What a snapshot says of itself that whoever loads it should know.
+pub(in crate::kind::profile) fn known_flaws(manifest: &ProfileManifest) -> Vec<Warning> {
+    let mut flaws = Vec::new();
+    if manifest.has_crashed() {
+        flaws.push(Warning::CrashedBeforeCapture);
+    }
+    if manifest.cookie_store == CookieStore::Keyring {
+        flaws.push(Warning::CookiesInKeyring);
+    }
+    flaws
+}
+
+/// That a snapshot was captured elsewhere than the one that it derives from, by the rule for loads: whoever captured it had loaded that one.
+pub(in crate::kind::profile) fn moved_since(
+    before: &ProfileManifest,
+    manifest: &ProfileManifest,
+) -> Option<Warning> {
+    let (from, to) = (&before.captured_in, &manifest.captured_in);
+    let region = other_region(before, to.host_region.as_ref()).is_some();
+    let egress = match (&from.egress_ip_geo, &to.egress_ip_geo) {
+        (Some(from), Some(to)) => from != to,
+        _ => false,
+    };
+    let has_moved = (region || egress) && does_place_matter(before, manifest.captured_at_ms);
+    has_moved.then(|| Warning::CapturedElsewhere {
+        subject: manifest.lineage().to_string(),
+        sha256: manifest.archive_sha256.prefix(),
+        from: place(from),
+        here: place(to),
+    })
+}
+
+/// Where a snapshot was captured, in words: the host's region, and where the world sees it.
+fn place(captured_in: &CapturedIn) -> String {
+    let geo = captured_in.egress_ip_geo.as_ref();
+    let geo = geo.map(|geo| match geo.region.as_str() {
+        "" => format!("seen in {}", geo.country),
+        region => format!("seen in {}/{region}", geo.country),
+    });
+    let region = captured_in.host_region.as_ref().map(ToString::to_string);
+    let parts: Vec<String> = region.into_iter().chain(geo).collect();
+    parts.join(", ")
+}
+
 /// Everything that can be said against a snapshot before it is downloaded.
 pub(super) fn fit(
     load: &ProfileLoad,
@@ -127,12 +183,7 @@ pub(super) fn fit(
         return Err(LoadFailure::new(FallbackReason::HotRefused, error));
     }
     let mut warnings = Vec::new();
-    let from = manifest.captured_in.host_region.as_ref();
-    let is_recent = now.since(manifest.captured_at_ms) < REGION_MATTERS;
-    if let (Some(from), Some(here)) = (from, &load.region)
-        && from != here
-    {
-        let (from, here) = (from.to_string(), here.to_string());
+    if let Some((from, here)) = other_region(&manifest, load.region.as_ref()) {
         if policy.on_region_change == OnRegionChange::Refuse {
             let error = ProfileError::OtherRegion {
                 snapshot,
@@ -141,16 +192,11 @@ pub(super) fn fit(
             };
             return Err(LoadFailure::new(FallbackReason::RegionRefused, error));
         }
-        if is_recent {
+        if does_place_matter(&manifest, now) {
             warnings.push(Warning::RegionChanged { from, here });
         }
     }
-    if manifest.has_crashed() {
-        warnings.push(Warning::CrashedBeforeCapture);
-    }
-    if manifest.cookie_store == CookieStore::Keyring {
-        warnings.push(Warning::CookiesInKeyring);
-    }
+    warnings.extend(known_flaws(&manifest));
     Ok(Fit {
         active,
         manifest,
