@@ -171,9 +171,8 @@ async fn a_subject_has_its_own_events_however_much_happens_besides() {
     }
     let tenant = "acme".parse().unwrap();
     let profile = stasis_engine::subjects::SubjectKind::Profile;
-    let found = world
-        .engine
-        .stored(&tenant, profile, "alice@131", &looking_host());
+    let host = looking_host();
+    let found = world.engine.stored(&tenant, profile, "alice@131", &host);
 
     let events = found.await.unwrap().events(20).await.unwrap();
 
