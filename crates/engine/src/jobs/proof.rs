@@ -243,7 +243,7 @@ impl Engine {
                 let mut damaged = self.restore_tree(root, snapshot, host).await?;
                 if let Some((tenant, _)) = root.as_container() {
                     let id: SnapshotId = snapshot.parse().map_err(unnamed)?;
-                    damaged.extend(self.restore_image(&tenant, &id, host).await?);
+                    damaged.extend(Box::pin(self.restore_image(&tenant, &id, host)).await?);
                 }
                 Ok(damaged)
             }

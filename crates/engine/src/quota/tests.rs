@@ -1,8 +1,3 @@
-#![expect(
-    clippy::disallowed_methods,
-    reason = "tests set the times of the files that they save"
-)]
-
 use super::*;
 use crate::rigged::Rigged;
 use crate::rigged::pool::{Saver, World, noise};

@@ -334,7 +334,7 @@ async fn a_session_of_a_tenant_that_may_have_no_more_is_saved_again_and_another_
     let (tenants, nobody) = (world.engine.tenants(), Label::nobody());
     let set = tenants.set_policy("acme".parse().unwrap(), &settings, &nobody);
     set.await.unwrap();
-    world.snapshot(&one).await.unwrap();
+    let _ = world.snapshot(&one).await.unwrap();
 
     write(&world.dir("one"), "two");
     let again = world.snapshot(&one).await.unwrap();

@@ -1,10 +1,5 @@
 //! What a diff says of databases when the process that opens them dies.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "tests make the directories that they save"
-)]
-
 use super::*;
 use crate::check::Spawn;
 use crate::kind::project::{Home, Host};
