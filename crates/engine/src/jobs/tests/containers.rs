@@ -42,18 +42,18 @@ fn engine_with(
         let container = container.and_then(|path| path.rsplit_once("/containers/"));
         match container {
             Some((_, container)) => containers(container),
-            None => none(),
+            None => Some(none()),
         }
     })
 }
 
-fn none() -> Option<(u16, String)> {
-    Some((404, json!({"message": "No such container"}).to_string()))
+fn none() -> (u16, String) {
+    (404, json!({"message": "No such container"}).to_string())
 }
 
-fn one(id: &str, name: &str, status: &str) -> Option<(u16, String)> {
+fn one(id: &str, name: &str, status: &str) -> (u16, String) {
     let found = json!({"Id": id, "Name": format!("/{name}"), "State": {"Status": status}});
-    Some((200, found.to_string()))
+    (200, found.to_string())
 }
 
 fn named(name: &str) -> AutosavedContainer {
@@ -86,14 +86,16 @@ fn looked_at(engine: &FakeDocker) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_saved_is_passed_over_with_the_reason_and_keeps_nobody_from_his_turn() {
     let id = "cafe".repeat(16);
-    let engine = engine_with(move |name| match name {
-        // An engine finds a container by the beginning of its id: this one is not the one that was named.
-        "cafe" => one(&id, "other", "running"),
-        "restless" => one(&"1".repeat(64), "restless", "restarting"),
-        "busy" => one(&"2".repeat(64), "busy", "running"),
-        id if id == "2".repeat(64) => one(id, "busy", "running"),
-        "broken" => Some((500, json!({"message": "no"}).to_string())),
-        _ => none(),
+    let engine = engine_with(move |name| {
+        Some(match name {
+            // An engine finds a container by the beginning of its id: this one is not the one that was named.
+            "cafe" => one(&id, "other", "running"),
+            "restless" => one(&"1".repeat(64), "restless", "restarting"),
+            "busy" => one(&"2".repeat(64), "busy", "running"),
+            id if id == "2".repeat(64) => one(id, "busy", "running"),
+            "broken" => (500, json!({"message": "no"}).to_string()),
+            _ => none(),
+        })
     });
     let world = World::new();
     let server = server(
@@ -132,7 +134,7 @@ async fn what_cannot_be_saved_is_passed_over_with_the_reason_and_keeps_nobody_fr
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_container_that_hangs_does_not_come_before_those_that_were_not_tried() {
-    let engine = engine_with(|name| if name == "hung" { None } else { none() });
+    let engine = engine_with(|name| (name != "hung").then(none));
     let world = World::new();
     let mut server = server(&world, &engine, &["hung", "later"]);
     for container in &mut server.host.containers {
@@ -150,7 +152,7 @@ async fn a_container_that_hangs_does_not_come_before_those_that_were_not_tried()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_containers_to_save_asks_nobody_for_any() {
-    let engine = engine_with(|_| none());
+    let engine = engine_with(|_| Some(none()));
     let world = World::new();
     let server = server(&world, &engine, &[]);
     let running = server.start(LIMIT);
@@ -177,7 +179,7 @@ struct Shelf {
 
 impl Shelf {
     fn new() -> Self {
-        let (engine, world) = (engine_with(|_| none()), World::new());
+        let (engine, world) = (engine_with(|_| Some(none())), World::new());
         let server = server(&world, &engine, &[]);
         Self {
             world,

@@ -60,7 +60,9 @@ async fn whoever_a_reap_throws_out_is_counted_once() {
     let registry = counted.clone();
     server.engine = server.engine.with_samples(SampleSink::new(move |samples| {
         let mut registry = registry.lock().unwrap();
-        samples.iter().for_each(|sample| registry.add(sample));
+        for sample in &samples {
+            registry.add(sample);
+        }
     }));
     let actor = "admin".parse().unwrap();
     let no_grace = [("grace_s".to_owned(), "0".to_owned())];
