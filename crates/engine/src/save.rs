@@ -36,15 +36,19 @@ use crate::catalog::port::ChunkFetcher;
 use crate::error::Error;
 use crate::handle::DirRepo;
 use crate::warning::Warning;
-use describe::{check_shrink, databases_of, lost_databases, measured_volumes, settle_volumes};
+use describe::{
+    check_shrink, databases_of, digest_at, lost_databases, measured_volumes, settle_volumes,
+};
 use stasis_disk::form::chunked::save::Saved;
 use stasis_disk::fs::remove;
 use stasis_model::format::manifest::{
-    Indexed, Publish, RepoDocument, SnapshotIndex, SnapshotManifest, StoredManifest, VolumeManifest,
+    FileList, Indexed, Publish, RepoDocument, SnapshotIndex, SnapshotManifest, StoredManifest,
+    VolumeManifest,
 };
 use stasis_model::id::SnapshotId;
 use stasis_model::protocol::gc::{GaveUp, Names, SaveAnswer, SaveGuard};
 use stasis_model::protocol::operation::IndexOperation;
+use stasis_model::tree::EntryPath;
 use stasis_store::documents::roots::Root;
 use stasis_store::location::StoreLocation;
 use std::collections::BTreeMap;
@@ -112,19 +116,21 @@ impl DirRepo<'_> {
         self.save_publish(ready).await
     }
 
-    /// The volumes of a tree, measured as they would be published.
-    pub(crate) async fn save_measured(
+    /// Whether a tree has at some places just what a snapshot has there: contents and attributes.
+    pub(crate) async fn save_equals_at(
         self,
         gathered: &GatheredTree,
-    ) -> Result<BTreeMap<String, VolumeManifest>, Error> {
-        let GatheredTree {
-            command,
-            began,
-            saved,
-            ..
-        } = gathered;
+        other: &FileList,
+        places: Vec<EntryPath>,
+    ) -> Result<bool, Error> {
+        let GatheredTree { began, saved, .. } = gathered;
         let source = ChunkFetcher::new(began.root.clone(), began.codec.clone());
-        measured_volumes(&command.volumes, &saved.list, source).await
+        let (own, other) = (saved.list.clone(), other.clone());
+        bridge::blocking(move || {
+            let own = digest_at(&source, &own, &places)?;
+            Ok(own == digest_at(&source, &other, &places)?)
+        })
+        .await
     }
 
     /// Puts the manifest, and makes sure that no sweep can hurt what it names: steps 3 and 4.

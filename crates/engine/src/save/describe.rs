@@ -9,6 +9,7 @@ use crate::handle::DirRepo;
 use stasis_disk::form::chunked::databases::SavedDatabase;
 use stasis_disk::form::chunked::list::ListReader;
 use stasis_disk::form::chunked::save::Saved;
+use stasis_model::digest::TreeDigest;
 use stasis_model::format::manifest::{
     Consistency, DatabaseManifest, FileList, SnapshotManifest, StoredAs, VolumeManifest,
 };
@@ -220,6 +221,23 @@ pub(super) async fn measured_volumes(
         Ok(rows.collect())
     })
     .await
+}
+
+/// What is at some places of a tree, those places themselves among it.
+pub(super) fn digest_at(
+    source: &ChunkFetcher,
+    list: &FileList,
+    places: &[EntryPath],
+) -> Result<TreeDigest, Error> {
+    let mut hasher = TreeHasher::new();
+    let mut reader = ListReader::new(source, list)?;
+    while let Some(row) = reader.next_row()? {
+        if places.iter().any(|place| row.entry.path.is_within(place)) {
+            let content = row.content.as_ref().map(|content| content.digest);
+            hasher.entry(&row.entry, content.as_ref());
+        }
+    }
+    Ok(hasher.finish())
 }
 
 /// What is known of volumes whose databases were copied while the tree was read.

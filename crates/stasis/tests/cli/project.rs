@@ -493,7 +493,7 @@ fn a_hook_that_takes_too_long_is_ended_with_everything_it_started() {
 /// A program that writes a number into one file, and then into another one.
 const TWINS: &str = "import itertools, os\nhome = 'state/current/volumes/media/'\nfor n in itertools.count(1):\n  for name in 'ab':\n    open('new', 'w').write(str(n))\n    os.rename('new', home + name)\n";
 
-fn with_twins() -> Shop {
+pub(crate) fn with_twins() -> Shop {
     let shop = Shop::new(
         "[volumes.media]\nconsistency = \"generic\"\nservices = [\"twins\"]\n[services.twins]\nstart = [\"python3\", \"twins.py\"]\n",
     );
@@ -508,7 +508,7 @@ fn with_twins() -> Shop {
 }
 
 /// Starts the twins, and waits until they write: before that, a version manager's `python3` is a script with children.
-fn start_twins(shop: &Shop) -> u64 {
+pub(crate) fn start_twins(shop: &Shop) -> u64 {
     shop.write("volumes/media/b", "");
     let pid = shop.json(0, &["start"])["items"][0]["pid"]
         .as_u64()
@@ -519,7 +519,7 @@ fn start_twins(shop: &Shop) -> u64 {
     pid
 }
 
-fn stop(shop: &Shop) {
+pub(crate) fn stop(shop: &Shop) {
     shop.json(0, &["stop"]);
 }
 

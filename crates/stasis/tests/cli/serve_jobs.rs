@@ -1,6 +1,6 @@
 //! The jobs of `stasis serve`, as an operator meets them: a real server, and what it does without being asked.
 
-use crate::project::eventually;
+use crate::project::{eventually, start_twins, stop, with_twins};
 use crate::serve::{Served, token};
 use crate::session::{Session, real_store};
 use serde_json::Value;
@@ -266,4 +266,27 @@ fn what_the_configuration_says_wrongly_of_background_work_is_said_at_the_start()
         assert_ne!(refused.code, 0, "{text}");
         assert!(refused.err.contains(said), "{text}: {}", refused.err);
     }
+}
+
+#[test]
+fn how_long_a_project_stood_still_for_a_server_is_counted() {
+    let shop = with_twins();
+    start_twins(&shop);
+    let reader = token(&shop.session, "default", "read");
+    let config = shop.session.home().join("jobs.toml");
+    let dir = shop.at("");
+    let text = format!(
+        "[serve.jobs.project_autosave]\nevery = \"1s\"\n[serve.projects.shop]\ndir = \"{}\"\nhold_services = true\n",
+        dir.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let served = Served::with_jobs(&shop.session, &["--config", config.to_str().unwrap()]);
+
+    eventually(Duration::from_mins(1), "the pause is counted", || {
+        let scraped = served.get(&reader, "/metrics").text;
+        scraped.contains("stasis_freeze_seconds_count{kind=\"dir\"} ")
+    });
+
+    assert_eq!(served.stop(), 0);
+    stop(&shop);
 }

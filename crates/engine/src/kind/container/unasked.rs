@@ -9,6 +9,7 @@
 use super::capture::Capture;
 use super::create::{ContainerSaved, CreateSnapshot};
 use super::diff::asked_networks;
+use super::fill::part_of;
 use super::image::image_name;
 use super::limits::Going;
 use super::volumes::{PlannedVolumes, VolumePlace, planned};
@@ -27,6 +28,7 @@ use stasis_model::digest::{FileDigest, TreeDigest};
 use stasis_model::format::manifest::{ContainerManifest, SaveReason, SnapshotIndex};
 use stasis_model::id::{ContainerSubject, Label, SnapshotId, TenantId};
 use stasis_model::time::Timestamp;
+use stasis_model::tree::EntryPath;
 use stasis_model::tree::canonical::TreeHasher;
 use stasis_quiesce::docker::{ContainerFacts, Docker};
 use stasis_quiesce::freeze::MAX_FREEZE;
@@ -296,12 +298,13 @@ impl Capture<'_> {
             return Ok(false);
         };
         let opened = match dirs.open_snapshot(&dirs.root(), &index, &last.id).await {
-            Ok(opened) => opened.manifest,
+            Ok(opened) => opened,
             // One that cannot be read has nothing.
             Err(error) if is_damage(&error) => return Ok(false),
             Err(error) => return Err(error),
         };
-        let Some(before) = opened.container.filter(|before| is_same(before, now)) else {
+        let before = opened.manifest.container.as_ref();
+        let Some(before) = before.filter(|before| is_same(before, now)) else {
             return Ok(false);
         };
         let docker = &self.seen.docker;
@@ -310,10 +313,12 @@ impl Capture<'_> {
         if !is_whole {
             return Ok(false);
         }
-        let measured = dirs.save_measured(tree).await?;
-        let known = |path: &String| opened.volume_manifests.get(path).map(|one| one.digest);
-        let mut volumes = measured.iter();
-        Ok(volumes.all(|(path, one)| known(path) == Some(one.digest)))
+        let places = now.volumes.iter().map(part_of);
+        let places = places.collect::<Result<Vec<EntryPath>, Error>>()?;
+        match dirs.save_equals_at(tree, &opened.list, places).await {
+            Err(error) if is_damage(&error) => Ok(false),
+            equal => equal,
+        }
     }
 }
 
