@@ -1,0 +1,232 @@
+"""Runs on browser profiles: the lease, the load, the renewals and the save, around a block of code."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import _async_io as io
+from .. import _process as process
+from .. import _profile as rules
+from .._models import ProfileRan, StateImported
+from .._profile import Options, RunResult, Start
+from ..errors import Failure, LockLost, StasisError
+from .local import AsyncLocal
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+LOG = logging.getLogger("stasis")
+
+# How long the log may take to arrive that says why a profile is fresh.
+LOG_SECONDS = 2.0
+
+
+class AsyncProfileRun:
+    """One run on a profile: a context manager around the code that drives the browser.
+
+        async with AsyncProfileRun("acme/alice", browser="chromium") as run:
+            if run.start.is_fresh:
+                ...  # nobody is logged in, and run.start says why
+            ...      # a browser with run.dir as its user data directory
+
+    The lease of the profile is taken before the block and renewed while it runs. After the block, also where it raised,
+    a browser that still runs on the directory is closed, the profile is saved, and the lease is given back; `discard`
+    within the block leaves the snapshot before what it was. If this process dies, the same happens.
+
+    As in the contract of profiles, a run whose profile could not be saved has ended all the same: `result` says so
+    (`snapshot_failed`, `lock_lost`, `profile_too_large`), and a warning is logged. With `strict` it is raised, unless the
+    block raised something itself.
+
+    Loads and saves happen on this host, through the binary; the store is that of `local`.
+    """
+
+    def __init__(
+        self,
+        subject: str,
+        *,
+        local: AsyncLocal | None = None,
+        on_lock_lost: Callable[[], None] | None = None,
+        strict: bool = False,
+        options: Options | None = None,
+        **more: Any,
+    ) -> None:
+        self.subject = subject
+        self._local = local or AsyncLocal()
+        self._options = options or Options(**more)
+        self._on_lock_lost = on_lock_lost
+        self._strict = strict
+        self._child: io.Child | None = None
+        self._output: io.Background | None = None
+        self._ready: rules.Ready | None = None
+        self._is_leaving = False
+        self._result: RunResult | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.subject!r})"
+
+    @property
+    def dir(self) -> Path:
+        """The user data directory of the browser."""
+        return self._begun().dir
+
+    @property
+    def start(self) -> Start:
+        """What the run began with: a snapshot or nothing, and why."""
+        return self._begun().start
+
+    @property
+    def lock_lost(self) -> bool:
+        """Whether the lease was lost, or the run was ended otherwise: nothing that is done now will be saved."""
+        if self._result is not None:
+            return self._result.lock_lost
+        return self._child is not None and self._ready is not None and not self._is_leaving and self._child.has_ended
+
+    @property
+    def result(self) -> RunResult:
+        """The terminal status, after the block."""
+        if self._result is None:
+            raise RuntimeError("a run has a result when it has ended")
+        return self._result
+
+    def check(self) -> None:
+        """Raises `LockLost` where the run does not hold the profile any more. Call it before what must not be in vain."""
+        if self.lock_lost:
+            raise _lost(self.subject)
+
+    def discard(self) -> None:
+        """Ends the run without a save: the snapshot before stays. The block should come to its end after that."""
+        child = self._child
+        if child is not None:
+            self._is_leaving = True
+            # The first one closes the browser; another one says that nothing is to be saved. Two of a kind may arrive as one.
+            child.send_signal(signal.SIGINT)
+            child.send_signal(signal.SIGTERM)
+
+    async def __aenter__(self) -> Self:
+        command = rules.command(self.subject, self._options)
+        setup = self._local._setup
+        words = [setup.binary, "--json", "--log-format=json"]
+        words += ["--store", setup.store] if setup.store is not None else []
+        child = await io.Child.start([*words, *command], setup.environment)
+        try:
+            self._ready = await self._first(child, command)
+        except BaseException:
+            child.close_input()
+            child.send_signal(signal.SIGTERM)
+            raise
+        self._child = child
+        self._output = io.Background.start(self._watch)
+        return self
+
+    async def _first(self, child: io.Child, command: list[str]) -> rules.Ready:
+        """Waits until the profile is there."""
+        first = await child.line()
+        if first.strip() != rules.READY.encode():
+            ended = await child.ended(first + await child.rest())
+            # It always raises: a run that never began has no result.
+            process.result(command, ended)
+            raise process.failure(command, ended, None)
+        ready = rules.ready([await child.line(), await child.line(), await child.line()])
+        if ready.start.outcome not in rules.FALLBACKS:
+            return ready
+        detail = rules.logged_detail(await child.errors_with(b'"detail"', LOG_SECONDS))
+        return rules.Ready(ready.dir, Start(ready.start.outcome, ready.start.reason, detail))
+
+    async def _watch(self) -> bytes:
+        """Takes what the binary says at its end; where we did not ask for it, the profile is not ours any more."""
+        assert self._child is not None
+        output = await self._child.rest()
+        if not self._is_leaving and self._on_lock_lost is not None:
+            self._on_lock_lost()
+        return output
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._child is not None and self._output is not None and self._ready is not None
+        was_ended = self._child.has_ended and not self._is_leaving
+        self._is_leaving = True
+        self._child.close_input()
+        ended = await self._child.ended(await self._output.result())
+        self._result = self._read(ended)
+        failure = self._result.failure()
+        if failure is None:
+            return
+        LOG.warning("%s", failure, extra={"stasis_code": failure.code, "stasis_subject": self.subject})
+        if error is None and (self._strict or (was_ended and self._result.lock_lost and self._on_lock_lost is None)):
+            raise failure
+
+    def _read(self, ended: process.Ended) -> RunResult:
+        codes = frozenset(range(process.OF_COMMAND, process.OF_COMMAND + 27))
+        command = rules.command(self.subject, self._options)
+        document = process.result(command, ended, allowed=codes | {1, 130})
+        return rules.result_of(ProfileRan.from_json(document), self.start, ended.code)
+
+    def _begun(self) -> rules.Ready:
+        if self._ready is None:
+            raise RuntimeError("a run has a directory inside its block: `async with AsyncProfileRun(…) as run`")
+        return self._ready
+
+
+def _lost(subject: str) -> StasisError:
+    said = f"the run does not hold {subject} any more: its lease was lost, and the browser was stopped"
+    return LockLost(Failure(message=said, code="lock_lost"))
+
+
+class AsyncProfile:
+    """A profile of a browser: runs on it, and its storage state."""
+
+    def __init__(self, subject: str, *, local: AsyncLocal | None = None) -> None:
+        self.subject = subject
+        self._local = local or AsyncLocal()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.subject!r})"
+
+    def run(
+        self,
+        *,
+        on_lock_lost: Callable[[], None] | None = None,
+        strict: bool = False,
+        options: Options | None = None,
+        **more: Any,
+    ) -> AsyncProfileRun:
+        """A run on the profile; the options are those of `Options`."""
+        return AsyncProfileRun(
+            self.subject, local=self._local, on_lock_lost=on_lock_lost, strict=strict, options=options, **more
+        )
+
+    async def storage_state(self, *, sha: str = "latest") -> dict[str, Any]:
+        """Cookies and Local Storage of a snapshot, as Playwright's `storage_state` has them.
+
+        Whoever has it is signed in: keep it in memory.
+        """
+        with io.private_directory() as place:
+            file = os.path.join(place, "state.json")  # noqa: PTH118 - a word of a command
+            await self._local.run("profile", "storage-state", "export", f"--sha={sha}", "--", self.subject, file)
+            state: dict[str, Any] = json.loads(Path(file).read_bytes())
+        return state
+
+    async def import_storage_state(
+        self,
+        state: Mapping[str, Any] | str | os.PathLike[str],
+        *,
+        browser: str | None = None,
+        browser_flags: tuple[str, ...] = (),
+        wait: float | None = None,
+    ) -> StateImported:
+        """Sets the cookies and Local Storage of a Playwright `storage_state` in the profile, and saves it."""
+        content = json.dumps(state).encode() if isinstance(state, Mapping) else Path(state).read_bytes()
+        words = [f"--browser={one}" for one in ([browser] if browser else []) + list(browser_flags)]
+        if wait is not None:
+            words.append(f"--wait={rules.seconds(wait)}")
+        return await self._local.call(
+            StateImported, "profile", "storage-state", "import", *words, "--", self.subject, "-", given=content
+        )

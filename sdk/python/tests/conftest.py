@@ -1,0 +1,137 @@
+"""What every test has: the real binary, a store of its own, and a real `stasis serve` on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from stasis import Client, Local
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def _binary() -> str:
+    named = os.environ.get("STASIS_BIN")
+    candidates = [Path(named)] if named else [REPOSITORY / "target" / "debug" / "stasis"]
+    for candidate in candidates:
+        if candidate.is_file():
+            return str(candidate)
+    pytest.exit(f"no stasis binary at {candidates[0]}: build it, or set STASIS_BIN", returncode=2)
+
+
+@pytest.fixture(scope="session")
+def binary() -> str:
+    return _binary()
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host: a home and a state of its own, and a store that others may share."""
+
+    name: str
+    home: Path
+    store: str
+    binary: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        places = {
+            "HOME": self.home,
+            "XDG_CONFIG_HOME": self.home / "config",
+            "XDG_DATA_HOME": self.home / "data",
+            "XDG_STATE_HOME": self.home / "state",
+            "XDG_CACHE_HOME": self.home / "cache",
+        }
+        return {name: str(path) for name, path in places.items()}
+
+    @property
+    def local(self) -> Local:
+        return Local(binary=self.binary, store=self.store, environment=self.environment)
+
+    def run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        command = [self.binary, "--store", self.store, *words]
+        environment = {**os.environ, **self.environment}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=check)
+
+
+Hosts = Callable[[str], Host]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, store: str, binary: str) -> Hosts:
+    """Makes hosts with one store."""
+
+    def made(name: str) -> Host:
+        home = tmp_path / name
+        home.mkdir(exist_ok=True)
+        return Host(name, home, store, binary)
+
+    return made
+
+
+@pytest.fixture
+def host(hosts: Hosts) -> Host:
+    return hosts("host")
+
+
+@pytest.fixture
+def local(host: Host) -> Local:
+    return host.local
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running service."""
+
+    url: str
+    host: Host
+    root: Path
+
+    def token(self, tenant: str = "default", scope: str = "admin", *, on_host: bool = False) -> str:
+        words = ["token", "create", "--tenant", tenant, "--scope", scope, *(["--host"] if on_host else [])]
+        return self.host.run(*words).stdout.splitlines()[-1]
+
+    def client(self, tenant: str = "default", scope: str = "admin", *, on_host: bool = False) -> Client:
+        return Client(self.url, token=self.token(tenant, scope, on_host=on_host))
+
+
+@pytest.fixture
+def server(host: Host, tmp_path: Path) -> Iterator[Server]:
+    root = tmp_path / "root"
+    root.mkdir()
+    words = [host.binary, "--json", "--store", host.store, "serve", "--listen=127.0.0.1:0", "--no-jobs", f"--root={root}"]
+    process = subprocess.Popen(
+        words, env={**os.environ, **host.environment}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert process.stdout is not None
+        text = ""
+        while not text.endswith("}\n"):
+            line = process.stdout.readline()
+            assert line, f"the service ended: {text}"
+            text += line
+        found = json.loads(text)
+        yield Server(str(found["url"]) if "url" in found else f"http://{found['address']}", host, root)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    found = shutil.which("chromium")
+    if found is None:
+        pytest.fail("there is no `chromium`: install Debian's package of that name")
+    return found
