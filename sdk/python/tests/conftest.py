@@ -66,7 +66,9 @@ Hosts = Callable[[str], Host]
 
 @pytest.fixture
 def store(tmp_path: Path) -> str:
-    return str(tmp_path / "store")
+    place = tmp_path / "store"
+    place.mkdir()
+    return str(place)
 
 
 @pytest.fixture
@@ -111,7 +113,16 @@ class Server:
 def server(host: Host, tmp_path: Path) -> Iterator[Server]:
     root = tmp_path / "root"
     root.mkdir()
-    words = [host.binary, "--json", "--store", host.store, "serve", "--listen=127.0.0.1:0", "--no-jobs", f"--root={root}"]
+    words = [
+        host.binary,
+        "--json",
+        "--store",
+        host.store,
+        "serve",
+        "--listen=127.0.0.1:0",
+        "--no-jobs",
+        f"--root={root}",
+    ]
     process = subprocess.Popen(
         words, env={**os.environ, **host.environment}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -123,7 +134,7 @@ def server(host: Host, tmp_path: Path) -> Iterator[Server]:
             assert line, f"the service ended: {text}"
             text += line
         found = json.loads(text)
-        yield Server(str(found["url"]) if "url" in found else f"http://{found['address']}", host, root)
+        yield Server(found["url"], host, root)
     finally:
         process.terminate()
         process.wait(30)

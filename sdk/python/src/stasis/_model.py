@@ -7,7 +7,6 @@ most of a second, at each start of a program that needs three of them. Here a cl
 from __future__ import annotations
 
 import functools
-import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -98,7 +97,7 @@ class Model:
 def _fields(cls: Any) -> dict[str, tuple[str, Callable[[Any], Any]]]:
     """How each field is read, by its attribute: its name in JSON, and what makes a value of it."""
     readers = {}
-    for attribute, hint in typing.get_type_hints(cls, vars(sys.modules[cls.__module__])).items():
+    for attribute, hint in typing.get_type_hints(cls).items():
         if attribute == "raw":
             continue
         marked = getattr(cls, attribute, None)

@@ -6,6 +6,7 @@ raised follows from one word, `code`, which the service and the binary promise n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -72,8 +73,6 @@ class StasisError(Exception):
         self.code = failure.code
         """The kind of failure, in a word that does not change."""
         self.message = failure.message
-        self.hint = failure.hint or self.usual_hint
-        """What to do now."""
         self.status = failure.status
         """The status of an HTTP answer."""
         self.exit_code = failure.exit_code
@@ -82,6 +81,8 @@ class StasisError(Exception):
         """Under which the log of the service says more."""
         self.fields = failure.fields
         """What there is to know besides, each under its own name."""
+        self.hint = failure.hint or self.usual_hint
+        """What to do now."""
         super().__init__(failure.message)
 
     def __str__(self) -> str:
@@ -216,6 +217,10 @@ class QuotaExceeded(LimitExceeded):
     """The tenant stores as much as its quota allows."""
 
 
+class StoreFull(LimitExceeded):
+    """The store has no room left."""
+
+
 class TooManyRequests(StasisError):
     """Too many requests at once, or in a second; asking again was tried."""
 
@@ -230,10 +235,6 @@ class StoreUnreachable(StasisError):
 
 class AccessDenied(StasisError):
     """The store does not let us in, or does not do what is needed."""
-
-
-class StoreFull(AccessDenied):
-    """The store has no room left."""
 
 
 class IntegrityFailed(StasisError):
@@ -335,6 +336,7 @@ CODE_OF_KIND: Mapping[str, str] = {
     "unknown": "unknown",
     "limit": "limit",
     "cancelled": "cancelled",
+    "failed": "failed",
     "bug": "internal",
 }
 
@@ -369,14 +371,18 @@ CODE_OF_STATUS: Mapping[int, str] = {
 }
 
 
+OVER_QUOTA = re.compile(r"may (store \d+ bytes|have \d+ of a profile)")
+STORE_FULL = "the store is full"
+
+
 def error_of(failure: Failure) -> StasisError:
     """The exception for a failure."""
     kind = BY_CODE.get(failure.code)
     if kind is None:
         kind = ServerError if (failure.status or 0) >= 500 else StasisError
-    # The two words of these codes have no code of their own.
-    if kind is LimitExceeded and "quota" in failure.message:
+    # One code stands for every limit; what the tenant or the store has no room for is told by the sentence alone.
+    if kind is LimitExceeded and OVER_QUOTA.search(failure.message):
         kind = QuotaExceeded
-    if kind is AccessDenied and ("no room" in failure.message or "No space" in failure.message):
+    if kind in (LimitExceeded, AccessDenied) and STORE_FULL in failure.message:
         kind = StoreFull
     return kind(failure)
