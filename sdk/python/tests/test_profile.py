@@ -11,10 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from conftest import Host, Hosts
 from playwright.async_api import async_playwright
 from playwright.sync_api import BrowserContext, sync_playwright
 
+from conftest import Host, Hosts
 from stasis import AsyncLocal, AsyncProfile, Profile, ProfileRun, errors
 
 FLAGS = ["--no-sandbox"] if os.getuid() == 0 else []
@@ -23,7 +23,7 @@ FLAGS = ["--no-sandbox"] if os.getuid() == 0 else []
 class Site(BaseHTTPRequestHandler):
     """Signs in whoever comes for the first time, and knows them afterwards."""
 
-    def do_GET(self) -> None:  # noqa: N802 - the name is the library's
+    def do_GET(self) -> None:
         known = "session=" in (self.headers.get("cookie") or "")
         body = b"known" if known else b"signed in"
         self.send_response(200)
@@ -110,15 +110,14 @@ async def test_a_run_is_saved_although_its_block_raised(hosts: Hosts, chromium: 
 
     run = profile(hosts("one")).run(browser=chromium)
     with pytest.raises(RuntimeError, match="the agent failed"):
-        async with run:
-            async with async_playwright() as playwright:
-                context = await playwright.chromium.launch_persistent_context(
-                    str(run.dir), executable_path=chromium, args=FLAGS
-                )
-                page = await context.new_page()
-                await page.goto(site)
-                # The browser is left open: the end of the run closes it as its user would.
-                raise RuntimeError("the agent failed")
+        async with run, async_playwright() as playwright:
+            context = await playwright.chromium.launch_persistent_context(
+                str(run.dir), executable_path=chromium, args=FLAGS
+            )
+            page = await context.new_page()
+            await page.goto(site)
+            # The browser is left open: the end of the run closes it as its user would.
+            raise RuntimeError("the agent failed")
     assert run.result.is_saved
 
     other = profile(hosts("two"))
@@ -185,7 +184,7 @@ def test_a_profile_that_another_run_holds_is_refused_or_waited_for(hosts: Hosts)
 
 def test_a_lease_that_is_lost_is_said_at_once_and_nothing_is_saved(hosts: Hosts) -> None:
     one, two = hosts("one"), hosts("two")
-    one.run("tenant", "policy", "set", "acme", "lease_ttl_s=6", "renew_interval_s=1", check=False)
+    one.run("tenant", "policy", "set", "acme", "lease_ttl_s=30", "renew_s=1")
     told = threading.Event()
     run = ProfileRun("acme/alice", local=one.local, chrome_major=131, on_lock_lost=told.set)
     with run:
@@ -228,26 +227,30 @@ def test_a_profile_that_is_too_large_is_said_so(host: Host) -> None:
     assert run.result.profile_too_large and run.result.snapshot_failed
 
 
-def test_a_run_that_is_discarded_leaves_the_snapshot_before(host: Host) -> None:
+def test_what_a_run_without_a_save_does_is_thrown_away(host: Host) -> None:
     with ProfileRun("acme/alice", local=host.local, chrome_major=131) as first:
         looks_like_a_profile(first.dir, '{"logged_in": true}')
-    with ProfileRun("acme/alice", local=host.local, chrome_major=131) as second:
+    with ProfileRun("acme/alice", local=host.local, chrome_major=131, save=False) as second:
         looks_like_a_profile(second.dir, '{"logged_in": false}')
-        second.discard()
-    assert not second.result.is_saved
+    assert not second.result.is_saved and second.result.failure() is None
     with ProfileRun("acme/alice", local=host.local, chrome_major=131) as third:
         assert (third.dir / "Local State").read_text() == '{"logged_in": true}'
 
 
-def test_a_run_goes_on_saving_where_its_store_went_away(hosts: Hosts, store: str, caplog: pytest.LogCaptureFixture) -> None:
-    away = Path(store).with_name("away")
-    with ProfileRun("acme/alice", local=hosts("one").local, chrome_major=131) as run:
+def test_a_run_whose_store_went_away_ends_and_says_that_it_was_not_saved(
+    hosts: Hosts, binary: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = ProfileRun("acme/alice", local=hosts("one").local, chrome_major=131)
+    with run:
         looks_like_a_profile(run.dir)
-        Path(store).rename(away)
-        Path(store).write_text("no directory")
-    assert run.result.is_saved or run.result.snapshot_failed
-    if run.result.snapshot_failed:
-        assert "was not saved" in caplog.text
+        # Nobody may write where the archive would go.
+        blocked = Path(hosts("one").store) / "snapshots" / "acme" / "alice" / "131"
+        blocked.rename(blocked.with_name("away"))
+        blocked.write_text("no directory")
+    assert run.result.snapshot_failed and not run.result.is_saved and run.result.save_error
+    assert "was not saved" in caplog.text
+    failure = run.result.failure()
+    assert failure is not None and failure.hint
 
 
 def test_a_program_that_dies_gives_its_profile_back(hosts: Hosts, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ._models import ProfileRan
 from ._process import OF_COMMAND
-from .errors import Failure, StasisError, error_of
+from .errors import CODE_OF_EXIT, Failure, StasisError, error_of
 
 # Says that the profile is there, and waits until we close its input: also where this process dies.
 READY = "stasis-sdk-ready"
@@ -84,12 +84,9 @@ class RunResult:
         said = f"the run of {subject} was not saved ({self.save_outcome})"
         if self.save_error:
             said += f": {self.save_error}"
-        code, hint = HINTS.get(self.save_outcome, ("failed", None))
-        if self.snapshot_failed and self.exit_code - OF_COMMAND == 7:
-            code, hint = (
-                "unreachable",
-                f"what the browser left is in {self.ran.load.dir}: save it with `stasis profile save`",
-            )
+        kept = f"what the browser left is in {self.ran.load.dir}: save it with `stasis profile save --dir`"
+        usual = (CODE_OF_EXIT.get(self.exit_code - OF_COMMAND, "failed"), kept)
+        code, hint = HINTS.get(self.save_outcome, usual)
         fields = {"result": self.ran.raw}
         return error_of(Failure(message=said, code=code, hint=hint, exit_code=self.exit_code, fields=fields))
 

@@ -150,7 +150,13 @@ class Directory:
         """Takes back the last restore, rewind, revert, promotion or undo; `which` is an earlier one, such as `u-4`."""
         earlier = [] if which is None else [which]
         options = _flags(dry_run=dry_run, yes=True)
-        return self._local.call(UndoneChange, "undo", *options, "--", str(self.path), *earlier)
+        try:
+            return self._local.call(UndoneChange, "undo", *options, "--", str(self.path), *earlier)
+        except NotFound as error:
+            # Nothing was ever saved to this store: what there is to be taken back is on this host.
+            if "the store does not exist" not in error.message:
+                raise
+            return self._workspace(UndoneChange, "undo", *options, *(["--", *earlier] if earlier else []))
 
     # Checkpoints.
 

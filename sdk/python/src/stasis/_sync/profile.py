@@ -38,8 +38,8 @@ class ProfileRun:
             ...      # a browser with run.dir as its user data directory
 
     The lease of the profile is taken before the block and renewed while it runs. After the block, also where it raised,
-    a browser that still runs on the directory is closed, the profile is saved, and the lease is given back; `discard`
-    within the block leaves the snapshot before what it was. If this process dies, the same happens.
+    a browser that still runs on the directory is closed, the profile is saved, and the lease is given back. If this
+    process dies, the same happens. With `save=False` the run has a private copy that is thrown away, and takes no lease.
 
     As in the contract of profiles, a run whose profile could not be saved has ended all the same: `result` says so
     (`snapshot_failed`, `lock_lost`, `profile_too_large`), and a warning is logged. With `strict` it is raised, unless the
@@ -100,15 +100,6 @@ class ProfileRun:
         """Raises `LockLost` where the run does not hold the profile any more. Call it before what must not be in vain."""
         if self.lock_lost:
             raise _lost(self.subject)
-
-    def discard(self) -> None:
-        """Ends the run without a save: the snapshot before stays. The block should come to its end after that."""
-        child = self._child
-        if child is not None:
-            self._is_leaving = True
-            # The first one closes the browser; another one says that nothing is to be saved. Two of a kind may arrive as one.
-            child.send_signal(signal.SIGINT)
-            child.send_signal(signal.SIGTERM)
 
     def __enter__(self) -> Self:
         command = rules.command(self.subject, self._options)
