@@ -14,7 +14,7 @@ import pytest
 from playwright.async_api import async_playwright
 from playwright.sync_api import BrowserContext, sync_playwright
 
-from conftest import Host, Hosts
+from conftest import Host, Hosts, missing
 from stasis import AsyncLocal, AsyncProfile, Profile, ProfileRun, errors
 
 FLAGS = ["--no-sandbox"] if os.getuid() == 0 else []
@@ -51,10 +51,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path, binary: str, store: s
     """Makes hosts that share a store: a directory, and S3 where a server is there (`scripts/with-s3`)."""
     address = store
     if request.param == "s3":
-        endpoint = os.environ.get("STASIS_TEST_S3")
-        if not endpoint:
-            pytest.skip("no S3 server: run under scripts/with-s3")
-        address = s3_store(endpoint)
+        address = s3_store()
 
     def made(name: str) -> Host:
         home = tmp_path / name
@@ -64,9 +61,13 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path, binary: str, store: s
     return made
 
 
-def s3_store(endpoint: str) -> str:
-    """A place of its own in a bucket of the test server."""
-    return f"s3://stasis-test/sdk-{secrets.token_hex(4)}?endpoint={endpoint}&region=us-east-1"
+def s3_store() -> str:
+    """A place of its own in the bucket of the test server."""
+    given = os.environ.get("STASIS_TEST_S3")
+    if given is None:
+        missing("no S3 server: run under scripts/with-s3")
+    place, settings = given.split("?", 1)
+    return f"{place}/sdk-{secrets.token_hex(4)}?{settings}"
 
 
 def visit(directory: Path, chromium: str, site: str) -> str:
