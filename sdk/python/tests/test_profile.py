@@ -200,6 +200,20 @@ def test_a_lease_that_is_lost_is_said_at_once_and_nothing_is_saved(hosts: Hosts)
         run.result.raise_for_failure()
 
 
+def test_a_run_that_is_at_its_end_is_saved_and_says_that_it_ended(host: Host) -> None:
+    run = ProfileRun("acme/alice", local=host.local, chrome_major=131, max_time=1)
+    with run:
+        looks_like_a_profile(run.dir)
+        run.check()
+        until = time.monotonic() + 30
+        with pytest.raises(errors.Cancelled):
+            while time.monotonic() < until:
+                run.check()
+                time.sleep(0.1)
+        assert not run.lock_lost
+    assert run.result.is_saved and "closed_after_max_time" in run.result.warnings
+
+
 def test_a_damaged_snapshot_is_never_called_restored(hosts: Hosts, store: str) -> None:
     one, two = hosts("one"), hosts("two")
     with ProfileRun("acme/alice", local=one.local, chrome_major=131) as run:

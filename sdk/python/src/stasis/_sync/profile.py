@@ -17,7 +17,7 @@ from .. import _profile as rules
 from .. import _sync_io as io
 from .._models import ProfileRan, StateImported
 from .._profile import Options, RunResult, Start
-from ..errors import Failure, LockLost, StasisError
+from ..errors import Cancelled, Failure, LockLost
 from .local import Local
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class ProfileRun:
         self._output: io.Background | None = None
         self._ready: rules.Ready | None = None
         self._is_leaving = False
+        self._early: dict[str, Any] | None = None
         self._result: RunResult | None = None
 
     def __repr__(self) -> str:
@@ -84,10 +85,10 @@ class ProfileRun:
 
     @property
     def lock_lost(self) -> bool:
-        """Whether the lease was lost, or the run was ended otherwise: nothing that is done now will be saved."""
+        """Whether the lease was lost: the browser was stopped, and nothing that is done now will be saved."""
         if self._result is not None:
             return self._result.lock_lost
-        return self._child is not None and self._ready is not None and not self._is_leaving and self._child.has_ended
+        return self._early is not None and self._early.get("lock_lost") is True
 
     @property
     def result(self) -> RunResult:
@@ -97,9 +98,15 @@ class ProfileRun:
         return self._result
 
     def check(self) -> None:
-        """Raises `LockLost` where the run does not hold the profile any more. Call it before what must not be in vain."""
+        """Raises `LockLost` where the lease was lost, and `Cancelled` where the run was ended otherwise, such as by its
+        `max_time`. Call it before what must not be in vain.
+        """
         if self.lock_lost:
-            raise _lost(self.subject)
+            said = f"the run does not hold {self.subject} any more: its lease was lost, and the browser was stopped"
+            raise LockLost(Failure(message=said, code="lock_lost"))
+        if self._early is not None:
+            said = f"the run of {self.subject} has ended: what is done now is not saved"
+            raise Cancelled(Failure(message=said, code="cancelled"))
 
     def __enter__(self) -> Self:
         command = rules.command(self.subject, self._options)
@@ -132,18 +139,19 @@ class ProfileRun:
         return rules.Ready(ready.dir, Start(ready.start.outcome, ready.start.reason, detail))
 
     def _watch(self) -> bytes:
-        """Takes what the binary says at its end; where we did not ask for it, the profile is not ours any more."""
+        """Takes what the binary says at its end, and notes where that came although nobody asked for it."""
         assert self._child is not None
         output = self._child.rest()
-        if not self._is_leaving and self._on_lock_lost is not None:
-            self._on_lock_lost()
+        if not self._is_leaving:
+            self._early = process.last_document(output) or {}
+            if self.lock_lost and self._on_lock_lost is not None:
+                self._on_lock_lost()
         return output
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._child is not None and self._output is not None and self._ready is not None
-        was_ended = self._child.has_ended and not self._is_leaving
+        assert self._child is not None and self._output is not None
         self._is_leaving = True
         self._child.close_input()
         ended = self._child.ended(self._output.result())
@@ -152,24 +160,21 @@ class ProfileRun:
         if failure is None:
             return
         LOG.warning("%s", failure, extra={"stasis_code": failure.code, "stasis_subject": self.subject})
-        if error is None and (self._strict or (was_ended and self._result.lock_lost and self._on_lock_lost is None)):
+        # Nobody was told that the block worked in vain.
+        is_surprise = self._early is not None and self._result.lock_lost and self._on_lock_lost is None
+        if error is None and (self._strict or is_surprise):
             raise failure
 
     def _read(self, ended: process.Ended) -> RunResult:
-        codes = frozenset(range(process.OF_COMMAND, process.OF_COMMAND + 27))
         command = rules.command(self.subject, self._options)
-        document = process.result(command, ended, allowed=codes | {1, 130})
+        # The code may be that of whatever ended the waiter: where there is a result, it says everything.
+        document = process.result(command, ended, allowed=frozenset(range(256)))
         return rules.result_of(ProfileRan.from_json(document), self.start, ended.code)
 
     def _begun(self) -> rules.Ready:
         if self._ready is None:
             raise RuntimeError("a run has a directory inside its block: `with ProfileRun(…) as run`")
         return self._ready
-
-
-def _lost(subject: str) -> StasisError:
-    said = f"the run does not hold {subject} any more: its lease was lost, and the browser was stopped"
-    return LockLost(Failure(message=said, code="lock_lost"))
 
 
 class Profile:
