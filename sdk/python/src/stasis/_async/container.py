@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from .. import _async_io as io
 from .._models import (
     ContainerRestored,
     ContainerSaveBegun,
@@ -13,6 +14,7 @@ from .._models import (
     ContainerSnapshotShown,
     ContainerValidated,
 )
+from ..errors import LeaseHeld
 from .local import AsyncLocal
 
 
@@ -57,6 +59,19 @@ class AsyncContainer:
         """The same without waiting: a process of its own makes the snapshot, and the answer says what it will be called."""
         words = self._words(trigger, description, context, run_id, labels)
         return await self._local.call(ContainerSaveBegun, "container", "create", "--detach", *words, "--", self.name)
+
+    async def wait(self, begun: ContainerSaveBegun, *, timeout: float = 600.0) -> ContainerSnapshotShown:
+        """Waits for a snapshot that was begun; raises what it failed with, or `LeaseHeld` where it is still being made."""
+        pause, waited = 0.1, 0.0
+        while True:
+            try:
+                return await self.show(begun.snapshot_id)
+            except LeaseHeld:
+                if waited >= timeout:
+                    raise
+            await io.sleep(pause)
+            waited += pause
+            pause = min(2 * pause, 2.0)
 
     async def restore(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from .. import _sync_io as io
 from .._models import (
     ContainerRestored,
     ContainerSaveBegun,
@@ -14,6 +15,7 @@ from .._models import (
     ContainerSnapshotShown,
     ContainerValidated,
 )
+from ..errors import LeaseHeld
 from .local import Local
 
 
@@ -58,6 +60,19 @@ class Container:
         """The same without waiting: a process of its own makes the snapshot, and the answer says what it will be called."""
         words = self._words(trigger, description, context, run_id, labels)
         return self._local.call(ContainerSaveBegun, "container", "create", "--detach", *words, "--", self.name)
+
+    def wait(self, begun: ContainerSaveBegun, *, timeout: float = 600.0) -> ContainerSnapshotShown:
+        """Waits for a snapshot that was begun; raises what it failed with, or `LeaseHeld` where it is still being made."""
+        pause, waited = 0.1, 0.0
+        while True:
+            try:
+                return self.show(begun.snapshot_id)
+            except LeaseHeld:
+                if waited >= timeout:
+                    raise
+            io.sleep(pause)
+            waited += pause
+            pause = min(2 * pause, 2.0)
 
     def restore(
         self,
