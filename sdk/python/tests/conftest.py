@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -119,7 +120,13 @@ class Server:
 
 @pytest.fixture
 def server(host: Host, tmp_path: Path) -> Iterator[Server]:
-    root = tmp_path / "root"
+    with serving(host, tmp_path / "root") as running:
+        yield running
+
+
+@contextmanager
+def serving(host: Host, root: Path, *more: str) -> Iterator[Server]:
+    """A service on a port of its own, while the block runs."""
     root.mkdir()
     words = [
         host.binary,
@@ -132,7 +139,11 @@ def server(host: Host, tmp_path: Path) -> Iterator[Server]:
         f"--root={root}",
     ]
     process = subprocess.Popen(
-        words, env={**os.environ, **host.environment}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [*words, *more],
+        env={**os.environ, **host.environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     try:
         assert process.stdout is not None

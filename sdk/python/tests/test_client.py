@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
+import time
 from pathlib import Path
 
 import pytest
 
-from conftest import Server
-from stasis import AsyncClient, Client, Directory, Local, errors
+from conftest import Host, Server, serving
+from stasis import AsyncClient, Client, Directory, Local, Retries, errors
 from stasis.models import RequestProgress
 
 
@@ -138,6 +139,35 @@ def test_what_belongs_to_another_tenant_is_not_there(server: Server) -> None:
         assert client.list_subjects().items == []
         with pytest.raises(errors.NotFound):
             client.show_subject("dir", name)
+
+
+def test_a_request_that_comes_too_fast_is_made_again(host: Host, tmp_path: Path) -> None:
+    with serving(host, tmp_path / "root", "--rate=1") as server:
+        token = server.token()
+        with (
+            Client(server.url, token=token, retries=Retries(attempts=1)) as hasty,
+            pytest.raises(errors.TooManyRequests),
+        ):
+            for _ in range(20):
+                hasty.show_token()
+        with Client(server.url, token=token, retries=Retries(attempts=6)) as patient:
+            begun = time.monotonic()
+            assert [patient.show_token().tenant for _ in range(3)] == ["default"] * 3
+            assert time.monotonic() - begun > 0.5
+
+
+def test_an_operation_is_known_to_every_service_on_the_store(server: Server) -> None:
+    place, name = saved_directory(server)
+    (place / "b.txt").write_text("more")
+    with server.client(on_host=True) as client:
+        operation = client.save_subject("dir", name, path=str(place))
+        first = operation.wait()
+        # Whoever asks later, and of another service on the same store, gets the same answer.
+        with (
+            serving(server.host, server.root / "other") as other,
+            Client(other.url, token=server.token(on_host=True)) as another,
+        ):
+            assert another.operation(operation.id).wait() == first
 
 
 def test_a_server_that_is_down_is_unreachable() -> None:

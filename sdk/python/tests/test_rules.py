@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 
 import pytest
 
 from stasis import errors
-from stasis._core import EventReader, Request, Retries, Route, answer, outcome, problem, request
+from stasis._core import EventReader, Request, Retries, Route, answer, outcome, problem, request, shown_url
 from stasis._process import Ended, last_document, result, shown
-from stasis._profile import Options, command, logged_detail
+from stasis._profile import OptionNames, Options, command, logged_detail
 
 SENT = Request("GET", "/v1/subjects", {}, {}, None)
 
@@ -164,6 +165,16 @@ def test_the_command_of_a_run_has_its_options() -> None:
     assert words[:3] == ["profile", "run", "acme/alice"]
     assert {"--dir=/d", "--wait=2s", "--chrome-major=131", "--accept-shrink", "--linger=250ms"} <= set(words)
     assert words[-1] == "{dir}"
+
+
+def test_options_and_their_keyword_arguments_are_the_same() -> None:
+    options = {one.name: one.type for one in dataclasses.fields(Options)}
+    named = {name: getattr(one, "__forward_arg__", one) for name, one in OptionNames.__annotations__.items()}
+    assert options == named
+
+
+def test_an_address_is_shown_without_a_password() -> None:
+    assert shown_url("http://ada:secret@127.0.0.1:7070/") == "http://127.0.0.1:7070"
 
 
 def test_why_a_profile_is_fresh_stands_in_the_log() -> None:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from ._models import ProfileRan
 from ._process import OF_COMMAND
@@ -129,30 +130,82 @@ def result_of(ran: ProfileRan, start: Start, exit_code: int) -> RunResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a profile is loaded, held and saved. What is `None` is decided by the binary: variables, configuration, policy."""
+    """How a profile is loaded, held and saved. What is `None` is decided by the binary: variables, configuration, policy.
+
+    Times are in seconds.
+    """
 
     dir: str | os.PathLike[str] | None = None
+    """The user data directory [default: one of the profile's own]."""
     browser: str | None = None
+    """The browser that is asked for its major version [default: the one that is installed]."""
     chrome_major: int | None = None
+    """The major version, where no browser is to be asked."""
     wait: float | None = None
+    """How long to wait for another run that holds the profile."""
     save: bool = True
+    """Without it the run has a private copy, takes no lease, and what it does is thrown away."""
     sha: str | None = None
+    """Another snapshot than the active one; only without a save."""
     on_failure: str | None = None
+    """Where a snapshot cannot be loaded: `fresh` goes on with nothing, `refuse` raises."""
     every: float | None = None
+    """Save in between too, while the browser runs: needs `allow_hot` in the tenant's policy."""
     linger: float = 10.0
+    """How long a browser may go on after the block, before it is closed."""
     max_time: float | None = None
+    """How long the run may take before the browser is closed and saved."""
     close_timeout: float | None = None
+    """How long closing the browser may take before it is killed."""
     run_id: str | None = None
+    """What this run is called."""
     host: str | None = None
+    """What this host is called."""
     host_run_id: str | None = None
+    """What the host calls this run."""
     region: str | None = None
+    """The region that this host is in."""
     egress_geo: str | None = None
+    """Where the world sees this host: `US/NY`."""
     notes: str | None = None
+    """A note that is stored with the snapshot."""
     policy: str | None = None
+    """`cold-only` refuses snapshots that were taken of a running browser."""
     upgrade: bool = True
+    """Whether the snapshot of an older Chrome is carried to this one."""
     from_major: int | None = None
+    """Carry the snapshot of this older Chrome, also where there is one of this Chrome."""
     include_caches: bool = False
+    """Save what the browser makes again by itself, too."""
     accept_shrink: bool = False
+    """Publish it although it has suspiciously little of what the snapshot before has."""
+
+
+class OptionNames(TypedDict, total=False):
+    """The fields of `Options`, as keyword arguments; a test says that they are the same."""
+
+    dir: str | os.PathLike[str] | None
+    browser: str | None
+    chrome_major: int | None
+    wait: float | None
+    save: bool
+    sha: str | None
+    on_failure: str | None
+    every: float | None
+    linger: float
+    max_time: float | None
+    close_timeout: float | None
+    run_id: str | None
+    host: str | None
+    host_run_id: str | None
+    region: str | None
+    egress_geo: str | None
+    notes: str | None
+    policy: str | None
+    upgrade: bool
+    from_major: int | None
+    include_caches: bool
+    accept_shrink: bool
 
 
 def seconds(time: float) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ class AsyncClient(AsyncRoutes):
         http = HttpClient(
             base_url=base_url, headers=headers, timeout=Timeout(timeout, connect=connect_timeout), verify=verify
         )
-        super().__init__(http, base_url.rstrip("/"), retries or Retries())
+        super().__init__(http, core.shown_url(base_url), retries or Retries())
         self._has_token = token is not None
 
     def __repr__(self) -> str:
@@ -69,7 +70,7 @@ class AsyncClient(AsyncRoutes):
         row: RequestRow = await self.show_operation(id)
         return AsyncOperation(self, {"operation_id": row.operation_id, "state": row.state})
 
-    async def stream_file(self, kind: str, id: str, snapshot: str, path: str) -> AsyncIterator[bytes]:  # noqa: A002
+    async def stream_file(self, kind: str, id: str, snapshot: str, path: str) -> AsyncGenerator[bytes, None]:  # noqa: A002
         """The bytes of a file in a snapshot, as they come. Raises where they break off: what came until then is not the file."""
         names = {"kind": kind, "id": id, "snapshot": snapshot}
         template = "/v1/subjects/{kind}/{id}/snapshots/{snapshot}/content"
@@ -79,8 +80,8 @@ class AsyncClient(AsyncRoutes):
 
     async def read_file(self, kind: str, id: str, snapshot: str, path: str) -> bytes:  # noqa: A002
         """A whole file of a snapshot, in memory."""
-        parts = [part async for part in self.stream_file(kind, id, snapshot, path)]
-        return b"".join(parts)
+        async with aclosing(self.stream_file(kind, id, snapshot, path)) as parts:
+            return b"".join([part async for part in parts])
 
     async def download(
         self,
@@ -94,9 +95,10 @@ class AsyncClient(AsyncRoutes):
         target = Path(to)
         part = target.with_name(f".{target.name}.stasis-part")
         try:
-            with part.open("wb") as file:
-                async for piece in self.stream_file(kind, id, snapshot, path):
-                    file.write(piece)
+            async with aclosing(self.stream_file(kind, id, snapshot, path)) as pieces:
+                with part.open("wb") as file:
+                    async for piece in pieces:
+                        file.write(piece)
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -46,7 +47,7 @@ class Client(Routes):
         http = HttpClient(
             base_url=base_url, headers=headers, timeout=Timeout(timeout, connect=connect_timeout), verify=verify
         )
-        super().__init__(http, base_url.rstrip("/"), retries or Retries())
+        super().__init__(http, core.shown_url(base_url), retries or Retries())
         self._has_token = token is not None
 
     def __repr__(self) -> str:
@@ -70,7 +71,7 @@ class Client(Routes):
         row: RequestRow = self.show_operation(id)
         return Operation(self, {"operation_id": row.operation_id, "state": row.state})
 
-    def stream_file(self, kind: str, id: str, snapshot: str, path: str) -> Iterator[bytes]:  # noqa: A002
+    def stream_file(self, kind: str, id: str, snapshot: str, path: str) -> Generator[bytes, None, None]:  # noqa: A002
         """The bytes of a file in a snapshot, as they come. Raises where they break off: what came until then is not the file."""
         names = {"kind": kind, "id": id, "snapshot": snapshot}
         template = "/v1/subjects/{kind}/{id}/snapshots/{snapshot}/content"
@@ -80,8 +81,8 @@ class Client(Routes):
 
     def read_file(self, kind: str, id: str, snapshot: str, path: str) -> bytes:  # noqa: A002
         """A whole file of a snapshot, in memory."""
-        parts = [part for part in self.stream_file(kind, id, snapshot, path)]
-        return b"".join(parts)
+        with closing(self.stream_file(kind, id, snapshot, path)) as parts:
+            return b"".join([part for part in parts])
 
     def download(
         self,
@@ -95,9 +96,10 @@ class Client(Routes):
         target = Path(to)
         part = target.with_name(f".{target.name}.stasis-part")
         try:
-            with part.open("wb") as file:
-                for piece in self.stream_file(kind, id, snapshot, path):
-                    file.write(piece)
+            with closing(self.stream_file(kind, id, snapshot, path)) as pieces:
+                with part.open("wb") as file:
+                    for piece in pieces:
+                        file.write(piece)
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)

@@ -21,7 +21,9 @@ from ..errors import Cancelled, Failure, LockLost
 from .local import Local
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
+
+    from .._profile import OptionNames
 
 LOG = logging.getLogger("stasis")
 
@@ -45,7 +47,8 @@ class ProfileRun:
     (`snapshot_failed`, `lock_lost`, `profile_too_large`), and a warning is logged. With `strict` it is raised, unless the
     block raised something itself.
 
-    Loads and saves happen on this host, through the binary; the store is that of `local`.
+    Loads and saves happen on this host, through the binary; the store is that of `local`. The other arguments are those of
+    `Options`: `dir`, `browser`, `chrome_major`, `wait`, `save`, `on_failure`, …
     """
 
     def __init__(
@@ -55,12 +58,11 @@ class ProfileRun:
         local: Local | None = None,
         on_lock_lost: Callable[[], None] | None = None,
         strict: bool = False,
-        options: Options | None = None,
-        **more: Any,
+        **options: Unpack[OptionNames],
     ) -> None:
         self.subject = subject
         self._local = local or Local()
-        self._options = options or Options(**more)
+        self._options = Options(**options)
         self._on_lock_lost = on_lock_lost
         self._strict = strict
         self._child: io.Child | None = None
@@ -192,13 +194,10 @@ class Profile:
         *,
         on_lock_lost: Callable[[], None] | None = None,
         strict: bool = False,
-        options: Options | None = None,
-        **more: Any,
+        **options: Unpack[OptionNames],
     ) -> ProfileRun:
         """A run on the profile; the options are those of `Options`."""
-        return ProfileRun(
-            self.subject, local=self._local, on_lock_lost=on_lock_lost, strict=strict, options=options, **more
-        )
+        return ProfileRun(self.subject, local=self._local, on_lock_lost=on_lock_lost, strict=strict, **options)
 
     def storage_state(self, *, sha: str = "latest") -> dict[str, Any]:
         """Cookies and Local Storage of a snapshot, as Playwright's `storage_state` has them.
