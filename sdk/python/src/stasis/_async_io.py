@@ -1,4 +1,8 @@
-"""What the asynchronous half does with time and processes. `_sync_io` has the same names."""
+"""What the asynchronous half does with time and processes. `_sync_io` has the same names.
+
+Processes are those of `subprocess`, each waited for by a thread: those of `asyncio` need the loop of the main thread with some
+versions of Python, and a task that is cancelled while one starts hangs with others.
+"""
 
 from __future__ import annotations
 
@@ -6,105 +10,94 @@ import asyncio
 import os
 import signal
 import tempfile
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
+from . import _sync_io
 from ._process import Ended
 
 ResultType = TypeVar("ResultType")
 
 Lock = asyncio.Lock
 
-# A line of what a program says may be a whole result.
-LIMIT = 64 * 1024 * 1024
-
 
 async def sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
+
+
+async def in_thread(work: Callable[[], ResultType]) -> ResultType:
+    """Does it in a thread of its own: one of a pool would wait for those that wait for long."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[ResultType] = loop.create_future()
+
+    def told(result: ResultType | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def worked() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as caught:  # noqa: BLE001 - whoever waits gets it
+            error = caught
+        # A loop that is closed waits for nothing any more.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(told, result, error)
+
+    threading.Thread(target=worked, daemon=True).start()
+    return await future
 
 
 async def run(
     words: Sequence[str], environment: Mapping[str, str], directory: str | None, given: bytes | None
 ) -> Ended:
     """Runs a program to its end."""
-    process = await asyncio.create_subprocess_exec(
-        *words,
-        stdin=asyncio.subprocess.DEVNULL if given is None else asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=dict(environment),
-        cwd=directory,
-    )
+    process = _sync_io.begin(words, environment, directory, given is not None)
     try:
-        output, errors = await process.communicate(given)
+        return await in_thread(lambda: _sync_io.finish(process, given))
     except asyncio.CancelledError:
         # Nobody waits for it any more: it gives back what it holds.
-        if process.returncode is None:
+        with suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
         raise
-    return Ended(process.returncode or 0, output, errors)
 
 
 class Child:
     """A program that is spoken to while it runs."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self._errors = bytearray()
-        self._reader = asyncio.create_task(self._read_errors())
-
-    async def _read_errors(self) -> None:
-        assert self._process.stderr is not None
-        while piece := await self._process.stderr.read(65536):
-            self._errors += piece
-
-    async def errors_with(self, wanted: bytes, seconds: float) -> bytes:
-        """What it said on standard error, once that has something in it, or the time is over."""
-        until = asyncio.get_running_loop().time() + seconds
-        while wanted not in self._errors and asyncio.get_running_loop().time() < until:
-            await asyncio.sleep(0.02)
-        return bytes(self._errors)
+    def __init__(self, child: _sync_io.Child) -> None:
+        self._child = child
 
     @classmethod
     async def start(cls, words: Sequence[str], environment: Mapping[str, str]) -> Child:
-        process = await asyncio.create_subprocess_exec(
-            *words,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=dict(environment),
-            limit=LIMIT,
-            # Ctrl-C is for us: we end it in our own time.
-            start_new_session=True,
-        )
-        return cls(process)
+        return cls(_sync_io.Child.start(words, environment))
 
     async def line(self) -> bytes:
         """The next line; nothing at the end."""
-        assert self._process.stdout is not None
-        return await self._process.stdout.readline()
+        return await in_thread(self._child.line)
 
     async def rest(self) -> bytes:
         """Everything else that it says."""
-        assert self._process.stdout is not None
-        return await self._process.stdout.read()
+        return await in_thread(self._child.rest)
+
+    async def errors_with(self, wanted: bytes, seconds: float) -> bytes:
+        """What it said on standard error, once that has something in it, or the time is over."""
+        return await in_thread(lambda: self._child.errors_with(wanted, seconds))
 
     def close_input(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._child.close_input()
 
     def send_signal(self, number: signal.Signals) -> None:
-        if self._process.returncode is None:
-            self._process.send_signal(number)
-
-    @property
-    def has_ended(self) -> bool:
-        return self._process.returncode is not None
+        self._child.send_signal(number)
 
     async def ended(self, output: bytes) -> Ended:
-        code = await self._process.wait()
-        await self._reader
-        return Ended(code, output, bytes(self._errors))
+        return await in_thread(lambda: self._child.ended(output))
 
 
 class Background:

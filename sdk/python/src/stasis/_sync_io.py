@@ -23,16 +23,22 @@ def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def run(words: Sequence[str], environment: Mapping[str, str], directory: str | None, given: bytes | None) -> Ended:
-    """Runs a program to its end."""
-    process = subprocess.Popen(
+def begin(
+    words: Sequence[str], environment: Mapping[str, str], directory: str | None, is_given: bool
+) -> subprocess.Popen[bytes]:
+    """Starts a program, which is given something on its standard input or nothing."""
+    return subprocess.Popen(
         words,
-        stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
+        stdin=subprocess.PIPE if is_given else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=dict(environment),
         cwd=directory,
     )
+
+
+def finish(process: subprocess.Popen[bytes], given: bytes | None) -> Ended:
+    """Waits for its end."""
     with process:
         try:
             output, errors = process.communicate(given)
@@ -41,6 +47,11 @@ def run(words: Sequence[str], environment: Mapping[str, str], directory: str | N
             process.send_signal(signal.SIGTERM)
             raise
     return Ended(process.returncode, output, errors)
+
+
+def run(words: Sequence[str], environment: Mapping[str, str], directory: str | None, given: bytes | None) -> Ended:
+    """Runs a program to its end."""
+    return finish(begin(words, environment, directory, given is not None), given)
 
 
 class Child:
@@ -94,10 +105,6 @@ class Child:
     def send_signal(self, number: signal.Signals) -> None:
         if self._process.poll() is None:
             self._process.send_signal(number)
-
-    @property
-    def has_ended(self) -> bool:
-        return self._process.poll() is not None
 
     def ended(self, output: bytes) -> Ended:
         code = self._process.wait()

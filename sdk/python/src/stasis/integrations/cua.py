@@ -6,7 +6,8 @@
     agent = ComputerAgent(model=…, tools=[sandbox], callbacks=[SnapshotCallback("web")])
 
 A snapshot is made by a process of its own: the agent waits only until that has begun, and for `patience` seconds at most. What
-fails is kept in `failures` and logged once; the run goes on.
+fails is kept in `failures` and logged once; the run goes on. A container is saved once at a time: where the snapshot before is
+still being made, an action has none (`skipped`), and the end of the run waits.
 """
 
 from __future__ import annotations
@@ -93,6 +94,8 @@ class SnapshotCallback(AsyncCallbackHandler):
         """What went wrong, the last one at the end."""
         self.snapshots: list[str] = []
         """The snapshots that were begun in this run, by their ids."""
+        self.skipped = 0
+        """How many snapshots of actions were not made, because the one before was still being made."""
         self._configured = container
         self._tools = list(tools)
         self._resolver = resolver
@@ -106,14 +109,15 @@ class SnapshotCallback(AsyncCallbackHandler):
         self._actions = 0
         self._item: Mapping[str, Any] | None = None
         self._logged: set[str] = set()
-        self._begun: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._saving = asyncio.Lock()
 
     # What the framework calls.
 
     async def on_run_start(self, kwargs: dict[str, Any], old_items: list[dict[str, Any]]) -> None:
         """The agent begins to work."""
         self._run_id = str(kwargs.get("run_id") or uuid.uuid4())
-        self._actions, self._item, self.snapshots = 0, None, []
+        self._actions, self._item, self.snapshots, self.skipped = 0, None, [], 0
         if self.enabled:
             await self._guarded(self._find(kwargs))
         await self._at("run_start", None)
@@ -163,6 +167,7 @@ class SnapshotCallback(AsyncCallbackHandler):
             "actions": self._actions,
             "action": _described(self._item),
             "snapshots": list(self.snapshots),
+            "skipped": self.skipped,
             "failures": [failure.code for failure in self.failures],
         }
 
@@ -172,15 +177,27 @@ class SnapshotCallback(AsyncCallbackHandler):
         """A point of the run: a snapshot, if it is one of those that are wanted."""
         if item is not None:
             self._item = item
-        if self.enabled and point in self.triggers and self._container is not None:
-            await self._guarded(self._snapshot(point, item))
+        if not self.enabled or point not in self.triggers or self._container is None:
+            return
+        # A container is saved once at a time, and one of an action would be of a later one: none is better than a wrong one.
+        if self._saving.locked() and item is not None:
+            self.skipped += 1
+            return
+        begun = asyncio.Event()
+        await self._guarded(self._snapshot(point, item, begun), None if self._wait else begun)
 
-    async def _guarded(self, work: Awaitable[None]) -> None:
-        """Does it for so long at most; what takes longer goes on beside the run. Nothing of it reaches the agent."""
+    async def _guarded(self, work: Awaitable[None], until: asyncio.Event | None = None) -> None:
+        """Does it beside the run, which waits for its end, or until it has come to a point, and for so long at most."""
         task = asyncio.ensure_future(self._kept(work))
-        self._begun.add(task)
-        task.add_done_callback(self._begun.discard)
-        done, _ = await asyncio.wait([task], timeout=self._patience)
+        # Nobody else would keep it from being collected.
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        waited: list[asyncio.Future[Any]] = [task]
+        if until is not None:
+            waited.append(asyncio.ensure_future(until.wait()))
+        done, _ = await asyncio.wait(waited, timeout=self._patience, return_when=asyncio.FIRST_COMPLETED)
+        for one in waited[1:]:
+            one.cancel()
         if not done:
             said = f"a snapshot of container {self._container} takes longer than {self._patience:g} s; it goes on"
             self._failed(RequestTimeout(Failure(message=said, code="timed_out")))
@@ -200,20 +217,21 @@ class SnapshotCallback(AsyncCallbackHandler):
             self._logged.add(error.code)
             LOG.warning("%s (said once; the run goes on)", error, extra={"stasis_code": error.code})
 
-    async def _snapshot(self, point: str, item: Mapping[str, Any] | None) -> None:
+    async def _snapshot(self, point: str, item: Mapping[str, Any] | None, is_begun: asyncio.Event) -> None:
         container = self._of()
-        begun = await container.begin_save(
-            trigger=TRIGGERS[point],
-            description=f"{point.replace('_', ' ')}, action {self._actions}"
-            if item is not None
-            else point.replace("_", " "),
-            context=_described(item),
-            run_id=self._run_id,
-            labels=self._labels,
-        )
-        self.snapshots.append(begun.snapshot_id)
-        if self._wait:
-            await container.wait(begun, timeout=self._patience)
+        what = point.replace("_", " ")
+        async with self._saving:
+            begun = await container.begin_save(
+                trigger=TRIGGERS[point],
+                description=what if item is None else f"{what} {self._actions}",
+                context=_described(item),
+                run_id=self._run_id,
+                labels=self._labels,
+            )
+            self.snapshots.append(begun.snapshot_id)
+            is_begun.set()
+            # What a process of its own fails with is known in this way only.
+            await container.wait(begun)
 
     async def _find(self, arguments: Mapping[str, Any]) -> None:
         """Finds the container of the run that begins."""
