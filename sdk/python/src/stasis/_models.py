@@ -155,6 +155,7 @@ __all__ = [
     "ShownProfile",
     "ShownSubject",
     "ShownToken",
+    "ShownWarning",
     "SnapshotDeletion",
     "SnapshotForgotten",
     "SnapshotList",
@@ -180,6 +181,7 @@ __all__ = [
     "TimelineItem",
     "TreeChange",
     "TreeDifference",
+    "UncountedDatabase",
     "UndoRow",
     "UndoneChange",
     "Unlocked",
@@ -964,6 +966,8 @@ class DirDiff(Model):
     """How many lines differ; only if they were asked for."""
     tables: list[TableDiff] | None = None
     """Databases whose tables have other numbers of rows."""
+    uncounted: list[UncountedDatabase] | None = None
+    """Databases that could not be counted, or not all of their tables."""
 
 
 class DirectoryDiffPage(Model):
@@ -987,6 +991,8 @@ class DirectoryDiffPage(Model):
     """How many lines differ; only if they were asked for."""
     tables: list[TableDiff] | None = None
     """Databases whose tables have other numbers of rows."""
+    uncounted: list[UncountedDatabase] | None = None
+    """Databases that could not be counted, or not all of their tables."""
 
 
 class EndingRecord(Model):
@@ -1018,12 +1024,14 @@ class EventCounts(Model):
 
 
 class EventPage(Model):
-    """The end of the tenant's log."""
+    """A part of the tenant's log, the last one without a cursor."""
 
     items: list[LoggedEvent]
     """The oldest first."""
     unreadable: int
     """How many lie among them that cannot be read."""
+    next_cursor: str | None = None
+    """Where the page of older ones begins; there is none where this is missing."""
 
 
 class ExcludedNow(Model):
@@ -1373,7 +1381,9 @@ class JobRow(Model):
     every_ms: int
     """How often it begins: as whoever ran it last has it, else as the configuration here has it."""
     name: str
-    """Which. One of: lock_reap, session_reap, container_cleanup, gc, proof, workspace_checkpoint, project_autosave."""
+    """Which. One of: lock_reap, session_reap, container_cleanup, container_snapshot, gc, proof, workspace_checkpoint,
+    project_autosave.
+    """
     stuck: bool
     """Whether it takes, or took, longer than it may."""
     counts: dict[str, int] | None = None
@@ -1437,6 +1447,8 @@ class LeasePage(Model):
     """Those that somebody holds come first, the one that expires next at the head; then the others by name."""
     total: int
     """How many there are in all."""
+    next_cursor: str | None = None
+    """Where the next page begins; there is none where this is missing."""
     unreadable: list[UnreadableLease] | None = None
     """Those that cannot be read."""
 
@@ -1599,9 +1611,9 @@ class LoggedEvent(Model):
     """The event's own id."""
     kind: str
     """What happened. One of: force_unlock, lock_reaped, lock_taken_over, lock_lost, rollback, delete, policy_changed,
-    diverged, rekeyed, fresh_fallback, predecessor_loaded, profile_upgraded, not_published, outcome_unknown,
-    forget_damaged, repaired, rollback_accepted, session_deleted, session_lost, token_created, token_revoked,
-    proof_failed, retire.
+    diverged, rekeyed, fresh_fallback, region_changed, predecessor_loaded, profile_upgraded, not_published,
+    outcome_unknown, forget_damaged, repaired, rollback_accepted, session_deleted, session_lost, token_created,
+    token_revoked, proof_failed, retire.
     """
     severity: str
     """How loud it is. One of: INFO, WARNING."""
@@ -2297,6 +2309,8 @@ class ProofStats(Model):
 
     broken: int
     """How many there are that did not come back when somebody could last try them."""
+    restored: int
+    """How many of them came back at some time."""
     tried: int
     """How many were tried."""
     restored_at_ms: int | None = None
@@ -3001,6 +3015,12 @@ class ShownSubject(Model):
     """What `latest` means; of a profile, under each major version of the browser."""
     snapshots: int
     """How many snapshots it has."""
+    events_ended_on: str | None = None
+    """The day on which the search for them ended: of it and of those before not all were looked at, and there may be
+    more. The whole log was, where this is missing.
+    """
+    events_unreadable: int | None = None
+    """How many of them cannot be read."""
     newer: StoredSnapshot | None = None
     """The newest one, if `latest` means another."""
     profile: ShownProfile | None = None
@@ -3009,6 +3029,8 @@ class ShownSubject(Model):
     """Of a session: where it stands."""
     unreadable: list[str] | None = None
     """Documents that cannot be read, and why."""
+    warnings: list[ShownWarning] | None = None
+    """What speaks against what a run would start from: of a profile, another version of its browser, another place."""
 
 
 class ShownToken(Model):
@@ -3025,6 +3047,68 @@ class ShownToken(Model):
     """The directory that the service shows, if it is one of `stasis ui`."""
     roots: list[str] | None = None
     """Beneath which directories of that host it saves and restores; only for a token that opens them."""
+
+
+class ShownWarning(Model):
+    """Something to know, and what a user reads of it."""
+
+    message: str
+    code: str
+    offset_ms: int | None = None
+    """The store's clock minus ours."""
+    reason: str | None = None
+    """Why."""
+    from_: str | None = named(default=None, name="from")
+    """Where it was captured."""
+    here: str | None = None
+    """Where we are."""
+    sha256: str | None = None
+    """The first digits of the snapshot."""
+    subject: str | None = None
+    """Of which lineage."""
+    major: int | None = None
+    """The major version of its Chrome."""
+    other: str | None = None
+    """The lineage of the other Chrome."""
+    others: list[str] | None = None
+    """The lineages that have one."""
+    entries: int | None = None
+    """How many."""
+    container: str | None = None
+    """Which container."""
+    volume: str | None = None
+    """Which volume."""
+    driver: str | None = None
+    """What kept it."""
+    path: str | None = None
+    """Which."""
+    missing: list[str] | None = None
+    """Sites and origins that it has and this one lacks, the first few."""
+    older: str | None = None
+    """The lineage of the older Chrome."""
+    older_major: int | None = None
+    """Its major."""
+    after_s: int | None = None
+    """How long after the command."""
+    verdict: str | None = None
+    """Why: `timed_out`, `limit`, `unable`, … One of: sound, damaged, not_a_database, timed_out, limit, changed, unable.
+    """
+    holder_run_id: str | None = None
+    """The run that lost it."""
+    dir: str | None = None
+    """The directory."""
+    now: str | None = None
+    """The directory that is that one now."""
+    was: str | None = None
+    """What it was before."""
+    store: str | None = None
+    """Where it was a copy."""
+    kind: str | None = None
+    """What the caller must do. One of: retry, unknown, conflict, fenced, diverged, not_found, unreachable, denied,
+    invalid, limit, corrupt, failed, cancelled, bug.
+    """
+    undone_to: str | None = None
+    """The snapshot whose state was put back because of it, if that was asked for."""
 
 
 class SnapshotDeletion(Model):
@@ -3141,6 +3225,8 @@ class SnapshotRow(Model):
     """Of which lineage."""
     damage: str | None = None
     """What is missing of it."""
+    proof: ProofShown | None = None
+    """What became of the last attempt to restore it into a scratch place, if there was one."""
 
 
 class StasisWarning(Model):
@@ -3155,6 +3241,16 @@ class StasisWarning(Model):
     """Where it was captured."""
     here: str | None = None
     """Where we are."""
+    sha256: str | None = None
+    """The first digits of the snapshot."""
+    subject: str | None = None
+    """Of which lineage."""
+    major: int | None = None
+    """The major version of its Chrome."""
+    other: str | None = None
+    """The lineage of the other Chrome."""
+    others: list[str] | None = None
+    """The lineages that have one."""
     entries: int | None = None
     """How many."""
     container: str | None = None
@@ -3171,10 +3267,6 @@ class StasisWarning(Model):
     """The lineage of the older Chrome."""
     older_major: int | None = None
     """Its major."""
-    sha256: str | None = None
-    """The first digits of its active snapshot."""
-    subject: str | None = None
-    """What was loaded."""
     after_s: int | None = None
     """How long after the command."""
     verdict: str | None = None
@@ -3184,8 +3276,6 @@ class StasisWarning(Model):
     """The run that lost it."""
     dir: str | None = None
     """The directory."""
-    others: list[str] | None = None
-    """Subjects of its name."""
     now: str | None = None
     """The directory that is that one now."""
     was: str | None = None
@@ -3565,6 +3655,9 @@ class TimelineItem(Model):
     kind: str
     changed: ChangesSummary | None = None
     """What differs from the snapshot or checkpoint before it, in numbers; none if that was not counted."""
+    proof: ProofShown | None = None
+    """Of a snapshot in the store: what became of the last attempt to restore it into a scratch place, if there was one.
+    """
     active: bool | None = None
     """Whether it is what `latest` means."""
     bytes: int | None = None
@@ -3661,6 +3754,15 @@ class TreeDifference(Model):
     """In what it differs. One of: added, removed, kind, content, metadata."""
     path: str
     """Which entry."""
+
+
+class UncountedDatabase(Model):
+    """A SQLite database of which not every table could be counted."""
+
+    path: str
+    """Which database."""
+    why: str
+    """What of it, and why."""
 
 
 class UndoRow(Model):

@@ -313,15 +313,17 @@ class AsyncRoutes(AsyncSender):
     async def list_events(
         self,
         *,
+        cursor: str | None = None,
         limit: int | None = None,
     ) -> EventPage:
         """Show the newest forced, destructive and degraded acts.
 
         `GET /v1/events`. Needs a token with `read`.
 
-        - limit: How many there are at most, the newest
+        - cursor: Where the page before this one ended: its `next_cursor`; the newest, without one
+        - limit: How many there are at most: the newest before that
         """
-        route = Route("GET", "/v1/events", query={"limit": limit})
+        route = Route("GET", "/v1/events", query={"cursor": cursor, "limit": limit})
         return await self._call(route, EventPage)
 
     async def list_files(
@@ -368,15 +370,17 @@ class AsyncRoutes(AsyncSender):
     async def list_leases(
         self,
         *,
+        cursor: str | None = None,
         limit: int | None = None,
     ) -> LeasePage:
         """List who holds which profile; what expires next comes first.
 
         `GET /v1/leases`. Needs a token with `read`.
 
+        - cursor: Where the page before this one ended: its `next_cursor`
         - limit: How many there are at most: those that expire next
         """
-        route = Route("GET", "/v1/leases", query={"limit": limit})
+        route = Route("GET", "/v1/leases", query={"cursor": cursor, "limit": limit})
         return await self._call(route, LeasePage)
 
     async def list_operations(

@@ -314,15 +314,17 @@ class Routes(Sender):
     def list_events(
         self,
         *,
+        cursor: str | None = None,
         limit: int | None = None,
     ) -> EventPage:
         """Show the newest forced, destructive and degraded acts.
 
         `GET /v1/events`. Needs a token with `read`.
 
-        - limit: How many there are at most, the newest
+        - cursor: Where the page before this one ended: its `next_cursor`; the newest, without one
+        - limit: How many there are at most: the newest before that
         """
-        route = Route("GET", "/v1/events", query={"limit": limit})
+        route = Route("GET", "/v1/events", query={"cursor": cursor, "limit": limit})
         return self._call(route, EventPage)
 
     def list_files(
@@ -369,15 +371,17 @@ class Routes(Sender):
     def list_leases(
         self,
         *,
+        cursor: str | None = None,
         limit: int | None = None,
     ) -> LeasePage:
         """List who holds which profile; what expires next comes first.
 
         `GET /v1/leases`. Needs a token with `read`.
 
+        - cursor: Where the page before this one ended: its `next_cursor`
         - limit: How many there are at most: those that expire next
         """
-        route = Route("GET", "/v1/leases", query={"limit": limit})
+        route = Route("GET", "/v1/leases", query={"cursor": cursor, "limit": limit})
         return self._call(route, LeasePage)
 
     def list_operations(
