@@ -488,8 +488,8 @@ fn a_fork_begins_a_new_identity_within_its_tenant() {
     assert_eq!(world.marks("acme/dave", &first), json!(["active"]));
     world.run(2, &["profile", "fork", ALICE, "other/alice"]);
     world.run(2, &["profile", "fork", ALICE, "acme/erin@132"]);
-    world.run(11, &["profile", "fork", ALICE, "acme/carol"]);
-    world.run(11, &["profile", "fork", ALICE, "acme/alice"]);
+    world.run(4, &["profile", "fork", ALICE, "acme/carol"]);
+    world.run(4, &["profile", "fork", ALICE, "acme/alice"]);
 }
 
 #[test]
