@@ -4,14 +4,15 @@
 //! are not counted. A save counts once, before it stores its first byte, and goes on from there by what it stores itself: saves
 //! that run at the same time do not know of one another. Snapshots are counted then too ([`snapshots`]); deleted ones are none.
 //!
-//! *Always true:* a save that stores nothing new asks nothing and is never refused; what would go beyond a quota is refused
-//! before it is sent, and what is sent again to where it lies already needs no room.
+//! *Always true:* what would go beyond a quota is refused before it is sent; what is sent again to where it lies already needs no room;
+//! and nobody is kept from going back by how many snapshots there are.
 
 mod snapshots;
 
 use crate::error::{Error, ErrorKind};
 use crate::open::Engine;
 use stasis_model::failure::Failure;
+use stasis_model::format::manifest::SaveReason;
 use stasis_model::id::TenantId;
 use stasis_model::policy::tenant::{Quotas, TenantPolicy};
 use stasis_store::documents::profiles::{ListedObject, profile_objects};
@@ -27,6 +28,8 @@ pub(crate) struct StorageRoom {
     tenant: TenantId,
     quotas: Option<Quotas>,
     replaced: Option<ChunkRoot>,
+    /// Whether the snapshot takes a place among those that the tenant may have.
+    takes_place: bool,
     room: Arc<Mutex<Room>>,
 }
 
@@ -47,8 +50,16 @@ impl StorageRoom {
             tenant,
             quotas: None,
             replaced: None,
+            takes_place: true,
             room: Arc::new(Mutex::new(Room::NotAsked)),
         }
+    }
+
+    /// Says why there is the snapshot. One that a restore needs, or that only prepares another one, is never one too many: whoever has as
+    /// many as he may have could not go back.
+    pub(crate) fn for_reason(mut self, reason: SaveReason) -> Self {
+        self.takes_place = !matches!(reason, SaveReason::BeforeRestore | SaveReason::FirstPass);
+        self
     }
 
     /// Says what the policy allows, if that was read already.
@@ -108,7 +119,9 @@ impl StorageRoom {
             Some(quotas) => quotas.clone(),
             None => self.policy_now().await?.quotas,
         };
-        self.ensure_snapshots(quotas.max_snapshots, more).await?;
+        if self.takes_place {
+            self.ensure_snapshots(quotas.max_snapshots, more).await?;
+        }
         *room = match quotas.max_bytes {
             0 => Room::NoQuota,
             most => Room::Quota { most, stored: None },

@@ -266,6 +266,7 @@ impl<'j> Journey<'j> {
             codec: &self.codec,
             index: &index,
             quotas: None,
+            reason: opened.manifest.reason,
         };
         let storing = self.to.storing(place, &guard, donors).await?;
         let list = match self.copy_tree(&opened, &guard, &storing).await {

@@ -243,7 +243,8 @@ impl Engine {
                 let mut damaged = self.restore_tree(root, snapshot, host).await?;
                 if let Some((tenant, _)) = root.as_container() {
                     let id: SnapshotId = snapshot.parse().map_err(unnamed)?;
-                    damaged.extend(Box::pin(self.restore_image(&tenant, &id, host)).await?);
+                    let image = Box::pin(self.restore_image(root, &tenant, &id, host));
+                    damaged.extend(image.await?);
                 }
                 Ok(damaged)
             }
@@ -270,6 +271,7 @@ impl Engine {
     /// proven by nobody.
     async fn restore_image(
         &self,
+        container: &ChunkRoot,
         tenant: &TenantId,
         id: &SnapshotId,
         host: &JobHost,
@@ -279,8 +281,26 @@ impl Engine {
         let index = of.dirs().index_to_look().await?;
         match index.latest().map(|layers| layers.id.to_string()) {
             Some(layers) => self.restore_tree(&root, &layers, host).await,
-            None => Ok(Vec::new()),
+            None => self.ensure_needs_no_layers(container, id).await,
         }
+    }
+
+    /// Refuses a snapshot of a container that says that the store has its image.
+    async fn ensure_needs_no_layers(
+        &self,
+        container: &ChunkRoot,
+        id: &SnapshotId,
+    ) -> Result<Vec<String>, Error> {
+        let of = self.rooted(container.clone());
+        let (dirs, root) = (of.dirs(), of.dirs().root());
+        let index = dirs.index_to_look().await?;
+        let opened = dirs.open_snapshot(&root, &index, id).await?;
+        let container = opened.manifest.container.as_ref();
+        if container.is_some_and(|container| container.image.is_portable) {
+            let said = format!("the layers of the image of `{id}` are not in the store");
+            return Err(Failure::of(ErrorKind::Corrupt, said).into());
+        }
+        Ok(Vec::new())
     }
 }
 

@@ -85,7 +85,7 @@ impl Engine {
     async fn indexed(&self, root: ChunkRoot, listed: u64) -> Result<u64, Error> {
         let root = Root::new(self.bucket.clone(), root);
         match root.index().await.map_err(Error::from) {
-            Ok(index) => Ok(index.map_or(0, |index| index.value.snapshots.len() as u64)),
+            Ok(index) => Ok(index.map_or(0, |index| index.value.finished().count() as u64)),
             Err(error) if is_damage(&error) => Ok(listed),
             Err(error) => Err(error),
         }

@@ -1,8 +1,10 @@
 use super::*;
 use crate::rigged::Rigged;
 use crate::rigged::pool::{Saver, World, noise};
+use crate::save::RepoSave;
 use bytes::Bytes;
 use stasis_model::failure::error_chain;
+use stasis_model::format::manifest::SaveReason;
 use stasis_model::id::Label;
 use stasis_model::time::Timestamp;
 use stasis_store::bucket::Bucket;
@@ -126,6 +128,30 @@ async fn a_tenant_gets_as_many_snapshots_as_are_allowed_and_a_forgotten_one_is_n
     allow(&one, "quotas.max_snapshots", 4).await;
     other.save().await;
     other.restores().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_as_many_snapshots_as_are_allowed_can_still_go_back() {
+    let (world, bucket) = (World::new(), Arc::new(Rigged::default()));
+    let one = world.subject_in(bucket.clone(), "host", "one").await;
+    allow(&one, "quotas.max_snapshots", 2).await;
+    one.write("file", &noise(1, 1000)).save().await;
+    let save = async |seed: u64, reason: SaveReason| {
+        one.write("file", &noise(seed, 1000));
+        let command = RepoSave {
+            reason,
+            ..one.command()
+        };
+        one.engine.dirs().save(command).await
+    };
+
+    // What only prepares a snapshot takes no place from it.
+    let _ = save(2, SaveReason::FirstPass).await.unwrap();
+    let _ = save(3, SaveReason::Manual).await.unwrap();
+    let refused = save(4, SaveReason::Manual).await.unwrap_err();
+
+    assert_eq!(refused.kind(), ErrorKind::Limit);
+    let _ = save(5, SaveReason::BeforeRestore).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

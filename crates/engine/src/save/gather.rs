@@ -26,7 +26,7 @@ use stasis_model::digest::{ChunkDigest, StoreDigest, TreeDigest};
 use stasis_model::failure::{AtPath, Failure};
 use stasis_model::format::key::PoolId;
 use stasis_model::format::manifest::{
-    Consistency, ContainerManifest, DatabaseManifest, RepoDocument, SnapshotIndex,
+    Consistency, ContainerManifest, DatabaseManifest, RepoDocument, SaveReason, SnapshotIndex,
 };
 use stasis_model::id::{Epoch, SnapshotId};
 use stasis_model::policy::tenant::{Quotas, TenantPolicy};
@@ -82,16 +82,19 @@ pub(crate) struct StoringPlace<'p> {
     pub(crate) index: &'p SnapshotIndex,
     /// How much the tenant may store, where that was read already.
     pub(crate) quotas: Option<&'p Quotas>,
+    /// Why there is the snapshot.
+    pub(crate) reason: SaveReason,
 }
 
 impl SaveBasis {
-    fn place(&self) -> StoringPlace<'_> {
+    fn place(&self, reason: SaveReason) -> StoringPlace<'_> {
         StoringPlace {
             root: &self.root,
             repo: &self.repo,
             codec: &self.codec,
             index: &self.index,
             quotas: self.quotas.as_ref(),
+            reason,
         }
     }
 }
@@ -206,7 +209,8 @@ impl DirRepo<'_> {
             let donors = Donors::new(engine, began.root.clone(), began.repo.clone(), is_first);
             Arc::new(donors)
         });
-        let storing = self.storing(began.place(), &guard, donors.clone()).await?;
+        let place = began.place(command.reason);
+        let storing = self.storing(place, &guard, donors.clone()).await?;
         let live = self.live_databases(&command);
         let damaged = live.damaged.clone();
         let reading = TreeReading {
@@ -339,7 +343,8 @@ impl DirRepo<'_> {
                 let room = StorageRoom::new(self.engine.clone(), tenant);
                 // A session has one snapshot: the one before goes when there is another.
                 let replaced = root.layout().as_session().map(|_| root.layout());
-                Some(room.knowing(place.quotas).replacing(replaced))
+                let room = room.for_reason(place.reason).knowing(place.quotas);
+                Some(room.replacing(replaced))
             }
             PoolId::State => None,
         };

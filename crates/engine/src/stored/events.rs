@@ -40,7 +40,6 @@ impl StoredSubject {
             subject: &subject,
             is_wanted: &is_wanted,
             most,
-            now: self.engine.lineages.now(),
         };
         let found = self.engine.events().about(&self.tenant, &search).await?;
         Ok(SubjectEvents {

@@ -171,12 +171,10 @@ impl Engine {
         for (session, error) in unreadable {
             rows.push(self.unreadable_session(&session, &error.into()));
         }
-        let place = |row: &SubjectRow| {
-            named
-                .iter()
-                .position(|one| row.id() == one.session.as_str())
-        };
-        rows.sort_by_cached_key(place);
+        let subject = |session: &SessionRef| format!("{SESSION_PREFIX}{session}");
+        let places = named.iter().enumerate();
+        let places: HashMap<String, usize> = places.map(|(at, one)| (subject(one), at)).collect();
+        rows.sort_by_key(|row| places.get(&row.subject).copied());
         Ok(rows)
     }
 

@@ -17,7 +17,16 @@ pub struct SubjectCursor {
     kind: SubjectKind,
     /// Where it lies among those of its kind.
     directory: String,
+    /// Whether the pages are sorted by us, because the store does not go on in its own order.
+    is_sorted: bool,
 }
+
+/// What a cursor of such pages begins with.
+const SORTED: &str = "sorted:";
+/// How many names are looked at for a page beyond those that it has room for: deleted subjects have no row.
+const LOOKED_AT: usize = 500;
+/// How many names are asked for once some had no row.
+const STEP: usize = 128;
 
 /// Which page of the list is wanted.
 #[derive(Clone, Debug)]
@@ -44,14 +53,16 @@ pub struct SubjectPage {
 
 impl fmt::Display for SubjectCursor {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}:{}", self.kind, self.directory)
+        let sorted = if self.is_sorted { SORTED } else { "" };
+        write!(out, "{sorted}{}:{}", self.kind, self.directory)
     }
 }
 
 impl SubjectCursor {
     /// What a page of this tenant ended with; nothing else is one.
     pub fn parse(tenant: &TenantId, text: &str) -> Option<Self> {
-        let (kind, directory) = text.split_once(':')?;
+        let unsorted = text.strip_prefix(SORTED);
+        let (kind, directory) = unsorted.unwrap_or(text).split_once(':')?;
         let kind = KINDS.into_iter().find(|one| one.to_string() == kind)?;
         let is_name = match kind {
             SubjectKind::Dir => directory.parse::<ProjectId>().is_ok(),
@@ -69,6 +80,7 @@ impl SubjectCursor {
         is_name.then(|| Self {
             kind,
             directory: directory.to_owned(),
+            is_sorted: unsorted.is_some(),
         })
     }
 }
@@ -88,21 +100,21 @@ impl NamedSubjects {
         }
     }
 
-    /// Only those whose places are kept, in the order of what they are sorted by.
-    fn only(self, kept: &[usize]) -> Self {
+    /// Only those at some places, in that order.
+    fn only(&self, kept: &[usize]) -> Self {
         fn take<T: Clone>(all: &[T], kept: &[usize]) -> Vec<T> {
             kept.iter().map(|place| all[*place].clone()).collect()
         }
         match self {
-            Self::Dirs(all) => Self::Dirs(take(&all, kept)),
-            Self::Profiles(all) => Self::Profiles(take(&all, kept)),
-            Self::Sessions(all) => Self::Sessions(take(&all, kept)),
-            Self::Containers(all) => Self::Containers(take(&all, kept)),
+            Self::Dirs(all) => Self::Dirs(take(all, kept)),
+            Self::Profiles(all) => Self::Profiles(take(all, kept)),
+            Self::Sessions(all) => Self::Sessions(take(all, kept)),
+            Self::Containers(all) => Self::Containers(take(all, kept)),
         }
     }
 
-    /// The first of all that come after a name, where the store does not list them so.
-    fn first_after(self, after: Option<&str>, most: usize) -> Self {
+    /// Those that come after a name, sorted by us.
+    fn sorted_after(&self, after: Option<&str>) -> Self {
         // The order of the keys beneath them.
         let key = |name: &str| format!("{name}/");
         let after = after.map(key);
@@ -110,69 +122,129 @@ impl NamedSubjects {
         let mut kept: Vec<usize> = (0..keys.len()).collect();
         kept.retain(|place| after.as_ref().is_none_or(|after| keys[*place] > *after));
         kept.sort_by(|one, other| keys[*one].cmp(&keys[*other]));
-        kept.truncate(most);
         self.only(&kept)
     }
 }
 
+/// A page that is being filled.
+struct PageUnderWay<'a> {
+    asked: &'a SubjectsAsked,
+    items: Vec<SubjectRow>,
+    pools: Pools,
+    last: Option<SubjectCursor>,
+    is_sorted: bool,
+    looked_at: usize,
+}
+
+impl PageUnderWay<'_> {
+    fn missing(&self) -> usize {
+        self.asked.most - self.items.len()
+    }
+
+    /// Whether it ends here, be it full or not.
+    fn is_over(&self) -> bool {
+        self.missing() == 0 || self.looked_at > self.asked.most.saturating_add(LOOKED_AT)
+    }
+
+    /// The names that come next: one more than there is room for says whether there is more.
+    fn next_part(&self, kind: SubjectKind, is_first: bool) -> Part {
+        let last = self.last.as_ref().filter(|last| last.kind == kind);
+        let most = self.missing() + 1;
+        Part::After {
+            directory: last.map(|last| last.directory.clone()),
+            most: if is_first { most } else { most.max(STEP) },
+        }
+    }
+}
+
 impl Engine {
-    /// A page of the subjects of a tenant.
+    /// A page of the subjects of a tenant. It may have fewer rows than it has room for, and still not be the last one.
     pub async fn subjects_page(&self, asked: &SubjectsAsked) -> Result<SubjectPage, Error> {
-        let goes_on = self.store().lists_go_on().await;
+        let is_sorted = match &asked.after {
+            // Pages that were begun in one order go on in it.
+            Some(cursor) => cursor.is_sorted,
+            None => !self.store().lists_go_on().await,
+        };
         let listing = self.for_listing();
-        let (mut items, mut pools) = (Vec::new(), Pools::new());
-        let mut last = asked.after.clone();
+        let mut page = PageUnderWay {
+            asked,
+            items: Vec::new(),
+            pools: Pools::new(),
+            last: asked.after.clone(),
+            is_sorted,
+            looked_at: 0,
+        };
         let begun = asked.after.as_ref().map(|cursor| cursor.kind);
-        let kinds = KINDS
-            .into_iter()
-            .skip_while(|kind| begun.is_some_and(|begun| *kind != begun));
+        let kinds = KINDS.into_iter();
+        let kinds = kinds.skip_while(|kind| begun.is_some_and(|begun| *kind != begun));
         for kind in kinds.filter(|kind| asked.kind.is_none_or(|wanted| wanted == *kind)) {
-            loop {
-                let after = last.as_ref().filter(|cursor| cursor.kind == kind);
-                let after = after.map(|cursor| cursor.directory.clone());
-                let missing = asked.most - items.len();
-                // One more says whether there is more.
-                let (directory, most) = (after, missing + 1);
-                let part = Part::After { directory, most };
-                let named = listing.next_named(kind, &asked.tenant, part, goes_on);
-                let named = named.await?;
-                let mut directories = named.directories();
-                let has_more = directories.len() > missing;
-                directories.truncate(missing);
-                let wanted: Vec<usize> = (0..directories.len()).collect();
-                let rows = self.rows_of(&listing, named.only(&wanted), &mut pools);
-                items.extend(rows.await?);
-                if let Some(directory) = directories.pop() {
-                    last = Some(SubjectCursor { kind, directory });
-                }
-                if !has_more {
-                    break;
-                }
-                if items.len() == asked.most {
-                    return Ok(SubjectPage { items, next: last });
-                }
+            if self.fill(&listing, kind, &mut page).await? {
+                let (items, next) = (page.items, page.last);
+                return Ok(SubjectPage { items, next });
             }
         }
-        if items.is_empty() && asked.after.is_none() {
+        if page.items.is_empty() && asked.after.is_none() {
             self.dirs().ensure_edition().await?;
         }
+        let items = page.items;
         Ok(SubjectPage { items, next: None })
     }
 
-    /// The names of a part, from the whole listing where the store does not go on in one.
+    /// Adds the subjects of a kind that come next; whether the page is over and there are more.
+    async fn fill(
+        &self,
+        listing: &Self,
+        kind: SubjectKind,
+        page: &mut PageUnderWay<'_>,
+    ) -> Result<bool, Error> {
+        let mut is_first = true;
+        loop {
+            let part = page.next_part(kind, is_first);
+            let (named, is_rest) = listing.next_named(kind, part, page).await?;
+            is_first = false;
+            let directories = named.directories();
+            let mut at = 0;
+            while at < directories.len() {
+                if page.is_over() {
+                    return Ok(true);
+                }
+                let end = directories.len().min(at + page.missing());
+                let some: Vec<usize> = (at..end).collect();
+                let rows = self.rows_of(listing, named.only(&some), &mut page.pools);
+                page.items.extend(rows.await?);
+                page.looked_at += end - at;
+                page.last = Some(SubjectCursor {
+                    kind,
+                    directory: directories[end - 1].clone(),
+                    is_sorted: page.is_sorted,
+                });
+                at = end;
+            }
+            if is_rest {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The names of a part, and whether it is the last one; from the whole listing where the store does not go on in one.
     async fn next_named(
         &self,
         kind: SubjectKind,
-        tenant: &TenantId,
         part: Part,
-        goes_on: bool,
-    ) -> Result<NamedSubjects, Error> {
+        page: &PageUnderWay<'_>,
+    ) -> Result<(NamedSubjects, bool), Error> {
+        let tenant = Some(&page.asked.tenant);
         match part {
-            Part::After { directory, most } if !goes_on => {
-                let all = self.named(kind, Some(tenant), &Part::Whole).await?;
-                Ok(all.first_after(directory.as_deref(), most))
+            Part::After { directory, .. } if page.is_sorted => {
+                let all = self.named(kind, tenant, &Part::Whole).await?;
+                Ok((all.sorted_after(directory.as_deref()), true))
             }
-            part => self.named(kind, Some(tenant), &part).await,
+            Part::After { most, .. } => {
+                let named = self.named(kind, tenant, &part).await?;
+                let is_rest = named.directories().len() < most;
+                Ok((named, is_rest))
+            }
+            Part::Whole => Ok((self.named(kind, tenant, &part).await?, true)),
         }
     }
 }

@@ -214,10 +214,10 @@ fn an_operator_sees_who_holds_what_and_when_somebody_gives_it_back() {
     session.data(0, &["lease", "acquire", "acme/alice@131"]);
 
     tab.go("#/jobs");
-    tab.until("document.querySelectorAll('tbody tr').length === 7");
+    tab.until("document.querySelectorAll('tbody tr').length === 8");
     // Of each it is said what it is for.
     let said = "[...document.querySelectorAll('tbody td:first-child .quiet')].filter(one => one.textContent).length";
-    assert_eq!(tab.evaluate(said), 7);
+    assert_eq!(tab.evaluate(said), 8);
     let jobs = tab.evaluate("document.querySelector('tbody').textContent");
     assert!(jobs.as_str().unwrap().contains("lock reap"), "{jobs}");
     assert_eq!(tab.complaints, Vec::<String>::new());

@@ -12,8 +12,7 @@ use stasis_model::format::document;
 use stasis_model::format::event::AuditEvent;
 use stasis_model::id::{OpId, TenantId};
 use stasis_model::time::Timestamp;
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 /// How many events are read at once.
 const READS_IN_FLIGHT: usize = 16;
@@ -22,14 +21,8 @@ const STRANGERS: usize = 1000;
 /// How much is said about an event that cannot be read.
 const REASON_LENGTH: usize = 300;
 
-/// How many names one listing of a search asks for.
-const NAMES: usize = 1000;
-/// How many listings a search for the events of one subject may ask for.
-const SEARCH_LISTINGS: usize = 24;
-/// How many events it may read: those that are about the subject by their names, and those whose names do not say what they are about.
+/// How many events a search for those of one subject may read: those that are about the subject by their names, and those whose names do not say what they are about.
 const SEARCH_READS: usize = 500;
-/// What a search looks at first; each time that is not enough, it looks at twice as much before it.
-const SEARCH_BEGINS: Duration = Duration::from_hours(24);
 
 /// The end of a tenant's log.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -65,8 +58,6 @@ pub struct EventSearch<'a> {
     pub is_wanted: &'a (dyn Fn(&AuditEvent) -> bool + Send + Sync),
     /// How many at most: the newest.
     pub most: usize,
-    /// Where the search begins, and goes back from.
-    pub now: Timestamp,
 }
 
 /// What a search found.
@@ -79,12 +70,6 @@ pub struct FoundEvents {
     /// The day on which the search ended: of it and of those before not all events were looked at, and there may be more. Nothing, if the
     /// whole log was.
     pub ended_on: Option<String>,
-}
-
-/// What is left for a search.
-struct EventSearchBudget {
-    listings: usize,
-    reads: usize,
 }
 
 /// Writes an event down.
@@ -142,45 +127,27 @@ pub async fn latest_before(
 
 /// The last events of a tenant that are about one subject, however busy the tenant is: of others the names alone are looked at.
 ///
-/// The search goes back from now in stretches that grow, and asks for a bounded number of things; where it ends is said.
+/// The names are listed once, the search goes back from the newest day and reads a bounded number of events; where it ends is said.
 pub async fn latest_about(
     bucket: &dyn Bucket,
     tenant: &TenantId,
     search: &EventSearch<'_>,
 ) -> Result<FoundEvents, BucketError> {
-    let mut found = FoundEvents::default();
-    let first = bucket.list(&Prefix::events_of(tenant), None, 1).await?;
-    let Some(oldest) = first.first().and_then(|row| layout::event_day(&row.key)) else {
-        return Ok(found);
-    };
-    let mut budget = EventSearchBudget {
-        listings: SEARCH_LISTINGS,
-        reads: SEARCH_READS,
-    };
-    let (mut length, mut from) = (SEARCH_BEGINS, search.now.minus(SEARCH_BEGINS));
-    let mut until = None;
-    loop {
-        let within = (from, until.as_deref());
-        let (days, is_cut) = days_within(bucket, tenant, within, &mut budget).await?;
-        if is_cut && until.is_some() {
-            // The newest days of the stretch are those that were not listed.
-            found.ended_on = until;
+    let (mut found, mut reads) = (FoundEvents::default(), SEARCH_READS);
+    let rows = bucket
+        .list(&Prefix::events_of(tenant), None, usize::MAX)
+        .await?;
+    let keys: Vec<Key> = rows.into_iter().map(|row| row.key).collect();
+    let days = keys.chunk_by(|a, b| layout::event_day(a) == layout::event_day(b));
+    let mut days = days.rev().peekable();
+    while let Some(day) = days.next() {
+        let name = day.first().and_then(layout::event_day).map(str::to_owned);
+        let is_whole = read_about(bucket, search, day.to_vec(), &mut reads, &mut found).await?;
+        if !is_whole || found.events.len() >= search.most {
+            let is_rest = !is_whole || found.events.len() > search.most;
+            found.ended_on = name.filter(|_| is_rest || days.peek().is_some());
             break;
         }
-        for (day, keys) in days.into_iter().rev() {
-            let is_whole = read_about(bucket, search, keys, &mut budget, &mut found).await?;
-            if is_cut || !is_whole || found.events.len() >= search.most {
-                let is_rest = is_cut || !is_whole || found.events.len() > search.most;
-                found.ended_on = (is_rest || day.as_str() > oldest).then_some(day);
-                return Ok(found.newest(search.most));
-            }
-        }
-        if from.day().as_str() <= oldest {
-            break;
-        }
-        until = Some(from.day());
-        length *= 2;
-        from = from.minus(length);
     }
     Ok(found.newest(search.most))
 }
@@ -195,51 +162,21 @@ impl FoundEvents {
     }
 }
 
-/// The keys of a tenant's events from one day on and until another one begins, by day; and whether there are more than could be listed.
-async fn days_within(
-    bucket: &dyn Bucket,
-    tenant: &TenantId,
-    (from, until): (Timestamp, Option<&str>),
-    budget: &mut EventSearchBudget,
-) -> Result<(BTreeMap<String, Vec<Key>>, bool), BucketError> {
-    let is_beyond = |key: &Key| match (until, layout::event_day(key)) {
-        (Some(until), Some(day)) => day >= until,
-        _ => false,
-    };
-    let (mut days, mut after) = (BTreeMap::<String, Vec<Key>>::new(), None);
-    loop {
-        if budget.listings == 0 {
-            return Ok((days, true));
-        }
-        budget.listings -= 1;
-        let listed = keys_since(bucket, tenant, from, after.as_ref(), NAMES).await?;
-        let is_last = listed.len() < NAMES || listed.last().is_some_and(is_beyond);
-        after = listed.last().cloned();
-        for key in listed.into_iter().filter(|key| !is_beyond(key)) {
-            let day = layout::event_day(&key).unwrap_or_default().to_owned();
-            days.entry(day).or_default().push(key);
-        }
-        if is_last {
-            return Ok((days, false));
-        }
-    }
-}
-
 /// Reads what is about the subject among the events of a day, as far as their names say that; whether all of that was read.
 async fn read_about(
     bucket: &dyn Bucket,
     search: &EventSearch<'_>,
     mut keys: Vec<Key>,
-    budget: &mut EventSearchBudget,
+    reads: &mut usize,
     found: &mut FoundEvents,
 ) -> Result<bool, BucketError> {
     let wanted = EventTag::of(search.subject);
     keys.retain(|key| layout::event_tag(key).is_none_or(|tag| tag == wanted));
     // Those of older builds last: they may be about anything.
     keys.sort_by_key(|key| layout::event_tag(key).is_none());
-    let is_whole = keys.len() <= budget.reads;
-    keys.truncate(budget.reads);
-    budget.reads -= keys.len();
+    let is_whole = keys.len() <= *reads;
+    keys.truncate(*reads);
+    *reads -= keys.len();
     let read = read_all(bucket, &keys).await?;
     let is_about = |event: &AuditEvent| event.happened_to().as_deref() == Some(search.subject);
     let events = read.events.into_iter();

@@ -24,6 +24,10 @@ enum Flaw {
     ForgetsWhatWasListed,
     /// Lists from the beginning, wherever it is asked to go on.
     BeginsAnew,
+    /// Answers with an error where it is asked to go on.
+    RefusesToGoOn,
+    /// Never answers there.
+    HangsGoingOn,
     /// Never answers.
     Silent,
     /// Refuses our keys.
@@ -144,6 +148,14 @@ impl Bucket for Flawed {
         after: Option<&Key>,
         limit: usize,
     ) -> Result<ListedPage, BucketError> {
+        match self.1 {
+            Flaw::RefusesToGoOn => {
+                let kind = BucketErrorKind::Unreachable;
+                return Err(BucketError::new(kind, "list", prefix));
+            }
+            Flaw::HangsGoingOn => std::future::pending().await,
+            _ => {}
+        }
         let after = after.filter(|_| self.1 != Flaw::BeginsAnew);
         self.0.list_after(prefix, after, limit).await
     }
@@ -320,6 +332,19 @@ async fn a_listing_that_begins_anew_is_said_but_refuses_nothing() {
 
     assert_eq!(report.verdict, ProbeVerdict::MultiWriter, "{report:#?}");
     assert_eq!(report.says(CheckName::ListGoesOn), Some(false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_cannot_be_asked_to_go_on_is_trusted_all_the_same() {
+    for (flaw, verdict) in [
+        (Flaw::RefusesToGoOn, CheckVerdict::Failed),
+        (Flaw::HangsGoingOn, CheckVerdict::Unknown),
+    ] {
+        let report = probed(&Flawed::with(flaw)).await;
+
+        assert_eq!(report.verdict, ProbeVerdict::MultiWriter, "{report:#?}");
+        assert_eq!(verdict_of(&report, CheckName::ListGoesOn), verdict);
+    }
 }
 
 #[tokio::test]

@@ -18,8 +18,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long all databases of a comparison may take, and one of them.
-const IN_ALL: Duration = Duration::from_mins(1);
-const EACH: Duration = Duration::from_secs(20);
+const IN_ALL: Duration = Duration::from_secs(30);
+const EACH: Duration = Duration::from_secs(10);
 /// How much address space the process has.
 const MEMORY: u64 = 256 << 20;
 

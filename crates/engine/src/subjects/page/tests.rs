@@ -93,6 +93,11 @@ async fn a_store_that_does_not_go_on_has_the_same_pages() {
 
     assert!(!engine.store().lists_go_on().await);
     assert_eq!(walked(&engine, 2).await, going_on);
+    // Pages go on in the order in which they were begun, whatever is known of the store by then.
+    let first = engine.subjects_page(&asked(None, 2)).await.unwrap();
+    let next = first.next.unwrap();
+    assert_eq!(next.to_string(), "sorted:dir:app");
+    assert_eq!(SubjectCursor::parse(&acme(), "sorted:dir:app"), Some(next));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,6 +147,40 @@ async fn what_comes_and_goes_between_two_pages_moves_nothing_else() {
 
     let second = engine.subjects_page(&asked(first.next, 2)).await.unwrap();
     assert_eq!(names(&second), ["dir:app2", "dir:blog"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_of_deleted_subjects_is_passed_by_pages_and_hides_nobody() {
+    let (world, bucket) = (World::new(), Arc::new(Rigged::default()));
+    let savers = crowd(&world, &bucket).await;
+    for number in 0..1500 {
+        // Of a session that is gone something else may lie there.
+        let session = format!("acme/gone{number:04}").parse().unwrap();
+        let key = ChunkRoot::session(&session).index();
+        bucket.inner.put(&key, "{}".into()).await.unwrap();
+    }
+    let service = savers[0].engine.clone().with_document_memory(1 << 20);
+    bucket.requests();
+
+    let (mut all, mut pages, mut after) = (Vec::new(), 0, None);
+    loop {
+        let page = service.subjects_page(&asked(after, 4)).await.unwrap();
+        all.extend(names(&page));
+        pages += 1;
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+
+    assert_eq!(all.len(), 9, "{all:?}");
+    assert!((4..10).contains(&pages), "{pages} pages");
+    let requests = bucket.requests();
+    let lists = requests
+        .iter()
+        .filter(|one| one.starts_with("list"))
+        .count();
+    assert!(lists < 60, "{lists} listings");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -397,6 +397,8 @@ impl Endpoint for DiffSnapshots {
         let cursor = self.cursor.as_deref();
         let (items, next_cursor) = page(items, cursor, self.limit, |one| &one.path);
         diff.items = items;
+        // Why something was not read may name a place of the host.
+        diff.unread.iter_mut().for_each(|one| *one = scrubbed(one));
         Ok(DiffPage {
             diff,
             differing,
