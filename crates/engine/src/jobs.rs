@@ -125,12 +125,12 @@ impl JobHost {
         }
     }
 
-    /// Waits for what a job began and must not leave where it stands, however the job ended: the hooks after a save.
+    /// Waits for what a job began and must not leave where it stands, however the job ended: the hooks after a save. It waits for as long as
+    /// those may take, and no longer.
     async fn settled(&self, job: JobName) {
         if job == JobName::ProjectAutosave {
-            for project in &self.projects {
-                project.settled().await;
-            }
+            let all = self.projects.iter().map(AutosavedProject::settled);
+            futures_util::future::join_all(all).await;
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::JobHost;
 use super::turn::JobReport;
 use crate::bridge::CancelOnDrop;
-use crate::error::{Error, ErrorKind, error_chain};
+use crate::error::{Error, ErrorKind};
 use crate::job_lease::JobLease;
 use crate::kind::container::{AutosavedContainer, ContainerSaved, UnaskedSnapshot};
 use crate::open::Engine;
@@ -32,12 +32,16 @@ pub(super) async fn snapshot_job(
         let saving = Box::pin(container.save(engine, docker, cancel.flag()));
         match tokio::time::timeout(LONGEST, saving).await {
             Ok(saved) => note(&mut report, container, saved)?,
-            Err(_) => report.problems.push(format!(
-                "{}: it was not over after {} min, and was given up",
-                container.name,
+            Err(_) => container.given_up(format!(
+                "it was not over after {} min, and was given up",
                 LONGEST.as_secs() / 60
             )),
         }
+        // Whatever came of it: what went wrong is said until it goes well.
+        let problem = container.problem().into_iter();
+        report
+            .problems
+            .extend(problem.map(|problem| format!("{}: {problem}", container.name)));
     }
     Ok(report)
 }
@@ -58,16 +62,14 @@ fn note(
                 .extend(said.map(|said| format!("{name}: {said}")));
         }
         Ok(UnaskedSnapshot::Unchanged) => report.count("unchanged", 1),
-        Ok(UnaskedSnapshot::NotDue) => {}
         Ok(UnaskedSnapshot::Skipped(why)) => {
             report.count("skipped", 1);
             report.skipped.push(format!("{name} was skipped: {why}"));
         }
         // Whatever keeps one of them, an engine that is silent about it, says nothing of the others.
         Err(error) if error.kind() == ErrorKind::Fenced => return Err(error),
-        Err(error) => report
-            .problems
-            .push(format!("{name}: {}", error_chain(&error))),
+        // What went wrong is said with what went wrong before.
+        Ok(UnaskedSnapshot::NotDue) | Err(_) => {}
     }
     Ok(())
 }

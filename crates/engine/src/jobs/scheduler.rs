@@ -48,10 +48,7 @@ impl RunningJobs {
         if over.await.is_ok() {
             return;
         }
-        for one in &self.host.projects {
-            let within = one.project.gives_way_within();
-            let _ = tokio::time::timeout(within, one.settled()).await;
-        }
+        self.host.settled(JobName::ProjectAutosave).await;
         let over = tokio::time::timeout(BREATH, all_over(&mut self.clocks));
         if over.await.is_err() {
             tracing::warn!("some jobs were not over before the end; their leases expire");
@@ -177,12 +174,14 @@ impl JobClock {
                     let job = self.name;
                     tracing::warn!(%job, "a job that was given up does not end");
                     let mut ending = self.ending.clone();
-                    tokio::select! {
-                        () = left.ended() => {}
-                        _ = ending.wait_for(|ending| *ending != Ending::Not) => {}
+                    let is_ending = tokio::select! {
+                        () = left.ended() => false,
+                        _ = ending.wait_for(|ending| *ending != Ending::Not) => true,
+                    };
+                    if is_ending {
+                        // Not even a server that ends leaves this where it stands.
+                        left.settled().await;
                     }
-                    // Not even a server that ends leaves this where it stands.
-                    left.settled().await;
                 }
                 if record.outcome.is_over() {
                     within(BREATH)

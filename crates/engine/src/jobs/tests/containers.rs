@@ -5,6 +5,7 @@
 use super::proofs::{run, run_with};
 use super::{LIMIT, Server, World, settings};
 use crate::kind::container::AutosavedContainer;
+use crate::rigged::Turn;
 use crate::save::RepoSave;
 use serde_json::json;
 use stasis_disk::fs::lock_file::{LockAttempt, LockFile};
@@ -17,10 +18,14 @@ use stasis_store::layout::ChunkRoot;
 use stasis_testkit::fake_docker::FakeDocker;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The id of the engine.
 pub(super) const ENGINE: &str = "the-engine";
+/// The beginning of the id of a container that is being replaced.
+const ASIDE: &str = "ffffffffffff";
 
 /// What an engine says of itself, and of a container: nothing if it does not answer.
 fn engine_with(
@@ -93,6 +98,10 @@ async fn what_cannot_be_saved_is_passed_over_with_the_reason_and_keeps_nobody_fr
             "restless" => one(&"1".repeat(64), "restless", "restarting"),
             "busy" => one(&"2".repeat(64), "busy", "running"),
             id if id == "2".repeat(64) => one(id, "busy", "running"),
+            // Another one takes its place, and it keeps its id.
+            id if "f".repeat(64).starts_with(id) => {
+                one(&"f".repeat(64), "web_replaced_ffffffffffff", "running")
+            }
             "broken" => (500, json!({"message": "no"}).to_string()),
             _ => none(),
         })
@@ -101,7 +110,7 @@ async fn what_cannot_be_saved_is_passed_over_with_the_reason_and_keeps_nobody_fr
     let server = server(
         &world,
         &engine,
-        &["broken", "gone", "cafe", "restless", "busy"],
+        &["broken", "gone", "cafe", "restless", "busy", ASIDE],
     );
     let locks = world.home.path().join("one/state/containers");
     let mut made = fs::DirBuilder::new();
@@ -114,7 +123,7 @@ async fn what_cannot_be_saved_is_passed_over_with_the_reason_and_keeps_nobody_fr
 
     assert_eq!(record.outcome, JobOutcome::Incomplete, "{record:?}");
     assert_eq!(record.place.as_ref().unwrap().as_str(), ENGINE);
-    assert_eq!((record.counts["scanned"], record.counts["skipped"]), (5, 4));
+    assert_eq!((record.counts["scanned"], record.counts["skipped"]), (6, 5));
     let said = record.message.unwrap();
     for part in [
         "broken: ",
@@ -122,14 +131,58 @@ async fn what_cannot_be_saved_is_passed_over_with_the_reason_and_keeps_nobody_fr
         "cafe was skipped: there is no such container",
         "restless was skipped: it is restarting",
         "busy was skipped: the container `busy` is in use: saved by process 7",
+        "ffffffffffff was skipped: another container is taking the place of",
     ] {
         assert!(said.contains(part), "{part} in {said}");
     }
-    // Each has had its turn, and the next one comes in an hour.
+    // Each has had its turn, and the next one comes in an hour; that one of them failed is said until then.
     let before = looked_at(&engine).len();
     let again = run(&server, JobName::ContainerSnapshot).await;
-    assert_eq!(again.outcome, JobOutcome::Done, "{again:?}");
+    assert_eq!(again.outcome, JobOutcome::Incomplete, "{again:?}");
+    let said = again.message.unwrap();
+    assert!(
+        said.starts_with("broken: ") && !said.contains("skipped"),
+        "{said}"
+    );
     assert_eq!(looked_at(&engine).len(), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_away_costs_a_container_no_turn_and_is_said_until_a_snapshot_is_made() {
+    let is_restarting = Arc::new(AtomicBool::new(false));
+    let restarting = is_restarting.clone();
+    let engine = engine_with(move |_| {
+        let is_so = restarting.load(Ordering::Relaxed);
+        let status = if is_so { "restarting" } else { "running" };
+        Some(one(&"7".repeat(64), "web", status))
+    });
+    let world = World::new();
+    let server = server(&world, &engine, &["web"]);
+    server.bucket.decide(|asked| {
+        if asked.reads("index.json") {
+            Turn::Fail
+        } else {
+            Turn::Work
+        }
+    });
+    let away = run(&server, JobName::ContainerSnapshot).await;
+    assert_eq!(away.outcome, JobOutcome::Incomplete, "{away:?}");
+    let why = away.message.unwrap();
+    assert!(why.starts_with("web: "), "{why}");
+    let before = looked_at(&engine).len();
+
+    server.bucket.mend();
+    is_restarting.store(true, Ordering::Relaxed);
+    let next = run(&server, JobName::ContainerSnapshot).await;
+
+    assert_eq!(looked_at(&engine).len(), before + 1);
+    assert_eq!(next.counts["skipped"], 1, "{next:?}");
+    assert!(next.message.unwrap().contains(&why));
+    // Now it has had its turn, and there is no snapshot yet.
+    let last = run(&server, JobName::ContainerSnapshot).await;
+    assert_eq!(looked_at(&engine).len(), before + 1);
+    assert_eq!(last.outcome, JobOutcome::Incomplete, "{last:?}");
+    assert_eq!(last.message, Some(why));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -190,29 +243,41 @@ impl Shelf {
 
     /// What keeps the snapshots of the container.
     fn of(&self) -> crate::open::Engine {
-        let root = ChunkRoot::container(&"acme".parse().unwrap(), &subject("web"));
+        self.of_another("web")
+    }
+
+    fn of_another(&self, name: &str) -> crate::open::Engine {
+        let root = ChunkRoot::container(&"acme".parse().unwrap(), &subject(name));
         self.server.engine.rooted(root)
     }
 
     async fn save(&self, reason: SaveReason) -> SnapshotId {
+        self.save_another("web", reason).await
+    }
+
+    async fn save_another(&self, name: &str, reason: SaveReason) -> SnapshotId {
         let dir = self.world.home.path().join("tree");
         fs::create_dir_all(&dir).unwrap();
         // No two are alike, or of one moment.
         let file = vec![b'x'; self.left().await.len()];
         fs::write(dir.join("file"), file).unwrap();
         tokio::time::sleep(Duration::from_millis(5)).await;
-        let of = self.of();
+        let of = self.of_another(name);
         of.dirs().ensure_pool().await.unwrap();
         let save = RepoSave {
             reason,
-            ..RepoSave::new(&dir, subject("web").as_str().parse().unwrap())
+            ..RepoSave::new(&dir, subject(name).as_str().parse().unwrap())
         };
         of.dirs().save(save).await.unwrap().snapshot_id
     }
 
     /// What is left, the oldest first.
     async fn left(&self) -> Vec<SnapshotId> {
-        let index = self.of().dirs().index_to_look().await.unwrap();
+        self.left_of("web").await
+    }
+
+    async fn left_of(&self, name: &str) -> Vec<SnapshotId> {
+        let index = self.of_another(name).dirs().index_to_look().await.unwrap();
         index.finished().map(|one| one.id.clone()).collect()
     }
 
@@ -263,4 +328,31 @@ async fn automatic_snapshots_of_a_container_push_out_none_that_somebody_asked_fo
     assert_eq!(record.counts["snapshots_removed"], 1, "{record:?}");
     asked.extend([pinned, automatic[4].clone()]);
     assert_eq!(shelf.left().await, asked);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn containers_for_which_there_is_no_room_do_not_push_out_the_last_snapshot_of_each_other() {
+    let shelf = Shelf::new();
+    shelf.limit(&[("containers.max_snapshots", "1")]).await;
+    let first = shelf.save_another("web", SaveReason::Autosave).await;
+    let other = shelf.save_another("db", SaveReason::Autosave).await;
+
+    let record = run(&shelf.server, JobName::ContainerCleanup).await;
+    assert_eq!(record.counts["snapshots_removed"], 0, "{record:?}");
+    assert_eq!(shelf.left_of("web").await, [first]);
+    assert_eq!(record.outcome, JobOutcome::Incomplete, "{record:?}");
+    let said = record.message.unwrap();
+    assert!(said.contains("the last one of a container stays"), "{said}");
+
+    let newer = shelf.save_another("web", SaveReason::Autosave).await;
+    let record = run(&shelf.server, JobName::ContainerCleanup).await;
+    assert_eq!(record.counts["snapshots_removed"], 1, "{record:?}");
+    assert_eq!(shelf.left_of("web").await, [newer]);
+    assert_eq!(shelf.left_of("db").await, [other]);
+
+    // One that somebody asked for needs none of them beside it.
+    let asked = shelf.save_another("db", SaveReason::Manual).await;
+    let record = run(&shelf.server, JobName::ContainerCleanup).await;
+    assert_eq!(record.counts["snapshots_removed"], 1, "{record:?}");
+    assert_eq!(shelf.left_of("db").await, [asked]);
 }

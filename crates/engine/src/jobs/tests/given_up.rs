@@ -5,8 +5,8 @@
 use super::background::niceness;
 use super::projects::{Desk, PLAIN};
 use super::proofs::run_with;
-use super::{LIMIT, settings};
-use crate::jobs::{JobSettings, JobThreads};
+use super::{LIMIT, TTL, settings};
+use crate::jobs::{JobPlan, JobSettings, JobThreads};
 use crate::kind::project::{ProjectRestore, ProjectSave, ServiceUse};
 use crate::rigged::Turn;
 use crate::rigged::pool::noise;
@@ -177,4 +177,77 @@ async fn what_hooks_start_has_the_priority_of_the_server_and_not_that_of_jobs() 
     assert_eq!(record.counts["saved"], 1, "{record:?}");
     let nice = fs::read_to_string(hooked.at("nice")).unwrap();
     assert_eq!(nice.trim(), niceness().to_string());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_save_that_hangs_keeps_no_other_project_from_being_saved() {
+    let mut desk = Desk::new(PLAIN, ServiceUse::LeftAlone).await;
+    desk.change(1);
+    let other = desk.another().await;
+    let is_hung = Arc::new(AtomicBool::new(true));
+    let hung = is_hung.clone();
+    // Nobody is asked to give up while he makes a snapshot exist.
+    desk.server.bucket.rig(move |asked| {
+        let hung = hung.clone();
+        Box::pin(async move {
+            while asked.writes("/shop/index.json") && hung.load(Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Turn::Work
+        })
+    });
+    let plan = JobPlan {
+        every: Duration::from_secs(1),
+        limit: Duration::from_secs(3),
+        lease_ttl: TTL,
+    };
+    let often = JobSettings {
+        plans: [(JOB, plan)].into(),
+        ..settings(LIMIT)
+    };
+    let host = desk.server.host.clone();
+    let running = desk.server.engine.jobs().start(host, &often);
+
+    let mut said = None;
+    for _ in 0..600 {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        said = desk.server.row(JOB).await.message;
+        let said = said.as_deref().unwrap_or_default();
+        if said.contains("has not come to its end") {
+            break;
+        }
+    }
+
+    let said = said.expect("it was never run");
+    assert!(said.contains("shop was skipped"), "{said}");
+    assert_eq!(other.list().await.unwrap().len(), 1);
+    is_hung.store(false, Ordering::Relaxed);
+    running.end(Duration::from_secs(30)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_follows_a_save_is_left_to_the_next_run_where_somebody_wants_the_project() {
+    let slow = "if [ -e slow ]; then touch published; sleep 3; fi";
+    let hooked = Hooked::new("true", slow).await;
+    let desk = &hooked.desk;
+    for length in 2..4 {
+        desk.change(length);
+        assert_eq!(desk.run().await.counts["saved"], 1);
+    }
+    fs::write(hooked.at("slow"), "").unwrap();
+    desk.change(4);
+
+    let person = async {
+        until(|| hooked.at("published").exists()).await;
+        drop(desk.project.exclusive("start").await.unwrap());
+    };
+    let (record, ()) = tokio::join!(desk.run(), person);
+
+    assert_eq!(record.counts["saved"], 1, "{record:?}");
+    assert_eq!(record.counts["forgotten"], 0);
+    assert_eq!(desk.project.list().await.unwrap().len(), 3);
+    fs::remove_file(hooked.at("slow")).unwrap();
+    let next = desk.run().await;
+    assert_eq!(next.counts["unchanged"], 1, "{next:?}");
+    assert_eq!(desk.project.list().await.unwrap().len(), 2);
 }

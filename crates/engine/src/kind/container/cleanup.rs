@@ -127,6 +127,7 @@ impl Containers<'_> {
         let all = found.readable;
         let judged = self.judged(&all, &seen.digits, &how.limits).await?;
         cleaned.clock_doubt = judged.clock_doubt;
+        cleaned.left.extend(judged.beyond);
         cleaned.snapshots = judged.going;
         if how.orphans {
             self.add_broken(host, &all, &mut cleaned).await?;

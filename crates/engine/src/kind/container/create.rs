@@ -3,9 +3,10 @@
 use super::capture::{CaptureRequest, not_saved};
 use super::cleanup::RemovedSnapshot;
 use super::limits::Going;
+use super::replace::is_aside;
 use super::take_back::{Forward, TakenBack};
-use super::{ContainerHost, SeenEngine};
-use crate::error::Error;
+use super::{ContainerHost, SeenEngine, failure};
+use crate::error::{Error, ErrorKind};
 use crate::handle::Containers;
 use crate::warning::Warning;
 use schemars::JsonSchema;
@@ -192,6 +193,11 @@ impl Containers<'_> {
         reason: SaveReason,
     ) -> Result<Option<ContainerSaved>, Error> {
         let facts = seen.container(&how.container).await?;
+        // Under that name nobody would look for its snapshots.
+        if reason == SaveReason::Autosave && is_aside(&facts) {
+            let said = format!("another container is taking the place of `{}`", facts.name);
+            return Err(failure(ErrorKind::Conflict, said).into());
+        }
         let _lock = self.lock(seen, &facts.name, "saved").await?;
         // It may have changed until it was ours.
         let facts = seen.container(&facts.id).await?;

@@ -22,6 +22,8 @@ pub(super) struct Judged {
     /// Those among them that nobody asked for or named.
     automatic: BTreeSet<SnapshotId>,
     pub(super) clock_doubt: Option<String>,
+    /// What stays although there is no room for it, and why.
+    pub(super) beyond: Option<String>,
 }
 
 /// What goes when there is no room.
@@ -59,7 +61,11 @@ impl Containers<'_> {
         saved: &mut ContainerSaved,
     ) {
         match Box::pin(self.keep_limits(on, limits)).await {
-            Ok(kept) => saved.removed = kept.snapshots,
+            Ok((removed, beyond)) => {
+                saved.removed = removed;
+                let beyond = beyond.map(|reason| Warning::LimitsNotKept { reason });
+                saved.warnings.extend(beyond);
+            }
             Err(error) => {
                 let reason = error_chain(&error);
                 saved.warnings.push(Warning::LimitsNotKept { reason });
@@ -67,11 +73,12 @@ impl Containers<'_> {
         }
     }
 
+    /// Removes what is beyond the limits; says what that was, and what of it stays.
     async fn keep_limits(
         self,
         (host, seen): (&ContainerHost, &SeenEngine),
         (limits, going): (&AgeCountBytes, Going),
-    ) -> Result<ContainersCleaned, Error> {
+    ) -> Result<(Vec<RemovedSnapshot>, Option<String>), Error> {
         // Of a container that cannot be read nothing goes, and nothing of it counts.
         let all = self.found(Some(&host.tenant)).await?.readable;
         let mut judged = self.judged(&all, &seen.digits, limits).await?;
@@ -82,18 +89,20 @@ impl Containers<'_> {
                 .retain(|one| automatic.contains(&one.snapshot_id));
         }
         let mut cleaned = ContainersCleaned {
-            clock_doubt: judged.clock_doubt,
             snapshots: judged.going,
             ..ContainersCleaned::default()
         };
         if cleaned.snapshots.is_empty() {
-            return Ok(cleaned);
+            return Ok((cleaned.snapshots, judged.beyond));
         }
         let gone = cleaned.snapshots.iter().map(|one| one.snapshot_id.clone());
         let gone: BTreeSet<SnapshotId> = gone.collect();
         self.remove_going(&all, &gone, seen, &mut cleaned).await;
-        self.sweep_into(host, &mut cleaned).await;
-        Ok(cleaned)
+        // What a server removes by itself, its job that sweeps frees: every save would go through the whole pool.
+        if going == Going::All {
+            self.sweep_into(host, &mut cleaned).await;
+        }
+        Ok((cleaned.snapshots, judged.beyond))
     }
 
     /// What is beyond the limits of one engine: age first, then count, then bytes, the oldest first.
@@ -146,6 +155,7 @@ impl Containers<'_> {
         Ok(Judged {
             automatic: unasked.iter().map(|one| one.snapshot_id.clone()).collect(),
             clock_doubt: doubt.map(ToString::to_string),
+            beyond: beyond([&first, &second], limits),
             going: [replaced, going(&first), unasked].concat(),
         })
     }
@@ -162,6 +172,8 @@ impl Containers<'_> {
             let mut undo = of.index.finished();
             let undo = undo.rfind(|one| one.reason == SaveReason::BeforeRestore);
             let undo = undo.filter(|one| now.since(one.at_ms) <= limits.max_age);
+            let mut newest = of.index.finished();
+            let newest = newest.rfind(|one| one.reason != SaveReason::BeforeRestore);
             for one in of.index.finished() {
                 let is_undo = one.reason == SaveReason::BeforeRestore;
                 // What was replaced takes no place among what somebody saved, and only the last of it is something to go back to.
@@ -173,6 +185,7 @@ impl Containers<'_> {
                     });
                     continue;
                 }
+                let is_automatic = one.reason == SaveReason::Autosave && one.labels.is_empty();
                 let group = if is_undo { " undo" } else { "" };
                 let group = format!("{}{group}", of.subject).parse();
                 let snapshot = Snapshot {
@@ -181,13 +194,14 @@ impl Containers<'_> {
                     created: one.at_ms,
                     bytes: sizes.get(&one.id).copied().unwrap_or_default().bytes(),
                     origin: SnapshotOrigin::Auto,
-                    active: false,
+                    // What a server made makes room for others, but the last of a container stays: else two of them would push out each
+                    // other for ever, and nothing would be left of one that is gone.
+                    active: is_automatic && newest == Some(one),
                     pinned: one.pinned || needed.contains(&one.id),
                     verified: false,
                     rolled_back_at: None,
                     needed_for: (undo == Some(one)).then_some(SnapshotNeed::Undo),
                 };
-                let is_automatic = one.reason == SaveReason::Autosave && one.labels.is_empty();
                 if is_automatic {
                     judging.automatic.push(snapshot);
                 } else {
@@ -224,6 +238,25 @@ impl Containers<'_> {
         }
         Ok(())
     }
+}
+
+/// Why automatic snapshots stay for which there is no room, if some do.
+fn beyond(judged: [&Judgement<'_>; 2], limits: &AgeCountBytes) -> Option<String> {
+    let [_, automatic] = judged;
+    let mut unmet = automatic.unmet.iter();
+    if unmet.all(|one| one.group.is_some()) {
+        return None;
+    }
+    let kept = judged.into_iter().flat_map(|one| &one.verdicts);
+    let kept = kept.filter(|one| one.is_kept());
+    let sizes: Vec<u64> = kept.map(|one| one.snapshot.bytes).collect();
+    let bytes = sizes.iter().copied().fold(0, u64::saturating_add);
+    Some(format!(
+        "{} snapshots of {bytes} bytes stay, where {} of {} bytes may: the last one of a container stays, and what is pinned",
+        sizes.len(),
+        limits.in_all,
+        limits.max_bytes
+    ))
 }
 
 /// The room that is left by what stays. Of one container there may be as many automatic ones as others.

@@ -29,6 +29,16 @@ use stasis_store::layout::ChunkRoot;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// How the name of a container ends while another one takes its place.
+fn aside_ending(id: &str) -> String {
+    format!("_replaced_{}", short(id))
+}
+
+/// Whether another container is taking its place.
+pub(super) fn is_aside(facts: &ContainerFacts) -> bool {
+    facts.name.ends_with(&aside_ending(&facts.id))
+}
+
 impl RestoreLook<'_> {
     /// Makes a container instead of the one that there is.
     pub(super) async fn replace(&self, of: Containers<'_>) -> Result<ContainerRestored, Error> {
@@ -69,7 +79,7 @@ impl RestoreLook<'_> {
                 op_id: self.op_id,
                 container_id: now.id.clone(),
                 container_name: name.clone(),
-                aside: format!("{name}_replaced_{}", short(&now.id)),
+                aside: format!("{name}{}", aside_ending(&now.id)),
                 started: now.started.clone(),
                 was: was(&now),
                 restart_policy: now.host_config["RestartPolicy"].clone(),

@@ -4,7 +4,7 @@
 //!    changed since the last look   4. save it as by hand, and compare before it is published   5. remove automatic ones that are too many
 //!
 //! *Always true:* only snapshots of the very container, by its id, say that it has not changed. What cannot be seen counts as a change. No
-//! snapshot goes that somebody asked for, pinned or labelled.
+//! snapshot goes that somebody asked for, pinned or labelled, and none that is the last one of its container.
 
 use super::capture::Capture;
 use super::create::{ContainerSaved, CreateSnapshot};
@@ -63,6 +63,10 @@ pub struct AutosavedContainer {
 struct KnownContainer {
     /// When it was last tried.
     tried: Option<Timestamp>,
+    /// When it had its turn: the next one comes when it is due again.
+    turn: Option<Timestamp>,
+    /// What went wrong the last time, until it goes well.
+    problem: Option<String>,
     /// The last snapshot that was made here.
     made: Option<SnapshotId>,
     /// What it looked like from outside, and the snapshot that has it all.
@@ -108,11 +112,49 @@ impl AutosavedContainer {
         cancel: Arc<AtomicBool>,
     ) -> Result<UnaskedSnapshot, Error> {
         let now = engine.clock.now();
-        if self.tried().is_some_and(|at| self.is_young(at, now)) {
-            return Ok(UnaskedSnapshot::NotDue);
+        let before = {
+            let mut known = self.known();
+            if known.turn.is_some_and(|at| self.is_young(at, now)) {
+                return Ok(UnaskedSnapshot::NotDue);
+            }
+            known.tried = Some(now);
+            // Of one that hangs nobody hears any more: it has had its turn.
+            known.turn.replace(now)
+        };
+        let saved = Box::pin(self.save_due(engine, docker, cancel)).await;
+        let mut known = self.known();
+        match &saved {
+            Ok(UnaskedSnapshot::Skipped(_)) => {}
+            Ok(_) => known.problem = None,
+            Err(error) => {
+                known.problem = Some(error_chain(error));
+                if is_passing(error) {
+                    known.turn = before;
+                }
+            }
         }
-        // Whatever becomes of it: it has had its turn.
-        self.known().tried = Some(now);
+        drop(known);
+        saved
+    }
+
+    /// Notes that it was given up.
+    pub(crate) fn given_up(&self, why: String) {
+        self.known().problem = Some(why);
+    }
+
+    /// What went wrong the last time, if it has not gone well since.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.known().problem.clone()
+    }
+
+    /// Saves it, whose time has come, if it changed.
+    async fn save_due(
+        &self,
+        engine: &Engine,
+        docker: &Docker,
+        cancel: Arc<AtomicBool>,
+    ) -> Result<UnaskedSnapshot, Error> {
+        let now = engine.clock.now();
         engine.store().ensure_trusted().await?;
         let host = ContainerHost {
             docker: docker.clone(),
@@ -121,6 +163,8 @@ impl AutosavedContainer {
         let seen = host.look().await?;
         let found = docker.container(&self.container).await?;
         let Some(facts) = found.filter(|facts| self.is_meant(facts)) else {
+            // Of what is gone there is nothing more to say.
+            self.known().problem = None;
             return Ok(skipped("there is no such container"));
         };
         if let Some(state) = facts.status.refusal() {
@@ -129,7 +173,7 @@ impl AutosavedContainer {
         let of = engine.containers();
         let index = of.index_of(&self.tenant, &seen, &facts).await?;
         if let Some(at) = self.made_elsewhere(&index, now) {
-            self.known().tried = Some(at);
+            self.known().turn = Some(at);
             return Ok(UnaskedSnapshot::NotDue);
         }
         let looks = seen.looks_of(&facts).await;
@@ -138,23 +182,15 @@ impl AutosavedContainer {
         {
             return Ok(UnaskedSnapshot::Unchanged);
         }
-        let saved = self
-            .save_changed(of, (&host, &seen), &facts, cancel)
-            .await?;
-        // What was written while it was saved is seen the next time.
-        if !matches!(saved, UnaskedSnapshot::Skipped(_)) {
-            let index = of.index_of(&self.tenant, &seen, &facts).await?;
-            let newest = index.finished().next_back().map(|one| one.id.clone());
-            self.known().seen = looks.zip(newest);
-        }
-        Ok(saved)
+        self.save_changed(of, (&host, &seen), (&facts, looks), cancel)
+            .await
     }
 
     async fn save_changed(
         &self,
         of: Containers<'_>,
         on: (&ContainerHost, &SeenEngine),
-        facts: &ContainerFacts,
+        (facts, looks): (&ContainerFacts, Option<FileDigest>),
         cancel: Arc<AtomicBool>,
     ) -> Result<UnaskedSnapshot, Error> {
         let policy = of.tenants().policy(&self.tenant).await?;
@@ -178,14 +214,25 @@ impl AutosavedContainer {
             }
             saved => saved?,
         };
+        // What was written while it was saved is seen the next time.
         let Some(mut saved) = saved else {
+            let index = of.index_of(&self.tenant, on.1, facts).await?;
+            let newest = index.finished().next_back().map(|one| one.id.clone());
+            self.known().seen = looks.zip(newest);
             return Ok(UnaskedSnapshot::Unchanged);
         };
-        self.known().made = Some(saved.snapshot_id.clone());
+        self.made(&saved.snapshot_id, looks);
         let limits = policy.containers.limits();
         let room = of.make_room(on, (&limits, Going::Automatic), &mut saved);
         Box::pin(room).await;
         Ok(UnaskedSnapshot::Saved(Box::new(saved)))
+    }
+
+    /// Notes a new snapshot, and what its container looked like before.
+    fn made(&self, snapshot: &SnapshotId, looks: Option<FileDigest>) {
+        let mut known = self.known();
+        known.made = Some(snapshot.clone());
+        known.seen = looks.map(|looks| (looks, snapshot.clone()));
     }
 
     /// Whether it is the one that was named. An engine also finds a container by the beginning of an id, which may be that of any.
@@ -219,6 +266,21 @@ impl AutosavedContainer {
     fn known(&self) -> MutexGuard<'_, KnownContainer> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether it may be gone at the next run: the store or the engine was away, or somebody else was there first. What the container itself is
+/// the cause of would only make it stand still again.
+fn is_passing(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Retry
+            | ErrorKind::Unknown
+            | ErrorKind::Conflict
+            | ErrorKind::Fenced
+            | ErrorKind::Unreachable
+            | ErrorKind::Denied
+            | ErrorKind::Cancelled
+    )
 }
 
 fn skipped(why: &str) -> UnaskedSnapshot {
@@ -270,10 +332,14 @@ fn places_of(planned: &PlannedVolumes) -> Option<Vec<PathBuf>> {
     places.collect()
 }
 
-/// What is in a directory, by names, sizes and times; what is in the files is not read.
+/// What is in a directory, by names, sizes and times; what is in the files is not read. None where something of it cannot be looked at.
 fn walked(place: &std::path::Path) -> Option<TreeDigest> {
     let root = RootDir::open(place, Mounts::Stay).ok()?;
-    let (entries, _) = walk::list(&root, &WalkSettings::default()).ok()?;
+    let settings = WalkSettings {
+        strict: true,
+        ..WalkSettings::default()
+    };
+    let (entries, _) = walk::list(&root, &settings).ok()?;
     let (mut hasher, nothing) = (TreeHasher::new(), FileDigest::of(b""));
     for entry in &entries {
         hasher.entry(entry, Some(&nothing));
@@ -331,4 +397,28 @@ fn is_same(before: &ContainerManifest, now: &ContainerManifest) -> bool {
         && before.host_config == now.host_config
         && before.volumes == now.volumes
         && networks(before) == networks(now)
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests write what is walked")]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_tree_of_which_something_cannot_be_looked_at_is_never_unchanged() {
+        let place = tempfile::tempdir().unwrap();
+        let shut = place.path().join("shut");
+        fs::create_dir(&shut).unwrap();
+        fs::write(shut.join("orders"), "1").unwrap();
+        assert!(walked(place.path()).is_some());
+
+        fs::set_permissions(&shut, Permissions::from_mode(0o000)).unwrap();
+        let is_root = fs::read_dir(&shut).is_ok();
+        let seen = walked(place.path());
+        fs::set_permissions(&shut, Permissions::from_mode(0o700)).unwrap();
+
+        assert_eq!(seen.is_some(), is_root);
+    }
 }

@@ -5,6 +5,7 @@
 //! or what was lost is there again.
 
 use super::Project;
+use crate::catalog::references::is_damage;
 use crate::error::Error;
 use stasis_model::format::manifest::{Indexed, SaveReason, SnapshotIndex, SnapshotManifest};
 use stasis_model::id::SnapshotId;
@@ -21,13 +22,13 @@ impl Project {
         let Some(latest) = newest.next().filter(|one| is_automatic(one)) else {
             return Ok(Vec::new());
         };
-        let Some(now) = self.manifest(&index, &latest.id).await else {
+        let Some(now) = self.manifest(&index, &latest.id).await? else {
             return Ok(Vec::new());
         };
         let earlier = newest.take_while(|one| is_automatic(one));
         let earlier = earlier.take(MOST_COMPARED).chain(index.latest());
         for one in earlier {
-            let Some(before) = self.manifest(&index, &one.id).await else {
+            let Some(before) = self.manifest(&index, &one.id).await? else {
                 continue;
             };
             let lost = loss::since(&before, &now);
@@ -56,8 +57,13 @@ impl Project {
             if !going.contains(&one.id) {
                 continue;
             }
-            // Whoever saved by hand has seen what there was.
-            if is_automatic(next) && self.is_lost_between(&index, &one.id, &next.id).await {
+            // Whoever saved by hand has seen what there was. What the store does not say now may be that something was lost.
+            let stays = is_automatic(next)
+                && self
+                    .is_lost_between(&index, &one.id, &next.id)
+                    .await
+                    .unwrap_or(true);
+            if stays {
                 continue;
             }
             left.push(one.id.clone());
@@ -65,24 +71,32 @@ impl Project {
         Ok(left)
     }
 
-    /// Whether the second snapshot lacks what the first one has. Of one that cannot be read nobody knows.
+    /// Whether the second snapshot lacks what the first one has. Of one that is damaged nobody knows.
     async fn is_lost_between(
         &self,
         index: &SnapshotIndex,
         one: &SnapshotId,
         next: &SnapshotId,
-    ) -> bool {
-        let Some(before) = self.manifest(index, one).await else {
-            return false;
+    ) -> Result<bool, Error> {
+        let Some(before) = self.manifest(index, one).await? else {
+            return Ok(false);
         };
-        let now = self.manifest(index, next).await;
-        now.is_none_or(|now| !loss::since(&before, &now).is_empty())
+        let now = self.manifest(index, next).await?;
+        Ok(now.is_none_or(|now| !loss::since(&before, &now).is_empty()))
     }
 
-    async fn manifest(&self, index: &SnapshotIndex, id: &SnapshotId) -> Option<SnapshotManifest> {
+    /// What a snapshot says of itself; none where that is damaged.
+    async fn manifest(
+        &self,
+        index: &SnapshotIndex,
+        id: &SnapshotId,
+    ) -> Result<Option<SnapshotManifest>, Error> {
         let (dirs, root) = (self.engine.dirs(), self.engine.dirs().root());
-        let opened = dirs.open_snapshot(&root, index, id).await.ok()?;
-        Some(opened.manifest)
+        match dirs.open_snapshot(&root, index, id).await {
+            Ok(opened) => Ok(Some(opened.manifest)),
+            Err(error) if is_damage(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 

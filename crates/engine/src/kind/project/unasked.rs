@@ -23,7 +23,7 @@ use stasis_model::policy::retention::{
 };
 use stasis_store::layout::ChunkRoot;
 use std::pin::Pin;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Whether the programs of a project may be paused, and its hooks run.
@@ -55,6 +55,10 @@ struct Known {
     seen: Option<TreeDigest>,
     /// What its last snapshot lacks that one before it has.
     losses: Vec<String>,
+    /// Why nobody knows whether that is still all, if nobody does.
+    unknown: Option<String>,
+    /// Whether what follows a save was left to the next run.
+    is_behind: bool,
 }
 
 /// What came of a save that nobody asked for.
@@ -111,14 +115,17 @@ impl AutosavedProject {
         }
     }
 
-    /// Waits until no save of it goes on.
+    /// Waits until no save of it goes on, for as long as one that was given up may take to end. One that hangs is waited for by nobody: it
+    /// keeps its own project from being saved, and no other.
     pub(crate) async fn settled(&self) {
-        drop(self.saving.lock().await);
+        let within = self.project.gives_way_within();
+        let _ = tokio::time::timeout(within, self.saving.lock()).await;
     }
 
-    /// What its last snapshot lacks that one before it has, in words.
+    /// What its last snapshot lacks that one before it has, in words, and why that is not all that is known, if so.
     pub(crate) fn losses(&self) -> Vec<String> {
-        self.known().losses.clone()
+        let known = self.known();
+        [&known.losses[..], known.unknown.as_slice()].concat()
     }
 
     async fn save_unless_cancelled(&self, cancel: &Arc<AtomicBool>) -> Result<UnaskedSave, Error> {
@@ -168,8 +175,8 @@ impl AutosavedProject {
         let now = project.fingerprint(cancel).await?;
         if project.is_seen_whole() && self.known().seen == Some(now) {
             // Somebody may have agreed to them since.
-            if !self.losses().is_empty() {
-                self.look_for_losses(project).await?;
+            if self.is_behind() || !self.losses().is_empty() {
+                self.follow_up(project, cancel).await?;
             }
             return Ok(UnaskedSave::Unchanged);
         }
@@ -178,19 +185,52 @@ impl AutosavedProject {
             ..ProjectSave::new(SaveReason::Autosave)
         };
         let saved = Box::pin(project.save_locked(command)).await?;
-        self.look_for_losses(project).await?;
-        // What was written while it was saved is seen the next time. So is what the save itself touched: that costs one more look.
-        self.known().seen = Some(now);
+        self.saved(now);
+        let forgotten = self.follow_up(project, cancel).await?;
         if !saved.saved.published {
             return Ok(UnaskedSave::Unchanged);
         }
-        Ok(UnaskedSave::Saved(project.forget_autosaves().await?))
+        Ok(UnaskedSave::Saved(forgotten))
     }
 
-    async fn look_for_losses(&self, project: &Project) -> Result<(), Error> {
-        let losses = project.losses().await?;
-        self.known().losses = losses;
-        Ok(())
+    /// Notes what was there before a save that came to its end.
+    fn saved(&self, now: TreeDigest) {
+        let mut known = self.known();
+        // What was written while it was saved is seen the next time. So is what the save itself touched: that costs one more look.
+        known.seen = Some(now);
+        known.is_behind = true;
+    }
+
+    /// Looks what was lost, and after a save forgets what is too many; says how many. Whoever wants the project does not wait for it: the
+    /// next run does it then.
+    async fn follow_up(&self, project: &Project, cancel: &AtomicBool) -> Result<u64, Error> {
+        if is_set(cancel) {
+            return Ok(0);
+        }
+        self.look_for_losses(project).await;
+        if is_set(cancel) || !self.is_behind() {
+            return Ok(0);
+        }
+        let forgotten = project.forget_autosaves(cancel).await?;
+        self.known().is_behind = is_set(cancel);
+        Ok(forgotten)
+    }
+
+    /// Where the store does not say what was lost, what was known of it is still so.
+    async fn look_for_losses(&self, project: &Project) {
+        let losses = project.losses().await;
+        let mut known = self.known();
+        match losses {
+            Ok(losses) => (known.losses, known.unknown) = (losses, None),
+            Err(error) => {
+                let why = error_chain(&error);
+                known.unknown = Some(format!("what it has lost is not known: {why}"));
+            }
+        }
+    }
+
+    fn is_behind(&self) -> bool {
+        self.known().is_behind
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -259,8 +299,9 @@ impl Project {
         declared.is_none_or(|declared| declared.servers_of().next().is_none())
     }
 
-    /// Forgets automatic snapshots beyond what its file says is kept, counted without all others; says how many.
-    async fn forget_autosaves(&self) -> Result<u64, Error> {
+    /// Forgets automatic snapshots beyond what its file says is kept, counted without all others; says how many. What is left when somebody
+    /// wants to stop is swept by the next one that forgets any.
+    async fn forget_autosaves(&self, cancel: &AtomicBool) -> Result<u64, Error> {
         let said = self.home.declared.as_ref();
         let said = said.map(|declared| declared.config.retention);
         let policy = RetentionPolicy::Repository(said.unwrap_or_default().policy());
@@ -274,11 +315,11 @@ impl Project {
         let judged = retention::judge(&policy, &all, &clocks);
         let going: Vec<SnapshotId> = judged.going().map(|one| one.id.clone()).collect();
         let going = self.without_those_before_a_loss(going).await?;
-        if going.is_empty() {
+        if going.is_empty() || is_set(cancel) {
             return Ok(0);
         }
         let _ = self.engine.dirs().forget(&going).await?;
-        if self.engine.chunk_root.is_alone() {
+        if self.engine.chunk_root.is_alone() && !is_set(cancel) {
             // The pool of a store that others use too is swept by a job of its own.
             let sweep = RepoGc::new(RetentionPolicy::KeepAll);
             let _ = Box::pin(self.engine.dirs().gc(sweep)).await?;
@@ -306,6 +347,11 @@ impl Project {
         };
         Ok(all.map(one).collect())
     }
+}
+
+/// Whether somebody wants to stop.
+fn is_set(cancel: &AtomicBool) -> bool {
+    cancel.load(Ordering::Relaxed)
 }
 
 impl Declared {
