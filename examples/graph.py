@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
+
 from stasis import Directory
 from stasis.integrations.langgraph import DirectorySaver
 

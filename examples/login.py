@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
+
 from stasis import Local, ProfileRun
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")

@@ -35,7 +35,9 @@ for number, action in enumerate(ACTIONS, 1):
     if not is_well(name):
         # What is replaced is saved first: what the agent did can be looked at later.
         restored = container.restore(before.snapshot_id, replace=True)
-        print(f"action {number} was bad: rolled back; what it did is snapshot {(restored.safety_snapshot_id or '')[:8]}")
+        print(
+            f"action {number} was bad: rolled back; what it did is snapshot {(restored.safety_snapshot_id or '')[:8]}"
+        )
 
 customers = inside(name, "cat /customers").stdout
 print(customers, end="")
