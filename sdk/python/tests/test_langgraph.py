@@ -158,8 +158,10 @@ def test_an_interrupted_node_goes_on_with_the_files_that_it_left(directory: Dire
     (place / "plan.txt").write_text("[a]")
     assert run(compiled, Command(resume="yes"))["steps"] == ["a", "yes", "c"]
     assert text(place) == "[a]yesc"
-    # Another answer to the same question: with the files of that moment.
-    assert run(compiled, Command(resume="no"), asked)["steps"] == ["a", "no", "c"]
+    # The question is asked once more, with the files of that moment, and gets another answer.
+    run(compiled, None, asked)
+    assert text(place) == "a"
+    assert run(compiled, Command(resume="no"))["steps"] == ["a", "no", "c"]
     assert text(place) == "anoc"
 
 
