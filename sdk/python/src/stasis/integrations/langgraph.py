@@ -25,7 +25,7 @@ import inspect
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from .. import Directory
@@ -214,15 +214,18 @@ class DirectorySaver(BaseCheckpointSaver):
             self._rewound.pop(thread, None)
             return self._save()
         files = _files(parent)
-        return None if files is None else Files(**{**files.as_metadata(), "behind": True})
+        return None if files is None else replace(files, behind=True)
 
     def _save(self) -> Files:
-        now = time.time_ns() // 1_000_000
         if self.in_store:
             saved = self.directory.save(allow_empty=True, accept_shrink=True, force=True)
-            return Files(saved.snapshot_id, None, now, in_store=True)
+            return Files(saved.snapshot_id, None, _now_ms(), in_store=True)
         made = self.directory.checkpoint(automatic=True)
-        return Files(made.checkpoint, made.hash, now, in_store=False)
+        if made.left_out_count:
+            LOG.warning(
+                "%s of %s has not everything: %d left out", made.checkpoint, self.directory.path, made.left_out_count
+            )
+        return Files(made.checkpoint, made.hash, _now_ms(), in_store=False)
 
     def _rewind(self, thread: str, found: Any) -> ProjectRestored | RestoredWorkspace:
         files = _files(found) if found is not None else None
@@ -248,8 +251,8 @@ class DirectorySaver(BaseCheckpointSaver):
     # What the other checkpointer does alone.
 
     @property
-    def config_specs(self) -> list[Any]:
-        return list(self.saver.config_specs)
+    def config_specs(self) -> Any:
+        return self.saver.config_specs
 
     def list(self, config: Any, **options: Any) -> Iterator[Any]:
         yield from self.saver.list(config, **options)
@@ -313,6 +316,10 @@ class DirectorySaver(BaseCheckpointSaver):
         return clone
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def _conf(config: Config) -> Mapping[str, Any]:
     found = config.get("configurable") or {}
     return found if isinstance(found, Mapping) else {}
@@ -350,7 +357,10 @@ def _require_sync(config: Config) -> None:
 
 def _files(found: Any) -> Files | None:
     noted = found.metadata.get(NOTE)
-    return Files(**noted) if isinstance(noted, Mapping) else None
+    if not isinstance(noted, Mapping):
+        return None
+    # What a later version notes besides is left out.
+    return Files(**{one.name: noted[one.name] for one in fields(Files) if one.name in noted})
 
 
 def _noted(metadata: Mapping[str, Any], files: Files | None) -> dict[str, Any]:
@@ -382,8 +392,8 @@ def _gone(thread: str, found: Any, files: Files | None) -> FilesGone:
         said = f"the files of graph checkpoint {which} of thread {thread} are gone: "
         said += f"{what} {files.name} was deleted, or made room for others"
         hint = "raise `auto_max` in the settings of the workspace, or use DirectorySaver(…, in_store=True)"
-    fields = {} if files is None else {"files": files.as_metadata()}
-    return FilesGone(Failure(message=said, code="not_found", hint=hint, fields=fields))
+    known = {} if files is None else {"files": files.as_metadata()}
+    return FilesGone(Failure(message=said, code="not_found", hint=hint, fields=known))
 
 
 def _path(put_writes: Any, task_path: str) -> list[str]:
