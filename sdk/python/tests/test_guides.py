@@ -97,6 +97,8 @@ async def main():
 asyncio.run(main())
 """
 
+RECIPES = {"openai-agents.md": ("agents", OPENAI), "claude-agent-sdk.md": ("claude_agent_sdk", CLAUDE)}
+
 
 def run(host: Host, place: Path, *words: str, **variables: str) -> str:
     """Runs a program; what it says."""
@@ -121,6 +123,12 @@ def test_each_example_has_a_guide_that_shows_it_as_it_is() -> None:
         text = (GUIDES / guide).read_text()
         assert FILE.findall(text) == [(name, (EXAMPLES / name).read_text())], f"{guide} shows another {name}"
         assert name in (EXAMPLES / "README.md").read_text()
+
+
+def test_every_block_of_python_is_executed() -> None:
+    for guide in [*GUIDE_OF.values(), *RECIPES]:
+        text = (GUIDES / guide).read_text()
+        assert text.count("```python") == len(FILE.findall(text)) + len(RECIPE.findall(text)), guide
 
 
 def test_best_of_four(host: Host, tmp_path: Path) -> None:
@@ -151,11 +159,9 @@ def test_a_graph_goes_back(host: Host, tmp_path: Path) -> None:
     assert said.split() == ["#", "Outline", "a", "poor", "draft", "#", "Outline", "a", "good", "draft"]
 
 
-@pytest.mark.parametrize(
-    ("guide", "package", "then"),
-    [("openai-agents.md", "agents", OPENAI), ("claude-agent-sdk.md", "claude_agent_sdk", CLAUDE)],
-)
-def test_a_recipe(host: Host, tmp_path: Path, guide: str, package: str, then: str) -> None:
+@pytest.mark.parametrize("guide", RECIPES)
+def test_a_recipe(host: Host, tmp_path: Path, guide: str) -> None:
+    package, then = RECIPES[guide]
     needs(package, "--recipes")
     (tmp_path / "project").mkdir()
     ((_, code),) = RECIPE.findall((GUIDES / guide).read_text())
