@@ -20,7 +20,7 @@ from stasis import Client, Local
 
 # What the image of the test engine is called, and what is in it.
 IMAGE = "stasis-sdk-test"
-PROGRAMS = ["sh", "cat", "sleep", "echo"]
+PROGRAMS = ["sh", "cat", "sleep", "echo", "rm"]
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
