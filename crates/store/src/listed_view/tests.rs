@@ -169,9 +169,14 @@ async fn no_more_is_remembered_than_may_be_and_what_is_not_asked_for_goes_first(
     assert!(lock(&world.memory.kept).by_key.contains_key(&key("new")));
 }
 
+/// A name below a prefix that others have besides.
+fn within(name: &str) -> String {
+    format!("{}{name}", Prefix::lineages())
+}
+
 /// Everything after a key, so many rows at a time, two pages of it.
-async fn two_pages(view: &ListedView, after: Option<&str>, limit: usize) {
-    let (prefix, mut after) = (Prefix::lineages(), after.map(key));
+async fn two_pages(view: &ListedView, after: &str, limit: usize) {
+    let (prefix, mut after) = (Prefix::lineages(), Some(key(&within(after))));
     for _ in 0..2 {
         let page = view.list_after(&prefix, after.as_ref(), limit).await;
         after = page.unwrap().rows.last().map(|row| row.key.clone());
@@ -182,15 +187,15 @@ async fn two_pages(view: &ListedView, after: Option<&str>, limit: usize) {
 async fn what_a_directory_does_not_have_that_was_gone_through_is_not_there() {
     let world = World::new(1000);
     for name in ["a/1/x", "a/1/y", "a/2/x", "b/1/x", "c/1/x"] {
-        world.put(&format!("snapshots/{name}"), "one").await;
+        world.put(&within(name), "one").await;
     }
     let view = ListedView::new(world.bucket.clone(), world.memory.clone());
-    two_pages(&view, Some("snapshots/a/1/x"), 2).await;
+    two_pages(&view, "a/1/x", 2).await;
     for name in ["a/0", "a/1/z", "a/2/z", "b/1/z", "b/2/z", "c/1/z"] {
-        world.put(&format!("snapshots/{name}"), "later").await;
+        world.put(&within(name), "later").await;
     }
 
-    let read = async |name: &str| read(&view, &format!("snapshots/{name}")).await;
+    let read = async |name: &str| read(&view, &within(name)).await;
     // It began within `a` and `a/1`, and has not left `c`.
     for open in ["a/0", "a/1/z", "c/1/z"] {
         assert_eq!(read(open).await.as_deref(), Some("later"), "{open}");
@@ -205,17 +210,17 @@ async fn what_a_directory_does_not_have_that_was_gone_through_is_not_there() {
 async fn pages_with_a_gap_between_them_have_gone_through_nothing() {
     let world = World::new(1000);
     for name in ["a/x", "a/y", "b/x", "b/y", "c/x"] {
-        world.put(&format!("snapshots/{name}"), "one").await;
+        world.put(&within(name), "one").await;
     }
     let view = ListedView::new(world.bucket.clone(), world.memory.clone());
     let prefix = Prefix::lineages();
-    for after in ["snapshots/a/x", "snapshots/b/x"] {
-        let after = key(after);
+    for after in ["a/x", "b/x"] {
+        let after = key(&within(after));
         view.list_after(&prefix, Some(&after), 1).await.unwrap();
     }
 
-    world.put("snapshots/b/w", "later").await;
+    world.put(&within("b/w"), "later").await;
 
-    let seen = read(&view, "snapshots/b/w").await;
+    let seen = read(&view, &within("b/w")).await;
     assert_eq!(seen.as_deref(), Some("later"));
 }

@@ -274,10 +274,10 @@ impl ProbeScratch<'_> {
         let keys = names.map(|name| self.key(name));
         let puts = keys.iter().map(|key| self.bucket.put(key, self.fresh()));
         try_join_all(puts).await?;
-        let beneath = Prefix::probe_scratch(self.id).starting("order/");
-        let whole = self.listed_after(&beneath, None).await?;
+        let order = Prefix::probe_scratch(self.id).starting("order/");
+        let whole = self.listed_after(&order, None).await?;
         let directory = |key: &Key| {
-            let inner = &key.as_str()[beneath.as_str().len()..];
+            let inner = &key.as_str()[order.as_str().len()..];
             inner.split('/').next().map(str::to_owned)
         };
         let mut directories: Vec<_> = whole.iter().filter_map(directory).collect();
@@ -286,12 +286,12 @@ impl ProbeScratch<'_> {
             return Ok(ignored("what lies in one directory is not listed together"));
         }
         for name in directories {
-            let end = beneath.end_of(&name);
+            let end = order.end_of(&name);
             let passed = whole
                 .iter()
                 .rposition(|key| directory(key).as_ref() == Some(&name));
             let expected = &whole[passed.map_or(0, |last| last + 1)..];
-            if self.listed_after(&beneath, Some(&end)).await? != expected {
+            if self.listed_after(&order, Some(&end)).await? != expected {
                 return Ok(ignored(
                     "a listing after a directory was not the rest of it",
                 ));
