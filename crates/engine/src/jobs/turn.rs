@@ -66,7 +66,10 @@ pub(super) struct RunningWork {
 impl RunningWork {
     /// Waits until nothing of it is left.
     pub(super) async fn ended(&mut self) {
-        let _ = (&mut self.task).await;
+        // One that has ended already was asked for what came of it.
+        if !self.task.is_finished() {
+            let _ = (&mut self.task).await;
+        }
         self.settled().await;
     }
 
